@@ -1,0 +1,44 @@
+"""The change feed and the replica feed: numbered changes, or a snapshot of all there is.
+
+`GET /internal/v1/feed?after=V` on control, `GET /replicas?after=V` on fleet; both wait up to
+25 s for news. A change whose record is null deletes; a snapshot replaces everything.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from serving.contract import records
+from serving.contract.units import Id, Version
+
+Kind = Literal[
+    "organization", "project", "api_key", "model", "deployment", "price", "fleet_size", "replica"
+]
+
+RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
+    "organization": records.OrganizationRecord,
+    "project": records.ProjectRecord,
+    "api_key": records.ApiKeyRecord,
+    "model": records.ModelRecord,
+    "deployment": records.DeploymentRecord,
+    "price": records.PriceRecord,
+    "fleet_size": records.FleetSizeRecord,
+}
+"""The kinds control publishes. A reader ignores, and counts, kinds it does not know."""
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One numbered change; `record` stays raw so that one bad record spoils no neighbour."""
+
+    version: Version
+    kind: str
+    id: Id
+    record: msgspec.Raw | None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """An answer of a feed: everything up to `version` that came after the version asked for."""
+
+    version: Version
+    snapshot: bool
+    changes: tuple[Change, ...]

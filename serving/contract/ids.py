@@ -1,0 +1,20 @@
+"""Ids: UUIDv7 (RFC 9562), so that rows sort by the time they were made."""
+
+import secrets
+import time
+import uuid
+
+
+def uuid7(*, at_ms: int, random_bits: int) -> uuid.UUID:
+    """Return the UUIDv7 of a moment (milliseconds since 1970) and 74 random bits."""
+    value = (at_ms & (2**48 - 1)) << 80
+    value |= 0x7 << 76
+    value |= ((random_bits >> 62) & 0xFFF) << 64
+    value |= 0b10 << 62
+    value |= random_bits & (2**62 - 1)
+    return uuid.UUID(int=value)
+
+
+def new_id() -> str:
+    """Return a fresh UUIDv7 as text, from the wall clock and the system's randomness."""
+    return str(uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=secrets.randbits(74)))

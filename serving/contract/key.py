@@ -1,0 +1,52 @@
+"""API keys: `pen_live_` or `pen_test_`, 30 base62 characters, 6 of CRC-32 in base62.
+
+The checksum lets scanners and the gateway reject typing errors without a look-up. What is
+stored, and travels in the change feed, is the HMAC-SHA-256 digest under a pepper.
+"""
+
+import hashlib
+import hmac
+import re
+import zlib
+from collections.abc import Callable
+
+BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+MODES = ("live", "test")
+RANDOM_CHARACTERS = 30
+CHECKSUM_CHARACTERS = 6
+_SHAPE = re.compile(r"pen_(?:live|test)_[0-9A-Za-z]{36}", re.ASCII)
+
+
+def base62(number: int, width: int) -> str:
+    """Return a whole number in base 62, padded with zeros to `width` characters."""
+    digits = []
+    while number:
+        number, digit = divmod(number, 62)
+        digits.append(BASE62[digit])
+    return "".join(reversed(digits)).rjust(width, "0")
+
+
+def checksum(body: str) -> str:
+    """Return the six characters that end a key whose first 39 characters are `body`."""
+    return base62(zlib.crc32(body.encode()), CHECKSUM_CHARACTERS)
+
+
+def make_secret(mode: str, choose: Callable[[str], str]) -> str:
+    """Return a new secret; `choose` picks one character (`secrets.choice` in production)."""
+    if mode not in MODES:
+        raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(MODES)}")
+    body = f"pen_{mode}_" + "".join(choose(BASE62) for _ in range(RANDOM_CHARACTERS))
+    return body + checksum(body)
+
+
+def is_well_formed(secret: str) -> bool:
+    """Tell whether `secret` has the shape of a key and the right checksum."""
+    if _SHAPE.fullmatch(secret) is None:
+        return False
+    body, check = secret[:-CHECKSUM_CHARACTERS], secret[-CHECKSUM_CHARACTERS:]
+    return checksum(body) == check
+
+
+def digest(secret: str, pepper: bytes) -> str:
+    """Return the hex digest that identifies a secret without revealing it."""
+    return hmac.new(pepper, secret.encode(), hashlib.sha256).hexdigest()

@@ -1,0 +1,150 @@
+"""The records of the change feed: what a gateway and the fleet know of the control plane."""
+
+from typing import Literal
+
+import msgspec
+
+from serving.contract import SCHEMA
+from serving.contract.codec import require
+from serving.contract.units import (
+    At,
+    Count,
+    Id,
+    Name,
+    NanosPerMillionTokens,
+    Seconds,
+    Tokens,
+)
+
+
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Rate limits; None is no limit. Cached input tokens do not count."""
+
+    requests_per_minute: Count | None = None
+    input_tokens_per_minute: Tokens | None = None
+    output_tokens_per_minute: Tokens | None = None
+    concurrent_requests: Count | None = None
+
+
+class OrganizationRecord(msgspec.Struct, frozen=True):
+    """An organization as the gateway needs it."""
+
+    organization_id: Id
+    status: Literal["active", "suspended"]
+    budget_id: Id
+    cache_salt_id: Id
+    weight: Count = 1
+    limits: Limits = Limits()
+    schema: int = SCHEMA
+
+
+class ProjectRecord(msgspec.Struct, frozen=True):
+    """A project; `budget_id` only where a spend limit is set."""
+
+    project_id: Id
+    organization_id: Id
+    status: Literal["active", "archived"] = "active"
+    budget_id: Id | None = None
+    limits: Limits = Limits()
+    schema: int = SCHEMA
+
+
+class ApiKeyRecord(msgspec.Struct, frozen=True):
+    """An API key by its digest; the secret itself never travels. Revoking deletes the record.
+
+    `models` and `networks` (CIDR) of None mean any.
+    """
+
+    key_id: Id
+    digest: Id
+    organization_id: Id
+    project_id: Id
+    scopes: tuple[Name, ...] = ("inference",)
+    models: tuple[Name, ...] | None = None
+    networks: tuple[Name, ...] | None = None
+    expires_at: At | None = None
+    budget_id: Id | None = None
+    limits: Limits = Limits()
+    schema: int = SCHEMA
+
+
+class ModelRecord(msgspec.Struct, frozen=True):
+    """One name that customers may put in `model`, and the variant that answers to it.
+
+    The record's id is the variant's: the default variant carries the model's own public id,
+    every variant also answers to `model:precision`. `organization_ids` of None means everyone.
+    """
+
+    variant_id: Id
+    model_id: Id
+    public_id: Name
+    aliases: tuple[Name, ...]
+    precision: Name
+    context_tokens: Tokens
+    output_tokens_max: Tokens
+    vocabulary_size: Count
+    created_at: At
+    capabilities: tuple[Name, ...] = ()
+    organization_ids: tuple[Id, ...] | None = None
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        wanted = f"1 to context_tokens, {self.context_tokens}"
+        fits = 1 <= self.output_tokens_max <= self.context_tokens
+        require(fits, "output_tokens_max", self.output_tokens_max, wanted)
+
+
+class Timeouts(msgspec.Struct, frozen=True):
+    """How long a gateway waits for a replica of a deployment, in seconds."""
+
+    connect_seconds: Seconds = 2.0
+    first_byte_seconds: Seconds = 60.0
+    gap_seconds: Seconds = 30.0
+    total_seconds: Seconds = 600.0
+
+
+class DeploymentRecord(msgspec.Struct, frozen=True):
+    """The desired state of running a variant; `replicas_min` of 0 stops it.
+
+    `weights` is a local folder or a Hugging Face id; `slots` is how many requests one replica
+    works on at once; `external_urls` are replicas that somebody else runs (engine "external").
+    """
+
+    deployment_id: Id
+    variant_id: Id
+    engine: Literal["vllm", "simulated", "external"]
+    weights: Name
+    replicas_min: Count
+    replicas_max: Count
+    slots: Count = 32
+    engine_arguments: tuple[Name, ...] = ()
+    external_urls: tuple[Name, ...] = ()
+    dedicated_to: Id | None = None
+    timeouts: Timeouts = Timeouts()
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        fits = self.replicas_min <= self.replicas_max
+        wanted = f"at least replicas_min, {self.replicas_min}"
+        require(fits, "replicas_max", self.replicas_max, wanted)
+        require(self.slots > 0, "slots", self.slots, "at least 1")
+
+
+class PriceRecord(msgspec.Struct, frozen=True):
+    """The three prices of one variant and tier, in force from `effective_at`."""
+
+    price_id: Id
+    variant_id: Id
+    tier: Literal["priority", "standard", "batch"]
+    input_nanos: NanosPerMillionTokens
+    cached_input_nanos: NanosPerMillionTokens
+    output_nanos: NanosPerMillionTokens
+    effective_at: At
+    schema: int = SCHEMA
+
+
+class FleetSizeRecord(msgspec.Struct, frozen=True):
+    """How many gateways are live: each one's share when Redis is away."""
+
+    live_gateway_count: Count
+    schema: int = SCHEMA

@@ -1,0 +1,21 @@
+"""The bounded types that contract records are made of."""
+
+from datetime import datetime
+from typing import Annotated
+
+from msgspec import Meta
+
+INT64_MAX = 2**63 - 1
+
+Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Nanos = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+"""Nano-dollars: 10^-9 USD."""
+NanosPerMillionTokens = Annotated[int, Meta(ge=0, le=10**15)]
+Tokens = Annotated[int, Meta(ge=0, le=10**9)]
+Count = Annotated[int, Meta(ge=0, le=10**9)]
+Version = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Seconds = Annotated[float, Meta(ge=0.0, le=10.0**7)]
+"""A duration. Durations may be floats; money never is."""
+At = Annotated[datetime, Meta(tz=True)]
+"""An aware moment in UTC."""

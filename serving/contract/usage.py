@@ -1,0 +1,107 @@
+"""The usage event: one immutable fact per request. Never any content.
+
+`POST /internal/v1/usage-events`, answered after commit only; anything but that answer means
+"send again".
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from serving.contract import SCHEMA
+from serving.contract.codec import require
+from serving.contract.units import At, Id, Nanos, Seconds, Tokens
+
+Outcome = Literal[
+    "completed",
+    "client_cancelled",
+    "engine_failed",
+    "timed_out",
+    "gateway_lost",
+    "refused_by_engine",
+]
+BILLABLE: frozenset[Outcome] = frozenset({"completed", "client_cancelled"})
+"""The rest is our fault (waived, tokens recorded where known) or no work at all."""
+
+Tier = Literal["priority", "standard", "batch"]
+EVENTS_MAX = 5_000
+"""The most events in one batch."""
+
+
+class LeaseCharge(msgspec.Struct, frozen=True):
+    """What this event takes from one lease of one budget in the request's chain."""
+
+    budget_id: Id
+    lease_id: Id
+    charged_nanos: Nanos
+
+
+class UsageEvent(msgspec.Struct, frozen=True):
+    """One request's usage. `event_id` (UUIDv7, the gateway's) is the only billing key.
+
+    `input_tokens` includes `cached_input_tokens`; `output_tokens` includes `reasoning_tokens`.
+    `client_request_id` is a label and nothing else.
+    """
+
+    event_id: Id
+    gateway_id: Id
+    organization_id: Id
+    project_id: Id
+    key_id: Id
+    model_id: Id
+    variant_id: Id
+    deployment_id: Id
+    price_id: Id
+    endpoint: Id
+    tier: Tier
+    outcome: Outcome
+    received_at: At
+    replica_id: Id | None = None
+    charges: tuple[LeaseCharge, ...] = ()
+    input_tokens: Tokens = 0
+    cached_input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    reasoning_tokens: Tokens = 0
+    streamed: bool = False
+    queue_seconds: Seconds = 0.0
+    ttft_seconds: Seconds | None = None
+    total_seconds: Seconds = 0.0
+    client_request_id: Annotated[str, Meta(max_length=128)] | None = None
+    schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        whole = f"at most input_tokens, {self.input_tokens}"
+        cached = self.cached_input_tokens
+        require(cached <= self.input_tokens, "cached_input_tokens", cached, whole)
+        whole = f"at most output_tokens, {self.output_tokens}"
+        reasoning = self.reasoning_tokens
+        require(reasoning <= self.output_tokens, "reasoning_tokens", reasoning, whole)
+
+    @property
+    def billable(self) -> bool:
+        """Whether the customer pays; otherwise the charge is waived."""
+        return self.outcome in BILLABLE
+
+
+class UsageBatch(msgspec.Struct, frozen=True):
+    """Events on their way; each stays raw so that a poison row's neighbours land."""
+
+    gateway_id: Id
+    events: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=EVENTS_MAX)]
+    schema: int = SCHEMA
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """An event that billing could not book, kept for a person to look at."""
+
+    event_id: str
+    reason: str
+
+
+class UsageReceipt(msgspec.Struct, frozen=True):
+    """Billing has committed the batch: the gateway may forget it."""
+
+    accepted: int
+    duplicates: int
+    dead_lettered: tuple[DeadLetter, ...] = ()
