@@ -27,13 +27,25 @@ RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
 """The kinds control publishes. A reader ignores, and counts, kinds it does not know."""
 
 
+DELETED = msgspec.Raw(b"null")
+"""The record of a change that deletes."""
+
+
 class Change(msgspec.Struct, frozen=True):
-    """One numbered change; `record` stays raw so that one bad record spoils no neighbour."""
+    """One numbered change; `record` stays raw so that one bad record spoils no neighbour.
+
+    A deletion's record is `DELETED`: msgspec cannot decode `Raw | None`.
+    """
 
     version: Version
     kind: str
     id: Id
-    record: msgspec.Raw | None
+    record: msgspec.Raw
+
+    @property
+    def is_deletion(self) -> bool:
+        """Whether the record is null: the id is no more."""
+        return bytes(self.record) == b"null"
 
 
 class Page(msgspec.Struct, frozen=True):

@@ -59,7 +59,7 @@ def sort_out(page: Page, kinds: Kinds) -> Batch:
 
 
 def _record(change: Change, kind: type[msgspec.Struct]) -> msgspec.Struct | None:
-    if change.record is None or bytes(change.record) == b"null":
+    if change.is_deletion:
         return None
     record = decode(change.record, kind)
     schema = getattr(record, "schema", SCHEMA)
