@@ -1,0 +1,1 @@
+"""What may still be spent: credit grants, budgets and the leases that gateways hold on them."""

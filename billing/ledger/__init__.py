@@ -1,0 +1,1 @@
+"""The books: accounts, balanced transactions and their entries, never changed once written."""

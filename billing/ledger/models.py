@@ -1,0 +1,91 @@
+"""Double-entry books in nano-dollars. Debits are positive, credits negative; each transaction
+sums to zero. Triggers (migrations/0002) refuse changes and unbalanced transactions."""
+
+from django.db import models
+from django.db.models import Q
+
+from serving.contract.ids import new_id
+
+
+class AccountKind(models.TextChoices):
+    """Where money sits. Each customer account exists per organization, credit per grant."""
+
+    CASH = "cash", "Cash (asset)"
+    ACCOUNTS_RECEIVABLE = "accounts_receivable", "Accounts receivable (asset)"
+    CUSTOMER_BALANCE = "customer_balance", "Customer balance (liability)"
+    PROMOTIONAL_CREDIT = "promotional_credit", "Promotional credit (liability)"
+    REVENUE = "revenue", "Revenue (income)"
+    BREAKAGE = "breakage", "Breakage of expired prepayments (income)"
+    PROMOTION_EXPENSE = "promotion_expense", "Promotion (expense)"
+
+
+class TransactionKind(models.TextChoices):
+    """Why money moved."""
+
+    USAGE = "usage", "Usage"
+    GRANT = "grant", "Credit grant"
+    EXPIRY = "expiry", "Credit expiry"
+
+
+class Account(models.Model):
+    """A place of money. `balance_nanos` caches the sum of its entries; check_integrity proves it.
+
+    `owner_id` tells apart several accounts of one kind: a credit account is owned by its grant.
+    """
+
+    organization_id = models.CharField(max_length=64)
+    kind = models.CharField(max_length=32, choices=AccountKind)
+    owner_id = models.CharField(max_length=64, default="", blank=True)
+    balance_nanos = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "ledger_account"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization_id", "kind", "owner_id"], name="account_is_unique"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__in=AccountKind.values), name="account_kind_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organization_id} {self.kind}"
+
+    @property
+    def credit_nanos(self) -> int:
+        """What a liability or income account holds: its credits minus its debits."""
+        return -self.balance_nanos
+
+
+class Transaction(models.Model):
+    """One balanced movement. `source` names what caused it, once: the idempotency key."""
+
+    id = models.CharField(primary_key=True, max_length=64, default=new_id)
+    source = models.CharField(max_length=200, unique=True)
+    kind = models.CharField(max_length=16, choices=TransactionKind)
+    organization_id = models.CharField(max_length=64)
+    posted_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "ledger_transaction"
+        indexes = [models.Index(fields=["organization_id", "posted_at"], name="transaction_by_org")]
+
+    def __str__(self) -> str:
+        return self.source
+
+
+class Entry(models.Model):
+    """One side of a transaction: `nanos` debited to (positive) or credited to (negative)."""
+
+    transaction = models.ForeignKey(Transaction, models.PROTECT, related_name="entries")
+    account = models.ForeignKey(Account, models.PROTECT, related_name="entries")
+    nanos = models.BigIntegerField()
+
+    class Meta:
+        db_table = "ledger_entry"
+        verbose_name_plural = "entries"
+        constraints = [models.CheckConstraint(condition=~Q(nanos=0), name="entry_moves_money")]
+
+    def __str__(self) -> str:
+        return f"{self.nanos} nanos"

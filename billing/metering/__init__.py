@@ -1,0 +1,1 @@
+"""Usage facts: accepted once, rated, booked, rolled up and shown."""

@@ -1,0 +1,106 @@
+"""What selectors answer with: sums over usage, points of a series, the overview, a receipt."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.metering import latency
+from billing.metering.models import UsageEvent
+
+NO_TTFT = (0,) * latency.BUCKET_COUNT
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSums:
+    """Sums over requests. `input_tokens` includes `cached_input_tokens`, `output_tokens`
+    includes `reasoning_tokens`; money is in nano-dollars; `waived_nanos` was not charged."""
+
+    request_count: int = 0
+    completed_count: int = 0
+    client_cancelled_count: int = 0
+    engine_failed_count: int = 0
+    timed_out_count: int = 0
+    gateway_lost_count: int = 0
+    refused_by_engine_count: int = 0
+    input_tokens: int = 0
+    cached_input_tokens: int = 0
+    output_tokens: int = 0
+    reasoning_tokens: int = 0
+    charged_nanos: int = 0
+    waived_nanos: int = 0
+    ttft_counts: tuple[int, ...] = NO_TTFT
+
+    @property
+    def failed_count(self) -> int:
+        """Requests that failed on our side and were not charged."""
+        return self.engine_failed_count + self.timed_out_count + self.gateway_lost_count
+
+    @property
+    def uncached_input_tokens(self) -> int:
+        """Input tokens at the full input price."""
+        return self.input_tokens - self.cached_input_tokens
+
+    @property
+    def ttft_p50_seconds(self) -> float | None:
+        """Half of the first tokens came within this time; None without any."""
+        return latency.percentile_seconds(self.ttft_counts, 50)
+
+    @property
+    def ttft_p95_seconds(self) -> float | None:
+        """19 of 20 first tokens came within this time; None without any."""
+        return latency.percentile_seconds(self.ttft_counts, 95)
+
+
+@dataclass(frozen=True, slots=True)
+class UsagePoint:
+    """The sums of one bucket (begins at `bucket_at`, UTC) and one group.
+
+    `group` holds one id per dimension that was asked for, in that order; () when none was.
+    """
+
+    bucket_at: datetime
+    group: tuple[str, ...]
+    sums: UsageSums
+
+
+@dataclass(frozen=True, slots=True)
+class UsageGroup:
+    """The sums of one group over the whole interval."""
+
+    group: tuple[str, ...]
+    sums: UsageSums
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What an organization sees first: its money, and its usage of this UTC day and month."""
+
+    balance_nanos: int
+    held_nanos: int
+    available_nanos: int
+    today: UsageSums
+    month: UsageSums
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptLine:
+    """Tokens of one meter times its price. `amount_millionths` is in 10^-6 nanos, exact, since
+    a charge is rounded once, after its lines are added."""
+
+    meter: str
+    tokens: int
+    nanos_per_million_tokens: int
+
+    @property
+    def amount_millionths(self) -> int:
+        """Tokens times price, not yet rounded to nanos."""
+        return self.tokens * self.nanos_per_million_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One request and why it cost what it cost; the lines add up to charged or waived."""
+
+    event: UsageEvent
+    lines: tuple[ReceiptLine, ...]
+    charged_nanos: int
+    waived_nanos: int

@@ -1,0 +1,1 @@
+"""Prices and money: pure functions, no Django, no clock, no float."""
