@@ -1,0 +1,175 @@
+"""The modelled engine: slots, a queue, prefill at a rate, one token a step for all that run."""
+
+import asyncio
+from collections import Counter, deque
+from typing import Protocol
+
+from serving.engine.simulated.cache import PrefixCache
+from serving.engine.simulated.plan import Plan, plan_choice
+from serving.engine.simulated.request import Work
+from serving.engine.simulated.settings import Settings
+from serving.engine.simulated.tokens import Vocabulary
+
+IDLE_STEP_SECONDS = 0.001
+"""The step where only prefill is paced."""
+
+
+class Outlet(Protocol):
+    """Where a run's tokens go."""
+
+    def begin(self) -> None:
+        """Prefill is done: the first token follows."""
+
+    def token(self, choice: int, index: int) -> None:
+        """Choice number `choice` has made its token number `index`."""
+
+    def flush(self) -> None:
+        """A step is over: what was made may leave."""
+
+    def finish(self) -> None:
+        """Every choice has ended."""
+
+
+class Run:
+    """One request at work; its choices advance together. A stalled run keeps its slots."""
+
+    def __init__(self, work: Work, plans: list[Plan], cached_tokens: int) -> None:
+        self.work = work
+        self.plans = plans
+        self.cached_tokens = cached_tokens
+        self.position = 0
+        self.first_token_at = 0.0
+        self.is_stalled = False
+
+    @property
+    def length(self) -> int:
+        """Return how many steps the longest choice takes."""
+        return max(len(plan.pieces) for plan in self.plans)
+
+    @property
+    def generated_tokens(self) -> int:
+        """Return the tokens made so far, over all choices."""
+        return sum(min(self.position, len(plan.pieces)) for plan in self.plans)
+
+
+class SimulatedEngine:
+    """Runs requests in slots. `is_frozen` stops all progress, `is_dead` refuses all work."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.vocabulary = Vocabulary(settings.seed)
+        self.cache = PrefixCache(block_size=settings.block_size, capacity=settings.cache_blocks)
+        self.counts: Counter[str] = Counter()
+        self.finished: Counter[str] = Counter()
+        self.running: dict[Run, Outlet] = {}
+        self.waiting: deque[tuple[Run, Outlet]] = deque()
+        self.is_frozen = False
+        self.is_dead = False
+        self._prefill_free_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def slots_used(self) -> int:
+        """Return the slots that running requests hold, one a choice."""
+        return sum(run.work.choices for run in self.running)
+
+    def prepare(self, work: Work) -> Run:
+        """Return a run for a request, and count its look-up in the prefix cache."""
+        mean = self.settings.output_tokens
+        plans = [plan_choice(work, i, self.vocabulary, mean) for i in range(work.choices)]
+        cached = [self.cache.use(work.prompt, work.cache_salt) for _ in plans]
+        self.counts["prefix_cache_queries"] += work.prompt_tokens * work.choices
+        self.counts["prefix_cache_hits"] += sum(cached)
+        # As vLLM tells it: a stream names what its first choice found, a whole answer its last.
+        return Run(work, plans, cached[0] if work.is_stream else cached[-1])
+
+    def submit(self, run: Run, outlet: Outlet) -> None:
+        """Queue a run; without pacing, and with a free slot, it is over when this returns."""
+        self.waiting.append((run, outlet))
+        self._admit()
+
+    def cancel(self, run: Run) -> None:
+        """Abort a run: no further token of it is made."""
+        was_known = self.running.pop(run, None) is not None
+        for entry in [entry for entry in self.waiting if entry[0] is run]:
+            self.waiting.remove(entry)
+            was_known = True
+        if was_known:
+            self.finished["abort"] += run.work.choices
+            self._admit()
+
+    def freeze(self, frozen: bool) -> None:
+        """Stop all progress, or let it go on."""
+        self.is_frozen = frozen
+        self._schedule()
+
+    def resume(self, run: Run) -> None:
+        """Let a stalled run go on."""
+        run.is_stalled = False
+        outlet = self.running.get(run)
+        if outlet is not None and not self.settings.is_paced:
+            self._advance(run, outlet)
+            self._admit()
+
+    def _admit(self) -> None:
+        while self.waiting and self._has_room(self.waiting[0][0]):
+            self._start(*self.waiting.popleft())
+        self._schedule()
+
+    def _has_room(self, run: Run) -> bool:
+        return not self.running or self.slots_used + run.work.choices <= self.settings.slots
+
+    def _start(self, run: Run, outlet: Outlet) -> None:
+        self.running[run] = outlet
+        if not self.settings.is_paced:
+            if not self.is_frozen:
+                self._advance(run, outlet)
+            return
+        now = asyncio.get_running_loop().time()
+        rate = self.settings.prefill_tokens_per_second
+        seconds = (run.work.prompt_tokens - run.cached_tokens) / rate if rate else 0.0
+        self._prefill_free_at = max(now, self._prefill_free_at) + seconds
+        run.first_token_at = self._prefill_free_at
+
+    def _schedule(self) -> None:
+        if self._timer is None and self.running and not self.is_frozen:
+            delay = self.settings.itl_seconds or IDLE_STEP_SECONDS
+            self._timer = asyncio.get_running_loop().call_later(delay, self._step)
+
+    def _step(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        if not self.is_frozen:
+            for run, outlet in list(self.running.items()):
+                is_due = run in self.running and now >= run.first_token_at
+                if is_due and not run.is_stalled:
+                    self._advance(run, outlet)
+        self._admit()
+
+    def _advance(self, run: Run, outlet: Outlet) -> None:
+        """Make one token of each choice, or all of them at once without an ITL."""
+        if run.position == 0:
+            self.counts["prompt_tokens"] += run.work.prompt_tokens * run.work.choices
+            outlet.begin()
+        whole = self.settings.itl_seconds == 0
+        while run in self.running and not run.is_stalled and run.position < run.length:
+            self._make_token(run, outlet)
+            if not whole:
+                break
+        outlet.flush()
+        if run in self.running and run.position >= run.length:
+            self._end(run, outlet)
+
+    def _make_token(self, run: Run, outlet: Outlet) -> None:
+        index = run.position
+        run.position += 1
+        for choice, plan in enumerate(run.plans):
+            if index < len(plan.pieces):
+                self.counts["generation_tokens"] += 1
+                outlet.token(choice, index)
+
+    def _end(self, run: Run, outlet: Outlet) -> None:
+        del self.running[run]
+        for plan in run.plans:
+            self.finished[plan.finish_reason] += 1
+        outlet.finish()

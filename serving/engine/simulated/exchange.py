@@ -1,0 +1,113 @@
+"""One request's way out: tokens to frames, frames to the connection, the fault on the way."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from serving.engine.simulated.engine import Run, SimulatedEngine
+from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.wire import ENGINE_DIED, Wire, error_body, stream_error
+
+
+class Sink(Protocol):
+    """The connection, as an exchange needs it."""
+
+    def reply(self, status: int, body: bytes) -> None:
+        """Send a whole answer."""
+
+    def open_stream(self) -> None:
+        """Send the head of a stream."""
+
+    def send(self, data: bytes) -> None:
+        """Send a part of the stream."""
+
+    def close_stream(self) -> None:
+        """End the stream in good order."""
+
+    def abort(self) -> None:
+        """Drop the connection."""
+
+
+class Exchange:
+    """Carries a run to its client; an `Outlet` of the engine."""
+
+    def __init__(
+        self, engine: SimulatedEngine, sink: Sink, run: Run, wire: Wire, fault: Fault | None
+    ) -> None:
+        self.engine = engine
+        self.sink = sink
+        self.run = run
+        self.wire = wire
+        self.fault = fault
+        self.is_stream = run.work.is_stream
+        self._frames: list[bytes] = []
+        self._chunks = 0
+
+    def begin(self) -> None:
+        """Open the stream; a fault after 0 chunks strikes here."""
+        if self.is_stream:
+            self.sink.open_stream()
+            self._frames.append(self.wire.opening())
+        self._strike()
+
+    def token(self, choice: int, index: int) -> None:
+        """Note one token's chunk."""
+        if self.run not in self.engine.running:
+            return
+        if self.is_stream:
+            self._frames.append(self.wire.token(choice, index))
+        self._chunks += 1
+        self._strike()
+
+    def flush(self) -> None:
+        """Send what has gathered, as one write."""
+        if self._frames:
+            self.sink.send(b"".join(self._frames))
+            self._frames.clear()
+
+    def finish(self) -> None:
+        """End the answer."""
+        if self.is_stream:
+            self.sink.send(self.wire.closing())
+            self.sink.close_stream()
+        else:
+            self.sink.reply(200, self.wire.whole())
+
+    def _strike(self) -> None:
+        if self.fault is None or self._chunks < self.fault.after_chunks:
+            return
+        fault, self.fault = self.fault, None
+        strike = _STRIKES.get(fault.kind)
+        if strike is not None:
+            strike(self, fault)
+
+    def die(self, _: Fault) -> None:
+        """Drop the connection in the middle."""
+        self.flush()
+        self.engine.cancel(self.run)
+        self.sink.abort()
+
+    def end_with_error(self, _: Fault) -> None:
+        """End as a vLLM whose core died: looking finished."""
+        self.flush()
+        self.engine.cancel(self.run)
+        if self.is_stream:
+            self.sink.send(stream_error())
+            self.sink.close_stream()
+        else:
+            kind = "InternalServerError"
+            self.sink.reply(500, error_body(ENGINE_DIED, kind=kind, param=None, status=500))
+
+    def stall(self, fault: Fault) -> None:
+        """Make no more tokens, for a while or for ever."""
+        self.run.is_stalled = True
+        if fault.seconds:
+            loop = asyncio.get_running_loop()
+            loop.call_later(fault.seconds, self.engine.resume, self.run)
+
+
+_STRIKES: dict[str, Callable[[Exchange, Fault], None]] = {
+    "die": Exchange.die,
+    "error_chunk": Exchange.end_with_error,
+    "stall": Exchange.stall,
+}

@@ -1,0 +1,177 @@
+"""The request bodies that the simulated engine reads; like vLLM it ignores fields it lacks."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from serving.engine.simulated import tokens
+
+Positive = Annotated[int, Meta(ge=1)]
+
+
+class Refusal(Exception):
+    """A request that vLLM would refuse; carries the HTTP status and the error's type and field."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+
+
+class StreamOptions(msgspec.Struct, frozen=True):
+    """Which usage a stream carries."""
+
+    include_usage: bool | None = True
+    continuous_usage_stats: bool | None = False
+
+
+class _Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    model: str | None = None
+    n: Positive | None = None
+    stop: str | list[str] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    seed: int | None = None
+    ignore_eos: bool = False
+    cache_salt: str | None = None
+    max_tokens: Positive | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn of a chat; content may be parts, of which the text ones count."""
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the content as one text."""
+        if isinstance(self.content, list):
+            return "".join(str(part.get("text", "")) for part in self.content)
+        return self.content or ""
+
+
+class ChatBody(_Sampling, frozen=True, kw_only=True):
+    """The body of `/v1/chat/completions`."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    max_completion_tokens: Positive | None = None
+
+
+class CompletionBody(_Sampling, frozen=True, kw_only=True):
+    """The body of `/v1/completions`."""
+
+    prompt: str | list[int | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A request in the engine's terms; `max_tokens` is what the context leaves at most."""
+
+    model: str
+    prompt: bytes
+    prompt_tokens: int
+    max_tokens: int
+    choices: int
+    stop: tuple[str, ...]
+    seed: int
+    ignore_eos: bool
+    cache_salt: str | None
+    is_chat: bool
+    is_stream: bool
+    include_usage: bool
+    continuous_usage: bool
+
+
+_CHAT = msgspec.json.Decoder(ChatBody)
+_COMPLETION = msgspec.json.Decoder(CompletionBody)
+COMPLETION_TOKENS_DEFAULT = 16
+
+
+def read_chat(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
+    """Parse a chat body. Raises Refusal."""
+    body = _decode(_CHAT, data)
+    prompt = tokens.prompt_of_messages([(turn.role, turn.text) for turn in body.messages])
+    wanted = body.max_completion_tokens
+    return _work(
+        body,
+        prompt,
+        wanted if wanted is not None else body.max_tokens,
+        models,
+        context_tokens,
+        is_chat=True,
+    )
+
+
+def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
+    """Parse a completion body; one prompt only. Raises Refusal."""
+    body = _decode(_COMPLETION, data)
+    wanted = COMPLETION_TOKENS_DEFAULT if body.max_tokens is None else body.max_tokens
+    return _work(body, _prompt(body.prompt), wanted, models, context_tokens, is_chat=False)
+
+
+def _decode(decoder: msgspec.json.Decoder[Any], data: bytes) -> Any:
+    try:
+        return decoder.decode(data)
+    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+        raise Refusal(str(error), param=None) from error
+
+
+def _prompt(prompt: str | list[int | str]) -> bytes:
+    if isinstance(prompt, str):
+        return tokens.prompt_of_text(prompt)
+    ids = [part for part in prompt if isinstance(part, int)]
+    if len(ids) == len(prompt):
+        return tokens.prompt_of_ids(ids)
+    if len(prompt) == 1:
+        return tokens.prompt_of_text(str(prompt[0]))
+    raise Refusal("The simulated engine takes one prompt a request.", param="prompt")
+
+
+def _work(
+    body: _Sampling,
+    prompt: bytes,
+    wanted: int | None,
+    models: tuple[str, ...],
+    context_tokens: int,
+    *,
+    is_chat: bool,
+) -> Work:
+    model = body.model or models[0]
+    if model not in models:
+        message = f"The model `{model}` does not exist."
+        raise Refusal(message, status=404, kind="NotFoundError", param="model")
+    prompt_tokens = tokens.count_of(prompt)
+    left = context_tokens - prompt_tokens
+    if left < 1 or (wanted or 0) > left:
+        raise Refusal(_too_long(context_tokens, prompt_tokens, wanted), param="input_tokens")
+    options = body.stream_options if body.stream else None
+    include_usage = bool(options and options.include_usage)
+    return Work(
+        model=model,
+        prompt=prompt,
+        prompt_tokens=prompt_tokens,
+        max_tokens=left if wanted is None else wanted,
+        choices=body.n or 1,
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        seed=body.seed or 0,
+        ignore_eos=body.ignore_eos,
+        cache_salt=body.cache_salt,
+        is_chat=is_chat,
+        is_stream=bool(body.stream),
+        include_usage=include_usage,
+        continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
+    )
+
+
+def _too_long(context_tokens: int, prompt_tokens: int, wanted: int | None) -> str:
+    return (
+        f"This model's maximum context length is {context_tokens} tokens. However, you requested"
+        f" {wanted or 0} output tokens and your prompt contains at least {prompt_tokens} input"
+        f" tokens, for a total of at least {prompt_tokens + (wanted or 0)} tokens."
+    )

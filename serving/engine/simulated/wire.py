@@ -1,0 +1,172 @@
+"""The bytes that vLLM 0.32 would send, recorded from it; fields that are always null included."""
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from serving.engine.simulated.engine import Run
+from serving.engine.simulated.plan import Plan
+
+FINGERPRINT = "simulated-0.32.0"
+ENGINE_DIED = "EngineCore encountered an issue. See stack trace (above) for the root cause."
+DONE = b"data: [DONE]\n\n"
+_encode = msgspec.json.encode
+
+
+def error_body(message: str, *, kind: str, param: str | None, status: int) -> bytes:
+    """Return an error as vLLM words it: code is the HTTP status as a number."""
+    return _encode({"error": {"message": message, "type": kind, "param": param, "code": status}})
+
+
+def models_body(models: Sequence[str], *, context_tokens: int, created: int) -> bytes:
+    """Return the answer of `/v1/models`."""
+    cards: list[dict[str, object]] = [
+        {
+            "id": name,
+            "object": "model",
+            "created": created,
+            "owned_by": "vllm",
+            "root": name,
+            "parent": None,
+            "max_model_len": context_tokens,
+            "permission": [],
+        }
+        for name in models
+    ]
+    return _encode({"object": "list", "data": cards})
+
+
+class Wire:
+    """Words one run's answer. The parts of a chunk that never change are encoded once."""
+
+    def __init__(self, run: Run, number: int, seed: int) -> None:
+        work = run.work
+        self.run = run
+        self.created = int(time.time())
+        self.id = f"{'chatcmpl' if work.is_chat else 'cmpl'}-{seed & 0xFFFF:04x}{number:012x}"
+        kind = "chat.completion.chunk" if work.is_chat else "text_completion"
+        head = {"id": self.id, "object": kind, "created": self.created, "model": work.model}
+        self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
+        self._usage_head = b'],"usage":{"prompt_tokens":%d' % work.prompt_tokens
+
+    def opening(self) -> bytes:
+        """Return the chunks that come before the first token: the role, for chats."""
+        if not self.run.work.is_chat:
+            return b""
+        tail = b',"prompt_token_ids":null,"prompt_text":null}\n\n'
+        delta = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}'
+        return b"".join(
+            self._head + b'{"index":%d,' % choice + delta + self._usage(0) + tail
+            for choice in range(self.run.work.choices)
+        )
+
+    def token(self, choice: int, index: int) -> bytes:
+        """Return the chunk of a choice's token number `index`."""
+        plan = self.run.plans[choice]
+        piece = _encode(plan.pieces[index])
+        if self.run.work.is_chat:
+            text = b'"delta":{"content":' + piece + b'},"logprobs":null,'
+        else:
+            text = b'"text":' + piece + b',"logprobs":null,'
+        is_last = index + 1 == len(plan.pieces)
+        end = self._finish(plan) if is_last else self._going_on()
+        fingerprint = b""
+        if is_last and not self.run.work.include_usage:
+            fingerprint = b',"system_fingerprint":"' + FINGERPRINT.encode() + b'"'
+        return b"".join(
+            (
+                self._head,
+                b'{"index":%d,' % choice,
+                text,
+                end,
+                self._usage(index + 1),
+                fingerprint,
+                b"}\n\n",
+            )
+        )
+
+    def closing(self) -> bytes:
+        """Return what follows the last token: the usage, if asked for, and the end."""
+        if not self.run.work.include_usage:
+            return DONE
+        usage = usage_of(self.run, self.run.generated_tokens)
+        fingerprint = b',"system_fingerprint":"' + FINGERPRINT.encode() + b'"}\n\n'
+        return self._head + b'],"usage":' + _encode(usage) + fingerprint + DONE
+
+    def whole(self) -> bytes:
+        """Return the body of an answer that is not streamed."""
+        work = self.run.work
+        choice_of = _chat_choice if work.is_chat else _text_choice
+        body = {
+            "id": self.id,
+            "object": "chat.completion" if work.is_chat else "text_completion",
+            "created": self.created,
+            "model": work.model,
+            "choices": [choice_of(i, plan) for i, plan in enumerate(self.run.plans)],
+            "service_tier": None,
+            "system_fingerprint": FINGERPRINT,
+            "usage": usage_of(self.run, self.run.generated_tokens),
+        }
+        return _encode(body)
+
+    def _usage(self, completion_tokens: int) -> bytes:
+        work = self.run.work
+        if not work.continuous_usage:
+            return b"]"
+        counts = (work.prompt_tokens + completion_tokens, completion_tokens)
+        details = b',"completion_tokens_details":null}' if work.is_chat else b"}"
+        head = self._usage_head + b',"total_tokens":%d,"completion_tokens":%d' % counts
+        return head + details
+
+    def _finish(self, plan: Plan) -> bytes:
+        reasons = (plan.finish_reason.encode(), _encode(plan.stop_reason))
+        return b'"finish_reason":"%b","stop_reason":%b%b}' % (*reasons, self._token_ids)
+
+    def _going_on(self) -> bytes:
+        stop_reason = b"" if self.run.work.is_chat else b',"stop_reason":null'
+        return b'"finish_reason":null' + stop_reason + self._token_ids + b"}"
+
+    @property
+    def _token_ids(self) -> bytes:
+        if self.run.work.is_chat:
+            return b',"token_ids":null'
+        return b',"prompt_token_ids":null,"token_ids":null'
+
+
+def usage_of(run: Run, completion_tokens: int) -> dict[str, object]:
+    """Return the final usage; cached tokens are named here and nowhere else."""
+    prompt_tokens = run.work.prompt_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": run.cached_tokens},
+    }
+
+
+def _chat_choice(index: int, plan: Plan) -> dict[str, object]:
+    message = {"role": "assistant", "content": "".join(plan.pieces), "refusal": None}
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": None,
+        "finish_reason": plan.finish_reason,
+        "stop_reason": plan.stop_reason,
+    }
+
+
+def _text_choice(index: int, plan: Plan) -> dict[str, object]:
+    return {
+        "index": index,
+        "text": "".join(plan.pieces),
+        "logprobs": None,
+        "finish_reason": plan.finish_reason,
+        "stop_reason": plan.stop_reason,
+    }
+
+
+def stream_error() -> bytes:
+    """Return how vLLM ends a stream whose engine died: an error chunk, and `[DONE]` after it."""
+    body = error_body(ENGINE_DIED, kind="InternalServerError", param=None, status=500)
+    return b"data: " + body + b"\n\n" + DONE
