@@ -33,10 +33,13 @@ class Outlet(Protocol):
 class Run:
     """One request at work; its choices advance together. A stalled run keeps its slots."""
 
-    def __init__(self, work: Work, plans: list[Plan], cached_tokens: int) -> None:
+    def __init__(
+        self, work: Work, plans: list[Plan], *, cached_tokens: int, block_size: int
+    ) -> None:
         self.work = work
         self.plans = plans
         self.cached_tokens = cached_tokens
+        self.new_cached_tokens = work.prompt_tokens // block_size * block_size - cached_tokens
         self.position = 0
         self.first_token_at = 0.0
         self.is_stalled = False
@@ -81,7 +84,8 @@ class SimulatedEngine:
         self.counts["prefix_cache_queries"] += work.prompt_tokens * work.choices
         self.counts["prefix_cache_hits"] += sum(cached)
         # As vLLM tells it: a stream names what its first choice found, a whole answer its last.
-        return Run(work, plans, cached[0] if work.is_stream else cached[-1])
+        told = cached[0] if work.is_stream else cached[-1]
+        return Run(work, plans, cached_tokens=told, block_size=self.settings.block_size)
 
     def submit(self, run: Run, outlet: Outlet) -> None:
         """Queue a run; without pacing, and with a free slot, it is over when this returns."""

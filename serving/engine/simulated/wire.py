@@ -137,11 +137,14 @@ class Wire:
 def usage_of(run: Run, completion_tokens: int) -> dict[str, object]:
     """Return the final usage; cached tokens are named here and nowhere else."""
     prompt_tokens = run.work.prompt_tokens
+    details = {"cached_tokens": run.cached_tokens}
+    if run.new_cached_tokens:
+        details["created_cache_tokens"] = run.new_cached_tokens
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
         "completion_tokens": completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": run.cached_tokens},
+        "prompt_tokens_details": details,
     }
 
 
