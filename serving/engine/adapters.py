@@ -1,0 +1,14 @@
+"""The engines there are, by the name a deployment gives them."""
+
+from collections.abc import Mapping
+
+from serving.engine.engine import Engine
+from serving.engine.external import External
+from serving.engine.simulated.adapter import Simulated
+from serving.engine.vllm import Vllm, installed_device
+
+
+def adapters(*, otlp_endpoint: str | None, kv_cache_gib: int) -> Mapping[str, Engine]:
+    """Return one adapter per engine for this machine."""
+    vllm = Vllm(installed_device(), otlp_endpoint, kv_cache_gib)
+    return {engine.name: engine for engine in (vllm, Simulated(), External())}

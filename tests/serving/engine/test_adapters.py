@@ -1,0 +1,136 @@
+"""How engines are started, and what is read from them."""
+
+import json
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from serving.contract.records import DeploymentRecord
+from serving.engine.adapters import adapters
+from serving.engine.external import External
+from serving.engine.probe import EngineSilent, Probe, Vitals, read_vitals
+from serving.engine.simulated.adapter import Simulated
+from serving.engine.simulated.server import Server
+from serving.engine.simulated.settings import Settings
+from serving.engine.vllm import Vllm
+from serving.engine.weights import WeightsUnreadable, check_weights, context_tokens, weights_bytes
+
+
+def deployment(*arguments: str, weights: str = "some/model") -> DeploymentRecord:
+    return DeploymentRecord(
+        deployment_id="dep_1",
+        variant_id="var_1",
+        engine="vllm",
+        weights=weights,
+        replicas_min=1,
+        replicas_max=1,
+        slots=7,
+        engine_arguments=arguments,
+    )
+
+
+def value_of(command: tuple[str, ...], flag: str) -> str:
+    """The last one counts, as it does for argparse."""
+    last = len(command) - 1 - command[::-1].index(flag)
+    return command[last + 1]
+
+
+def test_vllm_is_bound_to_loopback_whatever_the_deployment_says() -> None:
+    asked = deployment("--host", "0.0.0.0", "--prefix-caching-hash-algo", "xxhash")  # noqa: S104
+    command = Vllm("cpu").launch(asked, port=9_000).command
+    assert value_of(command, "--host") == "127.0.0.1"
+    assert value_of(command, "--port") == "9000"
+    assert value_of(command, "--prefix-caching-hash-algo") == "sha256"
+
+
+def test_vllm_serves_the_variant_with_its_slots() -> None:
+    command = Vllm("cpu").launch(deployment(), port=9_000).command
+    assert value_of(command, "--served-model-name") == "var_1"
+    assert value_of(command, "--max-num-seqs") == "7"
+    assert "--enable-prompt-tokens-details" in command
+
+
+def test_only_a_cpu_gets_small_blocks_and_eager_mode() -> None:
+    assert value_of(Vllm("cpu").launch(deployment(), port=1).command, "--block-size") == "32"
+    assert "--enforce-eager" in Vllm("cpu").launch(deployment(), port=1).command
+    on_cuda = Vllm("cuda").launch(deployment(), port=1)
+    assert not {"--block-size", "--enforce-eager"} & set(on_cuda.command)
+    assert "VLLM_CPU_KVCACHE_SPACE" not in on_cuda.environment
+
+
+def test_a_tool_parser_turns_tools_on() -> None:
+    asked = deployment("--tool-call-parser", "hermes")
+    assert "--enable-auto-tool-choice" in Vllm("cpu").launch(asked, port=1).command
+    assert "tools" in Vllm("cpu").capabilities(asked)
+    assert "tools" not in Vllm("cpu").capabilities(deployment())
+
+
+def test_local_weights_are_served_offline_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(bytes(1_000))
+    local = Vllm("cpu").launch(deployment(weights=str(tmp_path)), port=1)
+    remote = Vllm("cpu").launch(deployment(), port=1)
+    assert local.environment["HF_HUB_OFFLINE"] == "1"
+    assert "HF_HUB_OFFLINE" not in remote.environment
+    assert local.memory_bytes - remote.memory_bytes == 1_200
+    assert weights_bytes(str(tmp_path)) == 1_000
+
+
+def test_weights_say_their_context(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 2_048}))
+    assert context_tokens(tmp_path) == 2_048
+    check_weights(str(tmp_path))
+    check_weights("some/model")
+    with pytest.raises(WeightsUnreadable):
+        check_weights(str(tmp_path / "nothing"))
+
+
+def test_stages_are_read_from_the_engines_log() -> None:
+    vllm = Vllm("cpu")
+    line = "(Worker pid=1) INFO [cpu_model_runner.py:68] Starting to load model x..."
+    assert vllm.stage(line) == "loading weights"
+    assert vllm.stage("CPU KV cache size: 2,097,152 tokens") == "warming up"
+    assert vllm.stage("something else") is None
+
+
+def test_every_engine_of_the_contract_has_an_adapter() -> None:
+    engines = adapters(otlp_endpoint=None, kv_cache_gib=1)
+    assert set(engines) == {"vllm", "simulated", "external"}
+    assert External().launch(deployment(), port=1) is None
+    assert External().served_name(deployment()) == "some/model"
+    assert Simulated().served_name(deployment()) == "var_1"
+
+
+def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
+    text = (
+        'vllm:num_requests_running{engine="0"} 2.0\n'
+        'vllm:num_requests_running{engine="1"} 1.0\n'
+        'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0\n'
+        'vllm:generation_tokens_total{engine="0"} 10.0\n'
+        'vllm:generation_tokens_created{engine="0"} 1.7e+09\n'
+    )
+    assert read_vitals(text) == Vitals(3, 0, 0, 10, 0.0)
+    assert read_vitals("llamacpp:tokens 3\n") is None
+
+
+async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:
+    server = Server(Settings(port=0, models=("var_1",)))
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        assert await probe.is_up()
+        made = await probe.generate("var_1", tokens_max=4)
+        vitals = await probe.vitals()
+        assert vitals is not None
+        assert (vitals.prompt_tokens, vitals.generation_tokens) == (made.prompt_tokens, 4)
+        with pytest.raises(EngineSilent, match="404"):
+            await probe.generate("nobody", tokens_max=1)
+    await server.stop()
+
+
+async def test_a_closed_port_is_a_silent_engine() -> None:
+    async with aiohttp.ClientSession() as session:
+        probe = Probe(session, "http://127.0.0.1:9", timeout_seconds=1)
+        assert not await probe.is_up()
+        with pytest.raises(EngineSilent):
+            await probe.vitals()
