@@ -1,0 +1,10 @@
+"""The Django app of the management API."""
+
+from django.apps import AppConfig
+
+
+class ApiConfig(AppConfig):
+    """The management REST API."""
+
+    name = "control.api"
+    label = "api"

@@ -1,0 +1,169 @@
+"""What customers may name and what answers: models, variants, quality reports, deployments."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from control.ids import new_id
+from control.tenants.models import ID_MAX, NAME_MAX, Organization
+
+PUBLIC_ID_MAX = 100
+
+
+def new_model_id() -> str:
+    """Return a fresh id of a model."""
+    return new_id("mdl")
+
+
+def new_variant_id() -> str:
+    """Return a fresh id of a variant."""
+    return new_id("var")
+
+
+def new_report_id() -> str:
+    """Return a fresh id of a quality report."""
+    return new_id("qual")
+
+
+def new_deployment_id() -> str:
+    """Return a fresh id of a deployment."""
+    return new_id("dep")
+
+
+class Model(models.Model):
+    """What a customer names. `organization_ids` of None means everyone may."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_model_id)
+    public_id = models.CharField(max_length=PUBLIC_ID_MAX, unique=True)
+    name = models.CharField(max_length=NAME_MAX)
+    description = models.TextField(blank=True)
+    default_variant = models.OneToOneField(
+        "Variant", models.PROTECT, null=True, blank=True, related_name="default_of"
+    )
+    organization_ids = ArrayField(models.CharField(max_length=ID_MAX), null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "catalog_model"
+        ordering = ["public_id"]
+
+    def __str__(self) -> str:
+        return self.public_id
+
+
+class Variant(models.Model):
+    """One set of weights and precision. Customers may name it once it is published, which a
+    quantized one (with a `parent`) is only together with a quality report."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
+    model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
+    precision = models.CharField(max_length=16, help_text="bf16, fp8, int8, int4, …")
+    weights = models.CharField(max_length=200, help_text="A local folder or a Hugging Face id.")
+    parent = models.ForeignKey(
+        "self", models.PROTECT, null=True, blank=True, related_name="quantized"
+    )
+    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
+    context_tokens = models.PositiveIntegerField()
+    output_tokens_max = models.PositiveIntegerField()
+    vocabulary_size = models.PositiveIntegerField()
+    parameter_count = models.PositiveBigIntegerField(null=True, blank=True)
+    size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    published_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "catalog_variant"
+        ordering = ["created_at"]
+        constraints = [
+            models.UniqueConstraint(fields=["model", "precision"], name="precision_is_unique"),
+            models.CheckConstraint(
+                condition=Q(output_tokens_max__gte=1, output_tokens_max__lte=F("context_tokens")),
+                name="output_fits_context",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.model.public_id}:{self.precision}"
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the model's own name means this variant."""
+        return self.model.default_variant_id == self.id
+
+
+class QualityReport(models.Model):
+    """What an evaluation found; the newest one of a variant counts.
+
+    `document` is the report as the evaluation wrote it, the columns what lists and charts need;
+    `skills` holds accuracy by skill with its 95 % interval.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_report_id)
+    variant = models.ForeignKey(Variant, models.PROTECT, related_name="quality_reports")
+    document = models.JSONField()
+    question_count = models.PositiveIntegerField(null=True, blank=True)
+    accuracy = models.FloatField(null=True, blank=True)
+    accuracy_low = models.FloatField(null=True, blank=True)
+    accuracy_high = models.FloatField(null=True, blank=True)
+    perplexity = models.FloatField(null=True, blank=True)
+    size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
+    tokens_per_second = models.FloatField(null=True, blank=True)
+    skills = models.JSONField(default=list, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "catalog_quality_report"
+        ordering = ["-created_at"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(accuracy__isnull=True) | Q(accuracy__gte=0, accuracy__lte=1),
+                name="accuracy_is_a_share",
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.variant} of {self.created_at:%Y-%m-%d}"
+
+
+class Engine(models.TextChoices):
+    """Who serves the weights."""
+
+    VLLM = "vllm", "vLLM"
+    SIMULATED = "simulated", "Simulated"
+    EXTERNAL = "external", "External"
+
+
+class Deployment(models.Model):
+    """The desired state of running a variant; `replicas_min` of 0 stops it. Waits in seconds."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
+    variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
+    engine = models.CharField(max_length=16, choices=Engine, default=Engine.VLLM)
+    replicas_min = models.PositiveIntegerField(default=0)
+    replicas_max = models.PositiveIntegerField(default=1)
+    slots = models.PositiveIntegerField(default=32, help_text="Requests at once per replica.")
+    engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
+    dedicated_to = models.ForeignKey(
+        Organization, models.PROTECT, null=True, blank=True, related_name="deployments"
+    )
+    connect_seconds = models.FloatField(default=2.0)
+    first_byte_seconds = models.FloatField(default=60.0)
+    gap_seconds = models.FloatField(default=30.0)
+    total_seconds = models.FloatField(default=600.0)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "catalog_deployment"
+        ordering = ["created_at"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(replicas_max__gte=F("replicas_min")), name="replicas_max_not_below_min"
+            ),
+            models.CheckConstraint(condition=Q(slots__gte=1), name="slots_are_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.variant} on {self.engine}"

@@ -1,0 +1,31 @@
+"""The Celery app `control`. Each installed app may bring `tasks.py` and, in `beat.py`, the
+SCHEDULE of what recurs."""
+
+import os
+from importlib import import_module
+from typing import Any
+
+from celery import Celery
+from django.apps import apps
+from django.utils.module_loading import module_has_submodule
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
+
+app = Celery("control")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+
+def beat_schedule() -> dict[str, dict[str, Any]]:
+    """Return the schedules of all installed apps, whose entries have distinct names."""
+    schedule: dict[str, dict[str, Any]] = {}
+    for config in apps.get_app_configs():
+        if config.module is not None and module_has_submodule(config.module, "beat"):
+            schedule |= import_module(f"{config.name}.beat").SCHEDULE
+    return schedule
+
+
+@app.on_after_finalize.connect
+def schedule_beat(sender: Celery, **_: object) -> None:
+    """Fill the schedule once Django's apps are known."""
+    sender.conf.beat_schedule = beat_schedule()

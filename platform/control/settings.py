@@ -1,0 +1,225 @@
+"""Django's settings, made of one `ControlConfig`; nothing else here reads the environment."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from control.config import ControlConfig
+from control.logging import logging_settings
+
+CONFIG = ControlConfig.from_environment(os.environ)
+"""What the process was told from outside; `django.conf.settings.CONFIG` everywhere else."""
+
+BASE_DIR = Path(__file__).resolve().parent
+REPOSITORY_DIR = BASE_DIR.parent.parent
+
+SECRET_KEY = CONFIG.django_secret
+DEBUG = CONFIG.debug
+ALLOWED_HOSTS = [CONFIG.console_host, CONFIG.host, "127.0.0.1", "localhost", "[::1]", "testserver"]
+CSRF_TRUSTED_ORIGINS = [CONFIG.console_url]
+
+INSTALLED_APPS = [
+    "control",
+    "control.tenants",
+    "control.keys",
+    "control.catalog",
+    "control.prices",
+    "control.audit",
+    "control.publish",
+    "control.api",
+    # The layers above are named, not imported: control knows none of them.
+    "billing.metering",
+    "billing.ledger",
+    "billing.credit",
+    "web.console",
+    "unfold",
+    "unfold.contrib.filters",
+    "unfold.contrib.forms",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.postgres",
+    "django.contrib.staticfiles",
+    "django.contrib.humanize",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django_htmx",
+]
+INTERNAL_URLS = ["control.publish.urls", "billing.internal_urls"]
+"""What the data plane may call, all under /internal/v1/ and on the internal listener only."""
+CONSOLE_URLS = "web.console.urls"
+
+MIDDLEWARE = [
+    "control.policy.content_security_policy",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "django_htmx.middleware.HtmxMiddleware",
+]
+
+ROOT_URLCONF = "control.urls"
+ASGI_APPLICATION = "control.asgi.application"
+TEMPLATES: list[dict[str, Any]] = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [REPOSITORY_DIR / "web" / "templates", BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "web.console.theme.theme",
+            ],
+        },
+    }
+]
+
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": CONFIG.database.name,
+        "USER": CONFIG.database.user,
+        "PASSWORD": CONFIG.database.password,
+        "HOST": CONFIG.database.host,
+        "PORT": CONFIG.database.port,
+        # A pooled connection is checked before each use, so a restart of PostgreSQL costs one
+        # reconnection and no failed request; without PostgreSQL a request fails in 5 s, not 30.
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {
+            "connect_timeout": 3,
+            **CONFIG.database.options,
+            "pool": {"min_size": 1, "max_size": 20, "timeout": 5, "reconnect_timeout": 10},
+        },
+    }
+}
+
+AUTH_USER_MODEL = "tenants.User"
+AUTHENTICATION_BACKENDS = [
+    "django.contrib.auth.backends.ModelBackend",
+    "allauth.account.auth_backends.AuthenticationBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+LOGIN_URL = "account_login"
+LOGIN_REDIRECT_URL = "/"
+LOGOUT_REDIRECT_URL = "/"
+ACCOUNT_ADAPTER = "control.tenants.adapter.AccountAdapter"
+ACCOUNT_LOGIN_METHODS = {"email"}
+ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
+ACCOUNT_USER_MODEL_USERNAME_FIELD = None
+ACCOUNT_EMAIL_VERIFICATION = "optional"
+ACCOUNT_PREVENT_ENUMERATION = True
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Penstock] "
+MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+MFA_TOTP_ISSUER = "Penstock"
+EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+DEFAULT_FROM_EMAIL = f"Penstock <noreply@{CONFIG.console_host}>"
+
+# Cookies are marked secure where browsers come over TLS; plain http on one machine works too.
+SESSION_COOKIE_SECURE = CONFIG.is_https
+CSRF_COOKIE_SECURE = CONFIG.is_https
+SESSION_COOKIE_HTTPONLY = True
+CSRF_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "penstock_session"
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONFIG.is_https else 0
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if CONFIG.is_https else None
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+USE_I18N = False
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+STATIC_URL = "/static/"
+STATICFILES_DIRS = [REPOSITORY_DIR / "web" / "static"]
+STATIC_ROOT = CONFIG.static_dir
+# With a static folder, `manage.py collectstatic` fills it with hashed, compressed files; without
+# one they are served from where they lie.
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {
+        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        if STATIC_ROOT
+        else "django.contrib.staticfiles.storage.StaticFilesStorage"
+    },
+}
+WHITENOISE_USE_FINDERS = STATIC_ROOT is None
+WHITENOISE_AUTOREFRESH = DEBUG
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "control.api.authentication.KeyAuthentication",
+        "control.api.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PAGINATION_CLASS": "control.api.pagination.Pagination",
+    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "EXCEPTION_HANDLER": "control.api.errors.handle",
+    "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Penstock management API",
+    "DESCRIPTION": "Organizations, projects, API keys, members and models, by session or by an "
+    "API key with the scope `manage`.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SCHEMA_PATH_PREFIX": "/api/v1",
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "COMPONENT_SPLIT_REQUEST": True,
+}
+
+UNFOLD = {
+    "SITE_TITLE": "Penstock",
+    "SITE_HEADER": "Penstock",
+    "SITE_SUBHEADER": "Operator",
+    "SITE_URL": "/",
+    "SHOW_BACK_BUTTON": True,
+    "DASHBOARD_CALLBACK": "control.dashboard.dashboard",
+    "SIDEBAR": {"show_search": True, "show_all_applications": True},
+}
+
+CELERY_BROKER_URL = CONFIG.redis_url
+CELERY_TASK_IGNORE_RESULT = True
+# A task runs again when its worker died. Every task has a unique effect, and ends (240 s) long
+# before the broker would hand it to a second worker (900 s).
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_SOFT_TIME_LIMIT = 210
+CELERY_TASK_TIME_LIMIT = 240
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 900, "socket_timeout": 10}
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_TIMEZONE = "UTC"
+
+LOGGING_CONFIG = "control.logging.configure"
+LOGGING = logging_settings(CONFIG.log_format, debug=DEBUG)

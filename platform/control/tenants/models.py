@@ -1,0 +1,232 @@
+"""Who there is: users, the organizations that own everything, their projects and members."""
+
+from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Lower
+from django.utils import timezone
+
+from control.ids import new_id
+
+ID_MAX = 64
+EMAIL_MAX = 254
+NAME_MAX = 100
+
+
+def new_user_id() -> str:
+    """Return a fresh id of a user."""
+    return new_id("user")
+
+
+def new_organization_id() -> str:
+    """Return a fresh id of an organization."""
+    return new_id("org")
+
+
+def new_cache_salt_id() -> str:
+    """Return a fresh id that salts an organization's prefix cache; a new one empties it."""
+    return new_id("salt")
+
+
+def new_project_id() -> str:
+    """Return a fresh id of a project."""
+    return new_id("proj")
+
+
+def new_membership_id() -> str:
+    """Return a fresh id of a membership."""
+    return new_id("mem")
+
+
+def new_invitation_id() -> str:
+    """Return a fresh id of an invitation."""
+    return new_id("inv")
+
+
+class UserManager(BaseUserManager["User"]):
+    """Makes users, whose e-mail address is kept in lower case."""
+
+    def create_user(self, email: str, password: str | None = None, **fields: object) -> "User":
+        """Add a person; without a password they cannot log in until they reset it."""
+        user = self.model(email=email.lower(), **fields)
+        user.set_password(password)
+        user.save(using=self._db)
+        return user
+
+    def create_superuser(self, email: str, password: str | None = None, **fields: object) -> "User":
+        """Add an operator, who may use the admin."""
+        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+
+
+class User(AbstractBaseUser, PermissionsMixin):
+    """A person, known by e-mail address; `is_staff` is an operator of the platform."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_user_id)
+    email = models.EmailField(unique=True, max_length=EMAIL_MAX)
+    name = models.CharField(max_length=NAME_MAX, blank=True)
+    is_active = models.BooleanField(default=True)
+    is_staff = models.BooleanField(default=False)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    objects = UserManager()
+
+    USERNAME_FIELD = "email"
+    EMAIL_FIELD = "email"
+    REQUIRED_FIELDS = []
+
+    class Meta:
+        db_table = "tenants_user"
+        constraints = [
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="email_is_lower_case")
+        ]
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class OrganizationStatus(models.TextChoices):
+    """Whether an organization's keys work."""
+
+    ACTIVE = "active", "Active"
+    SUSPENDED = "suspended", "Suspended"
+
+
+class BillingMode(models.TextChoices):
+    """When an organization pays."""
+
+    PREPAID = "prepaid", "Prepaid"
+    POSTPAID = "postpaid", "Postpaid"
+
+
+class Organization(models.Model):
+    """The tenant. `spend_limit_nanos` is per UTC month; None is no limit of its own."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_organization_id)
+    name = models.CharField(max_length=NAME_MAX)
+    status = models.CharField(
+        max_length=16, choices=OrganizationStatus, default=OrganizationStatus.ACTIVE
+    )
+    billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
+    spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    weight = models.PositiveIntegerField(default=1, help_text="Share of a busy pool.")
+    cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "tenants_organization"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=OrganizationStatus.values),
+                name="organization_status_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(billing_mode__in=BillingMode.values), name="billing_mode_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
+                name="organization_limit_not_negative",
+            ),
+            models.CheckConstraint(condition=Q(weight__gte=1), name="weight_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its keys work."""
+        return self.status == OrganizationStatus.ACTIVE
+
+
+class Project(models.Model):
+    """A workspace inside an organization; archiving ends its keys."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_project_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="projects")
+    name = models.CharField(max_length=NAME_MAX)
+    spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "tenants_project"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "name"],
+                name="project_name_is_unique",
+                condition=Q(archived_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
+                name="project_limit_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the project has ended."""
+        return self.archived_at is not None
+
+
+class Role(models.TextChoices):
+    """What a member may do; `permissions.py` spells it out."""
+
+    OWNER = "owner", "Owner"
+    ADMIN = "admin", "Admin"
+    BILLING = "billing", "Billing"
+    DEVELOPER = "developer", "Developer"
+    VIEWER = "viewer", "Viewer"
+
+
+class Membership(models.Model):
+    """A person in an organization."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_membership_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="memberships")
+    user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "tenants_membership"
+        constraints = [
+            models.UniqueConstraint(fields=["organization", "user"], name="member_is_unique"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} as {self.role}"
+
+
+class Invitation(models.Model):
+    """A seat offered to an e-mail address; its secret is mailed and only its digest kept."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_invitation_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="invitations")
+    email = models.EmailField(max_length=EMAIL_MAX)
+    role = models.CharField(max_length=16, choices=Role)
+    digest = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "tenants_invitation"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "email"],
+                name="open_invitation_is_unique",
+                condition=Q(accepted_at__isnull=True, revoked_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(role__in=Role.values), name="invitation_role_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role}"

@@ -1,0 +1,16 @@
+"""The addresses of control: console, accounts, admin, management API, and the internal API, which
+`control.listeners` keeps off the public listener."""
+
+from importlib.util import find_spec
+
+from django.conf import settings
+from django.contrib import admin
+from django.urls import URLPattern, URLResolver, include, path
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("internal/", include("control.urls_internal")),
+    path("accounts/", include("allauth.urls")),
+    path("admin/", admin.site.urls),
+]
+if find_spec(settings.CONSOLE_URLS):
+    urlpatterns.append(path("", include(settings.CONSOLE_URLS)))

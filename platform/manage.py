@@ -1,0 +1,22 @@
+"""Django's command line for the control plane."""
+
+import os
+import sys
+
+from control.config import ConfigError
+from django.core.management import execute_from_command_line
+
+
+def main() -> None:
+    """Run one management command; bad configuration is one line, no traceback."""
+    # This folder stands first on the path of a script that lives in it, and so does the module
+    # cache; the repository root holds billing and web.
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
+    try:
+        execute_from_command_line(sys.argv)
+    except ConfigError as error:
+        sys.exit(f"penstock: {error}")
+
+
+if __name__ == "__main__":
+    main()
