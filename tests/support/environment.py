@@ -1,0 +1,60 @@
+"""The environment of every test: values that boot each process, and reach nothing real."""
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _values() -> dict[str, str]:
+    secrets = ("DJANGO_SECRET", "INTERNAL_SECRET", "KEY_PEPPER", "SALT_SECRET", "PLAYGROUND_SECRET")
+    postgres_port = free_port()
+    return {
+        **{
+            f"PENSTOCK_{name}": f"test-{name.lower().replace('_', '-')}-{7:032}" for name in secrets
+        },
+        "DATABASE_URL": f"postgresql://postgres:test@127.0.0.1:{postgres_port}/penstock",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "PENSTOCK_CONSOLE_URL": "http://127.0.0.1:8700",
+        "PENSTOCK_API_BASE": "http://127.0.0.1:8701/v1",
+        "PENSTOCK_CONTROL_HOST": "127.0.0.1",
+        "PENSTOCK_CONTROL_PORT": "8700",
+        "PENSTOCK_CONTROL_INTERNAL_HOST": "127.0.0.1",
+        "PENSTOCK_CONTROL_INTERNAL_PORT": "8702",
+        "PENSTOCK_CONTROL_URL": "http://127.0.0.1:8702",
+        "PENSTOCK_FLEET_URL": "http://127.0.0.1:8704",
+        "PENSTOCK_GATEWAY_HOST": "127.0.0.1",
+        "PENSTOCK_GATEWAY_PORT": "8701",
+        "PENSTOCK_GATEWAY_OPERATOR_PORT": "8703",
+        "PENSTOCK_FLEET_HOST": "127.0.0.1",
+        "PENSTOCK_FLEET_PORT": "8704",
+        "PENSTOCK_REPLICA_PORT_BASE": "8710",
+        "PENSTOCK_REPLICA_COUNT_MAX": "8",
+        "PENSTOCK_SIGNUP_CREDIT_NANOS": "5000000000",
+        "PENSTOCK_DEBUG": "0",
+        "PENSTOCK_LOG_FORMAT": "console",
+    }
+
+
+FOLDER_NAME = f"penstock-tests-{os.getpid()}"
+EMBEDDED_POSTGRES = "PENSTOCK_TEST_POSTGRES"
+"""The folder of the session's own PostgreSQL; unset where DATABASE_URL was given."""
+
+
+def set_up() -> None:
+    """Fill in what the environment lacks. Workers of pytest-xdist inherit it from their parent."""
+    if "DATABASE_URL" not in os.environ:
+        os.environ[EMBEDDED_POSTGRES] = str(Path(tempfile.gettempdir()) / FOLDER_NAME)
+    for name, value in _values().items():
+        os.environ.setdefault(name, value)
+
+
+set_up()
