@@ -14,7 +14,7 @@ class UsageEvent(models.Model):
 
     Partitioned by day over `event_id`: a UUIDv7 begins with its moment, so the one primary key
     keeps events unique across all days. `transaction_id` is the ledger transaction that booked
-    `charged_nanos`; `lease_ids` are the leases this event settles.
+    `charged_nanos`; it settles each of `lease_ids` by the figure at its place in `lease_nanos`.
     """
 
     event_id = models.UUIDField(primary_key=True)
@@ -44,6 +44,7 @@ class UsageEvent(models.Model):
     waived_nanos = models.BigIntegerField()
     transaction_id = models.CharField(max_length=ID_MAX, default="", blank=True)
     lease_ids = ArrayField(models.CharField(max_length=ID_MAX))
+    lease_nanos = ArrayField(models.BigIntegerField())
 
     class Meta:
         db_table = "metering_usage_event"
@@ -98,7 +99,6 @@ class Tally(models.Model):
     kind = models.CharField(max_length=40)
     day = models.DateField()
     count = models.BigIntegerField(default=0)
-    last_event_id = models.CharField(max_length=ID_MAX, default="", blank=True)
 
     class Meta:
         db_table = "metering_tally"

@@ -1,19 +1,57 @@
 """Questions about usage. The organization comes first; another's rows are never seen."""
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
-from billing.metering.models import UsageEvent
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Aggregate, BigIntegerField, F, QuerySet, Sum
+from django.db.models.functions import TruncDay
+
+from billing.credit import selectors as credit
+from billing.credit.limits import available_nanos
+from billing.metering.latency import BUCKET_COUNT
+from billing.metering.models import HourRollup, MinuteRollup, UsageEvent
 from billing.metering.sums import Overview, Receipt, UsageGroup, UsagePoint, UsageSums
-
-if TYPE_CHECKING:
-    from control.tenants.models import Organization
+from billing.rating.rate import lines
+from control.prices.models import Price
+from control.tenants.models import Organization
 
 Bucket = Literal["minute", "hour", "day"]
 Dimension = Literal["project", "key", "model", "variant", "tier", "endpoint"]
+
+WIDTH = {
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+COLUMN = {
+    "project": "project_id",
+    "key": "key_id",
+    "model": "model_id",
+    "variant": "variant_id",
+    "tier": "tier",
+    "endpoint": "endpoint",
+}
+
+
+class SumCounts(Aggregate):
+    """Adds arrays of TTFT counts, place by place."""
+
+    template = "ARRAY[{}]".format(
+        ", ".join(
+            f"sum((%(expressions)s)[{place}])::bigint" for place in range(1, BUCKET_COUNT + 1)
+        )
+    )
+    output_field = ArrayField(BigIntegerField())
+
+
+SUMS: dict[str, Aggregate] = {
+    f"sum_{one.name}": SumCounts("ttft_counts") if one.name == "ttft_counts" else Sum(one.name)
+    for one in fields(UsageSums)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,53 +65,162 @@ class UsageFilters:
     tiers: tuple[str, ...] = ()
     endpoints: tuple[str, ...] = ()
 
+    def as_query(self) -> dict[str, tuple[str, ...]]:
+        """Return the filter as keyword arguments of a query."""
+        wanted = {
+            "project_id__in": self.project_ids,
+            "key_id__in": self.key_ids,
+            "model_id__in": self.model_ids,
+            "variant_id__in": self.variant_ids,
+            "tier__in": self.tiers,
+            "endpoint__in": self.endpoints,
+        }
+        return {name: values for name, values in wanted.items() if values}
+
 
 EVERYTHING = UsageFilters()
 
 
-def bucket_starts(start: datetime, end: datetime, bucket: Bucket) -> list[datetime]: ...
+def bucket_starts(start: datetime, end: datetime, bucket: Bucket) -> list[datetime]:
+    """Return the UTC beginnings of all buckets that touch [start, end), empty ones too."""
+    first = floor(start, bucket)
+    count = max(-(-(end - first) // WIDTH[bucket]), 0)
+    return [first + WIDTH[bucket] * step for step in range(count)]
+
+
+def floor(moment: datetime, bucket: Bucket) -> datetime:
+    """Return the beginning of the UTC bucket that `moment` lies in."""
+    moment = moment.astimezone(UTC).replace(second=0, microsecond=0)
+    if bucket != "minute":
+        moment = moment.replace(minute=0)
+    return moment.replace(hour=0) if bucket == "day" else moment
 
 
 def usage_series(
-    organization: "Organization",
+    organization: Organization,
     start: datetime,
     end: datetime,
     bucket: Bucket,
     *,
     group_by: Sequence[Dimension] = (),
     filters: UsageFilters = EVERYTHING,
-) -> list[UsagePoint]: ...
+) -> list[UsagePoint]:
+    """Return the usage in all buckets that touch [start, end), in order of time, then group.
+
+    Buckets without usage are left out; `bucket_starts` names them all.
+    """
+    source: type[HourRollup] | type[MinuteRollup] = HourRollup
+    if bucket == "minute":
+        source = MinuteRollup
+    moment = TruncDay("bucket_at", tzinfo=UTC) if bucket == "day" else F("bucket_at")
+    columns = [COLUMN[dimension] for dimension in group_by]
+    rows = (
+        _usage(source, organization, floor(start, bucket), end, filters)
+        .annotate(moment=moment)
+        .values("moment", *columns)
+        .annotate(**SUMS)
+        .order_by("moment", *columns)
+    )
+    return [
+        UsagePoint(row["moment"], tuple(row[column] for column in columns), _sums(row))
+        for row in rows
+    ]
 
 
 def usage_by_group(
-    organization: "Organization",
+    organization: Organization,
     start: datetime,
     end: datetime,
     *,
     group_by: Sequence[Dimension],
     filters: UsageFilters = EVERYTHING,
-) -> list[UsageGroup]: ...
+) -> list[UsageGroup]:
+    """Return the usage of each group over [start, end), the dearest first."""
+    columns = [COLUMN[dimension] for dimension in group_by]
+    rows = (
+        _usage(_source(start, end), organization, start, end, filters)
+        .values(*columns)
+        .annotate(**SUMS)
+        .order_by("-sum_charged_nanos", *columns)
+    )
+    return [UsageGroup(tuple(row[column] for column in columns), _sums(row)) for row in rows]
 
 
 def usage_totals(
-    organization: "Organization",
+    organization: Organization,
     start: datetime,
     end: datetime,
     *,
     filters: UsageFilters = EVERYTHING,
-) -> UsageSums: ...
+) -> UsageSums:
+    """Return the sums over [start, end), exact to the minute."""
+    rows = _usage(_source(start, end), organization, start, end, filters)
+    return _sums(rows.aggregate(**SUMS))
 
 
-def overview(organization: "Organization", now: datetime) -> Overview: ...
+def overview(organization: Organization, now: datetime) -> Overview:
+    """Return the organization's money and its usage of this UTC day and month."""
+    today, end = floor(now, "day"), floor(now, "hour") + WIDTH["hour"]
+    return Overview(
+        balance_nanos=credit.balance(organization, now),
+        held_nanos=credit.held_nanos(organization.pk),
+        available_nanos=available_nanos(organization.pk, now),
+        today=usage_totals(organization, today, end),
+        month=usage_totals(organization, today.replace(day=1), end),
+    )
 
 
 def recent_events(
-    organization: "Organization",
+    organization: Organization,
     *,
     filters: UsageFilters = EVERYTHING,
     before: uuid.UUID | None = None,
     limit: int = 50,
-) -> list[UsageEvent]: ...
+) -> list[UsageEvent]:
+    """Return the newest events, or those older than `before`: the last id of the page above."""
+    mine = UsageEvent.objects.filter(organization_id=organization.pk, **filters.as_query())
+    if before is not None:
+        mine = mine.filter(event_id__lt=before)
+    return list(mine.order_by("-event_id")[:limit])
 
 
-def receipt(organization: "Organization", event_id: uuid.UUID) -> Receipt | None: ...
+def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt | None:
+    """Return why a request cost what it cost; None for an id that is not this organization's."""
+    event = UsageEvent.objects.filter(organization_id=organization.pk, event_id=event_id).first()
+    if event is None:
+        return None
+    price = prices_by_id({event.price_id})[event.price_id]
+    return Receipt(event=event, price=price, lines=lines(event, price))
+
+
+def prices_by_id(price_ids: Iterable[str]) -> dict[str, Price]:
+    """Return those of the prices that were published; they never change."""
+    published = Price.objects.filter(id__in=set(price_ids), book__published_at__isnull=False)
+    return {price.id: price for price in published}
+
+
+def _usage(
+    source: type[HourRollup] | type[MinuteRollup],
+    organization: Organization,
+    start: datetime,
+    end: datetime,
+    filters: UsageFilters,
+) -> "QuerySet[HourRollup] | QuerySet[MinuteRollup]":
+    return source.objects.filter(
+        organization_id=organization.pk,
+        bucket_at__gte=start,
+        bucket_at__lt=end,
+        **filters.as_query(),
+    )
+
+
+def _source(start: datetime, end: datetime) -> type[HourRollup] | type[MinuteRollup]:
+    is_whole_hours = floor(start, "hour") == start and floor(end, "hour") == end
+    return HourRollup if is_whole_hours else MinuteRollup
+
+
+def _sums(row: dict[str, Any]) -> UsageSums:
+    values = {name.removeprefix("sum_"): row[name] for name in SUMS}
+    if values["request_count"] is None:
+        return UsageSums()
+    return UsageSums(**values | {"ttft_counts": tuple(values["ttft_counts"])})

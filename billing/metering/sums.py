@@ -5,6 +5,8 @@ from datetime import datetime
 
 from billing.metering import latency
 from billing.metering.models import UsageEvent
+from billing.rating.rate import Line
+from control.prices.models import Price
 
 NO_TTFT = (0,) * latency.BUCKET_COUNT
 
@@ -72,35 +74,24 @@ class UsageGroup:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What an organization sees first: its money, and its usage of this UTC day and month."""
+    """What an organization sees first: its money, and its usage of this UTC day and month.
+
+    `held_nanos` is set aside for requests at work; `available_nanos` is what new requests may
+    still hold, None without any limit.
+    """
 
     balance_nanos: int
     held_nanos: int
-    available_nanos: int
+    available_nanos: int | None
     today: UsageSums
     month: UsageSums
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiptLine:
-    """Tokens of one meter times its price. `amount_millionths` is in 10^-6 nanos, exact, since
-    a charge is rounded once, after its lines are added."""
-
-    meter: str
-    tokens: int
-    nanos_per_million_tokens: int
-
-    @property
-    def amount_millionths(self) -> int:
-        """Tokens times price, not yet rounded to nanos."""
-        return self.tokens * self.nanos_per_million_tokens
-
-
-@dataclass(frozen=True, slots=True)
 class Receipt:
-    """One request and why it cost what it cost; the lines add up to charged or waived."""
+    """One request and why it cost what it cost: the lines, added and rounded once to nanos, are
+    the event's `charged_nanos`, or its `waived_nanos`."""
 
     event: UsageEvent
-    lines: tuple[ReceiptLine, ...]
-    charged_nanos: int
-    waived_nanos: int
+    price: Price
+    lines: tuple[Line, ...]

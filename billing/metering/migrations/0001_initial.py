@@ -105,7 +105,6 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(max_length=40)),
                 ('day', models.DateField()),
                 ('count', models.BigIntegerField(default=0)),
-                ('last_event_id', models.CharField(blank=True, default='', max_length=64)),
             ],
             options={
                 'verbose_name_plural': 'tallies',
@@ -143,6 +142,7 @@ class Migration(migrations.Migration):
                 ('waived_nanos', models.BigIntegerField()),
                 ('transaction_id', models.CharField(blank=True, default='', max_length=64)),
                 ('lease_ids', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), size=None)),
+                ('lease_nanos', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), size=None)),
             ],
             options={
                 'db_table': 'metering_usage_event',

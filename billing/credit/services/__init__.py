@@ -1,0 +1,1 @@
+"""What changes credit: grants made and expired, leases granted and settled, usage charged."""

@@ -1,0 +1,142 @@
+"""Giving credit, once per idempotency key, and taking back what expired."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.credit.models import CreditGrant, GrantKind, new_grant_id
+from billing.credit.selectors import (
+    expired_grants,
+    grant_by_key,
+    grant_for_expiry,
+    is_needed_by_leases,
+)
+from billing.credit.services.budgets import lock_budgets
+from billing.ledger.models import AccountKind, TransactionKind
+from billing.ledger.services import Posting, Side, open_account, post
+from serving.contract.ids import new_id
+
+CREDIT_ACCOUNT = {
+    GrantKind.PROMOTIONAL: AccountKind.PROMOTIONAL_CREDIT,
+    GrantKind.PREPAID: AccountKind.CUSTOMER_BALANCE,
+}
+FUNDED_BY = {
+    GrantKind.PROMOTIONAL: AccountKind.PROMOTION_EXPENSE,
+    GrantKind.PREPAID: AccountKind.CASH,
+}
+EXPIRES_INTO = {
+    GrantKind.PROMOTIONAL: AccountKind.PROMOTION_EXPENSE,
+    GrantKind.PREPAID: AccountKind.BREAKAGE,
+}
+
+
+class IdempotencyConflictError(ValueError):
+    """The idempotency key was used before for a different grant."""
+
+
+@transaction.atomic
+def grant_credit(
+    *,
+    organization_id: str,
+    kind: GrantKind,
+    amount_nanos: int,
+    idempotency_key: str,
+    granted_by: str,
+    reason: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+) -> CreditGrant:
+    """Give credit and post it; it may be spent as soon as this commits.
+
+    Repeating a call with its idempotency key returns the first grant. Raises ValueError on an
+    amount that is not positive or a missing key, IdempotencyConflictError when the key came with
+    another kind or amount.
+    """
+    if amount_nanos <= 0:
+        raise ValueError(f"amount_nanos is {amount_nanos}; wanted more than 0")
+    if not idempotency_key:
+        raise ValueError("idempotency_key is empty; wanted a name for this one grant")
+    lock_budgets([organization_id])
+    before = grant_by_key(organization_id, idempotency_key)
+    if before is not None:
+        return _the_same(before, kind, amount_nanos)
+    grant_id = new_grant_id()
+    account_id = open_account(organization_id, CREDIT_ACCOUNT[kind], grant_id)
+    funding_id = open_account(organization_id, FUNDED_BY[kind])
+    _move(
+        source=f"grant:{grant_id}",
+        kind=TransactionKind.GRANT,
+        organization_id=organization_id,
+        debit_id=funding_id,
+        credit_id=account_id,
+        nanos=amount_nanos,
+        now=now,
+    )
+    return CreditGrant.objects.create(
+        id=grant_id,
+        organization_id=organization_id,
+        kind=kind,
+        amount_nanos=amount_nanos,
+        account_id=account_id,
+        expires_at=expires_at,
+        idempotency_key=idempotency_key,
+        reason=reason,
+        granted_by=granted_by,
+        granted_at=now,
+    )
+
+
+def expire_grants(*, now: datetime) -> int:
+    """Take back what is left of grants past their time; return how many were closed.
+
+    Money that open leases may still spend is left for a later run. Safe to run twice at once.
+    """
+    return sum(
+        expire_grant(grant_id=grant.id, organization_id=grant.organization_id, now=now)
+        for grant in expired_grants(now)
+    )
+
+
+@transaction.atomic
+def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
+    """Close one grant past its time; return False when it is closed already, or needed."""
+    lock_budgets([organization_id])
+    grant = grant_for_expiry(grant_id, now)
+    if grant is None or is_needed_by_leases(grant, now):
+        return False
+    remaining_nanos = grant.remaining_nanos
+    if remaining_nanos:
+        _move(
+            source=f"expiry:{grant.id}",
+            kind=TransactionKind.EXPIRY,
+            organization_id=organization_id,
+            debit_id=grant.account_id,
+            credit_id=open_account(organization_id, EXPIRES_INTO[GrantKind(grant.kind)]),
+            nanos=remaining_nanos,
+            now=now,
+        )
+    grant.expired_at = now
+    grant.save(update_fields=["expired_at"])
+    return True
+
+
+def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditGrant:
+    if (grant.kind, grant.amount_nanos) != (kind, amount_nanos):
+        raise IdempotencyConflictError(
+            f"{grant.idempotency_key!r} named a {grant.kind} grant of {grant.amount_nanos} nanos"
+        )
+    return grant
+
+
+def _move(
+    *,
+    source: str,
+    kind: TransactionKind,
+    organization_id: str,
+    debit_id: int,
+    credit_id: int,
+    nanos: int,
+    now: datetime,
+) -> None:
+    sides = (Side(debit_id, nanos), Side(credit_id, -nanos))
+    post([Posting(new_id(), source, kind, organization_id, sides)], now=now)

@@ -1,0 +1,19 @@
+"""Recurring work on credit. Each deed is made once under a lock, however often a task runs."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from billing.credit.services.grants import expire_grants
+from billing.credit.services.leases import void_abandoned_leases
+
+
+@shared_task(name="credit.void_abandoned_leases")
+def void_leases() -> None:
+    """Void the leases of gateways that vanished a day ago."""
+    void_abandoned_leases(now=timezone.now())
+
+
+@shared_task(name="credit.expire_grants")
+def close_grants() -> None:
+    """Take back what is left of expired grants."""
+    expire_grants(now=timezone.now())

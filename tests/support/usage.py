@@ -1,0 +1,127 @@
+"""A small world of customers and prices, and the usage events that gateways would send of it."""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from control.catalog.models import Model, Variant
+from control.ids import new_id as new_control_id
+from control.keys.models import ApiKey
+from control.prices.models import Price, PriceBook
+from control.tenants.models import Organization, Project
+from serving.contract.ids import uuid7
+from serving.contract.price import charge_nanos
+from serving.contract.usage import BILLABLE, LeaseCharge, UsageBatch, UsageEvent
+
+NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
+METERS = SimpleNamespace(
+    input_nanos=150_000_000, cached_input_nanos=75_000_000, output_nanos=600_000_000
+)
+GATEWAY = "gw_1"
+
+
+@dataclass(frozen=True)
+class Customer:
+    """An organization with one project and one key."""
+
+    organization: Organization
+    project: Project
+    key: ApiKey
+
+    @property
+    def id(self) -> str:
+        return self.organization.id
+
+
+def make_customer(name: str = "Acme", **fields: Any) -> Customer:
+    organization = Organization.objects.create(name=name, **fields)
+    project = Project.objects.create(organization=organization, name="Default")
+    key = ApiKey.objects.create(
+        organization=organization,
+        project=project,
+        name="first",
+        digest=new_control_id("digest"),
+        prefix="pen_live_abc",
+        last_four="wxyz",
+    )
+    return Customer(organization, project, key)
+
+
+def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW) -> Price:
+    """Publish a price of 150, 75 and 600 nanos per token for a new model's one variant."""
+    model = Model.objects.create(public_id=public_id, name=public_id)
+    variant = Variant.objects.create(
+        model=model,
+        precision="bf16",
+        weights="models/demo",
+        context_tokens=2048,
+        output_tokens_max=1024,
+        vocabulary_size=1000,
+    )
+    book = PriceBook.objects.create(name="List")
+    price = Price.objects.create(book=book, variant=variant, **vars(METERS))
+    published = at - timedelta(days=30)
+    PriceBook.objects.filter(id=book.id).update(effective_at=published, published_at=published)
+    return price
+
+
+def make_event(customer: Customer, price: Price, **changes: Any) -> UsageEvent:
+    """Return a completed request of 1,000 input tokens, 400 of them cached, and 20 output tokens:
+    132,000 nanos."""
+    received_at = changes.get("received_at", NOW - timedelta(minutes=1))
+    milliseconds = int(received_at.timestamp() * 1000)
+    values = {
+        "event_id": str(uuid7(at_ms=milliseconds, random_bits=uuid.uuid4().int & (2**74 - 1))),
+        "gateway_id": GATEWAY,
+        "organization_id": customer.id,
+        "project_id": customer.project.id,
+        "key_id": customer.key.id,
+        "model_id": price.variant.model_id,
+        "variant_id": price.variant_id,
+        "deployment_id": "dep_1",
+        "replica_id": "rep_1",
+        "price_id": price.id,
+        "endpoint": "chat.completions",
+        "tier": "standard",
+        "outcome": "completed",
+        "received_at": received_at,
+        "input_tokens": 1000,
+        "cached_input_tokens": 400,
+        "output_tokens": 20,
+        "ttft_seconds": 0.02,
+        "total_seconds": 0.4,
+        **changes,
+    }
+    return UsageEvent(**values)
+
+
+def charge_of(event: UsageEvent) -> int:
+    """Return what the event costs at the one price there is."""
+    if event.outcome not in BILLABLE:
+        return 0
+    return charge_nanos(
+        METERS,
+        input_tokens=event.input_tokens,
+        cached_input_tokens=event.cached_input_tokens,
+        output_tokens=event.output_tokens,
+    )
+
+
+def with_lease(event: UsageEvent, lease_id: str, budget_id: str | None = None) -> UsageEvent:
+    """Return the event charged to a lease."""
+    charge = LeaseCharge(budget_id or event.organization_id, lease_id, charge_of(event))
+    return msgspec.structs.replace(event, charges=(*event.charges, charge))
+
+
+def make_batch(events: Iterable[UsageEvent | bytes], gateway_id: str = GATEWAY) -> UsageBatch:
+    """Return a batch as it arrives: events as raw bytes."""
+    raw = tuple(
+        msgspec.Raw(event if isinstance(event, bytes) else msgspec.json.encode(event))
+        for event in events
+    )
+    return UsageBatch(gateway_id=gateway_id, events=raw)
