@@ -1,0 +1,37 @@
+"""What an engine itself says it made: vLLM's counters, which the mock engine speaks too."""
+
+import time
+from dataclasses import dataclass
+
+from tests.benchmarks.process import fetch
+
+TOKENS = "vllm:generation_tokens_total"
+
+
+def counter(engine_url: str, name: str) -> float:
+    """Return the sum of a counter over its labels, 0 when the engine has none of that name."""
+    lines = fetch(f"{engine_url}/metrics").decode().splitlines()
+    found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in found)
+
+
+@dataclass
+class Window:
+    """Measures tokens per second between two moments of a run that is longer than both.
+
+    The start and the end of a closed loop are left out: streams cut off when the load stops would
+    otherwise count for nothing.
+    """
+
+    engine_url: str
+    skip_seconds: float
+    seconds: float
+    tokens_per_second: float = 0.0
+
+    def __call__(self) -> None:
+        """Wait, read the counter, wait, read it again."""
+        time.sleep(self.skip_seconds)
+        first, began = counter(self.engine_url, TOKENS), time.monotonic()
+        time.sleep(self.seconds)
+        last, ended = counter(self.engine_url, TOKENS), time.monotonic()
+        self.tokens_per_second = (last - first) / (ended - began)

@@ -1,0 +1,108 @@
+"""Processes of a benchmark: each in a group of its own, logged to a file, ended with the bench."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.benchmarks.failure import BenchmarkFailed
+from tests.benchmarks.machine import Cores, pinned
+
+STOP_SECONDS = 10.0
+LOG_TAIL_BYTES = 1_500
+
+
+class Child:
+    """A started process and where it logs."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name = name
+        self.process = process
+        self.log = log
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that it and its children have used so far."""
+        family = [psutil.Process(self.process.pid)]
+        family += family[0].children(recursive=True)
+        return sum(sum(member.cpu_times()[:2]) for member in family)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return its resident memory, children included."""
+        family = [psutil.Process(self.process.pid)]
+        family += family[0].children(recursive=True)
+        return sum(member.memory_info().rss for member in family)
+
+    def wait_until_answers(self, url: str, *, seconds: float) -> None:
+        """Wait until `url` answers 200. Raises BenchmarkFailed with the end of the log."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            if _answers(url):
+                return
+            time.sleep(0.1)
+        tail = self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        raise BenchmarkFailed(f"{self.name} did not answer at {url} in {seconds:g} s:\n{tail}")
+
+    def stop(self) -> None:
+        """End it and its whole group: asked first, killed after STOP_SECONDS."""
+        self._signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=STOP_SECONDS)
+        self._signal(signal.SIGKILL)
+        self.process.wait()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+
+@contextmanager
+def running(
+    name: str, command: Sequence[str], *, folder: Path, cores: Cores, env: Mapping[str, str]
+) -> Iterator[Child]:
+    """Run a command on `cores` while the block lasts, with `env` on top of our environment."""
+    log = folder / f"{name}.log"
+    with log.open("wb") as sink, pinned(cores):
+        process = subprocess.Popen(
+            command,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **env},
+            start_new_session=True,
+        )
+    child = Child(name, process, log)
+    try:
+        yield child
+    finally:
+        child.stop()
+
+
+def free_port() -> int:
+    """Return a loopback port that nobody listens on just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch(url: str, *, seconds: float = 5.0) -> bytes:
+    """Return the body at a loopback url. Raises OSError unless it answers 200."""
+    with urllib.request.urlopen(url, timeout=seconds) as answer:
+        return bytes(answer.read())
+
+
+def _answers(url: str) -> bool:
+    try:
+        fetch(url, seconds=2.0)
+    except (OSError, urllib.error.URLError):
+        return False
+    return True

@@ -1,0 +1,217 @@
+"""A stand-in for control, billing and fleet: one organization, one model, one replica, no database.
+
+`python -m tests.benchmarks.stand_in --port N --engine-url URL --digest HEX`. It grants every lease,
+accepts every usage event once, recomputes each charge, and tells at `/tally` what was booked.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+from aiohttp import web
+
+from serving.contract import records
+from serving.contract.codec import decode, encode
+from serving.contract.feed import Change, Page
+from serving.contract.ids import new_id
+from serving.contract.lease import Granted, LeaseReply, LeaseRequest
+from serving.contract.price import charge_nanos
+from serving.contract.replica import ReplicaRecord
+from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
+from tests.benchmarks.mock import MODEL
+
+CONTEXT_TOKENS = 2_048
+VOCABULARY_SIZE = 1_024
+SLOTS = 4_096
+CAPABILITIES = ("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs")
+POLL_SECONDS = 20.0
+LEASE_MINUTES = 15
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+VARIANT_ID = "var_bench"
+PRICE = records.PriceRecord(
+    price_id="price_bench",
+    variant_id=VARIANT_ID,
+    tier="standard",
+    input_nanos=150_000_000,
+    cached_input_nanos=75_000_000,
+    output_nanos=600_000_000,
+    effective_at=BEGAN,
+)
+
+
+class Tally(msgspec.Struct):
+    """What the usage endpoint was told, each event once."""
+
+    completed: int = 0
+    others: int = 0
+    duplicates: int = 0
+    output_tokens: int = 0
+    wrong_charges: int = 0
+
+
+def control_page(digest: str) -> Page:
+    """Return the snapshot of a control plane with one of everything."""
+    organization = records.OrganizationRecord("org_bench", "active", "org_bench", "salt_bench")
+    project = records.ProjectRecord("proj_bench", "org_bench")
+    key = records.ApiKeyRecord("key_bench", digest, "org_bench", "proj_bench")
+    return _snapshot(
+        [
+            ("organization", "org_bench", organization),
+            ("project", "proj_bench", project),
+            ("api_key", "key_bench", key),
+            ("model", VARIANT_ID, _model()),
+            ("deployment", "dep_bench", deployment()),
+            ("price", "price_bench", PRICE),
+        ]
+    )
+
+
+def replica_page(engine_url: str) -> Page:
+    """Return the snapshot of a fleet with one ready replica."""
+    replica = ReplicaRecord(
+        "rep_bench", "dep_bench", engine_url, "ready", SLOTS, BEGAN, "vllm", CAPABILITIES
+    )
+    return _snapshot([("replica", "rep_bench", replica)])
+
+
+def _model() -> records.ModelRecord:
+    return records.ModelRecord(
+        variant_id=VARIANT_ID,
+        model_id="mdl_bench",
+        public_id=MODEL,
+        aliases=(),
+        precision="bf16",
+        context_tokens=CONTEXT_TOKENS,
+        output_tokens_max=CONTEXT_TOKENS,
+        vocabulary_size=VOCABULARY_SIZE,
+        created_at=BEGAN,
+        capabilities=CAPABILITIES,
+    )
+
+
+def deployment(weights: str = "bench", slots: int = SLOTS) -> records.DeploymentRecord:
+    """Return the one deployment there is."""
+    return records.DeploymentRecord(
+        "dep_bench", VARIANT_ID, "vllm", weights, replicas_min=1, replicas_max=1, slots=slots
+    )
+
+
+def _snapshot(known: list[tuple[str, str, msgspec.Struct]]) -> Page:
+    changes = [
+        Change(number, kind, id_, msgspec.Raw(encode(record)))
+        for number, (kind, id_, record) in enumerate(known, start=1)
+    ]
+    return Page(version=len(changes), snapshot=True, changes=tuple(changes))
+
+
+class StandIn:
+    """The endpoints that a gateway calls."""
+
+    def __init__(self, control: Page, replicas: Page) -> None:
+        self.control = control
+        self.replicas = replicas
+        self.tally = Tally()
+        self._seen: set[str] = set()
+
+    def application(self) -> web.Application:
+        """Return the routes as an aiohttp application."""
+        app = web.Application(client_max_size=64 * 2**20)
+        app.router.add_get("/internal/v1/feed", self.feed)
+        app.router.add_get("/replicas", self.fleet)
+        app.router.add_post("/internal/v1/leases", self.leases)
+        app.router.add_post("/internal/v1/usage-events", self.usage_events)
+        app.router.add_get("/tally", self.tell)
+        return app
+
+    async def feed(self, request: web.Request) -> web.Response:
+        """Answer control's change feed."""
+        return await _page(request, self.control)
+
+    async def fleet(self, request: web.Request) -> web.Response:
+        """Answer the fleet's replica feed."""
+        return await _page(request, self.replicas)
+
+    async def leases(self, request: web.Request) -> web.Response:
+        """Grant all that is wanted, for a quarter of an hour."""
+        asked = decode(await request.read(), LeaseRequest)
+        expires_at = datetime.now(UTC) + timedelta(minutes=LEASE_MINUTES)
+        answers = tuple(
+            Granted(ask.ask_id, ask.budget_id, new_id(), ask.want_nanos, expires_at)
+            for ask in asked.asks
+        )
+        return _json(LeaseReply(answers))
+
+    async def usage_events(self, request: web.Request) -> web.Response:
+        """Book every event once."""
+        batch = decode(await request.read(), UsageBatch)
+        new = sum(self.book(decode(raw, UsageEvent)) for raw in batch.events)
+        return _json(UsageReceipt(accepted=new, duplicates=len(batch.events) - new))
+
+    async def tell(self, _: web.Request) -> web.Response:
+        """Answer the tally so far."""
+        return _json(self.tally)
+
+    def book(self, event: UsageEvent) -> bool:
+        """Count an event and check its charge; tell whether it is new."""
+        if event.event_id in self._seen:
+            self.tally.duplicates += 1
+            return False
+        self._seen.add(event.event_id)
+        if event.outcome == "completed":
+            self.tally.completed += 1
+            self.tally.output_tokens += event.output_tokens
+        else:
+            self.tally.others += 1
+        self.tally.wrong_charges += _charged(event) != _owed(event)
+        return True
+
+
+def _charged(event: UsageEvent) -> int:
+    return sum(charge.charged_nanos for charge in event.charges)
+
+
+def _owed(event: UsageEvent) -> int:
+    if not event.billable:
+        return 0
+    return charge_nanos(
+        PRICE,
+        input_tokens=event.input_tokens,
+        cached_input_tokens=event.cached_input_tokens,
+        output_tokens=event.output_tokens,
+    )
+
+
+async def _page(request: web.Request, page: Page) -> web.Response:
+    if request.query.get("after") != str(page.version):
+        return _json(page)
+    await asyncio.sleep(POLL_SECONDS)
+    return _json(Page(version=page.version, snapshot=False, changes=()))
+
+
+def _json(record: msgspec.Struct) -> web.Response:
+    return web.Response(body=encode(record), content_type="application/json")
+
+
+async def serve(app: web.Application, port: int) -> None:
+    """Serve for ever on loopback."""
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    await asyncio.Event().wait()
+
+
+def main(
+    port: Annotated[int, typer.Option(help="Loopback port.")],
+    engine_url: Annotated[str, typer.Option(help="Where the one replica listens.")],
+    digest: Annotated[str, typer.Option(help="Digest of the one API key.")],
+) -> None:
+    """Serve the stand-in until it is killed."""
+    stand_in = StandIn(control_page(digest), replica_page(engine_url))
+    uvloop.run(serve(stand_in.application(), port))
+
+
+if __name__ == "__main__":
+    typer.run(main)

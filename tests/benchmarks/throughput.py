@@ -1,0 +1,88 @@
+"""Throughput of a gateway on one core: whole answers, bursts of streams, streams token by token."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tests.benchmarks import peers, wrk
+from tests.benchmarks.contest import Contest, bodies, contest
+from tests.benchmarks.engine_counters import Window
+from tests.benchmarks.plan import Plan
+from tests.benchmarks.report import Row, Table
+from tests.benchmarks.target import Target
+
+TOKENS = 64
+CONNECTIONS = 32
+SECONDS = 4.0
+PACED_STREAMS = 1_000
+PACED_SECONDS = 8.0
+PACED_SKIP_SECONDS = 3.0
+ITL_MS = 20.0
+WHOLE = wrk.Load(bodies(max_tokens=TOKENS), CONNECTIONS, SECONDS, f'"completion_tokens":{TOKENS}')
+BURST = wrk.Load(
+    bodies(max_tokens=TOKENS, stream=True), CONNECTIONS, SECONDS, "data: [DONE]", TOKENS
+)
+PACED = wrk.Load(
+    bodies(max_tokens=TOKENS, stream=True), PACED_STREAMS, PACED_SECONDS, "data: [DONE]", TOKENS
+)
+
+
+def measure_requests(plan: Plan) -> Table:
+    """Return whole answers and bursts of streams a second, with the direct rate as the ceiling."""
+    with contest(plan) as on:
+        rows = [
+            *_rates(on, f"whole answers of {TOKENS} tokens", WHOLE, plan.rounds),
+            *_rates(on, f"streams of {TOKENS} tokens in one burst", BURST, plan.rounds),
+        ]
+        rows += [_memory(target) for target in on.targets[1:]]
+        checks = [on.close_books()]
+    title = (
+        f"Requests on one core: {CONNECTIONS} connections, {plan.rounds} rounds of {SECONDS:g} s"
+    )
+    return Table(title, rows, checks, peers.DOES if plan.with_peers else ())
+
+
+def measure_chunks(plan: Plan) -> Table:
+    """Return streamed chunks a second where the engine sends each token by itself."""
+    with contest(replace(plan, with_peers=False), itl_ms=ITL_MS) as on:
+        on.warm_up(PACED)
+        seen = [[_paced(on, target) for target in on.targets] for _ in range(plan.rounds)]
+        by_target = zip(on.targets, zip(*seen, strict=True), strict=True)
+        rows = [row for target, of in by_target for row in _paced_rows(target, of)]
+        checks = [on.close_books()]
+    offered = PACED_STREAMS / ITL_MS * 1_000
+    title = f"Chunks on one core: {PACED_STREAMS:,} streams, a token each {ITL_MS:g} ms"
+    return Table(title, rows, checks, [f"At most {offered:,.0f} chunks/s are offered."])
+
+
+def _rates(on: Contest, name: str, load: wrk.Load, rounds: int) -> Iterator[Row]:
+    on.warm_up(load)
+    seen = [[on.run(target, load) for target in on.targets] for _ in range(rounds)]
+    for target, of in zip(on.targets, zip(*seen, strict=True), strict=True):
+        yield Row(name, target.name, "/s", [outcome.answers_per_second for outcome in of])
+
+
+def _memory(target: Target) -> Row:
+    used = target.child.memory_bytes if target.child else 0
+    return Row("memory after the runs", target.name, "MB", [used / 1e6])
+
+
+@dataclass(frozen=True)
+class _Paced:
+    tokens_per_second: float
+    stream_ms: float
+    cpu_share: float
+
+
+def _paced(on: Contest, target: Target) -> _Paced:
+    window = Window(on.engine.base_url, PACED_SKIP_SECONDS, PACED_SECONDS - PACED_SKIP_SECONDS - 1)
+    before = target.child.cpu_seconds if target.child else 0.0
+    outcome = on.run(target, PACED, window)
+    used = target.child.cpu_seconds - before if target.child else 0.0
+    return _Paced(window.tokens_per_second, outcome.p50_us / 1e3, used / outcome.seconds)
+
+
+def _paced_rows(target: Target, of: tuple[_Paced, ...]) -> Iterator[Row]:
+    yield Row("streamed chunks", target.name, "/s", [one.tokens_per_second for one in of])
+    yield Row("median length of a stream", target.name, "ms", [one.stream_ms for one in of])
+    if target.child:
+        yield Row("CPU used", target.name, "of a core", [one.cpu_share for one in of])
