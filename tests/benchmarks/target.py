@@ -21,3 +21,13 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Return the CPU time its process has used, 0 where none is watched."""
+        return self.child.cpu_seconds if self.child else 0.0
+
+    @property
+    def memory_bytes(self) -> int:
+        """Return the resident memory of its process, 0 where none is watched."""
+        return self.child.memory_bytes if self.child else 0

@@ -56,14 +56,22 @@ def measure_chunks(plan: Plan) -> Table:
 
 def _rates(on: Contest, name: str, load: wrk.Load, rounds: int) -> Iterator[Row]:
     on.warm_up(load)
-    seen = [[on.run(target, load) for target in on.targets] for _ in range(rounds)]
+    seen = [[_closed_loop(on, target, load) for target in on.targets] for _ in range(rounds)]
     for target, of in zip(on.targets, zip(*seen, strict=True), strict=True):
-        yield Row(name, target.name, "/s", [outcome.answers_per_second for outcome in of])
+        yield Row(name, target.name, "/s", [rate for rate, _ in of])
+        if target.child:
+            yield Row("CPU for each", target.name, "µs", [cpu_us for _, cpu_us in of])
+
+
+def _closed_loop(on: Contest, target: Target, load: wrk.Load) -> tuple[float, float]:
+    """Return answers a second, and the CPU time that each took of the target in microseconds."""
+    before = target.cpu_seconds
+    outcome = on.run(target, load)
+    return outcome.answers_per_second, (target.cpu_seconds - before) / outcome.answers * 1e6
 
 
 def _memory(target: Target) -> Row:
-    used = target.child.memory_bytes if target.child else 0
-    return Row("memory after the runs", target.name, "MB", [used / 1e6])
+    return Row("memory after the runs", target.name, "MB", [target.memory_bytes / 1e6])
 
 
 @dataclass(frozen=True)
@@ -75,9 +83,9 @@ class _Paced:
 
 def _paced(on: Contest, target: Target) -> _Paced:
     window = Window(on.engine.base_url, PACED_SKIP_SECONDS, PACED_SECONDS - PACED_SKIP_SECONDS - 1)
-    before = target.child.cpu_seconds if target.child else 0.0
+    before = target.cpu_seconds
     outcome = on.run(target, PACED, window)
-    used = target.child.cpu_seconds - before if target.child else 0.0
+    used = target.cpu_seconds - before
     return _Paced(window.tokens_per_second, outcome.p50_us / 1e3, used / outcome.seconds)
 
 
