@@ -1,0 +1,84 @@
+"""A process's configuration: read once at its edge, typed, checked; a bad value is named."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+Environment = Mapping[str, str]
+
+SECRET_CHARACTERS_MIN = 16
+
+
+class ConfigError(ValueError):
+    """An environment variable is missing or bad; the message names it and what was wanted."""
+
+
+def text(environ: Environment, name: str, default: str | None = None) -> str:
+    """Return a variable that must not be empty. Raises ConfigError."""
+    value = environ.get(name) or default
+    if not value:
+        raise ConfigError(f"{name} is not set")
+    return value
+
+
+def secret(environ: Environment, name: str) -> str:
+    """Return a secret, which has no default and some length. Raises ConfigError."""
+    value = text(environ, name)
+    if len(value) < SECRET_CHARACTERS_MIN:
+        raise ConfigError(f"{name} is too short; wanted at least {SECRET_CHARACTERS_MIN} letters")
+    return value
+
+
+def port(environ: Environment, name: str, default: int | None = None) -> int:
+    """Return a TCP port. Raises ConfigError."""
+    value = text(environ, name, None if default is None else str(default))
+    if not value.isdecimal() or int(value) >= 2**16:
+        raise ConfigError(f"{name} is {value!r}; wanted a port, 0 to 65535")
+    return int(value)
+
+
+def url(environ: Environment, name: str) -> str:
+    """Return an http(s) address without its last slash. Raises ConfigError."""
+    value = text(environ, name).rstrip("/")
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigError(f"{name} is {value!r}; wanted an http:// or https:// address")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    """All that a gateway is told from outside."""
+
+    host: str
+    port: int
+    operator_host: str
+    operator_port: int
+    directory: Path
+    control_url: str
+    fleet_url: str
+    internal_secret: str
+    key_pepper: str
+    salt_secret: str
+    log_format: str = "console"
+    traces_endpoint: str | None = None
+
+    @classmethod
+    def from_environment(cls, environ: Environment) -> "GatewayConfig":
+        """Read the variables of a gateway. Raises ConfigError naming the first bad one."""
+        host = text(environ, "PENSTOCK_GATEWAY_HOST", "127.0.0.1")
+        return cls(
+            host=host,
+            port=port(environ, "PENSTOCK_GATEWAY_PORT", 8701),
+            operator_host=text(environ, "PENSTOCK_GATEWAY_OPERATOR_HOST", host),
+            operator_port=port(environ, "PENSTOCK_GATEWAY_OPERATOR_PORT", 8703),
+            directory=Path(text(environ, "PENSTOCK_GATEWAY_DIR")),
+            control_url=url(environ, "PENSTOCK_CONTROL_URL"),
+            fleet_url=url(environ, "PENSTOCK_FLEET_URL"),
+            internal_secret=secret(environ, "PENSTOCK_INTERNAL_SECRET"),
+            key_pepper=secret(environ, "PENSTOCK_KEY_PEPPER"),
+            salt_secret=secret(environ, "PENSTOCK_SALT_SECRET"),
+            log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
+            traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+        )

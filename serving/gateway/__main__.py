@@ -1,0 +1,105 @@
+"""`python -m serving.gateway`: the public listener, the operator's, and an orderly end."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sqlite3
+import sys
+from collections.abc import Iterator
+
+import structlog
+import uvicorn
+import uvloop
+
+from serving.config import ConfigError, GatewayConfig
+from serving.gateway import logs
+from serving.gateway.gateway import build
+
+log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS = 30
+BACKLOG = 2_048
+
+
+class Listener(uvicorn.Server):
+    """A server that leaves the process's signals to `serve`, which ends things in order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture nothing."""
+        yield
+
+
+def listener(app: object, host: str, port: int) -> Listener:
+    """Return a server for one ASGI application; no framework, no access log."""
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        host=host,
+        port=port,
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    return Listener(config)
+
+
+async def serve(config: GatewayConfig) -> None:
+    """Run until a signal; then drain streams, flush the journal and ship it."""
+    gateway = build(config)
+    public = listener(gateway.app, config.host, config.port)
+    operator = listener(gateway.operator_app, config.operator_host, config.operator_port)
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    gateway.start()
+    listening = [asyncio.create_task(server.serve()) for server in (public, operator)]
+    ended = asyncio.create_task(stopping.wait())
+    log.info("gateway_started", host=config.host, port=config.port)
+    await asyncio.wait([*listening, ended], return_when=asyncio.FIRST_COMPLETED)
+    gateway.drain()
+    public.should_exit = True
+    await listening[0]
+    await gateway.stop()
+    operator.should_exit = True
+    await listening[1]
+    ended.cancel()
+    log.info("gateway_stopped")
+
+
+def main() -> None:
+    """Read the environment and serve; a user's mistake is one line, not a traceback."""
+    try:
+        config = GatewayConfig.from_environment(os.environ)
+        _check_port(config.host, config.port)
+        _check_port(config.operator_host, config.operator_port)
+    except (ConfigError, OSError) as error:
+        sys.exit(f"gateway: {error}")
+    logs.configure(config.log_format)
+    try:
+        uvloop.run(serve(config))
+    except sqlite3.OperationalError as error:
+        sys.exit(f"gateway: cannot use the journal in {config.directory}: {error}")
+
+
+def _check_port(host: str, port: int) -> None:
+    """Raise OSError in words when the port is taken, before anything starts."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+if __name__ == "__main__":
+    main()

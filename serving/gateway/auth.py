@@ -1,0 +1,53 @@
+"""From an Authorization header to a principal, with one answer for every failure."""
+
+from datetime import datetime
+from ipaddress import ip_address
+
+from serving.contract.key import digest, is_well_formed
+from serving.gateway.directory import Directory, Principal
+from serving.gateway.errors import Forbidden, Unauthorized
+
+INFERENCE = "inference"
+
+
+def authenticate(
+    directory: Directory,
+    pepper: bytes,
+    *,
+    authorization: str,
+    client_host: str | None,
+    now: datetime,
+) -> Principal:
+    """Return whose key it is. Raises Unauthorized, or Forbidden when it lacks the scope."""
+    scheme, _, secret = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not is_well_formed(secret.strip()):
+        raise Unauthorized
+    principal = directory.principal(digest(secret.strip(), pepper))
+    if principal is None or _is_expired(principal, now) or not _may_call(principal, client_host):
+        raise Unauthorized
+    if INFERENCE not in principal.key.scopes:
+        raise Forbidden("This API key lacks the scope 'inference'.", code="missing_scope")
+    return principal
+
+
+def may_use(principal: Principal, *names: str) -> bool:
+    """Tell whether the key allows a model by any of its names."""
+    allowed = principal.key.models
+    return allowed is None or any(name in allowed for name in names)
+
+
+def _is_expired(principal: Principal, now: datetime) -> bool:
+    expires_at = principal.key.expires_at
+    return expires_at is not None and now >= expires_at
+
+
+def _may_call(principal: Principal, client_host: str | None) -> bool:
+    if principal.networks is None:
+        return True
+    if client_host is None:
+        return False
+    try:
+        address = ip_address(client_host)
+    except ValueError:
+        return False
+    return any(address in network for network in principal.networks)

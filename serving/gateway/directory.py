@@ -1,0 +1,194 @@
+"""What the gateway knows, arranged for look-ups: digests, names, prices, pools."""
+
+import hashlib
+import hmac
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from ipaddress import IPv4Network, IPv6Network, ip_network
+
+from serving.contract.records import (
+    ApiKeyRecord,
+    DeploymentRecord,
+    ModelRecord,
+    OrganizationRecord,
+    PriceRecord,
+    ProjectRecord,
+)
+from serving.contract.replica import ReplicaRecord
+from serving.feed.batch import Batch, Update
+from serving.feed.mirror import Mirror
+from serving.pool.pool import Pool
+
+Network = IPv4Network | IPv6Network
+TIER = "standard"
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: a key in force, its project and organization."""
+
+    key: ApiKeyRecord
+    project: ProjectRecord
+    organization: OrganizationRecord
+    networks: tuple[Network, ...] | None
+    cache_salt: str
+    budget_ids: tuple[str, ...]
+
+    @property
+    def organization_id(self) -> str:
+        return self.organization.organization_id
+
+
+class Directory:
+    """Indexes over the mirror of control's feed and of the fleet's."""
+
+    def __init__(self, salt_secret: str, *, make_pool: Callable[[str], Pool] = Pool) -> None:
+        self.mirror = Mirror()
+        self.pools: dict[str, Pool] = {}
+        self._salt_secret = salt_secret.encode()
+        self._make_pool = make_pool
+        self._principals: dict[str, Principal] = {}
+        self._key_digests: dict[str, str] = {}
+        self._names: dict[str, ModelRecord] = {}
+        self._prices: dict[str, list[PriceRecord]] = {}
+        self._deployments: dict[str, list[DeploymentRecord]] = {}
+
+    def principal(self, digest: str) -> Principal | None:
+        """Return whose key has this digest; None when unknown, suspended or archived."""
+        return self._principals.get(digest)
+
+    def model(self, name: str, organization_id: str) -> ModelRecord | None:
+        """Return the variant that answers to `name` for this organization."""
+        model = self._names.get(name)
+        return model if model is not None and is_granted(model, organization_id) else None
+
+    def models(self, organization_id: str) -> list[ModelRecord]:
+        """Return every variant granted to the organization, newest name last."""
+        known = self.mirror.all("model", ModelRecord).values()
+        granted = [model for model in known if is_granted(model, organization_id)]
+        return sorted(granted, key=lambda model: (model.created_at, model.public_id))
+
+    def price(self, variant_id: str, at: datetime) -> PriceRecord | None:
+        """Return the price in force at a moment."""
+        dated = self._prices.get(variant_id, [])
+        place = bisect_right(dated, at, key=lambda price: price.effective_at)
+        return dated[place - 1] if place else None
+
+    def deployments(self, variant_id: str, organization_id: str) -> list[DeploymentRecord]:
+        """Return where a variant runs for an organization: its own deployments first."""
+        return [
+            deployment
+            for deployment in self._deployments.get(variant_id, [])
+            if deployment.dedicated_to in (None, organization_id)
+        ]
+
+    def apply(self, batch: Batch) -> None:
+        """Take in a batch of control's feed."""
+        self.mirror.apply(batch)
+        kinds = {update.kind for update in batch.updates}
+        only_keys = kinds <= {"api_key"} and not batch.snapshot
+        if only_keys:
+            for update in batch.updates:
+                self._index_key(update)
+            return
+        self._index_keys()
+        self._index_models()
+
+    def apply_replicas(self, replicas: Mirror) -> None:
+        """Take in what the fleet's feed says now."""
+        by_deployment: dict[str, dict[str, ReplicaRecord]] = {id_: {} for id_ in self.pools}
+        for replica_id, record in replicas.all("replica", ReplicaRecord).items():
+            by_deployment.setdefault(record.deployment_id, {})[replica_id] = record
+        for deployment_id, records in by_deployment.items():
+            if deployment_id not in self.pools:
+                self.pools[deployment_id] = self._make_pool(deployment_id)
+            self.pools[deployment_id].set_replicas(records)
+
+    def _index_key(self, update: Update) -> None:
+        old = self._key_digests.pop(update.id, None)
+        if old is not None:
+            self._principals.pop(old, None)
+        if isinstance(update.record, ApiKeyRecord):
+            organizations = self.mirror.all("organization", OrganizationRecord)
+            projects = self.mirror.all("project", ProjectRecord)
+            self._add_key(update.id, update.record, organizations, projects)
+
+    def _index_keys(self) -> None:
+        self._principals, self._key_digests = {}, {}
+        organizations = self.mirror.all("organization", OrganizationRecord)
+        projects = self.mirror.all("project", ProjectRecord)
+        for key_id, key in self.mirror.all("api_key", ApiKeyRecord).items():
+            self._add_key(key_id, key, organizations, projects)
+
+    def _add_key(
+        self,
+        key_id: str,
+        key: ApiKeyRecord,
+        organizations: dict[str, OrganizationRecord],
+        projects: dict[str, ProjectRecord],
+    ) -> None:
+        organization = organizations.get(key.organization_id)
+        project = projects.get(key.project_id)
+        if organization is None or organization.status != "active":
+            return
+        if project is None or project.status != "active":
+            return
+        if project.organization_id != organization.organization_id:
+            return
+        self._key_digests[key_id] = key.digest
+        self._principals[key.digest] = Principal(
+            key=key,
+            project=project,
+            organization=organization,
+            networks=_networks(key),
+            cache_salt=self._salt(organization.cache_salt_id),
+            budget_ids=_budget_ids(organization, project, key),
+        )
+
+    def _salt(self, cache_salt_id: str) -> str:
+        return hmac.new(self._salt_secret, cache_salt_id.encode(), hashlib.sha256).hexdigest()
+
+    def _index_models(self) -> None:
+        self._names, self._prices, self._deployments = {}, {}, {}
+        for model in self.mirror.all("model", ModelRecord).values():
+            for name in (model.public_id, *model.aliases):
+                self._names[name] = model
+        for price in self.mirror.all("price", PriceRecord).values():
+            if price.tier == TIER:
+                self._prices.setdefault(price.variant_id, []).append(price)
+        for dated in self._prices.values():
+            dated.sort(key=lambda price: price.effective_at)
+        for deployment in self.mirror.all("deployment", DeploymentRecord).values():
+            self._deployments.setdefault(deployment.variant_id, []).append(deployment)
+            if deployment.deployment_id not in self.pools:
+                pool = self._make_pool(deployment.deployment_id)
+                self.pools[deployment.deployment_id] = pool
+        for listed in self._deployments.values():
+            listed.sort(key=lambda deployment: deployment.dedicated_to is None)
+
+
+def is_granted(model: ModelRecord, organization_id: str) -> bool:
+    """Tell whether an organization may use a model."""
+    return model.organization_ids is None or organization_id in model.organization_ids
+
+
+def _networks(key: ApiKeyRecord) -> tuple[Network, ...] | None:
+    """A network that cannot be read matches nothing: a typing error must not open a key."""
+    if key.networks is None:
+        return None
+    networks: list[Network] = []
+    for text in key.networks:
+        try:
+            networks.append(ip_network(text, strict=False))
+        except ValueError:
+            continue
+    return tuple(networks)
+
+
+def _budget_ids(
+    organization: OrganizationRecord, project: ProjectRecord, key: ApiKeyRecord
+) -> tuple[str, ...]:
+    chain = (organization.budget_id, project.budget_id, key.budget_id)
+    return tuple(budget_id for budget_id in chain if budget_id is not None)

@@ -1,0 +1,91 @@
+"""What may cut one request short: its client leaves, or a deadline passes.
+
+Inside `with interrupts:` either of them cancels the awaiting task, and leaving the block turns
+that into Interrupted. Deadlines are lazy: pushing one further costs an assignment, no timer.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Literal
+
+Reason = Literal["client_gone", "client_stalled", "first_byte", "gap", "total"]
+
+
+class Interrupted(Exception):
+    """The work stops here; `reason` says why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Interrupts:
+    """Belongs to the task that enters it. Times are the event loop's, in seconds."""
+
+    def __init__(self, total_seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[object] | None = None
+        self._cancelling = 0
+        self._reason: Reason | None = None
+        self._total_at = self._loop.time() + total_seconds
+        self._next_at = self._total_at
+        self._next_reason: Reason = "total"
+        self._timer: asyncio.TimerHandle | None = None
+
+    def client_gone(self) -> None:
+        """Say that nobody listens any more."""
+        self._fire("client_gone")
+
+    def expect(self, reason: Reason, seconds: float) -> None:
+        """Interrupt with `reason` unless something else is expected within `seconds`."""
+        self._next_at, self._next_reason = self._loop.time() + seconds, reason
+        if self._timer is not None and self._next_at < self._timer.when():
+            self._arm()
+
+    def __enter__(self) -> "Interrupts":
+        self._task = asyncio.current_task()
+        assert self._task is not None
+        self._cancelling = self._task.cancelling()
+        if self._reason is not None:
+            reason, self._task = self._reason, None
+            raise Interrupted(reason)
+        self._arm()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        task, self._task = self._task, None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._reason is None or task is None:
+            return
+        # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
+        ours = kind is None or issubclass(kind, asyncio.CancelledError | Exception)
+        if task.uncancel() <= self._cancelling and ours:
+            raise Interrupted(self._reason) from None
+
+    def _arm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(min(self._next_at, self._total_at), self._look)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now >= self._total_at:
+            self._fire("total")
+        elif now >= self._next_at:
+            self._fire(self._next_reason)
+        else:
+            self._arm()
+
+    def _fire(self, reason: Reason) -> None:
+        if self._reason is not None:
+            return
+        self._reason = reason
+        if self._task is not None:
+            self._task.cancel()

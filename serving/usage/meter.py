@@ -1,0 +1,133 @@
+"""The one meter: every request of every route becomes its usage event here and nowhere else."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from serving.contract.price import charge_nanos
+from serving.contract.records import PriceRecord
+from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
+
+
+class PromptDetails(msgspec.Struct):
+    """Of the prompt: what was read from the prefix cache."""
+
+    cached_tokens: int | None = 0
+
+
+class CompletionDetails(msgspec.Struct):
+    """Of the completion: what was thought and not shown."""
+
+    reasoning_tokens: int | None = 0
+
+
+class EngineUsage(msgspec.Struct):
+    """Usage as an engine states it, in OpenAI's words."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int | None = 0
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What one request took; cached is a part of input, reasoning of output."""
+
+    input: int = 0
+    cached_input: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+    @classmethod
+    def of(cls, usage: EngineUsage) -> "Tokens":
+        """Read an engine's usage; parts never exceed their whole, whatever an engine says."""
+        output = usage.completion_tokens or 0
+        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+        cached = (prompt.cached_tokens if prompt else 0) or 0
+        reasoning = (completion.reasoning_tokens if completion else 0) or 0
+        return cls(
+            input=usage.prompt_tokens,
+            cached_input=min(cached, usage.prompt_tokens),
+            output=output,
+            reasoning=min(reasoning, output),
+        )
+
+
+@dataclass(slots=True)
+class Timings:
+    """Seconds of one request, from its arrival; TTFT is None when no token came."""
+
+    queue_seconds: float = 0.0
+    ttft_seconds: float | None = None
+    total_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Metered:
+    """What is known of a request before an engine works on it."""
+
+    event_id: str
+    gateway_id: str
+    organization_id: str
+    project_id: str
+    key_id: str
+    model_id: str
+    deployment_id: str
+    price: PriceRecord
+    endpoint: str
+    received_at: datetime
+    streamed: bool
+    client_request_id: str | None
+
+
+def price_of(metered: Metered, tokens: Tokens, outcome: Outcome) -> int:
+    """Return the charge in nanos: nothing unless the outcome is billable."""
+    if outcome not in BILLABLE:
+        return 0
+    return charge_nanos(
+        metered.price,
+        input_tokens=tokens.input,
+        cached_input_tokens=tokens.cached_input,
+        output_tokens=tokens.output,
+    )
+
+
+def make_event(
+    metered: Metered,
+    *,
+    outcome: Outcome,
+    replica_id: str | None = None,
+    tokens: Tokens = Tokens(),
+    timings: Timings | None = None,
+    charges: tuple[LeaseCharge, ...] = (),
+) -> UsageEvent:
+    """Return the one fact about a request."""
+    timings = timings or Timings()
+    return UsageEvent(
+        event_id=metered.event_id,
+        gateway_id=metered.gateway_id,
+        organization_id=metered.organization_id,
+        project_id=metered.project_id,
+        key_id=metered.key_id,
+        model_id=metered.model_id,
+        variant_id=metered.price.variant_id,
+        deployment_id=metered.deployment_id,
+        price_id=metered.price.price_id,
+        endpoint=metered.endpoint,
+        tier=metered.price.tier,
+        outcome=outcome,
+        received_at=metered.received_at,
+        replica_id=replica_id,
+        charges=charges,
+        input_tokens=tokens.input,
+        cached_input_tokens=tokens.cached_input,
+        output_tokens=tokens.output,
+        reasoning_tokens=tokens.reasoning,
+        streamed=metered.streamed,
+        queue_seconds=timings.queue_seconds,
+        ttft_seconds=timings.ttft_seconds,
+        total_seconds=timings.total_seconds,
+        client_request_id=metered.client_request_id,
+    )

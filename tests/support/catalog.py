@@ -1,0 +1,92 @@
+"""Contract records for tests: one organization with a key, one model with a price."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from random import Random
+
+from serving.contract.key import digest, make_secret
+from serving.contract.records import (
+    ApiKeyRecord,
+    DeploymentRecord,
+    ModelRecord,
+    OrganizationRecord,
+    PriceRecord,
+    ProjectRecord,
+    Timeouts,
+)
+from serving.contract.replica import ReplicaRecord
+from tests.support.fake_control import FakeControl
+
+PEPPER = "test-key-pepper-0123456789"
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TIMEOUTS = Timeouts(connect_seconds=1.0, first_byte_seconds=5.0, gap_seconds=5.0)
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """An organization's records and the secret of its key."""
+
+    secret: str
+    organization: OrganizationRecord
+    project: ProjectRecord
+    key: ApiKeyRecord
+
+
+def tenant(name: str = "a", **key_fields: object) -> Tenant:
+    """Return the records of an organization called `org_<name>`."""
+    secret = make_secret("live", Random(name).choice)
+    key = ApiKeyRecord(
+        key_id=f"key_{name}",
+        digest=digest(secret, PEPPER.encode()),
+        organization_id=f"org_{name}",
+        project_id=f"proj_{name}",
+        **key_fields,  # type: ignore[arg-type]
+    )
+    organization = OrganizationRecord(f"org_{name}", "active", f"org_{name}", f"salt_{name}")
+    return Tenant(secret, organization, ProjectRecord(f"proj_{name}", f"org_{name}"), key)
+
+
+def model(variant: str = "var_demo", name: str = "demo", **fields: object) -> ModelRecord:
+    """Return a model record with a context of 512."""
+    return ModelRecord(
+        variant_id=variant,
+        model_id="mdl_demo",
+        public_id=name,
+        aliases=(f"{name}:bf16",),
+        precision="bf16",
+        context_tokens=512,
+        output_tokens_max=256,
+        vocabulary_size=1_024,
+        created_at=START,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def price(variant: str = "var_demo") -> PriceRecord:
+    """Return prices of 150, 75 and 600 nanos a token."""
+    return PriceRecord(
+        f"price_{variant}", variant, "standard", 150_000_000, 75_000_000, 600_000_000, START
+    )
+
+
+def deployment(variant: str = "var_demo", **fields: object) -> DeploymentRecord:
+    """Return a deployment of the variant."""
+    fields = {"timeouts": TIMEOUTS} | fields
+    return DeploymentRecord(f"dep_{variant}", variant, "external", "w", 1, 1, **fields)  # type: ignore[arg-type]
+
+
+def replica(url: str, number: int = 1, variant: str = "var_demo", slots: int = 8) -> ReplicaRecord:
+    """Return a ready replica at `url`."""
+    return ReplicaRecord(f"rep_{number}", f"dep_{variant}", url, "ready", slots, START, "external")
+
+
+def publish(control: FakeControl, *tenants: Tenant, credit_nanos: int = 10**12) -> None:
+    """Publish the tenants with credit, and one model with its price and deployment."""
+    for one in tenants:
+        control.feed.publish("organization", one.organization.organization_id, one.organization)
+        control.feed.publish("project", one.project.project_id, one.project)
+        control.feed.publish("api_key", one.key.key_id, one.key)
+        control.billing.balances[one.organization.budget_id] = credit_nanos
+    control.feed.publish("model", "var_demo", model())
+    control.feed.publish("price", "price_var_demo", price())
+    control.feed.publish("deployment", "dep_var_demo", deployment())
