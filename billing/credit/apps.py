@@ -10,3 +10,9 @@ class CreditConfig(AppConfig):
     label = "credit"
     verbose_name = "Credit"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Listen for new organizations."""
+        from billing.credit import welcome
+
+        welcome.listen()

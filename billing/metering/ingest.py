@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import TypeVar
 
 import structlog
@@ -36,6 +36,8 @@ RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
 """Serialization failure, deadlock, lock not available: the same again may well succeed."""
 
 Result = TypeVar("Result")
+Chain = tuple[str, str, str, date]
+"""Organization, project, key and the month they are charged in."""
 logger = structlog.get_logger(__name__)
 
 
@@ -45,7 +47,7 @@ class Effects:
 
     charged: Counter[str] = field(default_factory=Counter)
     first_event: dict[str, uuid.UUID] = field(default_factory=dict)
-    spend: Counter[SpendKey] = field(default_factory=Counter)
+    charged_by_chain: Counter[Chain] = field(default_factory=Counter)
     settled: Counter[str] = field(default_factory=Counter)
     last_used_at: dict[str, datetime] = field(default_factory=dict)
     alarms: Counter[tuple[str, Alarm]] = field(default_factory=Counter)
@@ -63,10 +65,19 @@ class Effects:
         self.charged[event.organization_id] += nanos
         first = self.first_event.get(event.organization_id, rated.event_id)
         self.first_event[event.organization_id] = min(first, rated.event_id)
-        for budget_id in (event.organization_id, event.project_id, event.key_id):
-            key = SpendKey(budget_id, month_of(event.received_at), event.organization_id)
-            self.spend[key] += nanos
-        self.settled.update(claimed.settled_nanos)
+        month = month_of(event.received_at)
+        self.charged_by_chain[event.organization_id, event.project_id, event.key_id, month] += nanos
+        for lease_id, part in claimed.settled_nanos.items():
+            self.settled[lease_id] += part
+
+    @property
+    def spend(self) -> Counter[SpendKey]:
+        """What the months of organizations, projects and keys were charged."""
+        spend: Counter[SpendKey] = Counter()
+        for (organization_id, project_id, key_id, month), nanos in self.charged_by_chain.items():
+            for budget_id in (organization_id, project_id, key_id):
+                spend[SpendKey(budget_id, month, organization_id)] += nanos
+        return spend
 
 
 def ingest(batch: UsageBatch, *, now: datetime) -> UsageReceipt:

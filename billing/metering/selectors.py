@@ -16,6 +16,7 @@ from billing.metering.latency import BUCKET_COUNT
 from billing.metering.models import HourRollup, MinuteRollup, UsageEvent
 from billing.metering.sums import Overview, Receipt, UsageGroup, UsagePoint, UsageSums
 from billing.rating.rate import lines
+from control.errors import NotFound
 from control.prices.models import Price
 from control.tenants.models import Organization
 
@@ -184,11 +185,11 @@ def recent_events(
     return list(mine.order_by("-event_id")[:limit])
 
 
-def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt | None:
-    """Return why a request cost what it cost; None for an id that is not this organization's."""
+def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt:
+    """Return why a request cost what it cost. Raises NotFound."""
     event = UsageEvent.objects.filter(organization_id=organization.pk, event_id=event_id).first()
     if event is None:
-        return None
+        raise NotFound("There is no such request.")
     price = prices_by_id({event.price_id})[event.price_id]
     return Receipt(event=event, price=price, lines=lines(event, price))
 

@@ -72,7 +72,12 @@ def _row(one: Rated, transaction_ids: Mapping[str, str], claims: Claims) -> tupl
         charge.charged_nanos,
         charge.waived_nanos,
         transaction_ids[event.organization_id] if charge.charged_nanos else "",
-        list(claims.settled_nanos),
-        list(claims.settled_nanos.values()),
+        _array(f'"{lease_id}"' for lease_id in claims.settled_nanos),
+        _array(str(nanos) for nanos in claims.settled_nanos.values()),
         None if event.ttft_seconds is None else latency.bucket(event.ttft_seconds),
     )
+
+
+def _array(items: Iterable[str]) -> str:
+    """Return PostgreSQL's literal of an array; the contract's ids need no escaping."""
+    return "{" + ",".join(items) + "}"

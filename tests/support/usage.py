@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -41,15 +41,24 @@ class Customer:
 def make_customer(name: str = "Acme", **fields: Any) -> Customer:
     organization = Organization.objects.create(name=name, **fields)
     project = Project.objects.create(organization=organization, name="Default")
-    key = ApiKey.objects.create(
-        organization=organization,
+    return Customer(organization, project, make_key(project))
+
+
+def make_key(project: Project, **fields: Any) -> ApiKey:
+    return ApiKey.objects.create(
+        organization=project.organization,
         project=project,
         name="first",
         digest=new_control_id("digest"),
         prefix="pen_live_abc",
         last_four="wxyz",
+        **fields,
     )
-    return Customer(organization, project, key)
+
+
+def add_key(customer: Customer) -> Customer:
+    """Return the customer with another key."""
+    return replace(customer, key=make_key(customer.project))
 
 
 def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW) -> Price:

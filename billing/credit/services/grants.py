@@ -14,8 +14,14 @@ from billing.credit.selectors import (
 from billing.credit.services.budgets import lock_budgets
 from billing.ledger.models import AccountKind, TransactionKind
 from billing.ledger.services import Posting, Side, open_account, post
+from control.actor import Actor, system
+from control.audit import services as audit
+from control.errors import Conflict, Invalid
+from control.tenants.permissions import require_operator
 from serving.contract.ids import new_id
 
+GRANT_MAX_NANOS = 10**18
+"""A billion dollars; sums of grants stay far inside 64 bits."""
 CREDIT_ACCOUNT = {
     GrantKind.PROMOTIONAL: AccountKind.PROMOTIONAL_CREDIT,
     GrantKind.PREPAID: AccountKind.CUSTOMER_BALANCE,
@@ -30,10 +36,6 @@ EXPIRES_INTO = {
 }
 
 
-class IdempotencyConflictError(ValueError):
-    """The idempotency key was used before for a different grant."""
-
-
 @transaction.atomic
 def grant_credit(
     *,
@@ -41,21 +43,19 @@ def grant_credit(
     kind: GrantKind,
     amount_nanos: int,
     idempotency_key: str,
-    granted_by: str,
+    actor: Actor,
     reason: str,
     now: datetime,
     expires_at: datetime | None = None,
 ) -> CreditGrant:
     """Give credit and post it; it may be spent as soon as this commits.
 
-    Repeating a call with its idempotency key returns the first grant. Raises ValueError on an
-    amount that is not positive or a missing key, IdempotencyConflictError when the key came with
-    another kind or amount.
+    Repeating a call with its idempotency key returns the first grant. Raises NotPermitted for who
+    is no operator, Invalid on an amount that is not positive or a missing key, Conflict when the
+    key came with another kind or amount.
     """
-    if amount_nanos <= 0:
-        raise ValueError(f"amount_nanos is {amount_nanos}; wanted more than 0")
-    if not idempotency_key:
-        raise ValueError("idempotency_key is empty; wanted a name for this one grant")
+    require_operator(actor)
+    _check(amount_nanos, idempotency_key)
     lock_budgets([organization_id])
     before = grant_by_key(organization_id, idempotency_key)
     if before is not None:
@@ -72,6 +72,7 @@ def grant_credit(
         nanos=amount_nanos,
         now=now,
     )
+    _record(actor, "credit.grant", organization_id, grant_id, amount_nanos, reason)
     return CreditGrant.objects.create(
         id=grant_id,
         organization_id=organization_id,
@@ -81,7 +82,7 @@ def grant_credit(
         expires_at=expires_at,
         idempotency_key=idempotency_key,
         reason=reason,
-        granted_by=granted_by,
+        granted_by=actor.name,
         granted_at=now,
     )
 
@@ -117,15 +118,41 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         )
     grant.expired_at = now
     grant.save(update_fields=["expired_at"])
+    clock = system("billing")
+    _record(clock, "credit.expire", organization_id, grant.id, remaining_nanos, grant.reason)
     return True
 
 
 def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditGrant:
     if (grant.kind, grant.amount_nanos) != (kind, amount_nanos):
-        raise IdempotencyConflictError(
-            f"{grant.idempotency_key!r} named a {grant.kind} grant of {grant.amount_nanos} nanos"
+        raise Conflict(
+            f"{grant.idempotency_key!r} named a {grant.kind} grant of {grant.amount_nanos} nanos.",
+            param="idempotency_key",
+            code="idempotency_conflict",
         )
     return grant
+
+
+def _check(amount_nanos: int, idempotency_key: str) -> None:
+    if not 0 < amount_nanos <= GRANT_MAX_NANOS:
+        wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
+        raise Invalid(f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos")
+    if not idempotency_key:
+        message = "idempotency_key is empty; wanted a name for this one grant."
+        raise Invalid(message, param="idempotency_key")
+
+
+def _record(
+    actor: Actor, action: str, organization_id: str, grant_id: str, nanos: int, reason: str
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="credit_grant",
+        target_id=grant_id,
+        organization_id=organization_id,
+        details={"nanos": nanos, "reason": reason},
+    )
 
 
 def _move(

@@ -20,6 +20,8 @@ from billing.credit.selectors import (
     recalled_lease_ids,
 )
 from billing.credit.services.budgets import lock_budgets
+from control.actor import system
+from control.audit import services as audit
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused, Return
 
 LEASE_DURATION = timedelta(minutes=15)
@@ -126,7 +128,14 @@ def void_lease(*, lease_id: str, organization_id: str, now: datetime) -> bool:
     held_nanos = lease.held_nanos
     lease.closed_at = lease.voided_at = now
     lease.save(update_fields=["closed_at", "voided_at"])
-    logger.warning("lease_voided", lease_id=lease.id, held_nanos=held_nanos)
+    audit.record(
+        actor=system("billing"),
+        action="lease.void",
+        target_kind="lease",
+        target_id=lease.id,
+        organization_id=organization_id,
+        details={"held_nanos": held_nanos, "gateway_id": lease.gateway_id},
+    )
     return True
 
 
