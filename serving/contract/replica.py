@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from serving.contract import SCHEMA
-from serving.contract.units import At, Count, Id, Name
+from serving.contract.units import At, Count, Id, Name, Tokens
 
 State = Literal["pending", "loading", "canary", "ready", "draining", "stopped", "failed"]
 """pending → loading → canary → ready → draining → stopped; failed from any. Only `ready` gets
@@ -13,7 +13,11 @@ new work, `draining` finishes what it has."""
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True):
-    """Where a replica listens and whether it may be given work."""
+    """Where a replica listens and whether it may be given work.
+
+    The probe tokens are what the fleet's own test generations used, over the replica's life:
+    the engine counted them, no usage event did. They are up to date in snapshots only.
+    """
 
     replica_id: Id
     deployment_id: Id
@@ -25,4 +29,6 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     capabilities: tuple[Name, ...] = ()
     progress: str = ""
     reason: str = ""
+    probe_input_tokens: Tokens = 0
+    probe_output_tokens: Tokens = 0
     schema: int = SCHEMA

@@ -71,6 +71,11 @@ class Probe:
             return False
         return status == 200
 
+    async def says_dead(self) -> bool:
+        """Tell whether the server itself reports that its engine died. Raises EngineSilent."""
+        status, _ = await self._ask("GET", "/health")
+        return status >= 500
+
     async def vitals(self) -> Vitals | None:
         """Return the engine's counters; None if it has none under vLLM's names.
 

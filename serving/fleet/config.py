@@ -1,0 +1,122 @@
+"""What the fleet is told, read once from the environment."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from serving.contract.codec import require
+
+TIMING_PREFIX = "PENSTOCK_FLEET_"
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Thresholds in seconds. Each is set by `PENSTOCK_FLEET_` and its name in capitals."""
+
+    poll_seconds: float = 1.0
+    """Between two looks at a replica."""
+    stuck_seconds: float = 10.0
+    """Without token progress, while requests run, before a replica is ejected."""
+    idle_probe_seconds: float = 12.0
+    """Between two test generations on an idle replica; with `stuck_seconds`, under 30."""
+    load_seconds: float = 900.0
+    """For an engine to answer healthy."""
+    canary_seconds: float = 60.0
+    """For the first generation, which may compile."""
+    drain_grace_seconds: float = 1.5
+    """For gateways to hear of a drain before "nothing runs" is believed."""
+    drain_seconds: float = 120.0
+    """For running requests to finish; then they are cut."""
+    term_seconds: float = 15.0
+    """From SIGTERM to SIGKILL. More than vLLM's own shutdown timeout."""
+    backoff_first_seconds: float = 1.0
+    """Before the first restart; doubles with each failure in a row."""
+    backoff_max_seconds: float = 60.0
+    """The longest pause before a restart."""
+    steady_seconds: float = 60.0
+    """Being ready this long forgives earlier failures."""
+    ended_kept_seconds: float = 600.0
+    """A stopped or failed replica stays in the feed so that its reason can be read."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            require(value > 0, TIMING_PREFIX + field.name.upper(), value, "more than 0")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetConfig:
+    """One fleet: where control is, where it listens, where replicas may listen."""
+
+    control_url: str
+    internal_secret: str
+    host: str
+    port: int
+    directory: Path
+    replica_port_base: int
+    replica_count_max: int
+    keep_replicas: bool = False
+    kv_cache_gib: int = 1
+    otlp_endpoint: str | None = None
+    log_format: str = "console"
+    timings: Timings = Timings()
+
+    def __post_init__(self) -> None:
+        require(bool(self.internal_secret), "PENSTOCK_INTERNAL_SECRET", "", "a secret")
+        require(1 <= self.port <= 65_535, "PENSTOCK_FLEET_PORT", self.port, "1 to 65535")
+        last = self.replica_port_base + self.replica_count_max - 1
+        fits = 1 <= self.replica_port_base <= last <= 65_535
+        wanted = f"ports up to {last} within 1 to 65535"
+        require(fits, "PENSTOCK_REPLICA_PORT_BASE", self.replica_port_base, wanted)
+        require(self.kv_cache_gib >= 1, "PENSTOCK_KV_CACHE_GIB", self.kv_cache_gib, "at least 1")
+        known = self.log_format in ("console", "json")
+        require(known, "PENSTOCK_LOG_FORMAT", self.log_format, "console or json")
+
+
+def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
+    """Build the configuration. Raises ValueError that names the bad or missing variable."""
+    return FleetConfig(
+        control_url=_text(environment, "PENSTOCK_CONTROL_URL").rstrip("/"),
+        internal_secret=_text(environment, "PENSTOCK_INTERNAL_SECRET"),
+        host=environment.get("PENSTOCK_FLEET_HOST", "127.0.0.1"),
+        port=_number(environment, "PENSTOCK_FLEET_PORT", 8704),
+        directory=Path(_text(environment, "PENSTOCK_FLEET_DIR")),
+        replica_port_base=_number(environment, "PENSTOCK_REPLICA_PORT_BASE", 8710),
+        replica_count_max=_number(environment, "PENSTOCK_REPLICA_COUNT_MAX", 8),
+        keep_replicas=_flag(environment, "PENSTOCK_FLEET_KEEP_REPLICAS"),
+        kv_cache_gib=_number(environment, "PENSTOCK_KV_CACHE_GIB", 1),
+        otlp_endpoint=(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
+        log_format=environment.get("PENSTOCK_LOG_FORMAT", "console"),
+        timings=_timings(environment),
+    )
+
+
+def _text(environment: Mapping[str, str], name: str) -> str:
+    value = environment.get(name, "")
+    require(bool(value), name, value, "a value")
+    return value
+
+
+def _number(environment: Mapping[str, str], name: str, default: int) -> int:
+    value = environment.get(name, str(default))
+    require(value.isascii() and value.isdigit(), name, value, "a whole number")
+    return int(value)
+
+
+def _flag(environment: Mapping[str, str], name: str) -> bool:
+    value = environment.get(name, "0")
+    require(value in ("0", "1"), name, value, "0 or 1")
+    return value == "1"
+
+
+def _timings(environment: Mapping[str, str]) -> Timings:
+    given: dict[str, float] = {}
+    for field in fields(Timings):
+        name = TIMING_PREFIX + field.name.upper()
+        if name in environment:
+            try:
+                given[field.name] = float(environment[name])
+            except ValueError:
+                require(False, name, environment[name], "seconds")
+    return Timings(**given)

@@ -1,0 +1,73 @@
+"""The replica feed: numbered changes of replica records, waited for by long polls."""
+
+import asyncio
+from collections import deque
+
+import msgspec
+
+from serving.contract.feed import DELETED, Change, Page
+from serving.contract.replica import ReplicaRecord
+
+CHANGES_KEPT = 1_000
+
+
+class ReplicaFeed:
+    """Holds the latest record of every replica and the changes that led there.
+
+    `version` starts at a number no earlier run of this fleet has reached (the wall clock in
+    milliseconds), so that a reader who knew an earlier run is given a snapshot.
+    """
+
+    def __init__(self, *, version: int) -> None:
+        self.version = version
+        self._records: dict[str, ReplicaRecord] = {}
+        self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
+        self._oldest_answerable = version
+        self._news = asyncio.Event()
+
+    def publish(self, record: ReplicaRecord) -> None:
+        """Tell readers of a replica's new state; nothing happens if it is the old one."""
+        if self._records.get(record.replica_id) != record:
+            self._records[record.replica_id] = record
+            self._append(record.replica_id, msgspec.Raw(msgspec.json.encode(record)))
+
+    def refresh(self, record: ReplicaRecord) -> None:
+        """Bring figures up to date for snapshots, without waking any reader."""
+        self._records[record.replica_id] = record
+
+    def record_of(self, replica_id: str) -> ReplicaRecord | None:
+        """Return the latest record of a replica."""
+        return self._records.get(replica_id)
+
+    def remove(self, replica_id: str) -> None:
+        """Tell readers that a replica is no more."""
+        if self._records.pop(replica_id, None) is not None:
+            self._append(replica_id, DELETED)
+
+    async def page(self, after: int, *, wait_seconds: float) -> Page:
+        """Return what came after version `after`, waiting for news when there is none yet."""
+        if after == self.version:
+            news = self._news
+            try:
+                await asyncio.wait_for(news.wait(), wait_seconds)
+            except TimeoutError:
+                return Page(self.version, False, ())
+        if self._oldest_answerable <= after <= self.version:
+            changes = tuple(change for change in self._changes if change.version > after)
+            return Page(self.version, False, changes)
+        return self._snapshot()
+
+    def _append(self, replica_id: str, record: msgspec.Raw) -> None:
+        if len(self._changes) == CHANGES_KEPT:
+            self._oldest_answerable = self._changes[0].version
+        self.version += 1
+        self._changes.append(Change(self.version, "replica", replica_id, record))
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _snapshot(self) -> Page:
+        changes = tuple(
+            Change(self.version, "replica", id_, msgspec.Raw(msgspec.json.encode(record)))
+            for id_, record in self._records.items()
+        )
+        return Page(self.version, True, changes)

@@ -1,0 +1,288 @@
+"""Reconciling what deployments ask for with the replicas there are."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import aiohttp
+import structlog
+
+from serving.contract.ids import new_id
+from serving.contract.records import DeploymentRecord
+from serving.contract.replica import ReplicaRecord
+from serving.engine.engine import Engine
+from serving.feed.batch import Batch
+from serving.feed.mirror import Mirror
+from serving.fleet.config import FleetConfig
+from serving.fleet.feed import ReplicaFeed
+from serving.fleet.launcher import free_port
+from serving.fleet.life import Life
+from serving.fleet.log_file import LogFile
+from serving.fleet.replica import Replica, Surroundings
+from serving.fleet.restarts import Restarts
+from serving.fleet.store import Store, StoredFleet, StoredReplica
+
+log = structlog.get_logger(__name__)
+
+ENDED_KEPT_MAX = 3
+"""Stopped and failed replicas of one deployment that stay in the feed."""
+
+
+class Fleet:
+    """All replicas of this fleet and the deployments they are for."""
+
+    def __init__(
+        self,
+        config: FleetConfig,
+        engines: Mapping[str, Engine],
+        store: Store,
+        session: aiohttp.ClientSession,
+    ) -> None:
+        self.config = config
+        self.engines = engines
+        self.store = store
+        self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000)
+        self.replicas: dict[str, Replica] = {}
+        self.restarts: dict[str, Restarts] = {}
+        self.restart_counts: Counter[str] = Counter()
+        self.ejection_counts: Counter[str] = Counter()
+        self.is_informed = False
+        self.is_closing = False
+        self._mirror = Mirror()
+        self._deployments: dict[str, DeploymentRecord] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._wake = asyncio.Event()
+        self._around = Surroundings(
+            config.timings, session, self._choose_port, self._changed, self._save
+        )
+
+    def adopt(self, stored: StoredFleet) -> None:
+        """Take over living replicas of an earlier fleet, and what was wanted of it."""
+        self._deployments = {record.deployment_id: record for record in stored.deployments}
+        self.is_informed = bool(stored.deployments)
+        for entry in stored.replicas:
+            self._adopt(entry)
+        self._save()
+
+    def accept(self, batch: Batch) -> None:
+        """Take in news of deployments from control."""
+        self._mirror.apply(batch)
+        before = self._deployments
+        self._deployments = self._mirror.all("deployment", DeploymentRecord)
+        self.is_informed = True
+        for deployment_id, record in self._deployments.items():
+            if before.get(deployment_id) != record and deployment_id in self.restarts:
+                self.restarts[deployment_id].forgive()
+        self._save()
+        self._wake.set()
+
+    async def reconcile_forever(self) -> None:
+        """Keep actual at desired, woken by news and at least every second."""
+        while True:
+            if self.is_informed and not self.is_closing:
+                self.reconcile()
+            self._forget_ended()
+            try:
+                await asyncio.wait_for(self._wake.wait(), self.config.timings.poll_seconds)
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    def reconcile(self) -> None:
+        """Start what is missing, let go what is too much or out of date."""
+        for deployment in self._deployments.values():
+            self._reconcile(deployment)
+        for replica in self._living():
+            if replica.deployment.deployment_id not in self._deployments:
+                replica.leave()
+
+    async def close(self) -> None:
+        """Stop every replica in order, or leave all for adoption if so configured."""
+        self.is_closing = True
+        if not self.config.keep_replicas:
+            for replica in self._living():
+                replica.leave()
+            await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        for task in self._lives.values():
+            task.cancel()
+        await asyncio.gather(*self._lives.values(), return_exceptions=True)
+        self._save()
+
+    def _reconcile(self, deployment: DeploymentRecord) -> None:
+        wanted = wanted_places(deployment)
+        own = [r for r in self._living() if r.deployment.deployment_id == deployment.deployment_id]
+        staying = [r for r in own if not r.is_leaving]
+        current = [r for r in staying if is_current(r, deployment, wanted)]
+        held = Counter(replica.place for replica in current)
+        for place in (wanted - held).elements():
+            self._start(deployment, place)
+        for place, surplus in (held - wanted).items():
+            for replica in _least_useful([r for r in current if r.place == place])[:surplus]:
+                replica.leave()
+        self._retire([r for r in staying if r not in current], current, wanted)
+
+    def _retire(
+        self, outdated: list[Replica], current: list[Replica], wanted: Counter[str]
+    ) -> None:
+        """Let outdated replicas go: ready ones once their successors are ready too."""
+        is_succeeded = sum(replica.state == "ready" for replica in current) >= wanted.total()
+        for replica in outdated:
+            if is_succeeded or replica.state != "ready":
+                replica.leave()
+
+    def _start(self, deployment: DeploymentRecord, place: str) -> None:
+        now = time.monotonic()
+        restarts = self._restarts_of(deployment)
+        pause = restarts.pause_seconds(now)
+        if restarts.failures_in_a_row:
+            self.restart_counts[deployment.deployment_id] += 1
+        restarts.started(now + pause)
+        self._add(self._replica(new_id(), deployment, place, pause_seconds=pause))
+
+    def _add(self, replica: Replica) -> None:
+        self.replicas[replica.replica_id] = replica
+        self.feed.publish(replica.record)
+        task = asyncio.get_running_loop().create_task(Life(replica).run())
+        self._lives[replica.replica_id] = task
+        task.add_done_callback(lambda done: self._life_is_over(replica, done))
+
+    def _life_is_over(self, replica: Replica, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("replica_life_broke", replica_id=replica.replica_id, exc_info=error)
+            replica.ended_at = time.monotonic()
+            replica.now_is("failed", reason=f"the fleet's own fault: {type(error).__name__}")
+            if replica.group is not None:
+                replica.group.kill()
+        self._wake.set()
+
+    def _adopt(self, stored: StoredReplica) -> None:
+        replica = self._replica(stored.replica_id, stored.deployment, stored.url)
+        if replica.restore(stored) and not replica.is_over:
+            log.info("replica_adopted", replica_id=replica.replica_id, state=replica.state)
+            self._add(replica)
+        elif replica.group is not None:
+            log.warning("replica_cleared_up", replica_id=replica.replica_id)
+            replica.group.kill()
+
+    def _replica(
+        self,
+        replica_id: str,
+        deployment: DeploymentRecord,
+        place: str,
+        *,
+        pause_seconds: float = 0.0,
+    ) -> Replica:
+        return Replica(
+            replica_id,
+            deployment,
+            self.engines[deployment.engine],
+            LogFile(self.store.log_path(replica_id)),
+            self._around,
+            place=place,
+            pause_seconds=pause_seconds,
+        )
+
+    def _changed(self, replica: Replica) -> None:
+        """Publish a replica's news; its seconds of loading and its probes wake nobody."""
+        record, known = replica.record, self.feed.record_of(replica.replica_id)
+        if known is not None and is_same_news(record, known):
+            self.feed.refresh(record)
+            return
+        self.feed.publish(record)
+        if replica.state == "failed":
+            self._note_failure(replica)
+        self._save()
+        self._wake.set()
+
+    def _note_failure(self, replica: Replica) -> None:
+        now = time.monotonic()
+        steady = self.config.timings.steady_seconds
+        was_steady = replica.ready_since is not None and now - replica.ready_since >= steady
+        self._restarts_of(replica.deployment).failed(now, was_steady=was_steady)
+        if replica.was_stuck:
+            self.ejection_counts[replica.deployment.deployment_id] += 1
+
+    def _forget_ended(self) -> None:
+        """Drop ended replicas from the feed: the old ones, and all but the last few."""
+        oldest = time.monotonic() - self.config.timings.ended_kept_seconds
+        kept: Counter[str] = Counter()
+        for replica in sorted(self._ended(), key=lambda r: r.ended_at or 0.0, reverse=True):
+            kept[replica.deployment.deployment_id] += 1
+            is_old = (replica.ended_at or 0.0) < oldest
+            if is_old or kept[replica.deployment.deployment_id] > ENDED_KEPT_MAX:
+                self._forget(replica)
+
+    def _forget(self, replica: Replica) -> None:
+        del self.replicas[replica.replica_id]
+        del self._lives[replica.replica_id]
+        self.feed.remove(replica.replica_id)
+        replica.log_file.remove()
+
+    def _living(self) -> list[Replica]:
+        return [replica for replica in self.replicas.values() if not replica.is_over]
+
+    def _ended(self) -> list[Replica]:
+        return [
+            replica
+            for replica in self.replicas.values()
+            if replica.is_over and self._lives[replica.replica_id].done()
+        ]
+
+    def _restarts_of(self, deployment: DeploymentRecord) -> Restarts:
+        timings = self.config.timings
+        fresh = Restarts(
+            first_seconds=timings.backoff_first_seconds, max_seconds=timings.backoff_max_seconds
+        )
+        return self.restarts.setdefault(deployment.deployment_id, fresh)
+
+    def _choose_port(self) -> int:
+        taken = {replica.port for replica in self.replicas.values() if replica.group is not None}
+        return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
+
+    def _save(self) -> None:
+        """Remember all that may still run; a group being killed counts."""
+        unfinished = [
+            replica.stored
+            for replica in self.replicas.values()
+            if not replica.is_over or (replica.group is not None and replica.group.survivors)
+        ]
+        self.store.save(StoredFleet(tuple(unfinished), tuple(self._deployments.values())))
+
+
+def wanted_places(deployment: DeploymentRecord) -> Counter[str]:
+    """Return how many replicas are wanted at each place: an external URL, or here ("").
+
+    For now as many as `replicas_min`; 0 stops the deployment.
+    """
+    if deployment.replicas_min == 0:
+        return Counter()
+    if deployment.engine == "external":
+        return Counter(set(deployment.external_urls))
+    return Counter({"": deployment.replicas_min})
+
+
+def is_current(replica: Replica, deployment: DeploymentRecord, wanted: Counter[str]) -> bool:
+    """Tell whether a replica runs what the deployment now asks for, where it may still run."""
+    mine = replica.deployment
+    return (
+        mine.engine == deployment.engine
+        and mine.variant_id == deployment.variant_id
+        and mine.weights == deployment.weights
+        and mine.slots == deployment.slots
+        and mine.engine_arguments == deployment.engine_arguments
+        and (deployment.engine != "external" or replica.place in wanted)
+    )
+
+
+def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:
+    """Tell whether only the seconds of loading or the probes' tokens differ."""
+    stages = {one.progress.partition(" (")[0] for one in (record, known)}
+    return record.state == known.state and len(stages) == 1
+
+
+def _least_useful(replicas: list[Replica]) -> list[Replica]:
+    """Return replicas not yet ready first, then the youngest."""
+    return sorted(
+        replicas, key=lambda r: (r.state == "ready", -r.started_at.timestamp(), r.replica_id)
+    )

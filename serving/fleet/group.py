@@ -1,0 +1,148 @@
+"""Process groups: an engine and all it forks, known by pid *and* start, so never mistaken.
+
+A pid is recycled by the system; a pid with the moment its process started is not. Linux only,
+as `/proc` says both.
+"""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from subprocess import Popen
+
+import msgspec
+import psutil
+
+BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+REPLICA_VARIABLE = "PENSTOCK_REPLICA_ID"
+_STATE, _GROUP, _SESSION, _START = 0, 2, 3, 19
+
+
+class Member(msgspec.Struct, frozen=True):
+    """One process: `mark` is its start in clock ticks, and the boot they count from."""
+
+    pid: int
+    mark: str
+
+
+class Group:
+    """The process group (and session) that `leader` opened, and the members seen in it."""
+
+    def __init__(
+        self, leader: Member, members: tuple[Member, ...] = (), child: Popen[bytes] | None = None
+    ) -> None:
+        self.leader = leader
+        self.members = members
+        self._child = child
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the leader itself still runs; a zombie does not."""
+        stat = _stat(self.leader.pid)
+        return stat is not None and _mark(stat) == self.leader.mark and stat[_STATE] != "Z"
+
+    @property
+    def survivors(self) -> tuple[Member, ...]:
+        """The members that are still there, the leader's zombie aside."""
+        found = self._listed() if self._holds_pid else self.members
+        return tuple(member for member in found if member_is_alive(member))
+
+    def look(self) -> bool:
+        """Remember who is in the group; tell whether that has changed."""
+        if not self._holds_pid:
+            return False
+        known = self.members
+        self.members = tuple(member for member in self._listed() if member_is_alive(member))
+        return known != self.members
+
+    def terminate(self) -> None:
+        """Ask the leader to end; it tells its children itself, after running work."""
+        _send(self.leader, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the whole group, orphans included, and nobody else."""
+        if self._holds_pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.leader.pid, signal.SIGKILL)
+        for member in self.members:
+            _send(member, signal.SIGKILL)
+
+    def reap(self) -> int | None:
+        """Collect the ended leader if it is our child; return its exit code, if known.
+
+        Only after `kill`: an uncollected leader keeps the group's id from being given anew.
+        """
+        return None if self._child is None else self._child.poll()
+
+    @property
+    def _holds_pid(self) -> bool:
+        """Whether the leader, alive or zombie, still owns its pid and so the group's id."""
+        stat = _stat(self.leader.pid)
+        return stat is not None and _mark(stat) == self.leader.mark
+
+    def _listed(self) -> tuple[Member, ...]:
+        own = str(self.leader.pid)
+        found = []
+        for pid in psutil.pids():
+            stat = _stat(pid)
+            if stat is not None and stat[_GROUP] == own and stat[_SESSION] == own:
+                found.append(Member(pid, _mark(stat)))
+        return tuple(found)
+
+
+def group_of(child: "Popen[bytes]") -> Group:
+    """Return the group of a process just started in a session of its own."""
+    return Group(Member(child.pid, mark_of(child.pid) or ""), child=child)
+
+
+def find_group(replica_id: str) -> Group | None:
+    """Return the group whose leader was started for a replica, by its environment."""
+    wanted = f"{REPLICA_VARIABLE}={replica_id}".encode()
+    for pid in psutil.pids():
+        stat = _stat(pid)
+        if stat is not None and stat[_SESSION] == str(pid) and wanted in _environment(pid):
+            return Group(Member(pid, _mark(stat)))
+    return None
+
+
+def mark_of(pid: int) -> str | None:
+    """Return the mark of a process, None when there is none."""
+    stat = _stat(pid)
+    return None if stat is None else _mark(stat)
+
+
+def member_is_alive(member: Member) -> bool:
+    """Tell whether this very process still runs."""
+    stat = _stat(member.pid)
+    return stat is not None and _mark(stat) == member.mark and stat[_STATE] != "Z"
+
+
+def _send(member: Member, number: signal.Signals) -> None:
+    """Signal through a pidfd: it is opened first and checked then, so the pid cannot be reused."""
+    with contextlib.suppress(ProcessLookupError):
+        handle = os.pidfd_open(member.pid)
+        try:
+            if member_is_alive(member):
+                signal.pidfd_send_signal(handle, number)
+        finally:
+            os.close(handle)
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field is the command in parentheses and may hold anything.
+    return text[text.rindex(")") + 2 :].split()
+
+
+def _mark(stat: list[str]) -> str:
+    return f"{stat[_START]}@{BOOT}"
+
+
+def _environment(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []

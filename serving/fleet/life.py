@@ -1,0 +1,262 @@
+"""The life of a replica: pending → loading → canary → ready → draining → stopped, or failed."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from datetime import UTC, datetime
+
+import structlog
+
+from serving.contract.replica import State
+from serving.engine.probe import EngineSilent, Probe
+from serving.engine.weights import WeightsUnreadable, check_weights
+from serving.fleet import launcher
+from serving.fleet.launcher import CannotStart
+from serving.fleet.log_file import last_stage
+from serving.fleet.pulse import Pulse
+from serving.fleet.replica import Replica
+
+log = structlog.get_logger(__name__)
+
+CANARY_TOKENS = 8
+PROBE_TOKENS = 1
+PROBE_SECONDS = 2.0
+"""For an engine to answer `/health` and `/metrics`."""
+KILL_SECONDS = 5.0
+"""For the kernel to end a killed group."""
+
+
+class ReplicaFailed(Exception):
+    """The replica is of no use any more; the message is its reason. `was_stuck` if it hung."""
+
+    def __init__(self, reason: str, *, was_stuck: bool = False) -> None:
+        super().__init__(reason)
+        self.was_stuck = was_stuck
+
+
+class Life:
+    """Sees one replica through, from wherever it stands."""
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.around = replica.around
+        self.timings = replica.around.timings
+
+    async def run(self) -> None:
+        """Live from wherever it stands to `stopped` or `failed`; cancelling leaves the engine."""
+        try:
+            if await self._stays(self._become_ready()):
+                await self._watch()
+                await self._drain()
+            await self._stop()
+        except ReplicaFailed as failure:
+            self.replica.was_stuck = failure.was_stuck
+            await self._fail(str(failure))
+
+    async def _stays(self, work: Coroutine[None, None, None]) -> bool:
+        """Do the work unless told to leave first; tell whether it was done."""
+        task = asyncio.ensure_future(work)
+        leaving = asyncio.ensure_future(self.replica.leaving.wait())
+        try:
+            await asyncio.wait((task, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+            return task.done()
+        finally:
+            for pending in (task, leaving):
+                pending.cancel()
+            await asyncio.gather(task, leaving, return_exceptions=True)
+
+    async def _become_ready(self) -> None:
+        if self.replica.state == "pending":
+            await self._wait_turn()
+            self._start()
+        if self.replica.state == "loading":
+            await self._load()
+        if self.replica.state == "canary":
+            await self._prove()
+
+    async def _wait_turn(self) -> None:
+        if self.replica.pause_seconds:
+            self.replica.now_is("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
+            await asyncio.sleep(self.replica.pause_seconds)
+
+    def _start(self) -> None:
+        self.replica.started_at = datetime.now(UTC)
+        try:
+            if not self.replica.place:
+                self._launch()
+        except (CannotStart, WeightsUnreadable) as error:
+            raise ReplicaFailed(str(error)) from error
+        self.replica.now_is("loading", "starting")
+
+    def _launch(self) -> None:
+        """Start the engine; the intent is on disk before it, its pid at once after it."""
+        replica = self.replica
+        check_weights(replica.deployment.weights)
+        replica.port = self.around.choose_port()
+        replica.url = f"http://127.0.0.1:{replica.port}"
+        launch = replica.engine.launch(replica.deployment, port=replica.port)
+        if launch is not None:
+            self.around.saved()
+            path = replica.log_file.path
+            replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
+            self.around.saved()
+
+    async def _load(self) -> None:
+        begun = time.monotonic()
+        stage = "starting"
+        while not await self._probe().is_up():
+            seconds = time.monotonic() - begun
+            self._must_live()
+            if seconds >= self.timings.load_seconds:
+                raise ReplicaFailed(f"did not load within {seconds:.0f} s; last: {stage}")
+            lines = self.replica.log_file.new_lines()
+            stage = last_stage(lines, self.replica.engine.stage) or stage
+            self.replica.now_is("loading", f"{stage} ({seconds:.0f} s)")
+            self._remember_members()
+            await asyncio.sleep(min(0.5, self.timings.poll_seconds))
+        self.replica.load_seconds = time.monotonic() - begun
+        self.replica.now_is("canary", "a first generation")
+
+    async def _prove(self) -> None:
+        """Have a real generation made before any customer's request comes here."""
+        try:
+            await self._generate(CANARY_TOKENS, self.timings.canary_seconds)
+        except EngineSilent as error:
+            self._must_live()
+            raise ReplicaFailed(f"canary: {error}") from error
+        self.replica.now_is("ready")
+
+    async def _watch(self) -> None:
+        """Look at a ready replica until it is told to leave. Raises ReplicaFailed."""
+        self.replica.ready_since = time.monotonic()
+        pulse = Pulse(
+            stuck_seconds=self.timings.stuck_seconds,
+            idle_probe_seconds=self.timings.idle_probe_seconds,
+            now=time.monotonic(),
+        )
+        while not await self._leaves_within(self.timings.poll_seconds):
+            self._must_live()
+            self._remember_members()
+            self.replica.log_file.trim()
+            await self._observe(pulse)
+            if pulse.wants_probe(time.monotonic()):
+                await self._test(pulse)
+            trouble = pulse.trouble(time.monotonic())
+            if trouble is not None:
+                raise ReplicaFailed(trouble, was_stuck=True)
+
+    async def _observe(self, pulse: Pulse) -> None:
+        try:
+            if await self._probe().says_dead():
+                raise ReplicaFailed("the engine reports that it is dead")
+            vitals = await self._probe().vitals()
+        except EngineSilent as error:
+            log.warning("replica_silent", replica_id=self.replica.replica_id, error=str(error))
+            return
+        if vitals is None:
+            pulse.answered(time.monotonic())
+        else:
+            pulse.saw(vitals, time.monotonic())
+
+    async def _test(self, pulse: Pulse) -> None:
+        """Ask an idle replica for a token: one that makes none, for us or others, is stuck."""
+        begun = time.monotonic()
+        try:
+            await self._generate(PROBE_TOKENS, self.timings.stuck_seconds)
+        except EngineSilent as error:
+            self._must_live()
+            await self._observe(pulse)
+            # Behind a burst of others' requests the probe may wait its turn for long.
+            if pulse.token_at < begun:
+                raise ReplicaFailed(f"idle probe: {error}", was_stuck=True) from error
+        else:
+            pulse.generated(time.monotonic())
+
+    async def _drain(self) -> None:
+        """Wait for running requests to finish, up to the limit."""
+        self.replica.now_is("draining")
+        limit = time.monotonic() + self.timings.drain_seconds
+        await asyncio.sleep(self.timings.drain_grace_seconds)
+        while time.monotonic() < limit:
+            if not await self._has_work():
+                return
+            await asyncio.sleep(min(0.5, self.timings.poll_seconds))
+
+    async def _has_work(self) -> bool:
+        if self._is_gone:
+            return False
+        try:
+            vitals = await self._probe().vitals()
+        except EngineSilent:
+            return True
+        return vitals is not None and not vitals.is_idle
+
+    async def _stop(self) -> None:
+        group = self.replica.group
+        if group is not None:
+            group.look()
+            group.terminate()
+            limit = time.monotonic() + self.timings.term_seconds
+            while time.monotonic() < limit:
+                if not group.is_alive:
+                    break
+                await asyncio.sleep(0.05)
+            await self._kill()
+        self._end("stopped")
+
+    async def _fail(self, reason: str) -> None:
+        """Say so first, so that gateways turn away at once; then clear up."""
+        log.error("replica_failed", replica_id=self.replica.replica_id, reason=reason)
+        self._end("failed", reason)
+        await self._kill()
+        self.around.saved()
+
+    async def _kill(self) -> None:
+        """Kill the group, orphans included, and see it gone."""
+        group = self.replica.group
+        if group is None:
+            return
+        group.look()
+        limit = time.monotonic() + KILL_SECONDS
+        while group.survivors and time.monotonic() < limit:
+            group.kill()
+            await asyncio.sleep(0.05)
+        if group.survivors:
+            log.error("replica_survives", replica_id=self.replica.replica_id)
+        group.reap()
+
+    def _end(self, state: State, reason: str = "") -> None:
+        self.replica.ended_at = time.monotonic()
+        self.replica.now_is(state, reason=reason)
+
+    @property
+    def _is_gone(self) -> bool:
+        return self.replica.group is not None and not self.replica.group.is_alive
+
+    def _must_live(self) -> None:
+        if self._is_gone:
+            said = self.replica.log_file.last_error()
+            raise ReplicaFailed(f"the engine process ended: {said or 'no error in its log'}")
+
+    def _remember_members(self) -> None:
+        if self.replica.group is not None and self.replica.group.look():
+            self.around.saved()
+
+    def _probe(self, timeout_seconds: float = PROBE_SECONDS) -> Probe:
+        return Probe(self.around.session, self.replica.url, timeout_seconds=timeout_seconds)
+
+    async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
+        model = self.replica.engine.served_name(self.replica.deployment)
+        made = await self._probe(timeout_seconds).generate(model, tokens_max=tokens_max)
+        self.replica.probe_input_tokens += made.prompt_tokens
+        self.replica.probe_output_tokens += made.completion_tokens
+        self.around.changed(self.replica)
+
+    async def _leaves_within(self, seconds: float) -> bool:
+        try:
+            await asyncio.wait_for(self.replica.leaving.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True

@@ -1,0 +1,92 @@
+"""The fleet's own metrics, read from the fleet at each scrape."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from serving.feed.follower import Follower
+from serving.fleet.fleet import Fleet
+
+
+class FleetCollector(Collector):
+    """Turns the fleet and its follower into metric families; ids are ours, never a tenant's."""
+
+    def __init__(self, fleet: Fleet, follower: Follower) -> None:
+        self.fleet = fleet
+        self.follower = follower
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family once."""
+        yield self._replicas()
+        yield self._probe_tokens()
+        yield self._load_seconds()
+        for name, help_text, counts in (
+            ("restarts", "Replicas started after a failure", self.fleet.restart_counts),
+            ("ejections", "Replicas ejected for no progress", self.fleet.ejection_counts),
+        ):
+            yield _by_label(f"penstock_fleet_{name}", help_text, "deployment_id", counts)
+        rejected = self.follower.counts.rejected
+        yield _by_label("penstock_fleet_feed_rejected", "Bad records kept out", "kind", rejected)
+        yield CounterMetricFamily(
+            "penstock_fleet_feed_failures",
+            "Polls of control that failed",
+            value=self.follower.counts.failures,
+        )
+        yield self._feed_age()
+
+    def _replicas(self) -> Metric:
+        labels = ("deployment_id", "engine", "state")
+        family = GaugeMetricFamily("penstock_fleet_replicas", "Replicas by state", labels=labels)
+        counted = Counter(
+            (replica.deployment.deployment_id, replica.engine.name, replica.state)
+            for replica in self.fleet.replicas.values()
+        )
+        for values, count in counted.items():
+            family.add_metric(values, count)
+        return family
+
+    def _probe_tokens(self) -> Metric:
+        labels = ("deployment_id", "replica_id", "kind")
+        family = CounterMetricFamily(
+            "penstock_fleet_probe_tokens", "Tokens of our own test generations", labels=labels
+        )
+        for replica in self.fleet.replicas.values():
+            ids = (replica.deployment.deployment_id, replica.replica_id)
+            family.add_metric((*ids, "input"), replica.probe_input_tokens)
+            family.add_metric((*ids, "output"), replica.probe_output_tokens)
+        return family
+
+    def _load_seconds(self) -> Metric:
+        family = GaugeMetricFamily(
+            "penstock_fleet_load_seconds", "From start to healthy", labels=("replica_id",)
+        )
+        for replica in self.fleet.replicas.values():
+            if replica.load_seconds is not None:
+                family.add_metric((replica.replica_id,), replica.load_seconds)
+        return family
+
+    def _feed_age(self) -> Metric:
+        contact_at = self.follower.contact_at
+        age = float("inf") if contact_at is None else time.monotonic() - contact_at
+        return GaugeMetricFamily(
+            "penstock_fleet_feed_age_seconds", "Since control last answered", value=age
+        )
+
+
+def registry_of(fleet: Fleet, follower: Follower) -> CollectorRegistry:
+    """Return a registry that holds this fleet's metrics."""
+    registry = CollectorRegistry()
+    registry.register(FleetCollector(fleet, follower))
+    return registry
+
+
+def _by_label(name: str, help_text: str, label: str, counts: Counter[str]) -> Metric:
+    family = CounterMetricFamily(name, help_text, labels=(label,))
+    for value, count in counts.items():
+        family.add_metric((value,), count)
+    return family

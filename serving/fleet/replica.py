@@ -1,0 +1,144 @@
+"""One replica as data: its state, its engine's process, and how both are told and stored."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import aiohttp
+import structlog
+
+from serving.contract.records import DeploymentRecord
+from serving.contract.replica import ReplicaRecord, State
+from serving.engine.engine import Engine
+from serving.fleet.config import Timings
+from serving.fleet.group import Group, find_group
+from serving.fleet.log_file import LogFile
+from serving.fleet.store import StoredReplica
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a replica needs of its fleet. `choose_port` raises CannotStart."""
+
+    timings: Timings
+    session: aiohttp.ClientSession
+    choose_port: Callable[[], int]
+    changed: Callable[["Replica"], None]
+    saved: Callable[[], None]
+
+
+class Replica:
+    """One copy of a deployment's engine: what is known of it. `life.py` sees it through."""
+
+    def __init__(
+        self,
+        replica_id: str,
+        deployment: DeploymentRecord,
+        engine: Engine,
+        log_file: LogFile,
+        around: Surroundings,
+        *,
+        place: str = "",
+        pause_seconds: float = 0.0,
+    ) -> None:
+        self.replica_id = replica_id
+        self.deployment = deployment
+        self.engine = engine
+        self.log_file = log_file
+        self.around = around
+        self.place = place
+        self.url = place or "http://127.0.0.1:0"
+        self.port = 0
+        self.state: State = "pending"
+        self.progress = ""
+        self.reason = ""
+        self.was_stuck = False
+        self.group: Group | None = None
+        self.started_at = datetime.now(UTC)
+        self.ready_since: float | None = None
+        self.ended_at: float | None = None
+        self.load_seconds: float | None = None
+        self.probe_input_tokens = 0
+        self.probe_output_tokens = 0
+        self.pause_seconds = pause_seconds
+        self.leaving = asyncio.Event()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has stopped or failed."""
+        return self.state in ("stopped", "failed")
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether it was told to go."""
+        return self.leaving.is_set()
+
+    @property
+    def record(self) -> ReplicaRecord:
+        """Return the replica as the feed tells it."""
+        return ReplicaRecord(
+            replica_id=self.replica_id,
+            deployment_id=self.deployment.deployment_id,
+            url=self.url,
+            state=self.state,
+            slots=self.deployment.slots,
+            started_at=self.started_at,
+            engine=self.engine.name,
+            capabilities=self.engine.capabilities(self.deployment),
+            progress=self.progress,
+            reason=self.reason,
+            probe_input_tokens=self.probe_input_tokens,
+            probe_output_tokens=self.probe_output_tokens,
+        )
+
+    @property
+    def stored(self) -> StoredReplica:
+        """Return the replica as it is remembered across the fleet's own life."""
+        return StoredReplica(
+            replica_id=self.replica_id,
+            deployment=self.deployment,
+            url=self.place,
+            port=self.port,
+            state=self.state,
+            started_at=self.started_at,
+            leader=self.group.leader if self.group else None,
+            members=self.group.members if self.group else (),
+            probe_input_tokens=self.probe_input_tokens,
+            probe_output_tokens=self.probe_output_tokens,
+        )
+
+    def restore(self, stored: StoredReplica) -> bool:
+        """Take over what an earlier fleet left; False when its engine is gone."""
+        self.port = stored.port
+        self.url = stored.url or f"http://127.0.0.1:{stored.port}"
+        self.state = stored.state
+        self.started_at = stored.started_at
+        self.probe_input_tokens = stored.probe_input_tokens
+        self.probe_output_tokens = stored.probe_output_tokens
+        if self.place:
+            return True
+        if stored.leader is None:
+            self.group = find_group(self.replica_id)
+        else:
+            self.group = Group(stored.leader, stored.members)
+        if self.state == "pending":
+            self.state = "loading"
+        if self.state == "draining":
+            self.leave()
+        return self.group is not None and self.group.is_alive
+
+    def leave(self) -> None:
+        """Ask it to drain and stop; it does so at its next step."""
+        self.leaving.set()
+
+    def now_is(self, state: State, progress: str = "", *, reason: str = "") -> None:
+        """Take on a state and tell the fleet."""
+        if state != self.state:
+            log.info("replica_state", replica_id=self.replica_id, state=state, was=self.state)
+        self.state = state
+        self.progress = progress
+        self.reason = reason
+        self.around.changed(self)

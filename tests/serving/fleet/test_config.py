@@ -1,0 +1,40 @@
+"""A bad setting is named in one line."""
+
+from pathlib import Path
+
+import pytest
+
+from serving.fleet.config import read_config
+
+GOOD = {
+    "PENSTOCK_CONTROL_URL": "http://127.0.0.1:8702/",
+    "PENSTOCK_INTERNAL_SECRET": "s3cret",
+    "PENSTOCK_FLEET_DIR": "fleet",
+}
+
+
+def test_reads_what_is_given_and_defaults_the_rest() -> None:
+    config = read_config(GOOD | {"PENSTOCK_FLEET_STUCK_SECONDS": "2.5"})
+    assert config.control_url == "http://127.0.0.1:8702"
+    assert config.directory == Path("fleet")
+    assert (config.timings.stuck_seconds, config.timings.poll_seconds) == (2.5, 1.0)
+    assert not config.keep_replicas
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_INTERNAL_SECRET", ""),
+        ("PENSTOCK_CONTROL_URL", ""),
+        ("PENSTOCK_FLEET_PORT", "eighty"),
+        ("PENSTOCK_FLEET_PORT", "70000"),
+        ("PENSTOCK_REPLICA_PORT_BASE", "65535"),
+        ("PENSTOCK_FLEET_KEEP_REPLICAS", "yes"),
+        ("PENSTOCK_FLEET_STUCK_SECONDS", "soon"),
+        ("PENSTOCK_FLEET_STUCK_SECONDS", "0"),
+        ("PENSTOCK_LOG_FORMAT", "xml"),
+    ],
+)
+def test_a_bad_value_names_its_variable(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        read_config(GOOD | {name: value})

@@ -1,0 +1,78 @@
+"""The replica feed answers with what is new, or with everything."""
+
+import asyncio
+from datetime import UTC, datetime
+
+from serving.contract.codec import decode
+from serving.contract.replica import ReplicaRecord, State
+from serving.fleet.feed import CHANGES_KEPT, ReplicaFeed
+
+
+def record(replica_id: str = "r1", state: State = "ready", tokens: int = 0) -> ReplicaRecord:
+    return ReplicaRecord(
+        replica_id=replica_id,
+        deployment_id="dep_1",
+        url="http://127.0.0.1:1",
+        state=state,
+        slots=1,
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        engine="simulated",
+        probe_output_tokens=tokens,
+    )
+
+
+async def test_a_stranger_gets_a_snapshot() -> None:
+    feed = ReplicaFeed(version=100)
+    feed.publish(record())
+    for after in (0, 99, 5_000):
+        page = await feed.page(after, wait_seconds=1)
+        assert (page.snapshot, page.version) == (True, 101)
+        assert decode(page.changes[0].record, ReplicaRecord) == record()
+
+
+async def test_a_follower_gets_only_what_is_new_deletions_too() -> None:
+    feed = ReplicaFeed(version=100)
+    feed.publish(record())
+    feed.publish(record("r2"))
+    feed.remove("r1")
+    page = await feed.page(101, wait_seconds=1)
+    assert not page.snapshot
+    assert [(c.version, c.id, c.is_deletion) for c in page.changes] == [
+        (102, "r2", False),
+        (103, "r1", True),
+    ]
+
+
+async def test_news_wakes_a_waiting_poll_at_once() -> None:
+    feed = ReplicaFeed(version=100)
+    waiting = asyncio.create_task(feed.page(100, wait_seconds=10))
+    await asyncio.sleep(0)
+    feed.publish(record())
+    page = await asyncio.wait_for(waiting, 0.5)
+    assert page.version == 101
+
+
+async def test_no_news_is_an_empty_page_after_the_wait() -> None:
+    feed = ReplicaFeed(version=100)
+    page = await feed.page(100, wait_seconds=0.01)
+    assert (page.version, page.snapshot, page.changes) == (100, False, ())
+
+
+async def test_the_same_record_twice_is_no_news_and_figures_come_with_the_snapshot() -> None:
+    feed = ReplicaFeed(version=100)
+    feed.publish(record())
+    feed.publish(record())
+    feed.refresh(record(tokens=7))
+    assert feed.version == 101
+    page = await feed.page(0, wait_seconds=1)
+    assert decode(page.changes[0].record, ReplicaRecord).probe_output_tokens == 7
+
+
+async def test_who_is_too_far_behind_gets_a_snapshot() -> None:
+    feed = ReplicaFeed(version=100)
+    for number in range(CHANGES_KEPT + 5):
+        feed.publish(record(tokens=number))
+    assert (await feed.page(104, wait_seconds=1)).snapshot
+    page = await feed.page(105, wait_seconds=1)
+    assert not page.snapshot
+    assert len(page.changes) == CHANGES_KEPT

@@ -1,0 +1,64 @@
+"""Health is progress."""
+
+from serving.engine.probe import Vitals
+from serving.fleet.pulse import Pulse
+
+
+def pulse() -> Pulse:
+    return Pulse(stuck_seconds=10, idle_probe_seconds=12, now=0)
+
+
+def vitals(*, running: int = 0, waiting: int = 0, made: int = 0, cache: float = 0.0) -> Vitals:
+    return Vitals(running, waiting, 0, made, cache)
+
+
+def test_a_replica_that_makes_tokens_is_healthy_however_long_it_works() -> None:
+    judge = pulse()
+    for now in range(100):
+        judge.saw(vitals(running=3, made=now), now)
+        assert judge.trouble(now) is None
+
+
+def test_requests_without_a_token_for_ten_seconds_are_trouble() -> None:
+    judge = pulse()
+    for now in range(11):
+        judge.saw(vitals(running=1, made=5), now)
+    assert judge.trouble(9) is None
+    assert judge.trouble(10) == "requests run, but no token was made for 10 s"
+
+
+def test_waiting_requests_count_as_work_too() -> None:
+    judge = pulse()
+    for now in range(11):
+        judge.saw(vitals(waiting=1), now)
+    assert judge.trouble(10) is not None
+
+
+def test_a_long_prefill_shows_in_the_cache_and_is_progress() -> None:
+    judge = pulse()
+    for now in range(30):
+        judge.saw(vitals(running=1, cache=now / 100), now)
+        assert judge.trouble(now) is None
+
+
+def test_an_idle_replica_is_no_trouble_but_wants_a_probe() -> None:
+    judge = pulse()
+    judge.saw(vitals(), 0)
+    judge.saw(vitals(), 12)
+    assert judge.trouble(12) is None
+    assert judge.wants_probe(12)
+    judge.generated(12)
+    assert not judge.wants_probe(23)
+
+
+def test_a_busy_replica_wants_no_probe() -> None:
+    judge = pulse()
+    judge.saw(vitals(running=1, made=1), 0)
+    assert not judge.wants_probe(50)
+
+
+def test_silence_is_trouble_and_any_answer_ends_it() -> None:
+    judge = pulse()
+    assert judge.trouble(10) == "no answer for 10 s"
+    judge.answered(10)
+    assert judge.trouble(19) is None

@@ -1,0 +1,59 @@
+"""What the fleet remembers survives it, and belongs to one fleet only."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serving.contract.records import DeploymentRecord
+from serving.fleet.group import Member
+from serving.fleet.store import DirectoryTaken, Store, StoredFleet, StoredReplica
+
+DEPLOYMENT = DeploymentRecord(
+    deployment_id="dep_1",
+    variant_id="var_1",
+    engine="simulated",
+    weights="none",
+    replicas_min=1,
+    replicas_max=1,
+)
+FLEET = StoredFleet(
+    replicas=(
+        StoredReplica(
+            replica_id="r1",
+            deployment=DEPLOYMENT,
+            url="",
+            port=8_710,
+            state="ready",
+            started_at=datetime(2026, 1, 1, tzinfo=UTC),
+            leader=Member(12, "34@boot"),
+        ),
+    ),
+    deployments=(DEPLOYMENT,),
+)
+
+
+def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "fleet")
+    assert store.open() == StoredFleet()
+    store.save(FLEET)
+    store.close()
+    again = Store(tmp_path / "fleet")
+    assert again.open() == FLEET
+    again.close()
+
+
+def test_two_fleets_cannot_share_a_directory(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.open()
+    with pytest.raises(DirectoryTaken):
+        Store(tmp_path).open()
+    store.close()
+
+
+def test_a_broken_file_is_kept_aside(tmp_path: Path) -> None:
+    (tmp_path / "fleet.json").write_text("{")
+    store = Store(tmp_path)
+    assert store.open() == StoredFleet()
+    assert (tmp_path / "fleet.unreadable").read_text() == "{"
+    store.close()
