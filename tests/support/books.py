@@ -1,0 +1,45 @@
+"""The books as an auditor reads them: straight from PostgreSQL, past the code under test."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import psycopg
+from psycopg.rows import dict_row
+
+
+class Books:
+    """A fresh connection for every question, so that a killed server harms no test."""
+
+    def __init__(self, database_url: str) -> None:
+        self.database_url = database_url
+
+    def rows(self, query: str, *values: Any) -> list[dict[str, Any]]:
+        with psycopg.connect(self.database_url, connect_timeout=2) as connection:
+            return connection.cursor(row_factory=dict_row).execute(query, values).fetchall()
+
+    def event_count(self) -> int:
+        return self.rows("SELECT count(*) AS n FROM metering_usage_event")[0]["n"]
+
+    def events(self, event_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Return the booked events of `event_ids`, by id."""
+        query = "SELECT * FROM metering_usage_event WHERE event_id = ANY(%s::uuid[])"
+        return {str(row["event_id"]): row for row in self.rows(query, list(event_ids))}
+
+    def tokens(self, since: str) -> Counter[str]:
+        """Return the sums of tokens of all events after the event id `since`."""
+        query = (
+            "SELECT coalesce(sum(input_tokens), 0)::bigint AS input,"
+            " coalesce(sum(cached_input_tokens), 0)::bigint AS cached_input,"
+            " coalesce(sum(output_tokens), 0)::bigint AS output"
+            " FROM metering_usage_event WHERE event_id > %s::uuid"
+        )
+        return Counter(self.rows(query, since)[0])
+
+    def ledger_sum_nanos(self) -> int:
+        """Return all debits minus all credits: zero in sound books."""
+        return self.rows("SELECT coalesce(sum(nanos), 0)::bigint AS n FROM ledger_entry")[0]["n"]
+
+    def booked_nanos(self, event_ids: Iterable[str]) -> int:
+        """Return what the events were charged in all."""
+        return sum(row["charged_nanos"] for row in self.events(event_ids).values())
