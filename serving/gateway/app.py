@@ -1,11 +1,13 @@
 """The ASGI application: a request, read aloud."""
 
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 
 import structlog
 
 from serving.contract.ids import new_id
+from serving.contract.usage import UsageEvent
 from serving.gateway import models
 from serving.gateway.admission import Admission, Admitted
 from serving.gateway.auth import authenticate
@@ -14,6 +16,7 @@ from serving.gateway.directory import Directory, Principal
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
 from serving.gateway.exchange import Exchange, Means
 from serving.gateway.job import CHAT, COMPLETIONS, Endpoint, Job, prepare
+from serving.telemetry import Attributes, Trace, valid_traceparent
 from serving.usage.meter import Metered
 
 log = structlog.get_logger(__name__)
@@ -108,18 +111,44 @@ class App:
         data = await conversation.body()
         job = self._prepare(endpoint, data, principal)
         self.means.retries.note_request()
+        trace = self._begin_trace(conversation, job)
+        attributes: Attributes = {}
+        error: str | None = "internal"
+        try:
+            attributes = await self._exchange(conversation, principal, job, trace)
+            error = None
+        except ApiError as refused:
+            error = refused.code or refused.kind
+            raise
+        finally:
+            trace.end(attributes, error)
+
+    async def _exchange(
+        self, conversation: Conversation, principal: Principal, job: Job, trace: Trace
+    ) -> Attributes:
+        """Admit and serve; return what a span should say of it."""
         now = self._now()
         admitted = await self._admission.admit(principal, job, now)
+        metered = self._metered(conversation, principal, job, admitted, now)
         exchange = Exchange(
-            self.means,
-            conversation,
-            principal.organization_id,
-            job,
-            admitted,
-            self._metered(conversation, principal, job, admitted, now),
-            conversation.header(b"traceparent") or None,
+            self.means, conversation, job=job, admitted=admitted, metered=metered, trace=trace
         )
         await exchange.run()
+        return span_attributes(exchange.event)
+
+    def _begin_trace(self, conversation: Conversation, job: Job) -> Trace:
+        operation = job.endpoint.operation
+        return self.means.tracing.begin(
+            f"{operation} {job.model.public_id}",
+            valid_traceparent(conversation.header(b"traceparent")),
+            {
+                "gen_ai.operation.name": operation,
+                "gen_ai.provider.name": "penstock",
+                "gen_ai.request.model": job.model.public_id,
+                "penstock.request_id": conversation.request_id,
+            },
+            time.perf_counter() - conversation.started_at,
+        )
 
     def _prepare(self, endpoint: Endpoint, data: bytes, principal: Principal) -> Job:
         request = endpoint.decode(data)
@@ -154,3 +183,16 @@ class App:
             streamed=job.streamed,
             client_request_id=conversation.client_request_id,
         )
+
+
+def span_attributes(event: UsageEvent | None) -> Attributes:
+    """Say in the GenAI conventions what a request took."""
+    if event is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": event.input_tokens,
+        "gen_ai.usage.output_tokens": event.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": event.cached_input_tokens,
+        "penstock.outcome": event.outcome,
+        "penstock.queue_seconds": event.queue_seconds,
+    }

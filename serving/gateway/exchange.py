@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from serving.contract.usage import Outcome
+from serving.contract.usage import Outcome, UsageEvent
 from serving.engine.client import (
     EngineError,
     EngineRefusal,
@@ -27,8 +27,9 @@ from serving.gateway.sse import BrokenStream
 from serving.pool.pool import NoReplica, PoolError
 from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
+from serving.telemetry import Trace, Tracing
 from serving.usage.journal import Journal, JournalUnavailable
-from serving.usage.meter import Metered, Timings, Tokens, make_event, price_of
+from serving.usage.meter import Metered, Timings, make_event, price_of
 
 RETRYABLE = (EngineError, BrokenStream, aiohttp.ClientError, OSError)
 TRIES_MAX = 2
@@ -42,6 +43,7 @@ class Means:
     journal: Journal
     metrics: Metrics
     retries: RetryBudget
+    tracing: Tracing
 
 
 class Exchange:
@@ -51,36 +53,26 @@ class Exchange:
         self,
         means: Means,
         conversation: Conversation,
-        organization_id: str,
+        *,
         job: Job,
         admitted: Admitted,
         metered: Metered,
-        traceparent: str | None,
+        trace: Trace,
     ) -> None:
         self._means = means
         self._conversation = conversation
-        self._organization_id = organization_id
         self._job = job
         self._admitted = admitted
         self._metered = metered
-        self._headers = {
-            "content-type": "application/json",
-            "x-request-id": conversation.request_id,
-        }
-        if traceparent:
-            self._headers["traceparent"] = traceparent
+        self._trace = trace
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
         self._relay: WholeRelay | StreamRelay = self._new_relay()
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
         self.charged_nanos = 0
+        self.event: UsageEvent | None = None
 
-    @property
-    def tokens(self) -> Tokens:
-        """What the engine said it took so far."""
-        return self._relay.tokens
-
-    async def run(self) -> Outcome:
+    async def run(self) -> None:
         """Serve the request to its end. Raises ApiError when the client must be told of one."""
         outcome: Outcome = "engine_failed"
         error: ApiError | None = None
@@ -102,7 +94,6 @@ class Exchange:
             raise error
         if outcome == "completed":
             await self._send_tail()
-        return outcome
 
     async def _try_replicas(self) -> None:
         tried: list[str] = []
@@ -122,7 +113,7 @@ class Exchange:
 
     async def _try_one(self, tried: list[str]) -> None:
         queued_at = time.perf_counter()
-        async with self._admitted.pool.slot(self._organization_id, tried) as replica:
+        async with self._admitted.pool.slot(self._metered.organization_id, tried) as replica:
             self._queue_seconds += time.perf_counter() - queued_at
             tried.append(replica.record.replica_id)
             self._note_start(replica)
@@ -142,14 +133,24 @@ class Exchange:
         if self._job.streamed:
             self._interrupts.expect("first_byte", timeouts.first_byte_seconds)
         url = replica.record.url.rstrip("/") + self._job.endpoint.path
-        async with open_call(
-            self._means.session,
-            url,
-            self._job.body,
-            self._headers,
-            connect_seconds=timeouts.connect_seconds,
-        ) as content:
-            await self._relay.run(content)
+        with self._trace.engine_call() as traceparent:
+            async with open_call(
+                self._means.session,
+                url,
+                self._job.body,
+                self._engine_headers(traceparent),
+                connect_seconds=timeouts.connect_seconds,
+            ) as content:
+                await self._relay.run(content)
+
+    def _engine_headers(self, traceparent: str | None) -> dict[str, str]:
+        """Return all that an engine hears besides the body: nothing of the client's headers."""
+        headers = {"content-type": "application/json"}
+        # vLLM makes its own ids from this one, so that its log lines can be found by ours.
+        headers["x-request-id"] = self._conversation.request_id
+        if traceparent is not None:
+            headers["traceparent"] = traceparent
+        return headers
 
     def _new_relay(self) -> WholeRelay | StreamRelay:
         if not self._job.streamed:
@@ -192,6 +193,7 @@ class Exchange:
             raise usage_unavailable() from None
         finally:
             self._means.metrics.note_end(event)
+            self.event = event
 
     def _timings(self) -> Timings:
         began, first = self._conversation.started_at, self._relay.first_token_at

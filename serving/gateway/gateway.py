@@ -16,6 +16,7 @@ from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
 from serving.pool.retries import RetryBudget
+from serving.telemetry import open_tracing
 from serving.usage.billing import Billing
 from serving.usage.journal import Journal
 from serving.usage.ship import ShipmentFailed, Shipper
@@ -31,6 +32,7 @@ class Gateway:
 
     def __init__(self, config: GatewayConfig) -> None:
         self.metrics = Metrics()
+        self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
         self.directory = Directory(config.salt_secret)
         self.journal = Journal(config.directory / "journal.sqlite3")
@@ -42,7 +44,7 @@ class Gateway:
         self.app = App(
             self.directory,
             Admission(self.directory, self.treasury, self.journal),
-            Means(self.session, self.journal, self.metrics, RetryBudget()),
+            Means(self.session, self.journal, self.metrics, RetryBudget(), self.tracing),
             key_pepper=config.key_pepper,
         )
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready)
@@ -92,6 +94,7 @@ class Gateway:
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
         await self.journal.close()
         await self.session.close()
+        self.tracing.close()
 
     def _background(self) -> dict[str, Coroutine[None, None, None]]:
         return {
@@ -116,7 +119,7 @@ class Gateway:
         gauge(
             "feed_rejected",
             "Records that did not validate.",
-            lambda: self.control_feed.follower.counts.rejected.total(),
+            self.control_feed.follower.counts.rejected.total,
         )
         gauge("lease_nanos", "Granted and not yet returned.", self.treasury.granted_nanos)
         gauge("held_nanos", "Held by requests under way.", self.treasury.held_nanos)

@@ -43,12 +43,12 @@ class Interrupts:
             self._arm()
 
     def __enter__(self) -> "Interrupts":
-        self._task = asyncio.current_task()
-        assert self._task is not None
-        self._cancelling = self._task.cancelling()
         if self._reason is not None:
-            reason, self._task = self._reason, None
-            raise Interrupted(reason)
+            raise Interrupted(self._reason)
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("only a task can be interrupted")
+        self._task, self._cancelling = task, task.cancelling()
         self._arm()
         return self
 

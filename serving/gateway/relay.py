@@ -1,15 +1,14 @@
 """Relays: an engine's bytes to the client, noting tokens and times on the way."""
 
 import asyncio
-import re
 import time
 
 import aiohttp
-import msgspec
 
 from serving.contract.records import Timeouts
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers
+from serving.gateway.heading import Heading
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.job import Job
 from serving.gateway.metrics import Metrics
@@ -32,9 +31,6 @@ STREAM_HEADERS: Headers = [
 ]
 SEND_SECONDS = 60.0
 """A client that takes nothing for this long has left, as far as we are concerned."""
-
-_MODEL = re.compile(rb'"model":\s*"(?:[^"\\]|\\.)*"')
-_CREATED = re.compile(rb'"created":\s*(\d{1,12})')
 
 
 class WholeRelay:
@@ -77,18 +73,16 @@ class StreamRelay:
         self._gap_seconds = timeouts.gap_seconds
         self._observe_gap = metrics.gap_seconds(job.model.variant_id)
         self._usages: dict[int, bytes] = {}
-        self._final_usage: bytes | None = None
-        self._model: bytes | None = None
-        self._own_model = b'"model":' + msgspec.json.encode(job.model_name)
-        self._created = int(time.time())
+        self._final: Tokens | None = None
+        self._heading = Heading(job.endpoint.id_prefix + conversation.request_id, job.model_name)
         self._last_at = 0.0
         self._is_done = False
 
     @property
     def tokens(self) -> Tokens:
         """What the engine has said so far; at the end, what it took in all."""
-        if self._final_usage is not None:
-            return Tokens.of(read_usage(self._final_usage))
+        if self._final is not None:
+            return self._final
         seen = [Tokens.of(read_usage(usage)) for usage in self._usages.values()]
         if not seen:
             return Tokens()
@@ -108,7 +102,9 @@ class StreamRelay:
         if not self._job.wants_usage:
             return DONE + b"\n\n"
         request_id = self._conversation.request_id
-        return usage_event(self._created, self._job, request_id, self.tokens) + DONE + b"\n\n"
+        return (
+            usage_event(self._heading.created, self._job, request_id, self.tokens) + DONE + b"\n\n"
+        )
 
     async def run(self, content: aiohttp.StreamReader) -> None:
         """Relay until `[DONE]`. Raises BrokenStream, or what aiohttp raises."""
@@ -154,18 +150,10 @@ class StreamRelay:
         """Take the usage out and put the client's name for the model in."""
         event, usage = cut_usage(event)
         if b'"choices":[]' in event:
-            self._final_usage = usage or self._final_usage
+            if usage is not None:
+                self._final = Tokens.of(read_usage(usage))
             return None
         if usage is not None:
             index = choice_index(event) if self._job.choices > 1 else 0
             self._usages[index] = usage
-        if self._model is None:
-            self._learn(event)
-        return event.replace(self._model or b"", self._own_model, 1) if self._model else event
-
-    def _learn(self, event: bytes) -> None:
-        """Learn from the first event how this engine writes its model, and when it began."""
-        if match := _MODEL.search(event):
-            self._model = match[0]
-        if created := _CREATED.search(event):
-            self._created = int(created[1])
+        return self._heading.rewrite(event)

@@ -59,7 +59,7 @@ def _rewrite(event: bytes) -> tuple[bytes, bytes | None]:
 
 
 def read_usage(usage: bytes) -> EngineUsage:
-    """Parse the usage of a chunk. Raises BrokenStream."""
+    """Parse a usage that was cut out. Raises BrokenStream."""
     try:
         return _decode_usage(usage)
     except msgspec.DecodeError as error:

@@ -179,7 +179,8 @@ class Journal:
             for charge in msgspec.json.decode(body, type=Charged).charges:
                 waiting[charge.lease_id] = waiting.get(charge.lease_id, 0) + 1
         leases = [
-            KnownLease(*row, waiting.get(row[0], 0)) for row in db.execute("SELECT * FROM leases")
+            KnownLease(lease_id, budget_id, granted, charged, waiting.get(lease_id, 0))
+            for lease_id, budget_id, granted, charged in db.execute("SELECT * FROM leases")
         ]
         return db.execute("SELECT gateway_id FROM gateway").fetchone()[0], leases
 

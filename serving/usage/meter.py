@@ -2,31 +2,36 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from serving.contract.price import charge_nanos
 from serving.contract.records import PriceRecord
 from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
 
+Stated = Annotated[int, Meta(ge=0, le=10**9)]
+"""A count of tokens, as an engine states it."""
+
 
 class PromptDetails(msgspec.Struct):
     """Of the prompt: what was read from the prefix cache."""
 
-    cached_tokens: int | None = 0
+    cached_tokens: Stated | None = 0
 
 
 class CompletionDetails(msgspec.Struct):
     """Of the completion: what was thought and not shown."""
 
-    reasoning_tokens: int | None = 0
+    reasoning_tokens: Stated | None = 0
 
 
 class EngineUsage(msgspec.Struct):
     """Usage as an engine states it, in OpenAI's words."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int | None = 0
+    prompt_tokens: Stated = 0
+    completion_tokens: Stated | None = 0
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -35,10 +35,8 @@ class Feed:
     async def answer(self, request: web.Request) -> web.Response:
         after = int(request.query["after"])
         if after >= self.version:
-            try:
+            with suppress(TimeoutError):
                 await asyncio.wait_for(self.news.wait(), LONG_POLL_SECONDS)
-            except TimeoutError:
-                pass
         fresh = [change for change in self.changes if change["version"] > after]
         return web.json_response({"version": self.version, "snapshot": False, "changes": fresh})
 
