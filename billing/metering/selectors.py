@@ -21,6 +21,7 @@ from control.prices.models import Price
 from control.tenants.models import Organization
 
 Bucket = Literal["minute", "hour", "day"]
+Source = type[HourRollup] | type[MinuteRollup]
 Dimension = Literal["project", "key", "model", "variant", "tier", "endpoint"]
 
 WIDTH = {
@@ -97,6 +98,20 @@ def floor(moment: datetime, bucket: Bucket) -> datetime:
     return moment.replace(hour=0) if bucket == "day" else moment
 
 
+def spans(start: datetime, end: datetime) -> list[tuple[Source, datetime, datetime]]:
+    """Return the rollups to read for [start, end): whole hours, and minutes at the edges."""
+    first = floor(start + WIDTH["hour"] - timedelta.resolution, "hour")
+    last = floor(end, "hour")
+    if first >= last:
+        return [(MinuteRollup, start, end)]
+    parts: list[tuple[Source, datetime, datetime]] = [
+        (MinuteRollup, start, first),
+        (HourRollup, first, last),
+        (MinuteRollup, last, end),
+    ]
+    return [part for part in parts if part[1] < part[2]]
+
+
 def usage_series(
     organization: Organization,
     start: datetime,
@@ -110,9 +125,7 @@ def usage_series(
 
     Buckets without usage are left out; `bucket_starts` names them all.
     """
-    source: type[HourRollup] | type[MinuteRollup] = HourRollup
-    if bucket == "minute":
-        source = MinuteRollup
+    source: Source = MinuteRollup if bucket == "minute" else HourRollup
     moment = TruncDay("bucket_at", tzinfo=UTC) if bucket == "day" else F("bucket_at")
     columns = [COLUMN[dimension] for dimension in group_by]
     rows = (
@@ -136,15 +149,16 @@ def usage_by_group(
     group_by: Sequence[Dimension],
     filters: UsageFilters = EVERYTHING,
 ) -> list[UsageGroup]:
-    """Return the usage of each group over [start, end), the dearest first."""
+    """Return the usage of each group over [start, end), exact to the minute, the dearest first."""
     columns = [COLUMN[dimension] for dimension in group_by]
-    rows = (
-        _usage(_source(start, end), organization, start, end, filters)
-        .values(*columns)
-        .annotate(**SUMS)
-        .order_by("-sum_charged_nanos", *columns)
-    )
-    return [UsageGroup(tuple(row[column] for column in columns), _sums(row)) for row in rows]
+    found: dict[tuple[str, ...], UsageSums] = {}
+    for source, first, last in spans(start, end):
+        rows = _usage(source, organization, first, last, filters).values(*columns)
+        for row in rows.annotate(**SUMS).order_by():
+            group = tuple(row[column] for column in columns)
+            found[group] = found.get(group, UsageSums()) + _sums(row)
+    groups = [UsageGroup(group, sums) for group, sums in found.items()]
+    return sorted(groups, key=lambda one: (-one.sums.charged_nanos, one.group))
 
 
 def usage_totals(
@@ -155,13 +169,15 @@ def usage_totals(
     filters: UsageFilters = EVERYTHING,
 ) -> UsageSums:
     """Return the sums over [start, end), exact to the minute."""
-    rows = _usage(_source(start, end), organization, start, end, filters)
-    return _sums(rows.aggregate(**SUMS))
+    sums = UsageSums()
+    for source, first, last in spans(start, end):
+        sums += _sums(_usage(source, organization, first, last, filters).aggregate(**SUMS))
+    return sums
 
 
 def overview(organization: Organization, now: datetime) -> Overview:
     """Return the organization's money and its usage of this UTC day and month."""
-    today, end = floor(now, "day"), floor(now, "hour") + WIDTH["hour"]
+    today, end = floor(now, "day"), floor(now, "minute") + WIDTH["minute"]
     return Overview(
         balance_nanos=credit.balance(organization, now),
         held_nanos=credit.held_nanos(organization.pk),
@@ -201,7 +217,7 @@ def prices_by_id(price_ids: Iterable[str]) -> dict[str, Price]:
 
 
 def _usage(
-    source: type[HourRollup] | type[MinuteRollup],
+    source: Source,
     organization: Organization,
     start: datetime,
     end: datetime,
@@ -215,9 +231,6 @@ def _usage(
     )
 
 
-def _source(start: datetime, end: datetime) -> type[HourRollup] | type[MinuteRollup]:
-    is_whole_hours = floor(start, "hour") == start and floor(end, "hour") == end
-    return HourRollup if is_whole_hours else MinuteRollup
 
 
 def _sums(row: dict[str, Any]) -> UsageSums:

@@ -1,6 +1,6 @@
 """What selectors answer with: sums over usage, points of a series, the overview, a receipt."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from billing.metering import latency
@@ -30,6 +30,12 @@ class UsageSums:
     charged_nanos: int = 0
     waived_nanos: int = 0
     ttft_counts: tuple[int, ...] = NO_TTFT
+
+    def __add__(self, other: "UsageSums") -> "UsageSums":
+        """Return the sums of both."""
+        names = [one.name for one in fields(self) if one.name != "ttft_counts"]
+        added = {name: getattr(self, name) + getattr(other, name) for name in names}
+        return UsageSums(**added, ttft_counts=latency.add(self.ttft_counts, other.ttft_counts))
 
     @property
     def failed_count(self) -> int:

@@ -7,15 +7,15 @@ from tests.support.usage import Customer, make_customer, make_price
 
 
 @pytest.fixture
-def customer(db: None) -> Customer:
+def customer() -> Customer:
     return make_customer("Acme")
 
 
 @pytest.fixture
-def outsider(db: None) -> Customer:
+def outsider() -> Customer:
     return make_customer("Outsider")
 
 
 @pytest.fixture
-def price(db: None) -> Price:
+def price() -> Price:
     return make_price()

@@ -9,12 +9,18 @@ from typing import Any
 
 import msgspec
 
+from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.services.grants import grant_credit
+from billing.credit.services.leases import grant_lease
+from billing.metering.integrity import check_all
+from control.actor import system
 from control.catalog.models import Model, Variant
 from control.ids import new_id as new_control_id
 from control.keys.models import ApiKey
 from control.prices.models import Price, PriceBook
 from control.tenants.models import Organization, Project
-from serving.contract.ids import uuid7
+from serving.contract.ids import new_id, uuid7
+from serving.contract.lease import Ask, Granted, Refused
 from serving.contract.price import charge_nanos
 from serving.contract.usage import BILLABLE, LeaseCharge, UsageBatch, UsageEvent
 
@@ -134,3 +140,31 @@ def make_batch(events: Iterable[UsageEvent | bytes], gateway_id: str = GATEWAY) 
         for event in events
     )
     return UsageBatch(gateway_id=gateway_id, events=raw)
+
+
+def give_credit(customer: Customer, nanos: int, **changes: Any) -> CreditGrant:
+    """Give prepaid credit that never expires, unless `changes` say otherwise."""
+    values = {
+        "organization_id": customer.id,
+        "kind": GrantKind.PREPAID,
+        "amount_nanos": nanos,
+        "idempotency_key": new_control_id("give"),
+        "actor": system("tests"),
+        "reason": "test",
+        "now": NOW,
+        **changes,
+    }
+    return grant_credit(**values)
+
+
+def ask_for(
+    budget_id: str, need: int, want: int = 0, *, gateway: str = GATEWAY, now: datetime = NOW
+) -> Granted | Refused:
+    """Ask billing for a lease as a gateway would."""
+    ask = Ask(new_id(), budget_id, need, want or need)
+    return grant_lease(gateway_id=gateway, ask=ask, now=now)
+
+
+def broken_promises() -> list[str]:
+    """Return the checks of the house that fail, with their counterexamples."""
+    return [f"{one.sentence}: {one.shown}" for one in check_all() if not one.holds]
