@@ -3,8 +3,9 @@
 import os
 import sys
 
-from control.config import ConfigError
 from django.core.management import execute_from_command_line
+
+from control.config import ConfigError
 
 
 def main() -> None:

@@ -53,10 +53,13 @@ INSTALLED_APPS = [
 ]
 INTERNAL_URLS = ["control.publish.urls", "billing.internal_urls"]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
+API_URLS = ["billing.api_urls"]
+"""What the layers above add to the management API, under /api/v1/."""
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
     "control.policy.content_security_policy",
+    "control.internal.require_internal_secret",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",

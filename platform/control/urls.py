@@ -7,10 +7,15 @@ from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
 
+handler404 = "control.failures.not_found"
+handler500 = "control.failures.server_error"
+
 urlpatterns: list[URLPattern | URLResolver] = [
     path("internal/", include("control.urls_internal")),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("control.api.urls")),
+    *(path("api/v1/", include(module)) for module in settings.API_URLS if find_spec(module)),
 ]
 if find_spec(settings.CONSOLE_URLS):
     urlpatterns.append(path("", include(settings.CONSOLE_URLS)))

@@ -37,7 +37,12 @@ class PriceBook(models.Model):
             models.CheckConstraint(
                 condition=Q(published_at__isnull=True) | Q(effective_at__isnull=False),
                 name="published_book_is_dated",
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["effective_at"],
+                name="one_book_takes_effect_at_a_time",
+                condition=Q(published_at__isnull=False),
+            ),
         ]
 
     def __str__(self) -> str:

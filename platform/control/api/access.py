@@ -1,0 +1,64 @@
+"""Which organization a request concerns, and what its caller may do there."""
+
+from dataclasses import dataclass
+
+from rest_framework.request import Request
+
+from control.actor import Actor
+from control.errors import NotFound, NotPermitted
+from control.keys.models import ApiKey
+from control.tenants import selectors
+from control.tenants.models import Organization, Role, User
+from control.tenants.permissions import Action, member, require
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A caller in an organization they belong to."""
+
+    organization: Organization
+    actor: Actor
+
+
+def access(request: Request, organization_id: str, action: Action = Action.READ) -> Access:
+    """Return the caller's access to an organization.
+
+    Raises NotFound where the caller has no part, NotPermitted where the role does not allow
+    `action`.
+    """
+    found = _of_key(request.auth, organization_id) or _of_person(request, organization_id)
+    require(found.actor, found.organization, action)
+    return found
+
+
+def caller(request: Request) -> User:
+    """Return the person who calls. Raises NotPermitted for a key."""
+    if not isinstance(request.user, User):
+        raise NotPermitted("Only a person may do this, not an API key.")
+    return request.user
+
+
+def organization_of_key(request: Request) -> Organization | None:
+    """Return the organization whose key calls, None for a person."""
+    return request.auth.organization if isinstance(request.auth, ApiKey) else None
+
+
+def _of_key(key: ApiKey | None, organization_id: str) -> Access | None:
+    """A key with the scope `manage`, which only admins make, acts as an admin."""
+    if key is None:
+        return None
+    if key.organization_id != organization_id:
+        raise NotFound("There is no such organization.")
+    actor = Actor(
+        kind="key",
+        id=key.id,
+        name=key.name,
+        organization_id=organization_id,
+        role=Role.ADMIN,
+    )
+    return Access(key.organization, actor)
+
+
+def _of_person(request: Request, organization_id: str) -> Access:
+    membership = selectors.membership(caller(request), organization_id)
+    return Access(membership.organization, member(membership))

@@ -1,0 +1,81 @@
+"""One place that turns what went wrong in the management API into HTTP."""
+
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponseBase
+from rest_framework import exceptions
+from rest_framework.response import Response
+from rest_framework.views import set_rollback
+
+from control.errors import Refusal
+from control.failures import DATABASE_AWAY, error_body, unavailable
+
+KINDS = {
+    400: "invalid_request_error",
+    401: "invalid_request_error",
+    403: "permission_denied",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    409: "conflict",
+    429: "requests",
+}
+
+
+def handle(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
+    """Return the answer to an exception, None where it is a bug of ours."""
+    set_rollback()
+    if isinstance(error, DATABASE_AWAY):
+        request: HttpRequest = context["request"]._request
+        return unavailable(request)
+    if isinstance(error, Refusal):
+        return _answer(error.status, error.message, error.param, error.code)
+    if isinstance(error, exceptions.ValidationError):
+        param, detail = _first(error.detail)
+        return _answer(400, str(detail), param, _code(detail.code))
+    if isinstance(error, exceptions.APIException):
+        detail = error.detail
+        assert isinstance(detail, exceptions.ErrorDetail)
+        return _answer(error.status_code, str(detail), None, detail.code, _headers(error))
+    if isinstance(error, Http404):
+        return _answer(404, "There is nothing here.", None, "not_found")
+    if isinstance(error, PermissionDenied):
+        return _answer(403, "You may not do this.", None, "permission_denied")
+    return None
+
+
+def _answer(
+    status: int,
+    message: str,
+    param: str | None,
+    code: str | None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    body = error_body(message, KINDS.get(status, "api_error"), param=param, code=code)
+    return Response(body, status=status, headers=headers)
+
+
+def _headers(error: exceptions.APIException) -> dict[str, str]:
+    headers = {}
+    if challenge := getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = challenge
+    if wait := getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(wait))
+    return headers
+
+
+def _first(detail: Any, path: str = "") -> tuple[str | None, exceptions.ErrorDetail]:
+    """Return the path and the words of the first complaint in a serializer's errors."""
+    if isinstance(detail, dict):
+        name, inner = next(iter(detail.items()))
+        if name != "non_field_errors":
+            path = f"{path}.{name}" if path else str(name)
+        return _first(inner, path)
+    if isinstance(detail, list):
+        return _first(detail[0], path)
+    return path or None, detail
+
+
+def _code(code: str) -> str:
+    known = {"unknown_parameter": code, "required": "missing_required_parameter"}
+    return known.get(code, "invalid_value")

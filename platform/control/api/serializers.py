@@ -1,0 +1,35 @@
+"""What all serializers of the management API share."""
+
+from typing import Any
+
+from rest_framework import serializers
+from rest_framework.exceptions import ErrorDetail, ValidationError
+
+
+class ClosedSerializer(serializers.Serializer[Any]):
+    """Refuses fields that it does not know, or that nobody may set, instead of ignoring them."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Return the validated values. Raises ValidationError naming an unknown field."""
+        if isinstance(data, dict):
+            settable = {name for name, field in self.fields.items() if not field.read_only}
+            for name in data:
+                if name not in settable:
+                    detail = ErrorDetail(f"{name} cannot be set.", code="unknown_parameter")
+                    raise ValidationError({name: [detail]})
+        return super().to_internal_value(data)
+
+
+class ErrorSerializer(serializers.Serializer[Any]):
+    """An error's four keys, for the OpenAPI document."""
+
+    message = serializers.CharField()
+    type = serializers.CharField()
+    param = serializers.CharField(allow_null=True)
+    code = serializers.CharField(allow_null=True)
+
+
+class ErrorBodySerializer(serializers.Serializer[Any]):
+    """The body of every answer from 400 on."""
+
+    error = ErrorSerializer()

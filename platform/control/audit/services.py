@@ -1,0 +1,29 @@
+"""Writing down what was done, in the transaction that does it."""
+
+from typing import Any
+
+from control.actor import Actor
+from control.audit.models import Entry
+
+
+def record(
+    *,
+    actor: Actor,
+    action: str,
+    target_kind: str,
+    target_id: str,
+    organization_id: str = "",
+    details: dict[str, Any] | None = None,
+) -> Entry:
+    """Add an audit entry; `action` is a noun and a verb such as `key.mint`, `details` hold no
+    secrets."""
+    return Entry.objects.create(
+        organization_id=organization_id,
+        actor_kind=actor.kind,
+        actor_id=actor.id,
+        actor_name=actor.name,
+        action=action,
+        target_kind=target_kind,
+        target_id=target_id,
+        details=details or {},
+    )

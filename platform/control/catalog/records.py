@@ -1,0 +1,52 @@
+"""Variants and deployments as the data plane needs them."""
+
+from control.catalog.models import Deployment, Variant
+from control.publish.services import News
+from serving.contract.records import DeploymentRecord, ModelRecord, Timeouts
+
+
+def model_news(variant: Variant) -> News:
+    """Return what to publish of a variant. The model's own name means its default variant, which
+    also answers to `model:precision` like all the others; an unpublished one has no record."""
+    if variant.published_at is None:
+        return News("model", variant.id, None)
+    model = variant.model
+    full_name = f"{model.public_id}:{variant.precision}"
+    record = ModelRecord(
+        variant_id=variant.id,
+        model_id=model.id,
+        public_id=model.public_id if variant.is_default else full_name,
+        aliases=(full_name,) if variant.is_default else (),
+        precision=variant.precision,
+        context_tokens=variant.context_tokens,
+        output_tokens_max=variant.output_tokens_max,
+        vocabulary_size=variant.vocabulary_size,
+        created_at=model.created_at,
+        capabilities=tuple(variant.capabilities),
+        organization_ids=None if model.organization_ids is None else tuple(model.organization_ids),
+    )
+    return News("model", variant.id, record)
+
+
+def deployment_news(deployment: Deployment) -> News:
+    """Return what to publish of a deployment; its arguments come after its variant's."""
+    variant = deployment.variant
+    record = DeploymentRecord(
+        deployment_id=deployment.id,
+        variant_id=variant.id,
+        engine=deployment.engine,  # type: ignore[arg-type]
+        weights=variant.weights,
+        replicas_min=deployment.replicas_min,
+        replicas_max=deployment.replicas_max,
+        slots=deployment.slots,
+        engine_arguments=(*variant.engine_arguments, *deployment.engine_arguments),
+        external_urls=tuple(deployment.external_urls),
+        dedicated_to=deployment.dedicated_to_id,
+        timeouts=Timeouts(
+            connect_seconds=deployment.connect_seconds,
+            first_byte_seconds=deployment.first_byte_seconds,
+            gap_seconds=deployment.gap_seconds,
+            total_seconds=deployment.total_seconds,
+        ),
+    )
+    return News("deployment", deployment.id, record)

@@ -1,0 +1,89 @@
+"""Questions about the catalog. Organizations see published variants of models open to them."""
+
+from django.db.models import Prefetch, Q, QuerySet
+
+from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.errors import NotFound
+from control.tenants.models import Organization
+
+
+def models_for(organization: Organization) -> QuerySet[Model]:
+    """Return the models that an organization may use, with published variants and reports."""
+    open_to = Q(organization_ids__isnull=True) | Q(organization_ids__contains=[organization.id])
+    published = published_variants().prefetch_related("quality_reports")
+    return (
+        Model.objects.filter(open_to, variants__published_at__isnull=False)
+        .distinct()
+        .select_related("default_variant")
+        .prefetch_related(Prefetch("variants", published))
+    )
+
+
+def model_for(organization: Organization, name: str) -> Model:
+    """Return a model by its id or public id. Raises NotFound, also where it is not open."""
+    found = models_for(organization).filter(Q(id=name) | Q(public_id=name)).first()
+    if found is None:
+        raise NotFound("There is no such model.")
+    return found
+
+
+def published_variants() -> QuerySet[Variant]:
+    """Return all variants that customers may name."""
+    return Variant.objects.filter(published_at__isnull=False).select_related("model")
+
+
+def models() -> QuerySet[Model]:
+    """Return the whole catalog, for operators."""
+    return Model.objects.select_related("default_variant").prefetch_related("variants")
+
+
+def model_by_public_id(public_id: str) -> Model | None:
+    """Return a model by what customers name."""
+    return models().filter(public_id=public_id).first()
+
+
+def variants(model: Model) -> QuerySet[Variant]:
+    """Return all variants of a model, the oldest first."""
+    return Variant.objects.filter(model=model).select_related("model")
+
+
+def variant_of(model: Model, precision: str) -> Variant | None:
+    """Return the variant of a precision."""
+    return variants(model).filter(precision=precision).first()
+
+
+def latest_report(variant: Variant) -> QualityReport | None:
+    """Return the quality report that counts: the newest."""
+    return QualityReport.objects.filter(variant=variant).order_by("-created_at").first()
+
+
+def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
+    """Return the deployments of a variant, or all, for operators."""
+    found = Deployment.objects.select_related("variant__model", "dedicated_to")
+    return found if variant is None else found.filter(variant=variant)
+
+
+def locked_model(model_id: str) -> Model:
+    """Return a model with its row locked. Raises NotFound."""
+    found = Model.objects.select_for_update(no_key=True).filter(id=model_id).first()
+    if found is None:
+        raise NotFound("There is no such model.")
+    return found
+
+
+def locked_variant(variant_id: str) -> Variant:
+    """Return a variant with its row locked. Raises NotFound."""
+    rows = Variant.objects.select_for_update(of=("self",), no_key=True).select_related("model")
+    found = rows.filter(id=variant_id).first()
+    if found is None:
+        raise NotFound("There is no such variant.")
+    return found
+
+
+def locked_deployment(deployment_id: str) -> Deployment:
+    """Return a deployment with its row locked. Raises NotFound."""
+    rows = Deployment.objects.select_for_update(of=("self",), no_key=True)
+    found = rows.select_related("variant__model").filter(id=deployment_id).first()
+    if found is None:
+        raise NotFound("There is no such deployment.")
+    return found

@@ -1,0 +1,196 @@
+"""What operators do to the catalog: verbs, one transaction each, published at once."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.catalog import quality, selectors
+from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.catalog.records import deployment_news, model_news
+from control.editing import create, edit
+from control.errors import Conflict, Invalid
+from control.publish.services import publish
+from control.tenants.permissions import require_operator
+
+MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
+VARIANT_FIELDS = frozenset(
+    {
+        "weights", "engine_arguments", "capabilities", "context_tokens", "output_tokens_max",
+        "vocabulary_size", "parameter_count", "size_bytes",
+    }
+)  # fmt: skip
+DEPLOYMENT_FIELDS = frozenset(
+    {
+        "engine", "replicas_min", "replicas_max", "slots", "engine_arguments", "external_urls",
+        "dedicated_to", "connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds",
+    }
+)  # fmt: skip
+
+
+@transaction.atomic
+def create_model(
+    *,
+    actor: Actor,
+    public_id: str,
+    name: str,
+    description: str = "",
+    organization_ids: list[str] | None = None,
+) -> Model:
+    """Add a model; nobody can name it before it has a published variant."""
+    require_operator(actor)
+    model = Model(
+        public_id=public_id, name=name, description=description, organization_ids=organization_ids
+    )
+    create(model)
+    _record(actor, "model.create", model, public_id=public_id)
+    return model
+
+
+@transaction.atomic
+def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
+    """Change MODEL_FIELDS of a model. Its public id stays for ever."""
+    require_operator(actor)
+    _allow(changes, MODEL_FIELDS)
+    model = selectors.locked_model(model.id)
+    if differences := edit(model, changes):
+        _record(actor, "model.update", model, **differences)
+        publish(model_news(variant) for variant in selectors.variants(model))
+    return model
+
+
+@transaction.atomic
+def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Model:
+    """Let the model's own name mean another, published variant."""
+    require_operator(actor)
+    model = selectors.locked_model(model.id)
+    variant = selectors.locked_variant(variant.id)
+    if variant.model_id != model.id or variant.published_at is None:
+        raise Conflict(f"{variant} is no published variant of {model}.", param="default_variant")
+    if differences := edit(model, {"default_variant": variant}):
+        _record(actor, "model.set_default_variant", model, **differences)
+        publish(model_news(each) for each in selectors.variants(model))
+    return model
+
+
+@transaction.atomic
+def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any) -> Variant:
+    """Add a variant with some of VARIANT_FIELDS and a `parent`, unpublished."""
+    require_operator(actor)
+    _allow(fields, VARIANT_FIELDS | {"parent"})
+    variant = Variant(model=model, precision=precision, **fields)
+    create(variant)
+    _record(actor, "variant.create", variant, model=model.public_id, precision=precision)
+    return variant
+
+
+@transaction.atomic
+def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
+    """Change VARIANT_FIELDS of a variant; its deployments follow."""
+    require_operator(actor)
+    _allow(changes, VARIANT_FIELDS)
+    variant = selectors.locked_variant(variant.id)
+    if differences := edit(variant, changes):
+        _record(actor, "variant.update", variant, **differences)
+        deployments = selectors.deployments(variant)
+        publish([model_news(variant), *(deployment_news(each) for each in deployments)])
+    return variant
+
+
+@transaction.atomic
+def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
+    """Keep a quality report of a variant; the newest counts. Raises Invalid for no report."""
+    require_operator(actor)
+    report = QualityReport(variant=variant, document=document, **quality.columns(document))
+    create(report)
+    _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
+    return report
+
+
+@transaction.atomic
+def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
+    """Let customers name a variant; the first of a model becomes its default.
+
+    Raises Conflict for a quantized variant without a quality report.
+    """
+    require_operator(actor)
+    model = selectors.locked_model(variant.model_id)
+    variant = selectors.locked_variant(variant.id)
+    if variant.parent_id is not None and selectors.latest_report(variant) is None:
+        raise Conflict(f"{variant} needs a quality report before it is published.")
+    if edit(variant, {"published_at": variant.published_at or timezone.now()}):
+        if model.default_variant_id is None:
+            edit(model, {"default_variant": variant})
+        variant.model = model
+        _record(actor, "variant.publish", variant)
+        publish([model_news(variant)])
+    return variant
+
+
+@transaction.atomic
+def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
+    """Take a variant from the customers' list. Raises Conflict for a model's default."""
+    require_operator(actor)
+    selectors.locked_model(variant.model_id)
+    variant = selectors.locked_variant(variant.id)
+    if variant.is_default:
+        raise Conflict(f"{variant} is the default: set another one first.")
+    if edit(variant, {"published_at": None}):
+        _record(actor, "variant.withdraw", variant)
+        publish([model_news(variant)])
+    return variant
+
+
+@transaction.atomic
+def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
+    """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
+    require_operator(actor)
+    _allow(fields, DEPLOYMENT_FIELDS)
+    deployment = Deployment(variant=variant, **fields)
+    create(deployment)
+    _record(actor, "deployment.create", deployment, variant=str(variant))
+    publish([deployment_news(deployment)])
+    return deployment
+
+
+@transaction.atomic
+def update_deployment(
+    *, actor: Actor, deployment: Deployment, changes: Mapping[str, Any]
+) -> Deployment:
+    """Change DEPLOYMENT_FIELDS of a deployment; the fleet and the gateways follow."""
+    require_operator(actor)
+    _allow(changes, DEPLOYMENT_FIELDS)
+    deployment = selectors.locked_deployment(deployment.id)
+    if differences := edit(deployment, changes):
+        _record(actor, "deployment.update", deployment, **differences)
+        publish([deployment_news(deployment)])
+    return deployment
+
+
+def scale_deployment(
+    *, actor: Actor, deployment: Deployment, replicas_min: int, replicas_max: int
+) -> Deployment:
+    """Set how many replicas the fleet keeps; a `replicas_min` of 0 stops the deployment."""
+    changes = {"replicas_min": replicas_min, "replicas_max": replicas_max}
+    return update_deployment(actor=actor, deployment=deployment, changes=changes)
+
+
+def _allow(changes: Mapping[str, Any], fields: frozenset[str]) -> None:
+    for field in changes:
+        if field not in fields:
+            raise Invalid(f"{field} cannot be set.", param=field, code="unknown_parameter")
+
+
+def _record(
+    actor: Actor, action: str, target: Model | Variant | Deployment, **details: Any
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind=action.partition(".")[0],
+        target_id=target.id,
+        details=details,
+    )

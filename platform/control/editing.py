@@ -1,0 +1,51 @@
+"""Changing a row: only what differs, checked, and told as before and after for the audit."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.db.models import Model
+
+from control.errors import Invalid
+
+Differences = dict[str, dict[str, Any]]
+
+
+def create(row: Model) -> None:
+    """Check a new row and save it. Raises Invalid naming the first bad field."""
+    _check(row)
+    row.save(force_insert=True)
+
+
+def edit(row: Model, changes: Mapping[str, Any]) -> Differences:
+    """Set the fields that differ, check the row and save it; return what changed.
+
+    Raises Invalid naming the first bad field.
+    """
+    before = {field: getattr(row, field) for field in changes}
+    different = {field: value for field, value in changes.items() if value != before[field]}
+    for field, value in different.items():
+        setattr(row, field, value)
+    if different:
+        _check(row)
+        row.save(update_fields=list(different))
+    return {
+        field: {"before": _plain(before[field]), "after": _plain(value)}
+        for field, value in different.items()
+    }
+
+
+def _check(row: Model) -> None:
+    try:
+        row.full_clean()
+    except ValidationError as error:
+        field, messages = next(iter(error.message_dict.items()))
+        param = None if field == "__all__" else field
+        raise Invalid(f"{param or 'The value'}: {messages[0]}", param=param) from error
+
+
+def _plain(value: Any) -> Any:
+    """Return the value as JSON can hold it: a related row is its id."""
+    if isinstance(value, Model):
+        return value.pk
+    return value if isinstance(value, (str, int, float, bool, list, type(None))) else str(value)

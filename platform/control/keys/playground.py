@@ -1,0 +1,93 @@
+"""The console's own keys: their secrets are derived anew for each call, and stored nowhere."""
+
+import hashlib
+import hmac
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import count
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from control.audit import services as audit
+from control.keys import selectors
+from control.keys.digest import PREFIX_CHARACTERS, digest_of
+from control.keys.models import ApiKey, Kind, Mode
+from control.keys.records import news_of_keys
+from control.publish.services import publish
+from control.tenants import selectors as tenants
+from control.tenants.models import Project, User
+from control.tenants.permissions import Action, member, require
+from serving.contract.key import BASE62, make_secret
+
+LIFETIME = timedelta(hours=12)
+RENEWAL = timedelta(hours=1)
+"""A key with less time left than this is renewed."""
+
+
+@transaction.atomic
+def playground_secret(*, user: User, project: Project) -> str:
+    """Return the secret of a user's playground key in a project, made or renewed if need be.
+
+    A fresh key reaches the gateways within a second, so ask for it when the playground opens.
+    Raises NotFound for a stranger, NotPermitted for a role that makes no keys, Conflict where
+    keys have ended.
+    """
+    actor = member(tenants.membership(user, project.organization_id))
+    require(actor, project.organization, Action.MAKE_KEYS)
+    project = tenants.open_project(project)
+    now = timezone.now()
+    key = selectors.playground_key(project, user)
+    if key is not None and key.expires_at is not None and key.expires_at - now > RENEWAL:
+        return derive(key.id, key.expires_at)
+    is_new = key is None
+    key = key or _unsaved_key(user, project)
+    secret = _give_secret(key, now + LIFETIME)
+    if is_new:
+        audit.record(
+            actor=actor,
+            action="key.mint",
+            target_kind="api_key",
+            target_id=key.id,
+            organization_id=project.organization_id,
+            details={"kind": Kind.PLAYGROUND, "project": project.id},
+        )
+    publish(news_of_keys([key]))
+    return secret
+
+
+def derive(key_id: str, expires_at: datetime) -> str:
+    """Return the secret of a playground key that ends at `expires_at`."""
+    characters = _characters(f"{key_id} {expires_at.isoformat()}")
+    return make_secret(Mode.LIVE, lambda alphabet: next(characters))
+
+
+def _unsaved_key(user: User, project: Project) -> ApiKey:
+    return ApiKey(
+        organization=project.organization,
+        project=project,
+        name="Playground",
+        kind=Kind.PLAYGROUND,
+        created_by=user,
+    )
+
+
+def _give_secret(key: ApiKey, expires_at: datetime) -> str:
+    secret = derive(key.id, expires_at)
+    key.expires_at = expires_at
+    key.digest = digest_of(secret)
+    key.prefix = secret[:PREFIX_CHARACTERS]
+    key.last_four = secret[-4:]
+    key.save()
+    return secret
+
+
+def _characters(label: str) -> Iterator[str]:
+    """Yield characters that only the holder of the playground secret can foretell."""
+    for number in count():
+        seed = f"{label} {number}".encode()
+        pepper = settings.CONFIG.playground_secret.encode()
+        for byte in hmac.new(pepper, seed, hashlib.sha256).digest():
+            if byte < 4 * len(BASE62):  # the rest would make early characters likelier
+                yield BASE62[byte % len(BASE62)]

@@ -1,0 +1,31 @@
+"""API keys as the data plane needs them: the digest, never the secret."""
+
+from collections.abc import Iterable
+
+from control.keys.models import ApiKey
+from control.publish.services import News
+from serving.contract.records import ApiKeyRecord
+
+
+def news_of_keys(keys: Iterable[ApiKey]) -> list[News]:
+    """Return what to publish of keys: a record while each works, else its deletion."""
+    return [News("api_key", key.id, _record(key) if _works(key) else None) for key in keys]
+
+
+def _works(key: ApiKey) -> bool:
+    alive = key.revoked_at is None and not key.project.is_archived
+    return alive and key.organization.is_active
+
+
+def _record(key: ApiKey) -> ApiKeyRecord:
+    return ApiKeyRecord(
+        key_id=key.id,
+        digest=key.digest,
+        organization_id=key.organization_id,
+        project_id=key.project_id,
+        scopes=tuple(key.scopes),
+        models=None if key.allowed_models is None else tuple(key.allowed_models),
+        networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
+        expires_at=key.expires_at,
+        budget_id=None if key.spend_limit_nanos is None else key.id,
+    )

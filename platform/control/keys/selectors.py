@@ -1,0 +1,86 @@
+"""Questions about API keys."""
+
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from control.errors import NotFound
+from control.keys.models import ApiKey, Kind
+from control.tenants.models import Organization, OrganizationStatus, Project, User
+
+
+def keys(
+    organization: Organization,
+    *,
+    project: Project | None = None,
+    with_revoked: bool = False,
+    with_playground: bool = False,
+) -> QuerySet[ApiKey]:
+    """Return the keys of an organization, or of one project, the newest first."""
+    found = _rows().filter(organization=organization)
+    if project is not None:
+        found = found.filter(project=project)
+    if not with_revoked:
+        found = found.filter(revoked_at__isnull=True)
+    if not with_playground:
+        found = found.filter(kind=Kind.STANDARD)
+    return found.order_by("-created_at", "id")
+
+
+def key(organization: Organization, key_id: str) -> ApiKey:
+    """Return a key of any kind, revoked or not. Raises NotFound."""
+    every = keys(organization, with_revoked=True, with_playground=True)
+    found = every.filter(id=key_id).first()
+    if found is None:
+        raise NotFound("There is no such API key.")
+    return found
+
+
+def locked_key(organization: Organization, key_id: str) -> ApiKey:
+    """Return a key with its row locked until the transaction ends. Raises NotFound."""
+    found = _locked().filter(organization=organization, id=key_id).first()
+    if found is None:
+        raise NotFound("There is no such API key.")
+    return found
+
+
+def locked_live_keys(
+    organization: Organization, *, project: Project | None = None
+) -> QuerySet[ApiKey]:
+    """Return the keys that were not revoked, locked: a revocation and what else ends or revives
+    keys publish one after the other, so that the last word is the revocation's."""
+    found = _locked().filter(organization=organization, revoked_at__isnull=True)
+    if project is not None:
+        found = found.filter(project=project)
+    return found.order_by("id")
+
+
+def playground_key(project: Project, user: User) -> ApiKey | None:
+    """Return the playground key of a user in a project, its row locked."""
+    rows = _locked().filter(project=project, created_by=user, kind=Kind.PLAYGROUND)
+    return rows.filter(revoked_at__isnull=True).first()
+
+
+def key_by_digest(digest: str, now: datetime) -> ApiKey | None:
+    """Return the key that a digest opens at `now`, if its organization and project are active."""
+    found = (
+        _rows()
+        .filter(digest=digest, revoked_at__isnull=True, project__archived_at__isnull=True)
+        .filter(organization__status=OrganizationStatus.ACTIVE)
+        .first()
+    )
+    return found if found is not None and found.is_usable(now) else None
+
+
+def all_keys() -> QuerySet[ApiKey]:
+    """Return the keys of every organization, for operators."""
+    return _rows().order_by("-created_at")
+
+
+def _rows() -> QuerySet[ApiKey]:
+    return ApiKey.objects.select_related("organization", "project", "created_by")
+
+
+def _locked() -> QuerySet[ApiKey]:
+    rows = ApiKey.objects.select_for_update(of=("self",), no_key=True)
+    return rows.select_related("organization", "project")

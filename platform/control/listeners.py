@@ -1,0 +1,38 @@
+"""One ASGI application behind two listeners: the public one hides the internal API, the internal
+one shows nothing else."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from control.internal import PREFIX
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+def public(application: Application) -> Application:
+    """Return the application without its internal API."""
+    return _only(application, lambda path: not path.startswith(PREFIX))
+
+
+def internal(application: Application) -> Application:
+    """Return the internal API of the application alone."""
+    return _only(application, lambda path: path.startswith(PREFIX))
+
+
+def _only(application: Application, is_shown: Callable[[str], bool]) -> Application:
+    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+        if is_shown(scope["path"]):
+            await application(scope, receive, send)
+        else:
+            await _not_found(send)
+
+    return respond
+
+
+async def _not_found(send: Send) -> None:
+    headers = [(b"content-type", b"text/plain"), (b"content-length", b"9")]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": b"Not found"})

@@ -1,0 +1,85 @@
+"""Publishing changes for the data plane, and compacting those that were overtaken."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from django.db import connection, transaction
+
+from control.publish.models import Change, Horizon
+from serving.contract.codec import decode, encode
+from serving.contract.feed import RECORD_OF_KIND
+
+CHANNEL = "penstock_feed"
+NUMBERING_LOCK = 0x70656E73746F636B
+"""The advisory lock under which versions are given: "penstock" in ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What to publish of one record; a record of None deletes it."""
+
+    kind: str
+    record_id: str
+    record: msgspec.Struct | None
+
+
+def publish(news: Iterable[News]) -> None:
+    """Publish changes with the surrounding transaction, in order, as its last step.
+
+    The lock is held until the commit, so versions are committed in the order they were given;
+    taking row locks after it could deadlock. Raises ContractError, and so undoes the
+    transaction, when a record does not hold to the contract.
+    """
+    rows = [Change(kind=item.kind, record_id=item.record_id, record=_text(item)) for item in news]
+    if not rows:
+        return
+    with transaction.atomic(durable=False), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
+        Change.objects.bulk_create(rows)
+        cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+
+
+def _text(item: News) -> str | None:
+    """Return the record as JSON that a reader will accept."""
+    if item.record is None:
+        return None
+    data = encode(item.record)
+    decode(data, RECORD_OF_KIND[item.kind])
+    return data.decode()
+
+
+# Of each record the newest change stays if it holds a record; a deletion goes with all before it.
+# The newest change of all stays in any case, since readers compare their version with it.
+COMPACT = """
+WITH cut AS (
+    SELECT max(version) FILTER (WHERE created_at < %(before)s) AS version, max(version) AS newest
+    FROM publish_change
+), gone AS (
+    DELETE FROM publish_change AS old USING cut
+    WHERE old.version <= cut.version AND old.version < cut.newest
+      AND (old.record IS NULL OR EXISTS (
+          SELECT FROM publish_change AS newer
+          WHERE newer.kind = old.kind AND newer.record_id = old.record_id
+            AND newer.version > old.version))
+    RETURNING old.version
+)
+SELECT count(*), coalesce(max(version), 0) FROM gone
+"""
+
+
+@transaction.atomic
+def compact(*, before: datetime) -> int:
+    """Remove changes older than `before` that a snapshot does not need; return how many.
+
+    Readers that have not come as far as the last removed change get a snapshot.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
+        cursor.execute(COMPACT, {"before": before})
+        removed_count, version = cursor.fetchone()
+    horizon, _ = Horizon.objects.get_or_create(id=1)
+    horizon.version = max(horizon.version, version)
+    horizon.save(update_fields=["version"])
+    return int(removed_count)

@@ -1,0 +1,90 @@
+"""`python -m control.serve`: both listeners of control in one event loop, ended in order."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+import uvicorn
+
+from control.config import ConfigError, ControlConfig
+from control.listeners import Application
+
+log = structlog.get_logger(__name__)
+
+DRAIN_SECONDS = 10
+"""How long open requests may take to end, per listener."""
+
+
+class Listener(uvicorn.Server):
+    """A uvicorn server that leaves the process's signals to `serve`."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing: there are two servers, and one order in which they end."""
+        yield
+
+
+def listener(application: Application, host: str, port: int) -> Listener:
+    """Return a server of an application on an address."""
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=65,
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    return Listener(config)
+
+
+async def serve(config: ControlConfig) -> None:
+    """Serve until SIGINT or SIGTERM: then people first, the data plane last."""
+    from control.asgi import application, internal_application
+    from control.publish.waiting import room
+
+    stop = _stop_signal()
+    people = listener(application, config.host, config.port)
+    planes = listener(internal_application, config.internal_host, config.internal_port)
+    tasks = [asyncio.create_task(each.serve()) for each in (people, planes)]
+    log.info("control_listens", port=config.port, internal_port=config.internal_port)
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    people.should_exit = True
+    await tasks[0]
+    room().close()  # open long polls are answered, else they would hold up the end
+    planes.should_exit = True
+    await tasks[1]
+    stopped.cancel()
+
+
+def _stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def main() -> None:
+    """Serve with the configuration of the environment; a bad one is one line."""
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
+    try:
+        config = ControlConfig.from_environment(os.environ)
+    except ConfigError as error:
+        sys.exit(f"penstock control: {error}")
+    import django
+
+    django.setup()
+    uvloop = uvicorn.importer.import_from_string("uvloop:new_event_loop")
+    with asyncio.Runner(loop_factory=uvloop) as runner:
+        runner.run(serve(config))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""What each role may do: the one place that says so. Every service asks `require` first."""
+
+from enum import StrEnum
+
+from control.actor import Actor
+from control.errors import NotFound, NotPermitted
+from control.tenants.models import Membership, Organization, Role, User
+
+
+class Action(StrEnum):
+    """Something in an organization that not everybody may do."""
+
+    READ = "read"
+    SEE_MONEY = "see_money"
+    SET_LIMITS = "set_limits"
+    MAKE_KEYS = "make_keys"
+    MAKE_MANAGE_KEYS = "make_manage_keys"
+    MANAGE_PROJECTS = "manage_projects"
+    MANAGE_MEMBERS = "manage_members"
+    MANAGE_OWNERS = "manage_owners"
+    RENAME_ORGANIZATION = "rename_organization"
+
+
+_ADMIN = frozenset(Action) - {Action.MANAGE_OWNERS, Action.RENAME_ORGANIZATION}
+ALLOWED: dict[str, frozenset[Action]] = {
+    Role.OWNER: frozenset(Action),
+    Role.ADMIN: _ADMIN,
+    Role.BILLING: frozenset({Action.READ, Action.SEE_MONEY, Action.SET_LIMITS}),
+    Role.DEVELOPER: frozenset({Action.READ, Action.MAKE_KEYS}),
+    Role.VIEWER: frozenset({Action.READ}),
+}
+
+
+def can(role: str, action: Action) -> bool:
+    """Tell whether a role allows an action."""
+    return action in ALLOWED[role]
+
+
+def require(actor: Actor, organization: Organization, action: Action) -> None:
+    """Let an actor pass who may do `action` in `organization`.
+
+    Raises NotFound for who has no part in it, NotPermitted for a lesser role.
+    """
+    if actor.is_operator:
+        return
+    if actor.organization_id != organization.id or actor.role is None:
+        raise NotFound("There is no such organization.")
+    if not can(actor.role, action):
+        words = action.value.replace("_", " ")
+        raise NotPermitted(f"The role {actor.role} may not {words}.")
+
+
+def require_operator(actor: Actor) -> None:
+    """Let only operators of the platform pass. Raises NotPermitted."""
+    if not actor.is_operator:
+        raise NotPermitted("Only operators of the platform may do this.")
+
+
+def member(membership: Membership) -> Actor:
+    """Return a member as an actor in their organization."""
+    return Actor(
+        kind="user",
+        id=membership.user_id,
+        name=membership.user.email,
+        user_id=membership.user_id,
+        organization_id=membership.organization_id,
+        role=membership.role,
+    )
+
+
+def person(user: User) -> Actor:
+    """Return a user as an actor: an operator if they are staff, else one without any role."""
+    return Actor(
+        kind="user", id=user.id, name=user.email, user_id=user.id, is_operator=user.is_staff
+    )

@@ -1,0 +1,162 @@
+"""Questions about organizations and who is in them."""
+
+from datetime import datetime
+
+from django.db.models import QuerySet
+
+from control.errors import Conflict, NotFound
+from control.tenants.models import (
+    Invitation,
+    Membership,
+    Organization,
+    Project,
+    Role,
+    User,
+)
+
+
+def membership(user: User, organization_id: str) -> Membership:
+    """Return a user's seat in an organization. Raises NotFound for a stranger."""
+    seats = Membership.objects.select_related("organization", "user")
+    found = seats.filter(user=user, organization_id=organization_id).first()
+    if found is None:
+        raise NotFound("There is no such organization.")
+    return found
+
+
+def memberships(user: User) -> QuerySet[Membership]:
+    """Return all seats of a user, the oldest first."""
+    seats = Membership.objects.select_related("organization", "user")
+    return seats.filter(user=user).order_by("created_at", "id")
+
+
+def members(organization: Organization) -> QuerySet[Membership]:
+    """Return the seats of an organization, the oldest first."""
+    seats = Membership.objects.select_related("organization", "user")
+    return seats.filter(organization=organization).order_by("created_at", "id")
+
+
+def member(organization: Organization, membership_id: str) -> Membership:
+    """Return one seat of an organization. Raises NotFound."""
+    found = members(organization).filter(id=membership_id).first()
+    if found is None:
+        raise NotFound("There is no such member.")
+    return found
+
+
+def owner_count(organization: Organization) -> int:
+    """Return how many owners an organization has."""
+    return members(organization).filter(role=Role.OWNER).count()
+
+
+def locked_organization(organization_id: str) -> Organization:
+    """Return an organization with its row locked until the transaction ends. Raises NotFound."""
+    found = Organization.objects.select_for_update(no_key=True).filter(id=organization_id).first()
+    if found is None:
+        raise NotFound("There is no such organization.")
+    return found
+
+
+def organizations() -> QuerySet[Organization]:
+    """Return all organizations, for operators."""
+    return Organization.objects.order_by("-created_at")
+
+
+def organization_named(name: str) -> Organization | None:
+    """Return the oldest organization of a name, for seeds."""
+    return Organization.objects.filter(name=name).order_by("created_at").first()
+
+
+def projects(organization: Organization, *, with_archived: bool = False) -> QuerySet[Project]:
+    """Return the projects of an organization, the oldest first."""
+    found = Project.objects.select_related("organization").filter(organization=organization)
+    if not with_archived:
+        found = found.filter(archived_at__isnull=True)
+    return found.order_by("created_at", "id")
+
+
+def project(organization: Organization, project_id: str) -> Project:
+    """Return a project, archived or not. Raises NotFound."""
+    found = projects(organization, with_archived=True).filter(id=project_id).first()
+    if found is None:
+        raise NotFound("There is no such project.")
+    return found
+
+
+def locked_project(organization: Organization, project_id: str) -> Project:
+    """Return a project with its row locked until the transaction ends. Raises NotFound."""
+    rows = Project.objects.select_for_update(of=("self",), no_key=True).select_related(
+        "organization"
+    )
+    found = rows.filter(organization=organization, id=project_id).first()
+    if found is None:
+        raise NotFound("There is no such project.")
+    return found
+
+
+def open_project(project: Project) -> Project:
+    """Return a project that may have keys, it and its organization locked against ending.
+
+    Raises Conflict when the organization is suspended or the project archived.
+    """
+    organization = locked_organization(project.organization_id)
+    found = locked_project(organization, project.id)
+    if not organization.is_active:
+        raise Conflict("The organization is suspended.")
+    if found.is_archived:
+        raise Conflict("The project is archived.")
+    return found
+
+
+def default_project(organization: Organization) -> Project:
+    """Return the oldest project that is not archived. Raises NotFound when there is none."""
+    found = projects(organization).first()
+    if found is None:
+        raise NotFound("There is no project.")
+    return found
+
+
+def has_project_named(organization: Organization, name: str) -> bool:
+    """Tell whether a project that is not archived has the name."""
+    return projects(organization).filter(name=name).exists()
+
+
+def open_invitations(organization: Organization) -> QuerySet[Invitation]:
+    """Return the invitations that are neither accepted nor revoked, the newest first."""
+    rows = Invitation.objects.select_related("invited_by")
+    found = rows.filter(
+        organization=organization, accepted_at__isnull=True, revoked_at__isnull=True
+    )
+    return found.order_by("-created_at")
+
+
+def invitation(organization: Organization, invitation_id: str) -> Invitation:
+    """Return an open invitation. Raises NotFound."""
+    found = open_invitations(organization).filter(id=invitation_id).first()
+    if found is None:
+        raise NotFound("There is no such invitation.")
+    return found
+
+
+def invitation_by_digest(digest: str, now: datetime) -> Invitation:
+    """Return the invitation that a secret opens at `now`, its row locked. Raises NotFound."""
+    found = (
+        Invitation.objects.select_for_update(of=("self",), no_key=True)
+        .select_related("organization")
+        .filter(digest=digest, accepted_at__isnull=True, revoked_at__isnull=True)
+        .filter(expires_at__gt=now)
+        .first()
+    )
+    if found is None:
+        raise NotFound("The invitation is unknown, used or expired.")
+    return found
+
+
+def is_member(organization: Organization, email: str) -> bool:
+    """Tell whether a person already has a seat."""
+    return members(organization).filter(user__email=email.lower()).exists()
+
+
+def user_by_email(email: str) -> User | None:
+    """Return the user of an e-mail address."""
+    return User.objects.filter(email=email.lower()).first()

@@ -1,0 +1,172 @@
+"""What may be done to the members of an organization. It keeps at least one owner, always."""
+
+import hashlib
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.mail import send_mail
+from django.core.validators import validate_email
+from django.db import transaction
+from django.utils import timezone
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Conflict, Invalid, NotFound
+from control.tenants import selectors
+from control.tenants.models import Invitation, Membership, Organization, Role, User
+from control.tenants.permissions import Action, require
+
+INVITATION_DAYS = 7
+
+
+def invite_member(
+    *, actor: Actor, organization: Organization, email: str, role: str
+) -> tuple[Invitation, str]:
+    """Offer a seat by mail; return the invitation and the secret that accepts it, told once.
+
+    Raises Conflict when the person is a member or was invited already.
+    """
+    with transaction.atomic():
+        invitation, secret = _create_invitation(actor, organization, email.strip().lower(), role)
+    # The mail goes out after the commit: nobody is mailed an invitation that does not exist.
+    send_mail(
+        f"Join {organization.name} on Penstock",
+        f"{actor.name} invites you to {organization.name}. Within {INVITATION_DAYS} days, open\n"
+        f"{settings.CONFIG.console_url}/invitations/{secret}\n",
+        None,
+        [invitation.email],
+    )
+    return invitation, secret
+
+
+def _create_invitation(
+    actor: Actor, organization: Organization, email: str, role: str
+) -> tuple[Invitation, str]:
+    _require_for_role(actor, organization, role)
+    organization = selectors.locked_organization(organization.id)
+    _check_email(email)
+    if selectors.is_member(organization, email):
+        raise Conflict(f"{email} is a member already.", param="email")
+    if selectors.open_invitations(organization).filter(email=email).exists():
+        raise Conflict(f"{email} was invited already.", param="email")
+    secret = secrets.token_urlsafe(32)
+    invitation = Invitation.objects.create(
+        organization=organization,
+        email=email,
+        role=role,
+        digest=digest(secret),
+        invited_by_id=actor.user_id,
+        expires_at=timezone.now() + timedelta(days=INVITATION_DAYS),
+    )
+    _record(actor, "member.invite", "invitation", invitation, email=email, role=role)
+    return invitation, secret
+
+
+@transaction.atomic
+def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
+    """Withdraw an invitation that was not accepted yet."""
+    require(actor, invitation.organization, Action.MANAGE_MEMBERS)
+    invitation.revoked_at = timezone.now()
+    invitation.save(update_fields=["revoked_at"])
+    _record(actor, "member.revoke_invitation", "invitation", invitation, email=invitation.email)
+
+
+@transaction.atomic
+def accept_invitation(*, user: User, secret: str) -> Membership:
+    """Take the seat that a secret offers to this user's address.
+
+    Raises NotFound for an unknown, used or expired secret, or another person's.
+    """
+    now = timezone.now()
+    invitation = selectors.invitation_by_digest(digest(secret), now)
+    if invitation.email != user.email:
+        raise NotFound("The invitation is unknown, used or expired.")
+    invitation.accepted_at = now
+    invitation.save(update_fields=["accepted_at"])
+    organization = invitation.organization
+    if selectors.is_member(organization, user.email):
+        raise Conflict("You are a member already.")
+    seat = Membership.objects.create(organization=organization, user=user, role=invitation.role)
+    actor = Actor(kind="user", id=user.id, name=user.email, user_id=user.id)
+    _record(actor, "member.accept", "membership", seat, email=user.email, role=seat.role)
+    return seat
+
+
+@transaction.atomic
+def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
+    """Give a member another role. Raises Conflict for the last owner."""
+    seat = _seat_to_change(actor, membership)
+    _require_for_role(actor, seat.organization, role)
+    if role != Role.OWNER:
+        _keep_an_owner(seat)
+    before, seat.role = seat.role, role
+    seat.save(update_fields=["role"])
+    _record(
+        actor, "member.change_role", "membership", seat, email=seat.user.email,
+        before=before, after=role,
+    )  # fmt: skip
+    return seat
+
+
+@transaction.atomic
+def remove_member(*, actor: Actor, membership: Membership) -> None:
+    """Take a member's seat; anybody may leave by themselves. Raises Conflict for the last owner.
+
+    Keys that the member made go on working: they belong to the project.
+    """
+    if actor.user_id is None or actor.user_id != membership.user_id:
+        seat = _seat_to_change(actor, membership)
+    else:
+        organization = selectors.locked_organization(membership.organization_id)
+        seat = selectors.member(organization, membership.id)
+    _keep_an_owner(seat)
+    _record(actor, "member.remove", "membership", seat, email=seat.user.email, role=seat.role)
+    seat.delete()
+
+
+def digest(secret: str) -> str:
+    """Return what is stored of an invitation's secret, which has 256 random bits."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def _seat_to_change(actor: Actor, membership: Membership) -> Membership:
+    """Return the seat as it is now, the organization's row locked against a second change."""
+    organization = selectors.locked_organization(membership.organization_id)
+    seat = selectors.member(organization, membership.id)
+    _require_for_role(actor, organization, seat.role)
+    return seat
+
+
+def _require_for_role(actor: Actor, organization: Organization, role: str) -> None:
+    if role not in Role.values:
+        raise Invalid(f"role must be one of {', '.join(Role.values)}.", param="role")
+    owners = role == Role.OWNER
+    require(actor, organization, Action.MANAGE_OWNERS if owners else Action.MANAGE_MEMBERS)
+
+
+def _keep_an_owner(seat: Membership) -> None:
+    if seat.role == Role.OWNER and selectors.owner_count(seat.organization) == 1:
+        raise Conflict("An organization needs an owner: make somebody else one first.")
+
+
+def _check_email(email: str) -> None:
+    try:
+        validate_email(email)
+    except ValidationError as error:
+        raise Invalid("email must be an e-mail address.", param="email") from error
+
+
+def _record(
+    actor: Actor, action: str, kind: str, target: Invitation | Membership, **details: Any
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind=kind,
+        target_id=target.id,
+        organization_id=target.organization_id,
+        details=details,
+    )

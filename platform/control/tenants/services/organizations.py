@@ -1,0 +1,148 @@
+"""What may be done to an organization."""
+
+from typing import Any
+
+from django.db import transaction
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Conflict, Invalid
+from control.keys.records import news_of_keys
+from control.keys.selectors import locked_live_keys
+from control.publish.services import publish
+from control.tenants import checks, selectors
+from control.tenants.models import (
+    BillingMode,
+    Membership,
+    Organization,
+    OrganizationStatus,
+    Project,
+    Role,
+    User,
+)
+from control.tenants.permissions import Action, require, require_operator
+from control.tenants.records import organization_news, project_news
+from control.tenants.signals import organization_created
+
+DEFAULT_PROJECT_NAME = "Default"
+
+
+@transaction.atomic
+def create_organization(
+    *,
+    actor: Actor,
+    name: str,
+    owner: User,
+    billing_mode: str = BillingMode.PREPAID,
+) -> Organization:
+    """Add an organization with its owner and a default project, and tell the layers above."""
+    organization = Organization.objects.create(name=checks.name(name), billing_mode=billing_mode)
+    Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
+    project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
+    _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
+    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
+    organization_created.send(Organization, organization=organization, actor=actor)
+    publish([organization_news(organization), project_news(project)])
+    return organization
+
+
+@transaction.atomic
+def rename_organization(*, actor: Actor, organization: Organization, name: str) -> Organization:
+    """Give an organization another name. The data plane knows no names."""
+    require(actor, organization, Action.RENAME_ORGANIZATION)
+    organization = selectors.locked_organization(organization.id)
+    before, organization.name = organization.name, checks.name(name)
+    organization.save(update_fields=["name"])
+    _record(actor, "organization.rename", organization, before=before, after=organization.name)
+    return organization
+
+
+@transaction.atomic
+def set_organization_limit(
+    *, actor: Actor, organization: Organization, spend_limit_nanos: int | None
+) -> Organization:
+    """Limit what a prepaid organization spends in a UTC month, in nano-dollars; None lifts it.
+
+    Raises NotPermitted for a postpaid one, whose limit is the operator's credit line.
+    """
+    require(actor, organization, Action.SET_LIMITS)
+    organization = selectors.locked_organization(organization.id)
+    if organization.billing_mode == BillingMode.POSTPAID:
+        require_operator(actor)
+    return _set_terms(actor, organization, spend_limit_nanos=spend_limit_nanos)
+
+
+@transaction.atomic
+def set_organization_terms(
+    *,
+    actor: Actor,
+    organization: Organization,
+    billing_mode: str,
+    spend_limit_nanos: int | None,
+    weight: int,
+) -> Organization:
+    """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
+    require_operator(actor)
+    if billing_mode not in BillingMode.values:
+        raise Invalid(f"billing_mode must be one of {', '.join(BillingMode.values)}.")
+    if weight < 1:
+        raise Invalid("weight must be at least 1.", param="weight")
+    organization = selectors.locked_organization(organization.id)
+    return _set_terms(
+        actor,
+        organization,
+        billing_mode=billing_mode,
+        spend_limit_nanos=spend_limit_nanos,
+        weight=weight,
+    )
+
+
+@transaction.atomic
+def suspend_organization(
+    *, actor: Actor, organization: Organization, reason: str = ""
+) -> Organization:
+    """Stop an organization: all its keys are refused at once. Members may still look."""
+    return _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
+
+
+@transaction.atomic
+def resume_organization(
+    *, actor: Actor, organization: Organization, reason: str = ""
+) -> Organization:
+    """End a suspension: keys that were not revoked work again."""
+    return _set_status(actor, organization, OrganizationStatus.ACTIVE, reason)
+
+
+def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
+    require_operator(actor)
+    organization = selectors.locked_organization(organization.id)
+    if organization.status == status:
+        raise Conflict(f"The organization is {status} already.")
+    organization.status = status
+    organization.save(update_fields=["status"])
+    verb = "resume" if organization.is_active else "suspend"
+    _record(actor, f"organization.{verb}", organization, reason=reason)
+    publish([organization_news(organization), *news_of_keys(locked_live_keys(organization))])
+    return organization
+
+
+def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organization:
+    checks.spend_limit_nanos(terms["spend_limit_nanos"])
+    before = {field: getattr(organization, field) for field in terms}
+    for field, value in terms.items():
+        setattr(organization, field, value)
+    organization.save(update_fields=list(terms))
+    _record(actor, "organization.set_terms", organization, before=before, after=terms)
+    publish([organization_news(organization)])
+    return organization
+
+
+def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="organization",
+        target_id=organization.id,
+        organization_id=organization.id,
+        details=details,
+    )

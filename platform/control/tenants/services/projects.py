@@ -1,0 +1,108 @@
+"""What may be done to a project."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Conflict
+from control.keys.records import news_of_keys
+from control.keys.selectors import locked_live_keys
+from control.publish.services import publish
+from control.tenants import checks, selectors
+from control.tenants.models import Organization, Project
+from control.tenants.permissions import Action, require
+from control.tenants.records import project_news
+
+
+@transaction.atomic
+def create_project(
+    *,
+    actor: Actor,
+    organization: Organization,
+    name: str,
+    spend_limit_nanos: int | None = None,
+) -> Project:
+    """Add a project, with a monthly limit in nano-dollars if it shall have one.
+
+    Raises Conflict when another one has the name.
+    """
+    require(actor, organization, Action.MANAGE_PROJECTS)
+    organization = selectors.locked_organization(organization.id)
+    project = Project.objects.create(
+        organization=organization,
+        name=_free_name(organization, name),
+        spend_limit_nanos=checks.spend_limit_nanos(spend_limit_nanos),
+    )
+    _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
+    publish([project_news(project)])
+    return project
+
+
+@transaction.atomic
+def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
+    """Give a project another name. Raises Conflict when another one has it."""
+    require(actor, project.organization, Action.MANAGE_PROJECTS)
+    organization = selectors.locked_organization(project.organization_id)
+    project = _active(organization, project)
+    before, project.name = project.name, _free_name(organization, name, project.name)
+    project.save(update_fields=["name"])
+    _record(actor, "project.rename", project, before=before, after=project.name)
+    return project
+
+
+@transaction.atomic
+def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int | None) -> Project:
+    """Limit what a project spends in a UTC month, in nano-dollars; None lifts the limit."""
+    require(actor, project.organization, Action.SET_LIMITS)
+    project = _active(project.organization, project)
+    before = project.spend_limit_nanos
+    project.spend_limit_nanos = checks.spend_limit_nanos(spend_limit_nanos)
+    project.save(update_fields=["spend_limit_nanos"])
+    _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
+    publish([project_news(project)])
+    return project
+
+
+@transaction.atomic
+def archive_project(*, actor: Actor, project: Project) -> Project:
+    """End a project and revoke its keys, at once and for good. Usage stays readable."""
+    require(actor, project.organization, Action.MANAGE_PROJECTS)
+    project = _active(project.organization, project)
+    now = timezone.now()
+    project.archived_at = now
+    project.save(update_fields=["archived_at"])
+    keys = list(locked_live_keys(project.organization, project=project))
+    for key in keys:
+        key.revoked_at = now
+        key.save(update_fields=["revoked_at"])
+    _record(actor, "project.archive", project, keys=[key.id for key in keys])
+    publish([project_news(project), *news_of_keys(keys)])
+    return project
+
+
+def _active(organization: Organization, project: Project) -> Project:
+    project = selectors.locked_project(organization, project.id)
+    if project.is_archived:
+        raise Conflict("The project is archived.")
+    return project
+
+
+def _free_name(organization: Organization, wanted: str, current: str = "") -> str:
+    name = checks.name(wanted)
+    if name != current and selectors.has_project_named(organization, name):
+        raise Conflict(f"There is a project named {name} already.", param="name")
+    return name
+
+
+def _record(actor: Actor, action: str, project: Project, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="project",
+        target_id=project.id,
+        organization_id=project.organization_id,
+        details=details,
+    )
