@@ -16,6 +16,8 @@ class Timings:
 
     poll_seconds: float = 1.0
     """Between two looks at a replica."""
+    answer_seconds: float = 2.0
+    """For an engine to answer `/health` or `/metrics`."""
     stuck_seconds: float = 10.0
     """Without token progress, while requests run, before a replica is ejected."""
     idle_probe_seconds: float = 12.0

@@ -20,8 +20,6 @@ log = structlog.get_logger(__name__)
 
 CANARY_TOKENS = 8
 PROBE_TOKENS = 1
-PROBE_SECONDS = 2.0
-"""For an engine to answer `/health` and `/metrics`."""
 KILL_SECONDS = 5.0
 """For the kernel to end a killed group."""
 
@@ -141,11 +139,11 @@ class Life:
             self._remember_members()
             self.replica.log_file.trim()
             await self._observe(pulse)
-            if pulse.wants_probe(time.monotonic()):
-                await self._test(pulse)
             trouble = pulse.trouble(time.monotonic())
             if trouble is not None:
                 raise ReplicaFailed(trouble, was_stuck=True)
+            if pulse.wants_probe(time.monotonic()):
+                await self._test(pulse)
 
     async def _observe(self, pulse: Pulse) -> None:
         try:
@@ -244,8 +242,9 @@ class Life:
         if self.replica.group is not None and self.replica.group.look():
             self.around.saved()
 
-    def _probe(self, timeout_seconds: float = PROBE_SECONDS) -> Probe:
-        return Probe(self.around.session, self.replica.url, timeout_seconds=timeout_seconds)
+    def _probe(self, timeout_seconds: float | None = None) -> Probe:
+        seconds = timeout_seconds or self.timings.answer_seconds
+        return Probe(self.around.session, self.replica.url, timeout_seconds=seconds)
 
     async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
         model = self.replica.engine.served_name(self.replica.deployment)

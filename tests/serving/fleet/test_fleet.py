@@ -1,0 +1,343 @@
+"""The fleet as a process, with simulated engines: what it starts, sees die, and leaves behind."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from serving.contract.records import DeploymentRecord
+from serving.contract.replica import ReplicaRecord
+from tests.support.fleet_process import Control, FleetProcess, running_fleet, until
+
+pytestmark = pytest.mark.integration
+
+DEPLOYMENT = DeploymentRecord(
+    deployment_id="dep_1",
+    variant_id="var_1",
+    engine="simulated",
+    weights="none",
+    replicas_min=1,
+    replicas_max=3,
+    slots=4,
+    engine_arguments=("--itl-seconds", "0.02"),
+)
+
+
+def changed(**fields: Any) -> DeploymentRecord:
+    return msgspec.structs.replace(DEPLOYMENT, **fields)
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[tuple[Control, FleetProcess]]:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(DEPLOYMENT)
+        yield control, process
+
+
+async def chat(
+    session: aiohttp.ClientSession, url: str, tokens: int, started: asyncio.Event | None = None
+) -> list[str]:
+    """Stream a chat from a replica and return its events."""
+    body = {
+        "model": "var_1",
+        "messages": [{"role": "user", "content": "hello"}],
+        "max_tokens": tokens,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    async with session.post(f"{url}/v1/chat/completions", json=body) as answer:
+        assert answer.status == 200
+        text = ""
+        async for chunk in answer.content.iter_any():
+            text += chunk.decode()
+            if started is not None:
+                started.set()
+    return [part.removeprefix("data: ") for part in text.split("\n\n") if part]
+
+
+async def failed(process: FleetProcess) -> list[ReplicaRecord]:
+    return [one for one in await process.replicas() if one.state == "failed"]
+
+
+async def test_a_replica_becomes_ready_after_a_real_generation(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [replica] = await process.ready()
+    assert replica.url.startswith("http://127.0.0.1:")
+    assert (replica.deployment_id, replica.slots, replica.engine) == ("dep_1", 4, "simulated")
+    assert replica.probe_output_tokens == 8
+    tokens = {"replica_id": replica.replica_id, "kind": "output"}
+    assert await process.metric("penstock_fleet_probe_tokens_total", **tokens) >= 8
+    assert len(await chat(process.session, replica.url, 5)) == 7
+
+
+async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(changed(engine_arguments=("--load-seconds", "1.5")))
+
+        async def is_loading() -> bool:
+            return any("loading weights" in one.progress for one in await process.replicas())
+
+        await until(is_loading)
+        await process.ready()
+
+
+async def test_the_feed_wants_the_secret_and_wakes_on_news(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    await process.ready()
+    for headers in ({}, {"authorization": "Bearer wrong"}):
+        async with process.session.get(f"{process.base}/replicas", headers=headers) as answer:
+            assert answer.status == 401
+    poll = asyncio.create_task(process.page((await process.page()).version))
+    await asyncio.sleep(0.3)
+    control.deploy(changed(replicas_min=0))
+    page = await asyncio.wait_for(poll, 2)
+    assert b"draining" in bytes(page.changes[0].record)
+
+
+async def test_a_killed_engine_is_replaced(fleet: tuple[Control, FleetProcess]) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    os.kill(process.leader(first.replica_id), signal.SIGKILL)
+    await until(lambda: failed(process))
+    [second] = await process.ready()
+    assert second.replica_id != first.replica_id
+    [dead] = await failed(process)
+    assert "the engine process ended" in dead.reason
+    assert await process.metric("penstock_fleet_restarts_total", deployment_id="dep_1") == 1
+    assert len(process.engines()) == 1
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_a_stopped_engine_is_ejected_and_replaced(
+    fleet: tuple[Control, FleetProcess], busy: bool
+) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    work = asyncio.create_task(chat(process.session, first.url, 8_000 if busy else 1))
+    await asyncio.sleep(0.3)
+    begun = time.monotonic()
+    os.kill(process.leader(first.replica_id), signal.SIGSTOP)
+    await until(lambda: failed(process))
+    # stuck after 1 s, and 0.5 s for the call that finds out; the rest is a busy machine
+    assert time.monotonic() - begun < 5
+    [second] = await process.ready()
+    assert second.replica_id != first.replica_id
+    assert await process.metric("penstock_fleet_ejections_total", deployment_id="dep_1") == 1
+    assert len(process.engines()) == 1
+    await asyncio.gather(work, return_exceptions=True)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
+    fleet: tuple[Control, FleetProcess], busy: bool
+) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    work = asyncio.create_task(chat(process.session, first.url, 8_000 if busy else 1))
+    await asyncio.sleep(0.3)
+    fault = [{"kind": "freeze"}]
+    async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
+        assert answer.status == 200
+    [dead] = await until(lambda: failed(process))
+    assert "token was made" in dead.reason if busy else "idle probe" in dead.reason
+    await process.ready()
+    await asyncio.gather(work, return_exceptions=True)
+
+
+async def test_an_engine_that_says_it_is_dead_is_replaced(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [first] = await process.ready()
+    await process.session.post(f"{first.url}/simulated/faults", json=[{"kind": "dead"}])
+    [dead] = await until(lambda: failed(process))
+    assert dead.reason == "the engine reports that it is dead"
+    await process.ready()
+
+
+async def test_a_busy_engine_is_never_ejected(fleet: tuple[Control, FleetProcess]) -> None:
+    _, process = fleet
+    [replica] = await process.ready()
+    # 4 slots and 12 streams of 1.2 s: some wait longer than a stuck engine is given.
+    streams = [chat(process.session, replica.url, 60) for _ in range(12)]
+    for events in await asyncio.gather(*streams):
+        assert events[-1] == "[DONE]"
+    assert await failed(process) == []
+    assert await process.metric("penstock_fleet_ejections_total") == 0
+
+
+async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(changed(engine_arguments=("--fault", "error:status=500,times=99")))
+        [dead, *_] = await until(lambda: failed(process))
+        assert dead.reason == "canary: a test generation was answered 500"
+        assert await process.metric("penstock_fleet_replicas", state="ready") == 0
+
+
+async def test_an_engine_that_cannot_start_says_why_and_waits_longer_each_time(
+    tmp_path: Path,
+) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(changed(engine_arguments=("--slots", "many")))
+
+        async def restarts() -> bool:
+            return await process.metric("penstock_fleet_restarts_total") >= 3
+
+        await until(restarts)
+        assert "invalid int value" in (await failed(process))[0].reason
+
+
+async def test_scale_from_none_to_one_to_none(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(changed(replicas_min=0))
+
+        async def is_informed() -> bool:
+            try:
+                async with process.session.get(f"{process.base}/readyz") as answer:
+                    return answer.status == 200
+            except aiohttp.ClientConnectionError:
+                return False
+
+        await until(is_informed)
+        assert await process.replicas() == []
+        control.deploy(DEPLOYMENT)
+        await process.ready()
+        control.deploy(changed(replicas_min=0))
+
+        async def is_stopped() -> bool:
+            return [one.state for one in await process.replicas()] == ["stopped"]
+
+        await until(is_stopped)
+        assert process.engines() == []
+
+
+async def test_a_drain_cuts_no_stream(fleet: tuple[Control, FleetProcess]) -> None:
+    control, process = fleet
+    [replica] = await process.ready()
+    started = asyncio.Event()
+    stream = asyncio.create_task(chat(process.session, replica.url, 100, started))
+    await started.wait()
+    control.deploy(changed(replicas_min=0))
+    events = await stream
+    assert events[-1] == "[DONE]"
+    assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
+    await until(lambda: _are_gone(process))
+
+
+async def _are_gone(process: FleetProcess) -> bool:
+    return process.engines() == []
+
+
+async def test_a_changed_deployment_is_replaced_without_a_gap(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    [first] = await process.ready()
+    control.deploy(changed(slots=8))
+
+    async def succeeded() -> bool:
+        ready = [one for one in await process.replicas() if one.state == "ready"]
+        assert ready, "a moment without any ready replica"
+        return [one.slots for one in ready] == [8]
+
+    await until(succeeded)
+    assert first.replica_id not in {one.replica_id for one in await process.ready()}
+
+
+async def test_an_external_engine_is_probed_and_never_started(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    [own] = await process.ready()
+    external = changed(
+        deployment_id="dep_2",
+        engine="external",
+        weights="var_1",
+        external_urls=(own.url,),
+        engine_arguments=(),
+    )
+    control.deploy(DEPLOYMENT, external)
+    ready = await process.ready(2)
+    assert {one.url for one in ready} == {own.url}
+    assert len(process.engines()) == 1
+
+
+async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [before] = await process.ready()
+    started = asyncio.Event()
+    stream = asyncio.create_task(chat(process.session, before.url, 150, started))
+    await started.wait()
+    await process.end(signal.SIGKILL)
+    await process.start()
+    [after] = await process.ready()
+    assert (after.replica_id, after.url) == (before.replica_id, before.url)
+    assert after.probe_output_tokens >= before.probe_output_tokens
+    assert (await stream)[-1] == "[DONE]"
+    os.kill(process.leader(after.replica_id), signal.SIGKILL)
+    await until(lambda: failed(process))
+    await process.ready()
+    assert len(process.engines()) == 1
+
+
+async def test_a_fleet_starts_with_control_down_as_it_last_was(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    [before] = await process.ready()
+    await process.end(signal.SIGKILL)
+    await control.stop()
+    os.kill(process.leader(before.replica_id), signal.SIGKILL)
+    await process.start()
+    [after] = await process.ready()
+    assert after.replica_id != before.replica_id
+
+
+async def test_a_fleet_told_to_stop_stops_its_replicas(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    await process.ready()
+    assert await process.end() == 0
+    assert process.engines() == []
+
+
+async def test_a_fleet_told_to_keep_its_replicas_leaves_them(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_KEEP_REPLICAS="1") as (
+        control,
+        process,
+    ):
+        control.deploy(DEPLOYMENT)
+        [before] = await process.ready()
+        assert await process.end() == 0
+        assert len(process.engines()) == 1
+        await process.start()
+        [after] = await process.ready()
+        assert after.replica_id == before.replica_id
+
+
+async def test_a_second_fleet_on_the_same_directory_refuses_to_start(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    control, process = fleet
+    await process.ready()
+    second = FleetProcess(control, process.directory)
+    await second.start()
+    assert second.process is not None
+    assert await second.process.wait() == 1
+    await second.session.close()
+    assert len(await process.ready()) == 1
