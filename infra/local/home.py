@@ -1,0 +1,90 @@
+"""The home folder of one local run: data, logs, secrets and what is running in it."""
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+SECRETS = (
+    "PENSTOCK_DJANGO_SECRET",
+    "PENSTOCK_INTERNAL_SECRET",
+    "PENSTOCK_KEY_PEPPER",
+    "PENSTOCK_SALT_SECRET",
+    "PENSTOCK_PLAYGROUND_SECRET",
+    "POSTGRES_PASSWORD",
+    "REDIS_PASSWORD",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """Where one run keeps its things; all of it is private to the user."""
+
+    path: Path
+
+    @property
+    def data(self) -> Path:
+        """What survives: the database, the journal, the feed state."""
+        return self.path / "data"
+
+    @property
+    def logs(self) -> Path:
+        """One file per process."""
+        return self.path / "logs"
+
+    @property
+    def run(self) -> Path:
+        """What only a running stack has: the supervisor's configuration and sockets."""
+        return self.path / "run"
+
+    @property
+    def credentials_file(self) -> Path:
+        """Addresses, logins and the API key, for people and scripts."""
+        return self.path / "credentials.json"
+
+    @property
+    def secrets_file(self) -> Path:
+        """What the processes prove themselves with."""
+        return self.path / "secrets.json"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was ever started here."""
+        return self.secrets_file.exists()
+
+    def make(self) -> None:
+        """Make the folders, open to their owner only."""
+        for folder in (self.path, self.data, self.logs, self.run):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def secrets(self) -> dict[str, str]:
+        """Return the secrets; those that are missing are made once and kept."""
+        known = read_json(self.secrets_file)
+        missing = {name: secrets.token_hex(32) for name in SECRETS if name not in known}
+        if missing:
+            known |= missing
+            write_private(self.secrets_file, known)
+        return known
+
+    def log(self, name: str) -> Path:
+        """Return the log of one process."""
+        return self.logs / f"{name}.log"
+
+
+def read_json(path: Path) -> dict[str, str]:
+    """Return a flat JSON object from a file, empty where there is none."""
+    if not path.exists():
+        return {}
+    content: dict[str, str] = json.loads(path.read_text())
+    return content
+
+
+def write_private(path: Path, content: object) -> None:
+    """Replace a file by JSON that only its owner may read, whole or not at all."""
+    draft = path.with_suffix(".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    draft.replace(path)

@@ -1,0 +1,29 @@
+"""Django's management commands, run with the environment of a local run."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NoReturn
+
+from infra.local.config import ROOT
+from infra.local.errors import StartFailed
+
+MANAGE = str(ROOT / "platform" / "manage.py")
+
+
+def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
+    """Run a command to its end and return its output. Raises StartFailed with its last words."""
+    command = [sys.executable, MANAGE, *arguments]
+    result = subprocess.run(
+        command, env=dict(environment), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if result.returncode:
+        words = (result.stderr or result.stdout).strip().splitlines()
+        raise StartFailed("\n".join((f"manage.py {arguments[0]} failed:", *words[-8:])))
+    return result.stdout
+
+
+def become_manage(environment: Mapping[str, str], arguments: list[str]) -> NoReturn:
+    """Replace this process by a management command."""
+    os.execve(sys.executable, [sys.executable, MANAGE, *arguments], dict(environment))

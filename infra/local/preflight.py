@@ -1,0 +1,95 @@
+"""What must hold before anything starts; each lack is one line."""
+
+import importlib.util
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+import psutil
+
+from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
+from infra.local.errors import LocalError
+
+PYTHON_MIN = (3, 11)
+DISK_BYTES_MIN = 3 * 10**9
+MEMORY_BYTES_MIN = 6 * 10**9  # one vLLM replica takes 3-4 GB, the rest of the platform 1 GB
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def check_machine(config: LocalConfig) -> None:
+    """Raise LocalError that names the first thing missing."""
+    check_python(sys.version_info[:2])
+    check_disk(config.home)
+    if config.engine == "vllm":
+        check_engine(config.weights)
+        check_memory(available_bytes())
+    check_ports(config)
+
+
+def check_python(version: tuple[int, ...]) -> None:
+    """Raise LocalError for a Python that is too old."""
+    if version < PYTHON_MIN:
+        found, wanted = (".".join(map(str, each)) for each in (version, PYTHON_MIN))
+        raise LocalError(f"Python {found} is not supported; wanted {wanted} or newer")
+
+
+def check_disk(home: Path) -> None:
+    """Raise LocalError when the disk under `home` is nearly full."""
+    folder = next(parent for parent in (home, *home.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free
+    if free < DISK_BYTES_MIN:
+        wanted = DISK_BYTES_MIN / 1e9
+        raise LocalError(f"{folder} has {free / 1e9:.1f} GB of disk free; wanted {wanted:.0f} GB")
+
+
+def check_engine(weights: str) -> None:
+    """Raise LocalError when vLLM or the demo model's weights are not there."""
+    if importlib.util.find_spec("vllm") is None:
+        raise LocalError("vLLM is not installed in this environment; `make up` installs it")
+    if weights == str(DEMO_WEIGHTS) and not (DEMO_WEIGHTS / "config.json").exists():
+        raise LocalError(f"the demo model's weights are missing: {DEMO_WEIGHTS}")
+
+
+def check_memory(available: int) -> None:
+    """Raise LocalError when vLLM would not fit."""
+    if available < MEMORY_BYTES_MIN:
+        wanted = MEMORY_BYTES_MIN / 1e9
+        raise LocalError(
+            f"{available / 1e9:.1f} GB of memory is available; wanted {wanted:.0f} GB for vLLM"
+            " (ENGINE=simulated runs without)"
+        )
+
+
+def available_bytes() -> int:
+    """Return the memory that may still be taken: the machine's, or less if a cgroup says so."""
+    machine = int(psutil.virtual_memory().available)
+    try:
+        limit = (CGROUP / "memory.max").read_text().strip()
+        used = int((CGROUP / "memory.current").read_text())
+    except OSError:
+        return machine
+    return machine if limit == "max" else min(machine, int(limit) - used)
+
+
+def check_ports(config: LocalConfig) -> None:
+    """Raise LocalError naming every port of ours that somebody else has."""
+    elsewhere = {"PostgreSQL": config.database_url, "Redis": config.redis_url}
+    ports = {name: port for name, port in config.ports.named().items() if not elsewhere.get(name)}
+    taken = [f"{port} ({name})" for name, port in ports.items() if not is_free(port)]
+    if taken:
+        raise LocalError(
+            f"taken: port {', '.join(taken)}; PENSTOCK_PORT_BASE moves all of them"
+            f" (now {config.ports.base})"
+        )
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a port of the loopback can be listened on."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

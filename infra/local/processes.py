@@ -1,0 +1,80 @@
+"""The processes of one local run, in the order in which they start."""
+
+import signal
+import sys
+from dataclasses import dataclass
+
+from infra.local import postgres, redis
+from infra.local.config import LocalConfig
+from infra.local.home import Home
+
+POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
+    *("postgres", "redis", "control", "fleet", "gateway", "worker", "beat"),
+)
+STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
+"""The door first; then what uses the books; the books last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process: how it starts and how it is asked to end, in `stop_seconds` at most."""
+
+    name: str
+    command: tuple[str, ...]
+    stop_signal: signal.Signals = signal.SIGTERM
+    stop_seconds: float = 10.0
+    user: str | None = None
+
+
+def postgres_process(config: LocalConfig, home: Home) -> Process:
+    """Return the embedded PostgreSQL; makes its data folder. Raises PostgresError."""
+    server = postgres.prepare(
+        home.data / "postgres",
+        port=config.ports.postgres,
+        password=home.secrets()["POSTGRES_PASSWORD"],
+    )
+    fast_shutdown = signal.SIGINT
+    return Process(POSTGRES, tuple(server.command()), fast_shutdown, 20.0, server.system_user)
+
+
+def redis_process(config: LocalConfig, home: Home) -> Process:
+    """Return the embedded Redis; writes its configuration. Raises LocalError."""
+    configuration = home.run / "redis.conf"
+    redis.write_configuration(
+        configuration,
+        data=home.data / "redis",
+        port=config.ports.redis,
+        password=home.secrets()["REDIS_PASSWORD"],
+    )
+    return Process(REDIS, (str(redis.find_server()), str(configuration)))
+
+
+def platform_processes(home: Home) -> tuple[Process, ...]:
+    """Return Penstock's own processes."""
+    return (
+        Process(CONTROL, python("control.serve")),
+        Process(FLEET, python("serving.fleet"), stop_seconds=30.0),
+        Process(GATEWAY, python("serving.gateway"), stop_seconds=35.0),
+        Process(WORKER, worker_command()),
+        Process(BEAT, beat_command(home)),
+    )
+
+
+def python(module: str) -> tuple[str, ...]:
+    """Return the command of a module in this environment."""
+    return (sys.executable, "-m", module)
+
+
+def worker_command() -> tuple[str, ...]:
+    """Return Celery's worker; threads, since its tasks wait for the database."""
+    pool = ("--pool", "threads", "--concurrency", "4")
+    return (*python("celery"), "--app", "control", "worker", *pool, "--loglevel", "info")
+
+
+def beat_command(home: Home) -> tuple[str, ...]:
+    """Return Celery's beat, which forgets where it was: every task may run twice."""
+    schedule = str(home.run / "beat-schedule")
+    return (
+        *(*python("celery"), "--app", "control", "beat", "--loglevel", "warning"),
+        *("--schedule", schedule, "--pidfile", ""),
+    )

@@ -1,0 +1,52 @@
+"""The engine's loading, as the fleet's replica feed tells it."""
+
+import http.client
+import time
+from datetime import UTC, datetime
+
+from infra.local.config import HOST
+from infra.local.errors import StartFailed
+from infra.local.progress import Step
+from serving.contract.codec import ContractError, decode
+from serving.contract.feed import Page
+from serving.contract.replica import ReplicaRecord
+
+READY_SECONDS_MAX = 600.0
+FAILURES_MAX = 2
+POLL_SECONDS = 0.3
+
+
+def read_replicas(port: int, secret: str) -> list[ReplicaRecord] | None:
+    """Return the replicas that the fleet knows; None when it does not answer."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=2)
+    try:
+        headers = {"authorization": f"Bearer {secret}"}
+        connection.request("GET", "/replicas?after=0", headers=headers)
+        page = decode(connection.getresponse().read(), Page)
+        changes = [change for change in page.changes if not change.is_deletion]
+        return [decode(change.record, ReplicaRecord) for change in changes]
+    except (OSError, http.client.HTTPException, ContractError):
+        return None
+    finally:
+        connection.close()
+
+
+def wait_for_replica(port: int, secret: str, current: Step) -> None:
+    """Wait until one replica is ready, telling how far it is. Raises StartFailed."""
+    started = datetime.now(UTC)
+    while current.seconds < READY_SECONDS_MAX:
+        replicas = read_replicas(port, secret) or []
+        if any(replica.state == "ready" for replica in replicas):
+            return
+        _give_up_on_failures([each for each in replicas if each.started_at >= started])
+        for replica in replicas:
+            if replica.state not in ("stopped", "failed", "draining"):
+                current.say(replica.progress or replica.state)
+        time.sleep(POLL_SECONDS)
+    raise StartFailed(f"no replica is ready after {READY_SECONDS_MAX:.0f} s")
+
+
+def _give_up_on_failures(replicas: list[ReplicaRecord]) -> None:
+    reasons = [replica.reason for replica in replicas if replica.state == "failed"]
+    if len(reasons) >= FAILURES_MAX:
+        raise StartFailed(f"the engine failed {len(reasons)} times: {reasons[-1]}")

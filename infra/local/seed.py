@@ -1,0 +1,81 @@
+"""The first operator, organization, API key, model and deployment, made by the control plane."""
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from infra.local.config import LocalConfig
+from infra.local.errors import StartFailed
+from infra.local.home import Home, write_private
+from infra.local.manage import run_manage
+
+OWNER_EMAIL = "owner@penstock.localhost"
+OPERATOR_EMAIL = "operator@penstock.localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who may log in."""
+
+    email: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What `credentials.json` holds."""
+
+    api_base: str
+    api_key: str
+    console_url: str
+    admin_url: str
+    owner: Login
+    operator: Login
+
+
+def read_credentials(home: Home) -> Credentials | None:
+    """Return the credentials of an earlier start, if there was one."""
+    if not home.credentials_file.exists():
+        return None
+    content = json.loads(home.credentials_file.read_text())
+    content |= {name: Login(**content[name]) for name in ("owner", "operator")}
+    return Credentials(**content)
+
+
+def seed(config: LocalConfig, home: Home, environment: Mapping[str, str]) -> Credentials:
+    """Seed the platform and write the credentials; both may be repeated. Raises StartFailed."""
+    known = read_credentials(home)
+    owner = known.owner if known else Login(OWNER_EMAIL, secrets.token_urlsafe(12))
+    operator = known.operator if known else Login(OPERATOR_EMAIL, secrets.token_urlsafe(12))
+    answer = _seed(config, environment, owner, operator)
+    credentials = Credentials(
+        api_base=config.api_base,
+        api_key=answer["api_key"] or (known.api_key if known else ""),
+        console_url=config.console_url,
+        admin_url=f"{config.console_url}/admin/",
+        owner=owner,
+        operator=operator,
+    )
+    write_private(home.credentials_file, asdict(credentials))
+    return credentials
+
+
+def _seed(
+    config: LocalConfig, environment: Mapping[str, str], owner: Login, operator: Login
+) -> dict[str, str | None]:
+    passwords = {
+        "PENSTOCK_SEED_OWNER_PASSWORD": owner.password,
+        "PENSTOCK_SEED_OPERATOR_PASSWORD": operator.password,
+    }
+    output = run_manage(
+        {**environment, **passwords},
+        *("seed_platform", "--weights", config.weights, "--model-id", config.model_id),
+        *("--engine", config.engine),
+        *("--owner-email", owner.email, "--operator-email", operator.email),
+    )
+    try:
+        answer: dict[str, str | None] = json.loads(output.strip().splitlines()[-1])
+    except (ValueError, IndexError) as error:
+        raise StartFailed(f"seed_platform answered {output!r}; wanted one JSON object") from error
+    return answer

@@ -1,0 +1,142 @@
+"""The supervisor of one local run: circusd, spoken to over a socket in the run's folder.
+
+circusd restarts a killed child within a second and keeps each child's log; the order of start
+and stop is ours (docs/decisions/0002-supervisor.md).
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+from circus.client import CircusClient
+from circus.exc import CallError
+
+from infra.local.config import ROOT
+from infra.local.errors import LocalError, StartFailed
+from infra.local.home import Home
+from infra.local.leftovers import belongs_to
+from infra.local.processes import Process
+
+LOG_BYTES_MAX = 16 * 1024 * 1024
+START_SECONDS_MAX = 15.0
+ANSWER_SECONDS_MAX = 5.0
+CONFIGURATION = """\
+[circus]
+endpoint = {folder}/control.sock
+pubsub_endpoint = {folder}/events.sock
+multicast_endpoint =
+check_delay = 0.5
+pidfile = {pidfile}
+"""
+
+
+class Supervisor:
+    """A running circusd, or one to be started, of one home folder."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.endpoint = f"ipc://{home.run}/control.sock"
+        self.pidfile = home.run / "supervisor.pid"
+
+    def pid(self) -> int | None:
+        """Return the supervisor's pid; None when it does not run, whatever a stale file says."""
+        try:
+            process = psutil.Process(int(self.pidfile.read_text()))
+            is_alive = process.status() != psutil.STATUS_ZOMBIE
+        except (OSError, ValueError, psutil.NoSuchProcess):
+            return None
+        return process.pid if is_alive and belongs_to(process, self.home.path) else None
+
+    def start(self, environment: Mapping[str, str]) -> None:
+        """Start circusd in a session of its own, so that a terminal's Ctrl-C stays ours."""
+        configuration = self.home.run / "circus.ini"
+        folder = f"ipc://{self.home.run}"
+        configuration.write_text(CONFIGURATION.format(folder=folder, pidfile=self.pidfile))
+        self.pidfile.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "circus.circusd", "--log-level", "info"]
+        with self.home.log("supervisor").open("ab") as log:
+            # Left to itself on purpose: it outlives this command.
+            process = subprocess.Popen(
+                [*command, str(configuration)],
+                env=dict(environment),
+                cwd=ROOT,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._await_answer(process)
+
+    def add(self, process: Process, environment: Mapping[str, str]) -> None:
+        """Have a process started and kept alive. Raises StartFailed."""
+        options: dict[str, Any] = {
+            "env": dict(environment),
+            "working_dir": str(ROOT) if process.user is None else os.sep,
+            "stop_signal": int(process.stop_signal),
+            "graceful_timeout": process.stop_seconds,
+            "max_age": 0,
+            "stdout_stream": self._log_of(process.name),
+        }
+        if process.user is not None:
+            options["uid"] = process.user
+        command = shlex.join(("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *process.command))
+        answer = self.call("add", name=process.name, cmd=command, start=True, options=options)
+        if answer.get("status") != "ok":
+            raise StartFailed(f"{process.name}: {answer.get('reason', answer)}")
+
+    def stop(self, name: str, *, seconds_max: float) -> None:
+        """Stop one process and wait until it has ended."""
+        self.call("stop", name=name, waiting=True, timeout_seconds=seconds_max)
+
+    def quit(self) -> None:
+        """End the supervisor itself, and whatever still runs under it."""
+        self.call("quit")
+
+    def pids(self) -> dict[str, int]:
+        """Return the pid of each process that runs, by its name; empty when nothing answers."""
+        try:
+            names = self.call("list").get("watchers", [])
+            found = {name: self.call("list", name=name).get("pids", []) for name in names}
+        except LocalError:
+            return {}
+        return {name: pids[0] for name, pids in found.items() if pids}
+
+    def call(
+        self, command: str, *, timeout_seconds: float = ANSWER_SECONDS_MAX, **properties: object
+    ) -> dict[str, Any]:
+        """Send one command of circus and return its answer. Raises LocalError without one."""
+        client = CircusClient(endpoint=self.endpoint, timeout=timeout_seconds)
+        try:
+            answer: dict[str, Any] = client.send_message(command, **properties)
+        except CallError as error:
+            raise LocalError(f"the supervisor did not answer {command!r}: {error}") from error
+        finally:
+            client.stop()
+        return answer
+
+    def _log_of(self, name: str) -> dict[str, object]:
+        path = self.home.log(name)
+        path.touch(mode=0o600)
+        return {
+            "class": "FileStream",
+            "filename": str(path),
+            "max_bytes": LOG_BYTES_MAX,
+            "backup_count": 1,
+        }
+
+    def _await_answer(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        socket = Path(self.endpoint.removeprefix("ipc://"))
+        while self.pid() is None or not socket.exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise StartFailed(
+                    f"the supervisor did not start; see {self.home.log('supervisor')}"
+                )
+            time.sleep(0.05)
+        self.call("list")

@@ -1,0 +1,112 @@
+"""`penstock up`: from nothing to a platform that answers, step by step."""
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import typer
+
+from infra.local import preflight, processes, readiness
+from infra.local.config import LocalConfig
+from infra.local.down import down
+from infra.local.environment import build_environment
+from infra.local.errors import LocalError
+from infra.local.home import Home
+from infra.local.leftovers import end_processes
+from infra.local.manage import run_manage
+from infra.local.postgres import PostgresError
+from infra.local.progress import step
+from infra.local.replicas import wait_for_replica
+from infra.local.seed import Credentials, seed
+from infra.local.supervisor import Supervisor
+
+READY_SECONDS_MAX = 90.0
+
+
+def up(config: LocalConfig) -> Credentials:
+    """Start everything and wait until it answers; on failure, end what was started.
+
+    Raises LocalError.
+    """
+    home = Home(config.home)
+    supervisor = Supervisor(home)
+    if supervisor.pid() is not None:
+        raise LocalError(f"already running in {home.path}; `make down` ends it")
+    home.make()
+    with _starting_alone(home):
+        end_processes(home.path)  # of a run whose supervisor was killed
+        preflight.check_machine(config)
+        typer.echo(f"Starting Penstock in {home.path}, ports from {config.ports.base}")
+        try:
+            return _start(config, home, supervisor)
+        except BaseException:
+            down(home, quietly=True)
+            raise
+
+
+def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentials:
+    environment = build_environment(config, home, os.environ)
+    with step("supervisor"):
+        supervisor.start(environment)
+    if config.database_url is None:
+        _start_postgres(config, home, supervisor, environment)
+    if config.redis_url is None:
+        _start_redis(config, home, supervisor, environment)
+    with step("migrations", "done"):
+        run_manage(environment, "migrate", "--no-input", "--verbosity", "0")
+    for process in processes.platform_processes(home):
+        supervisor.add(process, environment)
+    with step("seed", "done"):
+        credentials = seed(config, home, environment)
+    _await_platform(config, home, supervisor)
+    return credentials
+
+
+def _start_postgres(
+    config: LocalConfig, home: Home, supervisor: Supervisor, environment: dict[str, str]
+) -> None:
+    with step("PostgreSQL"):
+        try:
+            process = processes.postgres_process(config, home)
+        except PostgresError as error:
+            raise LocalError(str(error)) from error
+        supervisor.add(process, environment)
+        _await(supervisor, process.name, partial(readiness.listens, config.ports.postgres))
+
+
+def _start_redis(
+    config: LocalConfig, home: Home, supervisor: Supervisor, environment: dict[str, str]
+) -> None:
+    with step("Redis"):
+        process = processes.redis_process(config, home)
+        supervisor.add(process, environment)
+        _await(supervisor, process.name, partial(readiness.listens, config.ports.redis))
+
+
+def _await_platform(config: LocalConfig, home: Home, supervisor: Supervisor) -> None:
+    ports = config.ports
+    with step("control"):
+        _await(supervisor, processes.CONTROL, partial(readiness.control_is_ready, ports))
+    with step("fleet"):
+        _await(supervisor, processes.FLEET, partial(readiness.fleet_is_ready, ports))
+    with step("engine") as current:
+        wait_for_replica(ports.fleet, home.secrets()["PENSTOCK_INTERNAL_SECRET"], current)
+    with step("gateway"):
+        _await(supervisor, processes.GATEWAY, partial(readiness.gateway_is_ready, ports))
+
+
+def _await(supervisor: Supervisor, name: str, check: Callable[[], bool]) -> None:
+    readiness.wait_for(supervisor, name, check, seconds_max=READY_SECONDS_MAX)
+
+
+@contextmanager
+def _starting_alone(home: Home) -> Iterator[None]:
+    """Hold the home folder against another start. Raises LocalError when one is under way."""
+    with (home.path / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LocalError(f"another start is under way in {home.path}") from error
+        yield
