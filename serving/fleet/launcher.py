@@ -12,6 +12,8 @@ from serving.engine.engine import GIB, Launch
 from serving.fleet.group import REPLICA_VARIABLE, Group, group_of
 
 PASSED_ON = ("PATH", "HOME", "USER", "TMPDIR", "LANG", "VIRTUAL_ENV", "PYTHONPATH", "LD_PRELOAD")
+PASSED_ON_MARKS = ("PENSTOCK_RUN_HOME", "SPT_NOENV")
+"""By these a local run finds what it left over; setproctitle would wipe the first."""
 PASSED_ON_PREFIXES = (
     *("LC_", "LD_LIBRARY", "CUDA_", "NVIDIA_", "NCCL_", "VLLM_", "HF_", "TORCH", "OMP_", "XDG_"),
     *("SSL_", "TRANSFORMERS_"),
@@ -55,7 +57,7 @@ def engine_environment(ours: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in ours.items()
-        if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
+        if name in (*PASSED_ON, *PASSED_ON_MARKS) or name.startswith(PASSED_ON_PREFIXES)
     }
 
 
