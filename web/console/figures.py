@@ -1,0 +1,57 @@
+"""Figures as people read them. Exact values stay on hover; money is billing's to format."""
+
+from datetime import UTC, datetime
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+STEPS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
+
+
+def count(number: int) -> str:
+    """Return a whole number with thousands set apart."""
+    return f"{number:,}"
+
+
+def compact(number: int) -> str:
+    """Return a large number in three digits: 1,234,567 is 1.23M. Exact below 10,000."""
+    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
+        if number >= size and number >= 10_000:
+            return (
+                f"{number / size:.3g}{unit}"
+                if number < 1000 * size
+                else f"{number / size:.0f}{unit}"
+            )
+    return count(number)
+
+
+def duration(seconds: float | None) -> str:
+    """Return a duration in its natural unit: 9 ms, 1.24 s; a dash when there is none."""
+    if seconds is None:
+        return "–"
+    if seconds < 0.01:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.2f} s" if seconds < 100 else f"{seconds:.0f} s"
+
+
+def moment(at: datetime) -> str:
+    """Return a moment in full, in UTC."""
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """Return how long ago, or in how long, a moment is."""
+    seconds = (now - at).total_seconds()
+    if abs(seconds) < MINUTE:
+        return "just now" if seconds >= 0 else "in a moment"
+    size, unit = next(step for step in STEPS if abs(seconds) >= step[0])
+    number = int(abs(seconds) // size)
+    words = f"{number} {unit}{'' if number == 1 else 's'}"
+    return f"{words} ago" if seconds > 0 else f"in {words}"
+
+
+def percent(share: float) -> str:
+    """Return a share of one in percent: 0.973 is 97.3 %."""
+    return f"{share * 100:.3g} %" if share < 1 else "100 %"

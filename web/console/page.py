@@ -1,0 +1,170 @@
+"""One page of the console: who looks, at which organization and project, and how it is framed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import Concatenate, ParamSpec
+from urllib.parse import urlencode
+
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from control.actor import Actor
+from control.errors import NotFound
+from control.tenants import permissions
+from control.tenants import selectors as tenants
+from control.tenants.models import Membership, Organization, Project, User
+
+P = ParamSpec("P")
+
+SECTIONS = {
+    "overview": "Overview",
+    "playground": "Playground",
+    "models": "Models",
+    "keys": "API keys",
+    "usage": "Usage",
+    "requests": "Requests",
+}
+"""The pages there are; a page that does not exist yet is not offered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One line of the rail or the switcher."""
+
+    label: str
+    url: str
+    is_current: bool
+    icon: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A member's view of one organization; `project` narrows it to one project."""
+
+    request: HttpRequest
+    user: User
+    organization: Organization
+    membership: Membership
+    memberships: list[Membership]
+    projects: list[Project]
+    project: Project | None
+    section: str
+
+    @property
+    def actor(self) -> Actor:
+        """The member, as services know them."""
+        return permissions.member(self.membership)
+
+    def may(self, action: permissions.Action) -> bool:
+        """Whether the member's role allows an action."""
+        return permissions.can(self.membership.role, action)
+
+    def url(self, section: str, *arguments: str, **parameters: str) -> str:
+        """Return an address in this organization that keeps the chosen project."""
+        kept = {"project": self.project.id} if self.project else {}
+        return address(self.organization, section, *arguments, **(kept | parameters))
+
+    @property
+    def nav(self) -> list[Choice]:
+        """The rail's lines."""
+        return [
+            Choice(label, self.url(section), section == self.section, icon=section)
+            for section, label in SECTIONS.items()
+        ]
+
+    @property
+    def all_projects_url(self) -> str:
+        """This section for the whole organization."""
+        return address(self.organization, self.section)
+
+    @property
+    def project_choices(self) -> list[Choice]:
+        """This section for each project."""
+        return [
+            Choice(
+                project.name,
+                address(self.organization, self.section, project=project.id),
+                project == self.project,
+            )
+            for project in self.projects
+        ]
+
+    @property
+    def organization_choices(self) -> list[Choice]:
+        """This section in each organization of the member."""
+        return [
+            Choice(
+                membership.organization.name,
+                address(membership.organization, self.section),
+                membership.organization == self.organization,
+            )
+            for membership in self.memberships
+        ]
+
+    def render(
+        self, template: str, context: Mapping[str, object] | None = None, status: int = 200
+    ) -> HttpResponse:
+        """Return the page in its frame."""
+        return render(self.request, template, {"page": self, **(context or {})}, status=status)
+
+
+View = Callable[Concatenate[Page, P], HttpResponse]
+Routed = Callable[Concatenate[HttpRequest, str, P], HttpResponse]
+
+
+def address(organization: Organization, section: str, *arguments: str, **parameters: str) -> str:
+    """Return the address of a section of an organization; empty parameters are left out."""
+    path = reverse(f"console:{section}", args=[organization.id, *arguments])
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+def console_page(section: str) -> Callable[[View[P]], Routed[P]]:
+    """Make a view that takes a Page out of one that takes a request and an organization's id."""
+
+    def of(view: View[P]) -> Routed[P]:
+        @login_required
+        @wraps(view)
+        def routed(
+            request: HttpRequest, organization_id: str, *args: P.args, **kwargs: P.kwargs
+        ) -> HttpResponse:
+            return view(open_page(request, organization_id, section), *args, **kwargs)
+
+        return routed
+
+    return of
+
+
+def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
+    """Return the page of a signed-in user. Raises NotFound for an outsider."""
+    user = request.user
+    if not isinstance(user, User):
+        raise NotFound("Nobody is signed in.")
+    memberships = list(tenants.memberships(user))
+    membership = next((m for m in memberships if m.organization_id == organization_id), None)
+    if membership is None:
+        raise NotFound("There is no such organization.")
+    projects = list(tenants.projects(membership.organization))
+    return Page(
+        request=request,
+        user=user,
+        organization=membership.organization,
+        membership=membership,
+        memberships=memberships,
+        projects=projects,
+        project=project_of(projects, request.GET.get("project", "")),
+        section=section,
+    )
+
+
+def project_of(projects: Sequence[Project], project_id: str) -> Project | None:
+    """Return the project in the address, None for all. Raises NotFound for another's."""
+    if not project_id:
+        return None
+    found = next((project for project in projects if project.id == project_id), None)
+    if found is None:
+        raise NotFound("There is no such project.")
+    return found

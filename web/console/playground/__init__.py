@@ -1,0 +1,1 @@
+"""The playground: the console's own server calls the gateway, as any client would."""

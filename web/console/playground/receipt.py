@@ -1,0 +1,119 @@
+"""What one answer took: tokens, money, and how quickly it came."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from billing.rating.money import exact_dollars, format_dollars
+from serving.contract.price import Meters, charge_nanos
+from web.console.figures import duration
+
+
+class CachedDetails(msgspec.Struct, frozen=True):
+    """The part of the prompt that was already in the prefix cache."""
+
+    cached_tokens: int = 0
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """The `usage` of a chat completion, as the wire says it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    prompt_tokens_details: CachedDetails | None = None
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What a chunk adds to the answer."""
+
+    content: str | None = None
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """One answer of a chunk; the playground asks for one."""
+
+    delta: Delta = Delta()
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """The parts of a stream's chunk that the receipt needs."""
+
+    choices: tuple[Choice, ...] = ()
+    usage: Usage | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The figures under an answer. Times were measured by the console, from its own send."""
+
+    input_tokens: int
+    cached_input_tokens: int
+    output_tokens: int
+    charge_nanos: int
+    ttft_seconds: float | None
+    tokens_per_second: float | None
+
+
+class Watch:
+    """Notes when the first and the last piece of an answer came, and the usage at its end."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._started = clock()
+        self._first: float | None = None
+        self._last: float | None = None
+        self.usage: Usage | None = None
+
+    def note(self, chunk: Chunk) -> None:
+        """Take in one chunk, at the moment it came."""
+        if chunk.usage is not None:
+            self.usage = chunk.usage
+        if any(choice.delta.content for choice in chunk.choices):
+            self._last = self._clock()
+            if self._first is None:
+                self._first = self._last
+
+    @property
+    def ttft_seconds(self) -> float | None:
+        """Time to first token, or None when none came."""
+        return None if self._first is None else self._first - self._started
+
+    def tokens_per_second(self, output_tokens: int) -> float | None:
+        """Return the pace after the first token, or None for an answer too short to tell."""
+        if self._first is None or self._last is None or self._last <= self._first:
+            return None
+        return (output_tokens - 1) / (self._last - self._first)
+
+
+def receipt_of(watch: Watch, meters: Meters) -> Receipt | None:
+    """Price what the watch saw; None when the stream never told its usage."""
+    usage = watch.usage
+    if usage is None:
+        return None
+    details = usage.prompt_tokens_details
+    cached_tokens = details.cached_tokens if details else 0
+    return Receipt(
+        input_tokens=usage.prompt_tokens,
+        cached_input_tokens=cached_tokens,
+        output_tokens=usage.completion_tokens,
+        charge_nanos=charge_nanos(
+            meters,
+            input_tokens=usage.prompt_tokens,
+            cached_input_tokens=cached_tokens,
+            output_tokens=usage.completion_tokens,
+        ),
+        ttft_seconds=watch.ttft_seconds,
+        tokens_per_second=watch.tokens_per_second(usage.completion_tokens),
+    )
+
+
+def shown(receipt: Receipt) -> dict[str, Any]:
+    """Return the receipt as the page shows it: its figures, and words for time and money."""
+    pace = receipt.tokens_per_second
+    return {
+        **msgspec.structs.asdict(receipt),
+        "ttft": duration(receipt.ttft_seconds),
+        "pace": "–" if pace is None else f"{pace:,.0f} tokens/s",
+        "charge": format_dollars(receipt.charge_nanos),
+        "charge_exact": exact_dollars(receipt.charge_nanos),
+    }

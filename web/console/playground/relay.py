@@ -1,0 +1,93 @@
+"""Passes the gateway's stream on to the page as it comes, then says what it cost.
+
+The page gets the gateway's own `data:` lines between three named events of ours: `opened`
+(the request's id), then `receipt` or `failure`. When the browser leaves, the generator is
+closed, which closes the call to the gateway, which aborts the engine's work.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from serving.contract.price import Meters
+from web.console.playground.receipt import Chunk, Watch, receipt_of, shown
+from web.console.playground.words import failure, failure_from
+
+TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=3, sock_read=120)
+# A key minted for this very call reaches the gateways with the change feed, within a second.
+KEY_TRIES = 6
+KEY_PAUSE_SECONDS = 0.4
+DATA = b"data:"
+DONE = b"[DONE]"
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """One call to make for a member: where, with which secret, what, at which prices."""
+
+    url: str
+    receipts_url: str
+    secret: str
+    body: dict[str, Any]
+    meters: Meters
+
+
+def event(name: str, record: msgspec.Struct | dict[str, Any]) -> bytes:
+    """Return one named server-sent event."""
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(record) + b"\n\n"
+
+
+async def relay(errand: Errand) -> AsyncIterator[bytes]:
+    """Make the call and yield its server-sent events; never raises for the gateway's failures."""
+    try:
+        async with called(errand) as reply:
+            async for piece in pieces(reply, errand):
+                yield piece
+    except TimeoutError:
+        yield event("failure", failure("timeout"))
+    except aiohttp.ClientError:
+        yield event("failure", failure("unreachable"))
+
+
+@asynccontextmanager
+async def called(errand: Errand) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Open the call, trying again only while the gateway has yet to hear of the key."""
+    headers = {"authorization": f"Bearer {errand.secret}"}
+    async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
+        for left in reversed(range(KEY_TRIES)):
+            async with session.post(errand.url, json=errand.body) as reply:
+                if reply.status != 401 or not left:
+                    yield reply
+                    return
+            await asyncio.sleep(KEY_PAUSE_SECONDS)
+
+
+async def pieces(reply: aiohttp.ClientResponse, errand: Errand) -> AsyncIterator[bytes]:
+    """Yield what the page should see of one answer of the gateway."""
+    if reply.status != 200:
+        yield event("failure", failure_from(await reply.read()))
+        return
+    request_id = reply.headers.get("x-request-id", "")
+    yield event("opened", {"receipt_url": errand.receipts_url + request_id})
+    watch = Watch(time.monotonic)
+    async for line in reply.content:
+        data = line.removeprefix(DATA).strip()
+        if not line.startswith(DATA) or data == DONE:
+            continue
+        if b'"error"' in data and (chunk_error := error_in(data)):
+            yield event("failure", chunk_error)
+            return
+        watch.note(msgspec.json.decode(data, type=Chunk))
+        yield DATA + b" " + data + b"\n\n"
+    receipt = receipt_of(watch, errand.meters)
+    yield event("receipt", shown(receipt)) if receipt else event("failure", failure("cut_off"))
+
+
+def error_in(data: bytes) -> msgspec.Struct | None:
+    """Return the failure that a chunk reports, if it is an error and no text with that word."""
+    record = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    return failure_from(data) if "error" in record else None

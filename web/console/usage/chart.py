@@ -1,0 +1,118 @@
+"""The numbers of a chart, with the words shown on hover."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from billing.metering.sums import UsagePoint, UsageSums
+from billing.rating.money import format_dollars
+from web.console.figures import count
+from web.console.usage.query import By, Metric
+
+NANOS = 10**9
+SERIES_MAX = 7
+OTHER = "Others"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One colour of the chart: bar heights, and what hovering shows."""
+
+    label: str
+    ink: str
+    values: list[float]
+    shown: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What `charts.js` draws."""
+
+    unit: str
+    labels: list[str]
+    titles: list[str]
+    series: list[Series]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The chart as plain values, for the page's JSON."""
+        return asdict(self)
+
+
+def kinds_chart(starts: Sequence[datetime], points: Sequence[UsagePoint], by: By) -> Chart:
+    """Stack the three kinds of tokens in their inks."""
+    sums = {point.bucket_at: point.sums for point in points}
+    each = [sums.get(start, UsageSums()) for start in starts]
+    series = [
+        tokens_series("Input", "ink-input", [s.uncached_input_tokens for s in each]),
+        tokens_series("Cached input", "ink-cached_input", [s.cached_input_tokens for s in each]),
+        tokens_series("Output", "ink-output", [s.output_tokens for s in each]),
+    ]
+    return Chart("tokens", labels(starts, by), titles(starts, by), series)
+
+
+def tokens_series(label: str, ink: str, values: list[int]) -> Series:
+    """Return a series of token counts."""
+    return Series(label, ink, [float(value) for value in values], [count(v) for v in values])
+
+
+def metric_chart(
+    starts: Sequence[datetime],
+    points: Sequence[UsagePoint],
+    by: By,
+    metric: Metric,
+    names: Mapping[str, str],
+) -> Chart:
+    """Stack one metric by group; groups past the seven largest are added up as others."""
+    amounts: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
+    for point in points:
+        group_id = point.group[0] if point.group else ""
+        amounts[group_id][point.bucket_at] += amount(point.sums, metric)
+    ranked = sorted(amounts, key=lambda group_id: -sum(amounts[group_id].values()))
+    merged = [
+        (names.get(g, g) or METRIC_NAME[metric], [amounts[g][s] for s in starts]) for g in ranked
+    ]
+    series = [
+        metric_series(label, f"series-{index}", values, metric)
+        for index, (label, values) in enumerate(merged[:SERIES_MAX], start=1)
+    ]
+    if rest := merged[SERIES_MAX:]:
+        total = [sum(column) for column in zip(*(values for _, values in rest), strict=True)]
+        series.append(metric_series(OTHER, "series-other", total, metric))
+    return Chart(
+        "usd" if metric == "cost" else metric, labels(starts, by), titles(starts, by), series
+    )
+
+
+METRIC_NAME: dict[Metric, str] = {"tokens": "Tokens", "cost": "Spend", "requests": "Requests"}
+
+
+def amount(sums: UsageSums, metric: Metric) -> int:
+    """Return the metric of some sums: tokens, nanos or requests."""
+    if metric == "cost":
+        return sums.charged_nanos
+    if metric == "requests":
+        return sums.request_count
+    return sums.input_tokens + sums.output_tokens
+
+
+def metric_series(label: str, ink: str, values: list[int], metric: Metric) -> Series:
+    """Return a series; the height of a bar of money is in dollars, the words are exact."""
+    if metric == "cost":
+        return Series(
+            label, ink, [value / NANOS for value in values], [format_dollars(v) for v in values]
+        )
+    return Series(label, ink, [float(value) for value in values], [count(v) for v in values])
+
+
+def labels(starts: Sequence[datetime], by: By) -> list[str]:
+    """Return what stands under the bars."""
+    return [f"{s:%H:%M}" if by == "hour" and s.hour else f"{s:%b} {s.day}" for s in starts]
+
+
+def titles(starts: Sequence[datetime], by: By) -> list[str]:
+    """Return what stands above the hover values."""
+    shape = "%a %-d %b %Y, %H:%M UTC" if by == "hour" else "%a %-d %b %Y (UTC)"
+    return [start.strftime(shape) for start in starts]

@@ -1,0 +1,101 @@
+"""The question a usage page answers, held whole in its URL."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Literal, cast
+
+from billing.metering.selectors import UsageFilters
+
+By = Literal["hour", "day"]
+Group = Literal["", "model", "variant", "key", "project"]
+Metric = Literal["tokens", "cost", "requests"]
+
+DAYS_MAX: dict[By, int] = {"hour": 7, "day": 92}
+GROUPS: dict[Group, str] = {
+    "": "Nothing",
+    "model": "Model",
+    "variant": "Variant",
+    "key": "API key",
+    "project": "Project",
+}
+METRICS: dict[Metric, str] = {"tokens": "Tokens", "cost": "Spend", "requests": "Requests"}
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuery:
+    """Whole UTC days from `first` to `last`, both included; empty ids mean any."""
+
+    first: date
+    last: date
+    by: By = "day"
+    group: Group = ""
+    metric: Metric = "tokens"
+    model: str = ""
+    key: str = ""
+    project: str = ""
+
+    @property
+    def start(self) -> datetime:
+        """The first moment asked for."""
+        return datetime.combine(self.first, time(), UTC)
+
+    @property
+    def end(self) -> datetime:
+        """The first moment after it."""
+        return datetime.combine(self.last + timedelta(days=1), time(), UTC)
+
+    @property
+    def filters(self) -> UsageFilters:
+        """The same, as billing asks it."""
+        return UsageFilters(
+            project_ids=tuple(filter(None, [self.project])),
+            key_ids=tuple(filter(None, [self.key])),
+            model_ids=tuple(filter(None, [self.model])),
+        )
+
+    def parameters(self, **changes: str) -> dict[str, str]:
+        """Return the URL's parameters, with `changes`; those at their default are left out."""
+        values = {
+            "from": self.first.isoformat(),
+            "to": self.last.isoformat(),
+            "by": self.by,
+            "group": self.group,
+            "metric": self.metric,
+            "model": self.model,
+            "key": self.key,
+            "project": self.project,
+        } | changes
+        usual = {"by": "day", "metric": "tokens"}
+        return {name: value for name, value in values.items() if value and usual.get(name) != value}
+
+
+def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
+    """Read the question from a URL; what makes no sense falls back to the usual."""
+    by = cast(By, one_of(parameters.get("by", ""), DAYS_MAX, "day"))
+    last = min(day_of(parameters.get("to", ""), today), today)
+    usual = last - timedelta(days=1 if by == "hour" else 29)
+    first = min(day_of(parameters.get("from", ""), usual), last)
+    return UsageQuery(
+        first=max(first, last - timedelta(days=DAYS_MAX[by] - 1)),
+        last=last,
+        by=by,
+        group=cast(Group, one_of(parameters.get("group", ""), GROUPS, "")),
+        metric=cast(Metric, one_of(parameters.get("metric", ""), METRICS, "tokens")),
+        model=parameters.get("model", ""),
+        key=parameters.get("key", ""),
+        project=parameters.get("project", ""),
+    )
+
+
+def one_of(value: str, choices: Mapping[str, object], usual: str) -> str:
+    """Return `value` if it is a choice, else the usual one."""
+    return value if value in choices else usual
+
+
+def day_of(text: str, usual: date) -> date:
+    """Return the ISO date in `text`, else the usual one."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        return usual

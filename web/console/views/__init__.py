@@ -1,0 +1,1 @@
+"""One module per section of the console; each view asks selectors, calls services, renders."""

@@ -1,0 +1,89 @@
+"""The playground: the page, and the stream behind it."""
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    StreamingHttpResponse,
+)
+from django.views.decorators.http import require_POST
+
+from control.errors import NotFound, Refusal
+from control.keys.services import playground_secret
+from control.tenants.permissions import Action
+from web.console.first_call import FirstCall
+from web.console.offers import offer_named, offers_for
+from web.console.page import Page, address, console_page, open_page, project_of
+from web.console.playground.call import Call, gateway_body, parse_call
+from web.console.playground.relay import Errand, relay
+from web.console.playground.words import failure
+
+ANSWER_TOKENS = 256
+"""The longest answer that the page asks for, unless told otherwise."""
+
+SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversation stays here."
+
+
+@console_page("playground")
+def playground(page: Page) -> HttpResponse:
+    """The page. Opening it makes the key, so that the gateways know it by the first question."""
+    may_use = page.may(Action.MAKE_KEYS)
+    offers = offers_for(page.organization)
+    if may_use and offers and page.projects:
+        playground_secret(user=page.user, project=page.project or page.projects[0])
+    context = {
+        "may_use": may_use,
+        "offers": offers,
+        "chosen": page.request.GET.get("model", ""),
+        "api_base": settings.CONFIG.api_base,
+        "max_tokens": min([ANSWER_TOKENS, *(offer.variant.output_tokens_max for offer in offers)]),
+        "first_call": FirstCall(page),
+    }
+    return page.render("console/playground.html", context)
+
+
+@require_POST
+async def playground_stream(request: HttpRequest, organization_id: str) -> HttpResponseBase:
+    """One question to one model, answered as server-sent events."""
+    if not (await request.auser()).is_authenticated:
+        return refusal(401, "signed_out", SIGNED_OUT)
+    try:
+        call = parse_call(request.body)
+        errand = await sync_to_async(errand_of)(request, organization_id, call)
+    except msgspec.ValidationError as error:
+        return refusal(400, "invalid_value", f"That cannot be asked: {error}.")
+    except msgspec.DecodeError:
+        return refusal(400, "invalid_value", "That is no JSON.")
+    except Refusal as refused:
+        return refusal(refused.status, refused.code, refused.message)
+    return StreamingHttpResponse(
+        relay(errand),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def errand_of(request: HttpRequest, organization_id: str, call: Call) -> Errand:
+    """Check who asks, and for what. Raises NotFound, NotPermitted."""
+    page = open_page(request, organization_id, "playground")
+    project = project_of(page.projects, call.project_id)
+    offer = offer_named(page.organization, call.model)
+    if project is None or offer is None:
+        words = failure("model_not_found")
+        raise NotFound(words.message, code=words.code)
+    return Errand(
+        url=f"{settings.CONFIG.api_base}/chat/completions",
+        receipts_url=address(page.organization, "requests") + "/",
+        secret=playground_secret(user=page.user, project=project),
+        body=gateway_body(call),
+        meters=offer.price,
+    )
+
+
+def refusal(status: int, code: str, message: str) -> JsonResponse:
+    """Return what the page shows in place of an answer."""
+    return JsonResponse({"code": code, "message": message}, status=status)

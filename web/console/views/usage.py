@@ -1,0 +1,121 @@
+"""Usage: one question in the URL, answered as chart, table and CSV file."""
+
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.utils import timezone
+
+from billing.metering import selectors as metering
+from billing.metering.sums import UsagePoint
+from web.console.filters import Select, select
+from web.console.first_call import FirstCall
+from web.console.names import Names, names_for
+from web.console.page import Page, address, console_page
+from web.console.usage.chart import Chart, kinds_chart, metric_chart
+from web.console.usage.query import GROUPS, METRICS, UsageQuery, parse_query
+from web.console.usage.table import ROWS_MAX, csv_text, rows_of
+
+BYS = {"day": "Day", "hour": "Hour"}
+
+
+@console_page("usage")
+def usage(page: Page) -> HttpResponse:
+    """What was used and what it cost."""
+    query = parse_query(page.request.GET, timezone.now().date())
+    names = names_for(page.organization)
+    points = points_of(page, query)
+    rows = Paginator(rows_of(points, names.of(query.group)), ROWS_MAX)
+    shown = rows.get_page(page.request.GET.get("page"))
+    context = {
+        "query": query,
+        "today": timezone.now().date(),
+        "totals": totals_of(page, query),
+        "rows": shown,
+        "chart": chart_of(query, points, names),
+        "chart_title": title_of(query),
+        "group_label": GROUPS[query.group] if query.group else "",
+        "selects": selects(query, names),
+        "filtered": bool(query.model or query.key or query.project),
+        **links(page, query, shown.number),
+        "first_call": FirstCall(page),
+    }
+    return page.render("console/usage.html", context)
+
+
+@console_page("usage")
+def usage_csv(page: Page) -> HttpResponse:
+    """The table as a file: every row of it, not only those on the page."""
+    query = parse_query(page.request.GET, timezone.now().date())
+    names = names_for(page.organization)
+    rows = rows_of(points_of(page, query), names.of(query.group))
+    name = f"usage-{page.organization.id}-{query.first}-{query.last}.csv"
+    return HttpResponse(
+        csv_text(rows),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def points_of(page: Page, query: UsageQuery) -> list[UsagePoint]:
+    """Ask billing for the points of the chart and the table."""
+    return metering.usage_series(
+        page.organization,
+        query.start,
+        query.end,
+        query.by,
+        group_by=(query.group,) if query.group else (),
+        filters=query.filters,
+    )
+
+
+def totals_of(page: Page, query: UsageQuery) -> metering.UsageSums:
+    """Ask billing for the sums over all of it."""
+    return metering.usage_totals(page.organization, query.start, query.end, filters=query.filters)
+
+
+def chart_of(query: UsageQuery, points: list[UsagePoint], names: Names) -> Chart:
+    """Return the chart: the three inks where tokens are not grouped, else one colour a group."""
+    starts = metering.bucket_starts(query.start, query.end, query.by)
+    if query.metric == "tokens" and not query.group:
+        return kinds_chart(starts, points, query.by)
+    return metric_chart(starts, points, query.by, query.metric, names.of(query.group))
+
+
+def title_of(query: UsageQuery) -> str:
+    """Return what the chart shows, in words."""
+    grouped = f", by {GROUPS[query.group]}" if query.group else ""
+    return f"{METRICS[query.metric]} per {query.by}{grouped}"
+
+
+def selects(query: UsageQuery, names: Names) -> list[Select]:
+    """Return the drop-downs of the page."""
+    return [
+        select("by", "Per", query.by, BYS),
+        select("group", "Group by", query.group, GROUPS),
+        select("model", "Model", query.model, names.models, "All models"),
+        select("key", "API key", query.key, names.keys, "All keys"),
+        select("project", "Project", query.project, names.projects, "All projects"),
+    ]
+
+
+def links(page: Page, query: UsageQuery, number: int) -> dict[str, object]:
+    """Return the addresses of the same question asked a little differently."""
+
+    def link(section: str = "usage", **changes: str) -> str:
+        return address(page.organization, section, **query.parameters(**changes))
+
+    return {
+        "csv_url": link("usage_csv"),
+        "newer_url": link(page=str(number - 1)),
+        "older_url": link(page=str(number + 1)),
+        "requests_url": address(
+            page.organization,
+            "requests",
+            model=query.model,
+            key=query.key,
+            project=query.project,
+        ),
+        "metrics": [
+            {"label": label, "url": link(metric=metric), "is_current": metric == query.metric}
+            for metric, label in METRICS.items()
+        ],
+    }
