@@ -1,15 +1,14 @@
 """One ASGI application behind two listeners: the public one hides the internal API, the internal
 one shows nothing else."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from control.internal import PREFIX
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
 
 
 def public(application: Application) -> Application:
@@ -23,7 +22,7 @@ def internal(application: Application) -> Application:
 
 
 def _only(application: Application, is_shown: Callable[[str], bool]) -> Application:
-    async def respond(scope: Scope, receive: Receive, send: Send) -> None:
+    async def respond(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if is_shown(scope["path"]):
             await application(scope, receive, send)
         else:

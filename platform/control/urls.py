@@ -1,8 +1,6 @@
 """The addresses of control: console, accounts, admin, management API, and the internal API, which
 `control.listeners` keeps off the public listener."""
 
-from importlib.util import find_spec
-
 from django.conf import settings
 from django.contrib import admin
 from django.urls import URLPattern, URLResolver, include, path
@@ -15,7 +13,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("api/v1/", include("control.api.urls")),
-    *(path("api/v1/", include(module)) for module in settings.API_URLS if find_spec(module)),
+    *(path("api/v1/", include(module)) for module in settings.API_URLS),
+    path("", include(settings.CONSOLE_URLS)),
 ]
-if find_spec(settings.CONSOLE_URLS):
-    urlpatterns.append(path("", include(settings.CONSOLE_URLS)))

@@ -1,9 +1,11 @@
 """One place that turns what went wrong in the management API into HTTP."""
 
+from functools import singledispatch
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponseBase
+from django.http import Http404
+from django.http.response import HttpResponseBase
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
@@ -20,28 +22,48 @@ KINDS = {
     409: "conflict",
     429: "requests",
 }
+CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required_parameter"}
 
 
 def handle(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Return the answer to an exception, None where it is a bug of ours."""
     set_rollback()
     if isinstance(error, DATABASE_AWAY):
-        request: HttpRequest = context["request"]._request
-        return unavailable(request)
-    if isinstance(error, Refusal):
-        return _answer(error.status, error.message, error.param, error.code)
-    if isinstance(error, exceptions.ValidationError):
-        param, detail = _first(error.detail)
-        return _answer(400, str(detail), param, _code(detail.code))
-    if isinstance(error, exceptions.APIException):
-        detail = error.detail
-        assert isinstance(detail, exceptions.ErrorDetail)
-        return _answer(error.status_code, str(detail), None, detail.code, _headers(error))
-    if isinstance(error, Http404):
-        return _answer(404, "There is nothing here.", None, "not_found")
-    if isinstance(error, PermissionDenied):
-        return _answer(403, "You may not do this.", None, "permission_denied")
+        return unavailable(context["request"]._request)
+    return answer(error)
+
+
+@singledispatch
+def answer(error: Exception) -> Response | None:
+    """Return the answer to an exception that says what the caller did wrong."""
     return None
+
+
+@answer.register
+def _(error: Refusal) -> Response:
+    return _answer(error.status, error.message, error.param, error.code)
+
+
+@answer.register
+def _(error: exceptions.ValidationError) -> Response:
+    param, detail = _first(error.detail)
+    return _answer(400, str(detail), param, CODES.get(str(detail.code), "invalid_value"))
+
+
+@answer.register
+def _(error: exceptions.APIException) -> Response:
+    code = getattr(error.detail, "code", None)
+    return _answer(error.status_code, str(error.detail), None, code, _headers(error))
+
+
+@answer.register
+def _(error: Http404) -> Response:
+    return _answer(404, "There is nothing here.", None, "not_found")
+
+
+@answer.register
+def _(error: PermissionDenied) -> Response:
+    return _answer(403, "You may not do this.", None, "permission_denied")
 
 
 def _answer(
@@ -74,8 +96,3 @@ def _first(detail: Any, path: str = "") -> tuple[str | None, exceptions.ErrorDet
     if isinstance(detail, list):
         return _first(detail[0], path)
     return path or None, detail
-
-
-def _code(code: str) -> str:
-    known = {"unknown_parameter": code, "required": "missing_required_parameter"}
-    return known.get(code, "invalid_value")

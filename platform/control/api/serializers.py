@@ -19,6 +19,13 @@ class ClosedSerializer(serializers.Serializer[Any]):
                     raise ValidationError({name: [detail]})
         return super().to_internal_value(data)
 
+    @classmethod
+    def read(cls, data: Any, *, partial: bool = False) -> dict[str, Any]:
+        """Return the validated values of a body. Raises ValidationError."""
+        serializer = cls(data=data, partial=partial)
+        serializer.is_valid(raise_exception=True)
+        return dict(serializer.validated_data)
+
 
 class ErrorSerializer(serializers.Serializer[Any]):
     """An error's four keys, for the OpenAPI document."""

@@ -2,11 +2,13 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 import structlog
 from django.db import connection
+from psycopg.conninfo import make_conninfo
 
 from control.publish.services import CHANNEL
 
@@ -60,10 +62,10 @@ class WaitingRoom:
 
     async def _ring_for_notifications(self) -> None:
         found = connection.get_connection_params()
-        address = {name: found.get(name) for name in ("dbname", "user", "password", "host", "port")}
-        async with await psycopg.AsyncConnection.connect(
-            **address, autocommit=True, connect_timeout=3
-        ) as listener:
+        names = ("dbname", "user", "password", "host", "port")
+        known: dict[str, Any] = {name: found[name] for name in names if name in found}
+        address = make_conninfo(**known, connect_timeout=3)
+        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as listener:
             await listener.execute(f"LISTEN {CHANNEL}")
             self.ring()  # something may have been published before we listened
             async for _ in listener.notifies():

@@ -30,6 +30,11 @@ def memberships(user: User) -> QuerySet[Membership]:
     return seats.filter(user=user).order_by("created_at", "id")
 
 
+def organizations_of(user: User) -> list[Organization]:
+    """Return the organizations that a user belongs to."""
+    return [seat.organization for seat in memberships(user)]
+
+
 def members(organization: Organization) -> QuerySet[Membership]:
     """Return the seats of an organization, the oldest first."""
     seats = Membership.objects.select_related("organization", "user")

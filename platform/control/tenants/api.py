@@ -1,0 +1,161 @@
+"""Organizations and projects in the management API."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control.api.access import access, caller, organization_of_key
+from control.api.serializers import ClosedSerializer
+from control.tenants import selectors, services
+from control.tenants.checks import NANOS_MAX
+from control.tenants.models import NAME_MAX, Organization, Project
+from control.tenants.permissions import Action, person
+
+
+class OrganizationSerializer(ClosedSerializer):
+    """An organization. Limits are nano-dollars per UTC month."""
+
+    id = serializers.CharField(read_only=True)
+    name = serializers.CharField(max_length=NAME_MAX)
+    status = serializers.CharField(read_only=True)
+    billing_mode = serializers.CharField(read_only=True)
+    spend_limit_nanos = serializers.IntegerField(
+        min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
+    )
+    created_at = serializers.DateTimeField(read_only=True)
+
+
+class NewOrganizationSerializer(ClosedSerializer):
+    """What makes an organization."""
+
+    name = serializers.CharField(max_length=NAME_MAX)
+
+
+class ProjectSerializer(ClosedSerializer):
+    """A project. Limits are nano-dollars per UTC month."""
+
+    id = serializers.CharField(read_only=True)
+    organization_id = serializers.CharField(read_only=True)
+    name = serializers.CharField(max_length=NAME_MAX)
+    spend_limit_nanos = serializers.IntegerField(
+        min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
+    )
+    created_at = serializers.DateTimeField(read_only=True)
+    archived_at = serializers.DateTimeField(read_only=True)
+
+
+class Organizations(GenericAPIView[Organization]):
+    """The organizations of the caller."""
+
+    serializer_class = OrganizationSerializer
+
+    @extend_schema(operation_id="organizations_list", responses=OrganizationSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """List the organizations that the caller belongs to; a key's is one."""
+        mine = organization_of_key(request)
+        found = [mine] if mine else selectors.organizations_of(caller(request))
+        data = OrganizationSerializer(found, many=True).data
+        return Response({"data": data, "next": None, "previous": None})
+
+    @extend_schema(request=NewOrganizationSerializer, responses={201: OrganizationSerializer})
+    def post(self, request: Request) -> Response:
+        """Make an organization that the caller owns."""
+        user = caller(request)
+        asked = NewOrganizationSerializer.read(request.data)
+        organization = services.create_organization(actor=person(user), owner=user, **asked)
+        return Response(OrganizationSerializer(organization).data, status=201)
+
+
+class OneOrganization(GenericAPIView[Organization]):
+    """One organization of the caller."""
+
+    serializer_class = OrganizationSerializer
+
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Show an organization."""
+        return Response(OrganizationSerializer(access(request, organization_id).organization).data)
+
+    def patch(self, request: Request, organization_id: str) -> Response:
+        """Rename an organization, or set its monthly limit."""
+        found = access(request, organization_id)
+        asked = OrganizationSerializer.read(request.data, partial=True)
+        organization = found.organization
+        if "name" in asked:
+            organization = services.rename_organization(
+                actor=found.actor, organization=organization, name=asked["name"]
+            )
+        if "spend_limit_nanos" in asked:
+            organization = services.set_organization_limit(
+                actor=found.actor,
+                organization=organization,
+                spend_limit_nanos=asked["spend_limit_nanos"],
+            )
+        return Response(OrganizationSerializer(organization).data)
+
+
+class Projects(GenericAPIView[Project]):
+    """The projects of an organization."""
+
+    serializer_class = ProjectSerializer
+
+    @extend_schema(operation_id="projects_list")
+    def get(self, request: Request, organization_id: str) -> Response:
+        """List projects, the archived ones too, the newest first."""
+        found = access(request, organization_id)
+        rows = selectors.projects(found.organization, with_archived=True)
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(ProjectSerializer(page, many=True).data)
+
+    @extend_schema(responses={201: ProjectSerializer})
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Add a project."""
+        found = access(request, organization_id, Action.MANAGE_PROJECTS)
+        asked = ProjectSerializer.read(request.data)
+        project = services.create_project(
+            actor=found.actor, organization=found.organization, **asked
+        )
+        return Response(ProjectSerializer(project).data, status=201)
+
+
+class OneProject(GenericAPIView[Project]):
+    """One project of an organization."""
+
+    serializer_class = ProjectSerializer
+
+    def get(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Show a project."""
+        found = access(request, organization_id)
+        project = selectors.project(found.organization, project_id)
+        return Response(ProjectSerializer(project).data)
+
+    def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Rename a project, or set its monthly limit."""
+        found = access(request, organization_id)
+        project = selectors.project(found.organization, project_id)
+        asked = ProjectSerializer.read(request.data, partial=True)
+        if "name" in asked:
+            project = services.rename_project(
+                actor=found.actor, project=project, name=asked["name"]
+            )
+        if "spend_limit_nanos" in asked:
+            limit_nanos = asked["spend_limit_nanos"]
+            project = services.set_project_limit(
+                actor=found.actor, project=project, spend_limit_nanos=limit_nanos
+            )
+        return Response(ProjectSerializer(project).data)
+
+
+class ArchiveProject(GenericAPIView[Project]):
+    """The end of a project."""
+
+    serializer_class = ProjectSerializer
+
+    @extend_schema(request=None)
+    def post(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Archive a project; its keys stop working within a second, for good."""
+        found = access(request, organization_id, Action.MANAGE_PROJECTS)
+        project = selectors.project(found.organization, project_id)
+        archived = services.archive_project(actor=found.actor, project=project)
+        return Response(ProjectSerializer(archived).data)
