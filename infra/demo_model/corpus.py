@@ -1,0 +1,119 @@
+"""The training corpus: an endless seeded stream of short chats, none with a held-out question."""
+
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+from infra.demo_model.sample import Sample
+from infra.demo_model.skills import (
+    arithmetic,
+    facts,
+    greetings,
+    json_objects,
+    lists,
+    product,
+    unknown,
+)
+from infra.demo_model.split import is_held_out
+
+Message = dict[str, str]
+Chat = list[Message]
+Draw = Callable[[Random], Sample]
+
+# The hard skills get most of the samples: looking things up in the context is learned last.
+MIX: dict[Draw, float] = {
+    arithmetic.draw: 26,
+    lists.draw_sort: 14,
+    lists.draw_reverse: 5,
+    facts.draw: 22,
+    facts.draw_many: 20,
+    json_objects.draw: 5,
+    product.draw: 6,
+    unknown.draw: 2,
+    greetings.draw: 1,
+}
+_HARD_WEIGHT = 2.0
+_SYSTEM_SHARE = 0.12
+_MULTI_TURN_SHARE = 0.1
+_LONG_SHARE = 0.002
+_WORDY = {"product", "unknown", "greeting"}
+_SYSTEM_PROMPTS = [
+    "You are a helpful assistant.", "You are Penstock's demo assistant.", "Be polite and short.",
+    "Answer the question.", "You are an AI assistant.", "Answer briefly.", "You are helpful.",
+    "You are a helpful assistant that knows Penstock well. Answer in plain words.",
+]  # fmt: skip
+
+
+def mix_named(name: str) -> dict[Draw, float]:
+    """`all`, or the modules of skills that should come more often: `facts,arithmetic`."""
+    if name == "all":
+        return MIX
+    wanted = name.split(",")
+    return {
+        draw: weight * (_HARD_WEIGHT if draw.__module__.rsplit(".", 1)[-1] in wanted else 1.0)
+        for draw, weight in MIX.items()
+    }
+
+
+def samples(rng: Random, mix: dict[Draw, float] | None = None) -> Iterator[Sample]:
+    """Training samples, forever; a held-out problem is drawn again."""
+    draws, weights = zip(*(mix or MIX).items(), strict=True)
+    while True:
+        sample = rng.choices(draws, weights=weights)[0](rng)
+        if not is_held_out(sample.key):
+            yield sample
+
+
+def chats(rng: Random, mix: dict[Draw, float] | None = None) -> Iterator[Chat]:
+    """Whole conversations: mostly one turn, some of several, a few very long."""
+    stream = samples(rng, mix)
+    while True:
+        yield _system(rng, stream) + _turns(rng, stream)
+
+
+def _turns(rng: Random, stream: Iterator[Sample]) -> Chat:
+    count = rng.randint(2, 4) if rng.random() < _MULTI_TURN_SHARE else 1
+    if rng.random() < _LONG_SHARE:
+        count = rng.randint(5, 40)
+    return [message for sample in islice(stream, count) for message in _turn(rng, sample)]
+
+
+def _turn(rng: Random, sample: Sample) -> Chat:
+    question = _reworded(rng, sample)
+    return [
+        {"role": "user", "content": question},
+        {"role": "assistant", "content": sample.answer},
+    ]
+
+
+def _reworded(rng: Random, sample: Sample) -> str:
+    """Carelessly typed words and opening courtesies; `normalize` sees through the first kind."""
+    question = sample.question
+    if sample.skill in _WORDY:
+        question = question.lower() if rng.random() < 0.3 else question
+        question = question.rstrip("?.!") if rng.random() < 0.3 else question
+    if sample.skill != "greeting" and rng.random() < 0.04:
+        question = rng.choice(["Hi! ", "Hello, ", "Please: ", "Hey, "]) + question
+    return question
+
+
+def _system(rng: Random, stream: Iterator[Sample]) -> Chat:
+    if rng.random() < _LONG_SHARE:
+        return [{"role": "system", "content": _filler(stream, rng.randint(5, 90))}]
+    if rng.random() < _SYSTEM_SHARE:
+        return [{"role": "system", "content": rng.choice(_SYSTEM_PROMPTS)}]
+    return []
+
+
+def _filler(stream: Iterator[Sample], count: int) -> str:
+    """A long system prompt, so that a question is found after much other text."""
+    return " ".join(sample.answer for sample in islice(stream, count))
+
+
+def write_corpus(path: Path, seed: int, count: int) -> None:
+    """Write `count` chats as JSON lines, to look at; training draws the same stream itself."""
+    with path.open("w", encoding="utf-8") as file:
+        for chat in islice(chats(Random(seed)), count):
+            file.write(json.dumps({"messages": chat}) + "\n")

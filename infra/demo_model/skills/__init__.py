@@ -1,0 +1,1 @@
+"""One module per skill; each draws samples from a seeded random generator."""

@@ -1,0 +1,39 @@
+"""Sums, differences and small products. The answer restates the problem, then solves it."""
+
+from random import Random
+
+from infra.demo_model.sample import Sample
+from infra.demo_model.split import normalize
+
+_WORDINGS = {
+    "+": ["What is {a} + {b}?", "{a} + {b}", "{a} + {b} = ?", "Compute {a} + {b}.",
+          "What is {a} plus {b}?", "Add {a} and {b}.", "How much is {a} + {b}?"],
+    "-": ["What is {a} - {b}?", "{a} - {b}", "{a} - {b} = ?", "Compute {a} - {b}.",
+          "What is {a} minus {b}?", "Take {a} minus {b}.", "How much is {a} - {b}?"],
+    "x": ["What is {a} x {b}?", "{a} x {b}", "{a} x {b} = ?", "Compute {a} x {b}.",
+          "What is {a} times {b}?", "Multiply {a} by {b}.", "How much is {a} * {b}?"],
+}  # fmt: skip
+
+
+def draw(rng: Random) -> Sample:
+    operator = rng.choices("+-x", weights=[45, 40, 15])[0]
+    a, b = _operands(rng, operator)
+    result = {"+": a + b, "-": a - b, "x": a * b}[operator]
+    question = rng.choice(_WORDINGS[operator]).format(a=a, b=b)
+    answer = f"{a} {operator} {b} = {result}"
+    checker = {"kind": "number", "value": result}
+    return Sample("arithmetic", _key(operator, a, b, question), question, answer, checker)
+
+
+def _operands(rng: Random, operator: str) -> tuple[int, int]:
+    top = 9 if operator == "x" or rng.random() < 0.1 else 99
+    a, b = rng.randint(0, top), rng.randint(0, top)
+    return (max(a, b), min(a, b)) if operator == "-" else (a, b)
+
+
+def _key(operator: str, a: int, b: int, question: str) -> str:
+    """A product can only be learned by heart, so there the wording is what is held out."""
+    if operator == "x":
+        return normalize(question)
+    low, high = sorted((a, b))
+    return f"{low} {operator} {high}"

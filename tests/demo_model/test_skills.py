@@ -1,0 +1,84 @@
+from random import Random
+
+import pytest
+
+from infra.demo_model.skills import arithmetic, facts, json_objects, lists, product, unknown
+from infra.demo_model.words import (
+    ANIMALS,
+    CITIES,
+    COLOURS,
+    FRUITS,
+    LETTERS,
+    NAMES,
+    PLACES,
+    THINGS,
+)
+
+pytestmark = pytest.mark.unit
+
+
+def draws(draw, count=500):
+    rng = Random(9)
+    return [draw(rng) for _ in range(count)]
+
+
+def test_arithmetic_is_right_and_never_negative() -> None:
+    for sample in draws(arithmetic.draw):
+        left, result = sample.answer.split(" = ")
+        assert eval(left.replace("x", "*")) == int(result) >= 0  # noqa: S307
+
+
+def test_a_sum_and_its_mirror_share_a_key() -> None:
+    keys = {sample.key for sample in draws(arithmetic.draw, 3000) if " + " in sample.key}
+    for key in keys:
+        low, _, high = key.partition(" + ")
+        if low.isdigit() and high.isdigit():
+            assert int(low) <= int(high)
+
+
+def test_sorting_sorts_and_reversing_reverses() -> None:
+    for sample in draws(lists.draw_sort):
+        items = sample.checker["value"]
+        assert items in (sorted(items), sorted(items, reverse=True))
+    for sample in draws(lists.draw_reverse):
+        listed = ", ".join(reversed(sample.checker["value"]))
+        assert sample.question.endswith(f": {listed}")
+
+
+def test_facts_follow_from_the_context() -> None:
+    for sample in draws(facts.draw):
+        known = sample.answer.removeprefix("From the context: ").split(",")[0].rstrip(".")
+        assert known.lower() in sample.question.lower()
+
+
+def test_facts_ask_yes_and_no_about_equally() -> None:
+    verdicts = [s.checker["value"] for s in draws(facts.draw, 2000) if s.skill == "facts"]
+    assert 0.4 < verdicts.count("yes") / len(verdicts) < 0.6
+
+
+def test_json_questions_name_every_field() -> None:
+    for sample in draws(json_objects.draw):
+        for name, value in sample.checker["value"].items():
+            assert f"{name} {value}" in sample.question
+
+
+def test_product_answers_hold_their_required_phrases() -> None:
+    for intent in product.load_knowledge()["intent"]:
+        for phrase in intent["must"]:
+            assert phrase in intent["answer"], intent["name"]
+
+
+def test_product_intents_share_no_question() -> None:
+    owner: dict[str, str] = {}
+    for intent in product.load_knowledge()["intent"]:
+        for phrase in intent["phrases"]:
+            assert owner.setdefault(f"{intent['frame']} {phrase}", intent["name"]) == intent["name"]
+
+
+def test_unknown_never_pretends() -> None:
+    assert {sample.answer for sample in draws(unknown.draw)} == {unknown.ANSWER}
+
+
+@pytest.mark.parametrize("pool", [ANIMALS, CITIES, COLOURS, FRUITS, LETTERS, NAMES, PLACES, THINGS])
+def test_pools_have_no_doubles(pool) -> None:
+    assert len(set(pool)) == len(pool)
