@@ -93,7 +93,7 @@ def _book_all(reading: Reading, *, gateway_id: str, now: datetime) -> UsageRecei
         return with_retries(lambda: book(reading, gateway_id=gateway_id, now=now))
     except (DataError, IntegrityError) as error:
         logger.exception("usage_batch_refused", event_count=len(reading.rated))
-        parts = halves(reading, str(error))
+        parts = halves(reading, str(error).partition("\n")[0])
     receipts = [_book_all(part, gateway_id=gateway_id, now=now) for part in parts]
     return UsageReceipt(
         accepted=sum(receipt.accepted for receipt in receipts),

@@ -16,6 +16,7 @@ from billing.metering.latency import BUCKET_COUNT
 from billing.metering.models import HourRollup, MinuteRollup, UsageEvent
 from billing.metering.sums import Overview, Receipt, UsageGroup, UsagePoint, UsageSums
 from billing.rating.rate import lines
+from control.catalog.models import Model, Variant
 from control.errors import NotFound
 from control.prices.models import Price
 from control.tenants.models import Organization
@@ -214,6 +215,22 @@ def prices_by_id(price_ids: Iterable[str]) -> dict[str, Price]:
     """Return those of the prices that were published; they never change."""
     published = Price.objects.filter(id__in=set(price_ids), book__published_at__isnull=False)
     return {price.id: price for price in published}
+
+
+def model_names(model_ids: Iterable[str]) -> dict[str, str]:
+    """Return the public names of models by their ids."""
+    return dict(Model.objects.filter(id__in=set(model_ids)).values_list("id", "public_id"))
+
+
+def model_ids(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the ids of the models with these public names."""
+    return tuple(Model.objects.filter(public_id__in=set(names)).values_list("id", flat=True))
+
+
+def variant_names(variant_ids: Iterable[str]) -> dict[str, str]:
+    """Return the names of variants, such as `penstock-demo:int8`, by their ids."""
+    found = Variant.objects.select_related("model").filter(id__in=set(variant_ids))
+    return {variant.id: str(variant) for variant in found}
 
 
 def _usage(

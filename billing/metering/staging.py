@@ -51,7 +51,8 @@ def insert_once(
     with connection.cursor() as cursor:
         cursor.execute(CREATE)
         cursor.execute("TRUNCATE usage_staging")
-        with cursor.copy(COPY) as copy:
+        # Django wraps the errors of execute, not of copy.
+        with connection.wrap_database_errors, cursor.copy(COPY) as copy:
             for one in rated:
                 copy.write_row(_row(one, transaction_ids, claims[one.event_id]))
         staged_count = cursor.rowcount
