@@ -15,7 +15,7 @@ from tests.benchmarks.target import Target
 
 REQUESTS = "mock:requests_total"
 BODIES = 64
-WARM_UP_SECONDS = 2.0
+WARM_UP_SECONDS = 2
 PROMPT = (
     "A penstock is the gated, metered pipe that feeds a turbine. Say what flows, and how much. "
 )
@@ -69,11 +69,11 @@ class Contest:
 
         wrk cuts its last requests off, one a connection at most: those may be booked either way.
         """
-        tally = self.own.wait_until_booked(self._requests)
+        tally = self.own.wait_until_booked(answers=self._answers, requests=self._requests)
         booked = tally.completed + tally.others
         if tally.duplicates or tally.wrong_charges:
             raise BenchmarkFailed(f"the books are wrong: {tally}")
-        if not (self._answers <= tally.completed and booked <= self._requests + self._cut_off):
+        if booked > self._requests + self._cut_off:
             raise BenchmarkFailed(
                 f"{self._answers} answers seen, {self._requests} requests at the engine: {tally}"
             )

@@ -7,7 +7,7 @@ from tests.benchmarks.contest import Contest, bodies, contest
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.report import Row, Table, difference
 
-SECONDS = 2.0
+SECONDS = 2
 LOADS = {
     "whole answer, 64 tokens": wrk.Load(
         bodies(max_tokens=64), 1, SECONDS, '"completion_tokens":64'
@@ -23,7 +23,7 @@ def measure(plan: Plan) -> Table:
     with contest(plan) as on:
         rows = [row for name, load in LOADS.items() for row in _rows(on, name, load, plan.rounds)]
         checks = [on.close_books()]
-    title = f"Added latency: 1 connection, {plan.rounds} rounds of {SECONDS:g} s, in turn"
+    title = f"Added latency: 1 connection, {plan.rounds} rounds of {SECONDS} s, in turn"
     return Table(title, rows, checks, peers.DOES if plan.with_peers else ())
 
 

@@ -19,6 +19,7 @@ from tests.benchmarks.target import Target
 
 START_SECONDS = 30.0
 BOOKING_SECONDS = 30.0
+LATE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,23 @@ class Gateway:
         """Return what billing was told so far."""
         return msgspec.json.decode(fetch(f"{self.stand_in_url}/tally"), type=Tally)
 
-    def wait_until_booked(self, requests: int) -> Tally:
-        """Wait until billing knows of `requests` at least. Raises BenchmarkFailed."""
+    def wait_until_booked(self, *, answers: int, requests: int) -> Tally:
+        """Wait until billing knows of all `answers` and all `requests` of the engine, and return
+        its tally a moment later, so that what came late counts too. Raises BenchmarkFailed.
+        """
         deadline = time.monotonic() + BOOKING_SECONDS
-        while (tally := self.tally()).completed + tally.others < requests:
+        while not _knows(self.tally(), answers, requests):
             if time.monotonic() > deadline:
-                raise BenchmarkFailed(f"the engine saw {requests} requests, billing only {tally}")
+                raise BenchmarkFailed(
+                    f"{answers} answers and {requests} requests, but billing has {self.tally()}"
+                )
             time.sleep(0.2)
-        return tally
+        time.sleep(LATE_SECONDS)
+        return self.tally()
+
+
+def _knows(tally: Tally, answers: int, requests: int) -> bool:
+    return tally.completed >= answers and tally.completed + tally.others >= requests
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from tests.benchmarks.target import Target
 
 STREAMS = 32
 TOKENS = 128
-SECONDS = 12.0
+SECONDS = 12
 SKIP_SECONDS = 2.0
 START_SECONDS = 180.0
 PROMPTS = 1_000

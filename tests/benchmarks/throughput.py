@@ -12,9 +12,9 @@ from tests.benchmarks.target import Target
 
 TOKENS = 64
 CONNECTIONS = 32
-SECONDS = 4.0
+SECONDS = 4
 PACED_STREAMS = 1_000
-PACED_SECONDS = 8.0
+PACED_SECONDS = 8
 PACED_SKIP_SECONDS = 3.0
 ITL_MS = 20.0
 WHOLE = wrk.Load(bodies(max_tokens=TOKENS), CONNECTIONS, SECONDS, f'"completion_tokens":{TOKENS}')
@@ -35,9 +35,7 @@ def measure_requests(plan: Plan) -> Table:
         ]
         rows += [_memory(target) for target in on.targets[1:]]
         checks = [on.close_books()]
-    title = (
-        f"Requests on one core: {CONNECTIONS} connections, {plan.rounds} rounds of {SECONDS:g} s"
-    )
+    title = f"Requests on one core: {CONNECTIONS} connections, {plan.rounds} rounds of {SECONDS} s"
     return Table(title, rows, checks, peers.DOES if plan.with_peers else ())
 
 

@@ -22,7 +22,7 @@ class Load:
 
     bodies: Sequence[bytes]
     connections: int
-    seconds: float
+    seconds: int
     proof: str
     frames_min: int = 0
 
@@ -101,7 +101,7 @@ def run(
 
 def _command(url: str, load: Load, headers: dict[str, str], bodies: str) -> list[str]:
     command = [find_wrk(), "--threads", "1", "--connections", str(load.connections)]
-    command += ["--duration", f"{load.seconds:g}s", "--timeout", f"{REQUEST_TIMEOUT_SECONDS}s"]
+    command += ["--duration", f"{load.seconds}s", "--timeout", f"{REQUEST_TIMEOUT_SECONDS}s"]
     command += ["--script", str(SCRIPT), "--header", "content-type: application/json"]
     for name, value in headers.items():
         command += ["--header", f"{name}: {value}"]
