@@ -1,9 +1,18 @@
 """Fixtures for every tier; the environment is set before Django's settings load."""
 
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import pytest
 
-import tests.support.environment  # noqa: F401
-from tests.support import postgres
+from tests.support import browser, environment, postgres
+from tests.support.leftovers import leftover_processes
+from tests.support.second_gateway import SecondGateway, beside
+from tests.support.stack import Stack, running
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +28,45 @@ def django_db_modify_db_settings(
     """pytest-django calls this before it makes the test database."""
 
 
-def pytest_unconfigure() -> None:
-    """End what the session started."""
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """The whole platform with real vLLM and the demo model."""
+    with running(engine="vllm") as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def simulated_stack() -> Iterator[Stack]:
+    """The whole platform with a simulated engine."""
+    with running(engine="simulated") as stack:
+        yield stack
+
+
+@pytest.fixture
+def second_gateway(simulated_stack: Stack, tmp_path: Path) -> Iterator[SecondGateway]:
+    """Another gateway on the simulated stack's control plane and fleet."""
+    with beside(simulated_stack, tmp_path) as gateway:
+        yield gateway
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator["Browser"]:
+    """A real Chromium. Per module: Playwright's loop and pytest-asyncio's exclude each other."""
+    from playwright.sync_api import sync_playwright  # half a second that most runs need not spend
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=browser.executable(), args=list(browser.FLAGS)
+        )
+        yield chromium
+        chromium.close()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End what the session started, and fail it when a process is left over."""
     postgres.stop()
+    if environment.is_own_session() and (left := leftover_processes()):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        lines = [f"left over: {process.pid} {' '.join(process.cmdline())}" for process in left]
+        session.config.get_terminal_writer().line("\n" + "\n".join(lines), red=True)

@@ -194,13 +194,22 @@ def ensure_browser() -> None:
 
 def find_browser() -> str | None:
     """Return the path of a Chromium that runs: the system's, or the one Playwright installed."""
+    for name in BROWSERS:
+        path = shutil.which(name)
+        if path and runs(path):
+            return path
+    own = playwright_browser()
+    return own if own and runs(own) else None
+
+
+def playwright_browser() -> str:
+    """Return where Playwright would keep its own Chromium."""
     ask = (
         "from playwright.sync_api import sync_playwright as start\n"
         "with start() as it: print(it.chromium.executable_path)"
     )
-    own = subprocess.run([str(PYTHON), "-c", ask], capture_output=True, text=True, check=False)
-    candidates = [*(shutil.which(name) for name in BROWSERS), own.stdout.strip() or None]
-    return next((path for path in candidates if path and runs(path)), None)
+    answer = subprocess.run([str(PYTHON), "-c", ask], capture_output=True, text=True, check=False)
+    return answer.stdout.strip()
 
 
 def runs(path: str) -> bool:

@@ -1,6 +1,7 @@
 """The environment of every test: values that boot each process, and reach nothing real."""
 
 import os
+import random
 import socket
 import tempfile
 from pathlib import Path
@@ -12,6 +13,20 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_port_base(count: int = 20) -> int:
+    """Return a port from which on `count` ports are free now, below the system's own range."""
+    for base in random.SystemRandom().sample(range(12_000, 32_000, count), k=200):
+        if all(_is_free(port) for port in range(base, base + count)):
+            return base
+    raise RuntimeError(f"no {count} free ports in a row")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        return probe.connect_ex(("127.0.0.1", port)) != 0
 
 
 def _values() -> dict[str, str]:
@@ -44,13 +59,21 @@ def _values() -> dict[str, str]:
     }
 
 
+SESSION = "PENSTOCK_TEST_SESSION"
+"""Marks every process that a test session starts, so that none is left over unseen."""
 FOLDER_NAME = f"penstock-tests-{os.getpid()}"
 EMBEDDED_POSTGRES = "PENSTOCK_TEST_POSTGRES"
 """The folder of the session's own PostgreSQL; unset where DATABASE_URL was given."""
 
 
+def is_own_session() -> bool:
+    """Tell whether this process is the session itself, and no worker or session within it."""
+    return os.environ[SESSION] == str(os.getpid())
+
+
 def set_up() -> None:
     """Fill in what the environment lacks. Workers of pytest-xdist inherit it from their parent."""
+    os.environ.setdefault(SESSION, str(os.getpid()))
     if "DATABASE_URL" not in os.environ:
         os.environ[EMBEDDED_POSTGRES] = str(Path(tempfile.gettempdir()) / FOLDER_NAME)
     for name, value in _values().items():

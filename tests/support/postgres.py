@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from infra.local.postgres import Postgres, prepare
-from tests.support.environment import EMBEDDED_POSTGRES, FOLDER_NAME
+from tests.support.environment import EMBEDDED_POSTGRES, is_own_session
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 
@@ -30,7 +30,7 @@ def ensure_running() -> str:
 def stop() -> None:
     """Stop this session's PostgreSQL and remove its folder; workers leave it to their parent."""
     folder = Path(os.environ.get(EMBEDDED_POSTGRES, ""))
-    if folder.name != FOLDER_NAME or not folder.exists():
+    if not is_own_session() or not folder.name or not folder.exists():
         return
     server = _server(folder)
     if server.is_listening():

@@ -1,0 +1,44 @@
+"""Processes that a test session started and did not end."""
+
+import os
+import tempfile
+import time
+
+import psutil
+
+from infra.local.environment import RUN_VARIABLE
+from tests.support.environment import SESSION
+
+GRACE_SECONDS = 5.0
+
+
+def leftover_processes() -> list[psutil.Process]:
+    """Return what still runs of this session, after a moment for what is just ending."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while (found := _find()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return found
+
+
+def _find() -> list[psutil.Process]:
+    own = {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
+    return [
+        process for process in psutil.process_iter() if process.pid not in own and _is_ours(process)
+    ]
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        environ = process.environ()
+        runs = process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
+    in_temporary = environ.get(RUN_VARIABLE, "").startswith(tempfile.gettempdir() + os.sep)
+    of_session = environ.get(SESSION) == os.environ[SESSION]
+    # An engine passes on the run's mark and not the session's; its run ends with its stack.
+    orphaned_engine = in_temporary and SESSION not in environ and _is_orphan(process)
+    return runs and (of_session or orphaned_engine)
+
+
+def _is_orphan(process: psutil.Process) -> bool:
+    return process.ppid() == 1
