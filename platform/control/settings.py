@@ -19,19 +19,6 @@ ALLOWED_HOSTS = [CONFIG.console_host, CONFIG.host, "127.0.0.1", "localhost", "[:
 CSRF_TRUSTED_ORIGINS = [CONFIG.console_url]
 
 INSTALLED_APPS = [
-    "control",
-    "control.tenants",
-    "control.keys",
-    "control.catalog",
-    "control.prices",
-    "control.audit",
-    "control.publish",
-    "control.api",
-    # The layers above are named, not imported: control knows none of them.
-    "billing.metering",
-    "billing.ledger",
-    "billing.credit",
-    "web.console",
     "unfold",
     "unfold.contrib.filters",
     "unfold.contrib.forms",
@@ -50,6 +37,19 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_htmx",
+    "control",
+    "control.tenants",
+    "control.keys",
+    "control.catalog",
+    "control.prices",
+    "control.audit",
+    "control.publish",
+    "control.api",
+    # The layers above are named, not imported: control knows none of them.
+    "billing.metering",
+    "billing.ledger",
+    "billing.credit",
+    "web.console",
 ]
 INTERNAL_URLS = ["control.publish.urls", "billing.internal_urls"]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""

@@ -1,5 +1,6 @@
 """What operators do to price books: draft, set prices, publish once."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -17,14 +18,28 @@ from control.prices.records import price_news
 from control.publish.services import publish
 from control.tenants.permissions import require_operator
 
+BOOK_FIELDS = frozenset({"name", "effective_at"})
+
 
 @transaction.atomic
-def draft_book(*, actor: Actor, name: str) -> PriceBook:
+def draft_book(*, actor: Actor, name: str, effective_at: datetime | None = None) -> PriceBook:
     """Begin a price book, which is worth nothing before it is published."""
     require_operator(actor)
-    book = PriceBook(name=name)
+    book = PriceBook(name=name, effective_at=effective_at)
     create(book)
     _record(actor, "price_book.draft", book, name=name)
+    return book
+
+
+@transaction.atomic
+def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) -> PriceBook:
+    """Change BOOK_FIELDS of a draft. Raises Conflict once the book is published."""
+    require_operator(actor)
+    book = _draft(book)
+    if not set(changes) <= BOOK_FIELDS:
+        raise Invalid(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
+    if differences := edit(book, changes):
+        _record(actor, "price_book.update", book, **differences)
     return book
 
 

@@ -1,7 +1,5 @@
 """Reading the feed: the changes after a version, or the state as a whole."""
 
-from datetime import datetime
-
 import msgspec
 from django.db import connection, transaction
 
@@ -28,8 +26,7 @@ def page_after(version: int) -> feed.Page:
     with transaction.atomic(), connection.cursor() as cursor:
         # All of the page is read from one state of the database.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        cursor.execute(LAST)
-        last = int(cursor.fetchone()[0])
+        last = last_version()
         if version == 0 or version > last or version < _horizon():
             cursor.execute(STATE)
             return feed.Page(last, True, tuple(_change(*row) for row in cursor.fetchall()))
@@ -57,6 +54,8 @@ def last_record(kind: str, record_id: str) -> str | None:
     return newest.record if newest else None
 
 
-def last_published_at() -> datetime | None:
-    """Return when the newest change was made."""
-    return Change.objects.order_by("-version").values_list("created_at", flat=True).first()
+def last_version() -> int:
+    """Return the version of the newest change, 0 before the first."""
+    with connection.cursor() as cursor:
+        cursor.execute(LAST)
+        return int(cursor.fetchone()[0])

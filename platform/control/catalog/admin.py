@@ -1,0 +1,197 @@
+"""The operator's catalog: models, variants with quality reports, deployments with live replicas."""
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.html import format_html, format_html_join
+from unfold.admin import TabularInline
+
+from control.actor import Actor
+from control.catalog import selectors, services
+from control.catalog.fleet import fleet_view
+from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
+
+
+class VariantInline(TabularInline):
+    """The variants of a model, to look at."""
+
+    model = Variant
+    fields = ("precision", "weights", "context_tokens", "size_bytes", "published_at")
+    readonly_fields = fields
+    extra = 0
+    can_delete = False
+    show_change_link = True
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Variants are added on their own page."""
+        return False
+
+
+@admin.register(Model)
+class ModelAdmin(OperatorAdmin):
+    """Models."""
+
+    list_display = ("public_id", "name", "default_variant", "created_at")
+    search_fields = ("public_id", "name")
+    fields = ("public_id", "name", "description", "organization_ids", "default_variant")
+    inlines = (VariantInline,)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """The public id stays for ever; a default needs variants first."""
+        return ("public_id",) if obj else ("default_variant",)
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
+        """Add a model."""
+        return services.create_model(actor=actor, **_open_to_all_if_empty(values))
+
+    def change_row(self, actor: Actor, row: Model, changes: dict[str, Any]) -> Model:
+        """Change a model, and its default variant."""
+        default = changes.pop("default_variant", None)
+        row = services.update_model(actor=actor, model=row, changes=_open_to_all_if_empty(changes))
+        if default is not None:
+            row = services.set_default_variant(actor=actor, model=row, variant=default)
+        return row
+
+
+@admin.register(Variant)
+class VariantAdmin(OperatorAdmin):
+    """Variants."""
+
+    list_display = ("__str__", "published_at", "accuracy", "size_bytes", "context_tokens")
+    list_select_related = ("model",)
+    list_filter = ("model", "precision")
+    fields = (
+        "model", "precision", "parent", "weights", "engine_arguments", "capabilities",
+        "context_tokens", "output_tokens_max", "vocabulary_size", "parameter_count", "size_bytes",
+        "published_at", "quality",
+    )  # fmt: skip
+    readonly_fields = ("published_at", "quality")
+    actions = ("publish", "withdraw")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """What a variant is of never changes."""
+        fixed = ("model", "precision", "parent") if obj else ()
+        return (*self.readonly_fields, *fixed)
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Variant:
+        """Add a variant."""
+        return services.create_variant(actor=actor, **values)
+
+    def change_row(self, actor: Actor, row: Variant, changes: dict[str, Any]) -> Variant:
+        """Change a variant."""
+        return services.update_variant(actor=actor, variant=row, changes=changes)
+
+    @admin.action(description="Publish for customers", permissions=["change"])
+    def publish(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
+        """Let customers name the variants."""
+        self.carry_out(
+            request, queryset, "is published",
+            lambda actor, row: services.publish_variant(actor=actor, variant=row),
+        )  # fmt: skip
+
+    @admin.action(description="Withdraw from customers", permissions=["change"])
+    def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
+        """Take the variants from the customers' list."""
+        self.carry_out(
+            request, queryset, "is withdrawn",
+            lambda actor, row: services.withdraw_variant(actor=actor, variant=row),
+        )  # fmt: skip
+
+    @admin.display(description="Accuracy")
+    def accuracy(self, row: Variant) -> str:
+        """Return the accuracy of the report that counts."""
+        report = selectors.latest_report(row)
+        return (
+            "no report" if report is None or report.accuracy is None else f"{report.accuracy:.1%}"
+        )
+
+    @admin.display(description="Quality report")
+    def quality(self, row: Variant) -> str:
+        """Return the report that counts, by skill."""
+        report = selectors.latest_report(row)
+        return "No report yet." if report is None else skills_table(report)
+
+
+@admin.register(QualityReport)
+class QualityReportAdmin(ReadOnlyAdmin):
+    """Quality reports."""
+
+    list_display = ("variant", "accuracy", "question_count", "perplexity", "created_at")
+    list_select_related = ("variant__model",)
+    readonly_fields = ("by_skill",)
+
+    @admin.display(description="By skill")
+    def by_skill(self, row: QualityReport) -> str:
+        """Return the scores by skill."""
+        return skills_table(row)
+
+
+@admin.register(Deployment)
+class DeploymentAdmin(OperatorAdmin):
+    """Deployments; raising `replicas_min` from 0 starts one, without any restart."""
+
+    list_display = ("__str__", "engine", "replicas_min", "replicas_max", "slots", "live_replicas")
+    list_select_related = ("variant__model",)
+    list_filter = ("engine",)
+    fieldsets = (
+        (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
+        ("Size", {"fields": (("replicas_min", "replicas_max", "slots"),)}),
+        ("Engine", {"fields": ("engine_arguments", "external_urls")}),
+        (
+            "Timeouts in seconds",
+            {
+                "fields": (
+                    ("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds"),
+                )
+            },
+        ),
+    )
+    readonly_fields = ("live_replicas", "replicas")
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """A deployment stays with its variant."""
+        return (*self.readonly_fields, *(("variant",) if obj else ()))
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Deployment:
+        """Add a deployment."""
+        return services.create_deployment(actor=actor, **values)
+
+    def change_row(self, actor: Actor, row: Deployment, changes: dict[str, Any]) -> Deployment:
+        """Change a deployment."""
+        return services.update_deployment(actor=actor, deployment=row, changes=changes)
+
+    @admin.display(description="Live replicas")
+    def live_replicas(self, row: Deployment) -> str:
+        """Return how many replicas are in which state, as the fleet says."""
+        return fleet_view().summary(row.id)
+
+    @admin.display(description="Replicas")
+    def replicas(self, row: Deployment) -> str:
+        """Return the replicas one by one."""
+        lines = (
+            (each.replica_id, each.state, each.progress or each.reason)
+            for each in fleet_view().of(row.id)
+        )
+        return format_html_join("", "<div>{} · {} {}</div>", lines) or "none"
+
+
+def skills_table(report: QualityReport) -> str:
+    """Return a report's scores as rows of a table."""
+    rows = format_html_join(
+        "",
+        "<tr><td>{}</td><td>{} of {}</td><td>{}</td></tr>",
+        (
+            (each["skill"], each["right"], each["asked"], f"{each['share']:.1%}")
+            for each in report.skills
+        ),
+    )
+    return format_html("<table>{}</table>", rows)
+
+
+def _open_to_all_if_empty(values: dict[str, Any]) -> dict[str, Any]:
+    if "organization_ids" in values:
+        values["organization_ids"] = values["organization_ids"] or None
+    return values

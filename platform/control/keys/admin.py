@@ -1,0 +1,31 @@
+"""The operator's view of API keys: to look at, and to revoke."""
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from control.keys import services
+from control.keys.models import ApiKey
+from control.operator_admin import ReadOnlyAdmin
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """API keys."""
+
+    list_display = (
+        "name", "masked", "organization", "project", "kind", "last_used_at", "revoked_at",
+    )  # fmt: skip
+    list_select_related = ("organization", "project")
+    list_filter = ("kind", "mode")
+    search_fields = ("id", "name", "prefix", "last_four", "organization__name")
+    exclude = ("digest",)
+    actions = ("revoke",)
+
+    @admin.action(description="Revoke: refused within a second, for good", permissions=["view"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        """Revoke the keys."""
+        self.carry_out(
+            request, queryset, "is revoked",
+            lambda actor, row: services.revoke_key(actor=actor, key=row),
+        )  # fmt: skip

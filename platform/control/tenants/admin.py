@@ -1,0 +1,117 @@
+"""The operator's view of users, organizations and projects."""
+
+from typing import Any
+
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from unfold.admin import TabularInline
+
+from control.actor import Actor
+from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
+from control.tenants import services
+from control.tenants.models import Membership, Organization, Project, User
+
+# Roles replace groups; addresses and second factors belong to their people.
+for table in (Group, EmailAddress, Authenticator):
+    admin.site.unregister(table)
+
+
+class LookOnlyInline(TabularInline):
+    """Rows of another table, to look at."""
+
+    extra = 0
+    can_delete = False
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nothing is added here."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nothing is changed here."""
+        return False
+
+
+class MembershipInline(LookOnlyInline):
+    """The members of an organization, or the seats of a user."""
+
+    model = Membership
+    fields = ("organization", "user", "role", "created_at")
+
+
+class ProjectInline(LookOnlyInline):
+    """The projects of an organization."""
+
+    model = Project
+    fields = ("name", "spend_limit_nanos", "created_at", "archived_at")
+
+
+@admin.register(Organization)
+class OrganizationAdmin(OperatorAdmin):
+    """Organizations. People make them by signing up."""
+
+    list_display = ("name", "id", "status", "billing_mode", "spend_limit_nanos", "created_at")
+    list_filter = ("status", "billing_mode")
+    search_fields = ("name", "id", "memberships__user__email")
+    fields = (
+        "id", "name", "status", "billing_mode", "spend_limit_nanos", "weight", "created_at",
+    )  # fmt: skip
+    readonly_fields = ("id", "status", "created_at")
+    inlines = (MembershipInline, ProjectInline)
+    actions = ("suspend", "resume")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """An organization needs an owner, who makes it."""
+        return False
+
+    def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
+        """Rename an organization, or set its terms."""
+        if "name" in changes:
+            services.rename_organization(actor=actor, organization=row, name=changes.pop("name"))
+        if changes:
+            services.set_organization_terms(
+                actor=actor,
+                organization=row,
+                billing_mode=row.billing_mode,
+                spend_limit_nanos=row.spend_limit_nanos,
+                weight=row.weight,
+            )
+        return row
+
+    @admin.action(description="Suspend: all keys stop at once", permissions=["change"])
+    def suspend(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
+        """Suspend the organizations."""
+        self.carry_out(
+            request, queryset, "is suspended",
+            lambda actor, row: services.suspend_organization(actor=actor, organization=row),
+        )  # fmt: skip
+
+    @admin.action(description="Resume: keys work again", permissions=["change"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
+        """End the suspensions."""
+        self.carry_out(
+            request, queryset, "works again",
+            lambda actor, row: services.resume_organization(actor=actor, organization=row),
+        )  # fmt: skip
+
+
+@admin.register(Project)
+class ProjectAdmin(ReadOnlyAdmin):
+    """Projects."""
+
+    list_display = ("name", "organization", "spend_limit_nanos", "created_at", "archived_at")
+    list_select_related = ("organization",)
+    search_fields = ("name", "id", "organization__name")
+
+
+@admin.register(User)
+class UserAdmin(ReadOnlyAdmin):
+    """People."""
+
+    list_display = ("email", "name", "is_staff", "is_active", "created_at", "last_login")
+    search_fields = ("email", "name")
+    fields = ("id", "email", "name", "is_active", "is_staff", "created_at", "last_login")
+    inlines = (MembershipInline,)
