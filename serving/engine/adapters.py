@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from serving.engine.engine import Engine
 from serving.engine.external import External
 from serving.engine.simulated.adapter import Simulated
-from serving.engine.vllm import Vllm, installed_device
+from serving.engine.vllm import Vllm, installed_device, spare_threads
 
 
 def adapters(*, otlp_endpoint: str | None, kv_cache_gib: int) -> Mapping[str, Engine]:
     """Return one adapter per engine for this machine."""
-    vllm = Vllm(installed_device(), otlp_endpoint, kv_cache_gib)
+    vllm = Vllm(installed_device(), otlp_endpoint, kv_cache_gib, spare_threads())
     return {engine.name: engine for engine in (vllm, Simulated(), External())}

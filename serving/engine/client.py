@@ -6,6 +6,7 @@ EngineError
 └── EngineRefusal        an answer of 4xx: the request is wrong, no replica will take it
 """
 
+import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ KEEPALIVE_SECONDS = 4.0
 """Below the 5 s after which a replica's HTTP server closes an idle connection."""
 
 REFUSAL_BYTES_MAX = 64 * 1024
+LARGE_BYTES = 1024 * 1024
 READ_BUFFER_BYTES = 64 * 1024
 
 
@@ -54,6 +56,11 @@ def open_session() -> aiohttp.ClientSession:
     )
 
 
+def as_payload(data: bytes) -> bytes | io.BytesIO:
+    """Return bytes as aiohttp likes them: more than a megabyte goes out in pieces."""
+    return data if len(data) <= LARGE_BYTES else io.BytesIO(data)
+
+
 @asynccontextmanager
 async def open_call(
     session: aiohttp.ClientSession,
@@ -70,7 +77,7 @@ async def open_call(
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
     try:
         reply = await session.post(
-            url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            url, data=as_payload(body), headers=headers, timeout=timeout, allow_redirects=False
         )
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ReplicaUnreachable(type(error).__name__) from error

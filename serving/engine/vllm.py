@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +40,16 @@ STAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Vllm:
-    """vLLM on this machine's `device`; traces go to `otlp_endpoint` where there is one."""
+    """vLLM on this machine's `device`; traces go to `otlp_endpoint` where there is one.
+
+    `cpu_threads` should leave a core to the API server: threads that spin for each other on too
+    few cores made a tenth of the tokens.
+    """
 
     device: Device
     otlp_endpoint: str | None = None
     kv_cache_gib: int = 1
+    cpu_threads: int = 1
     name: str = "vllm"
 
     def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch:
@@ -114,6 +120,9 @@ class Vllm:
         }
         if self.device == "cpu":
             environment["VLLM_CPU_KVCACHE_SPACE"] = str(self.kv_cache_gib)
+            # By default vLLM pins threads to the same first cores in every replica.
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "nobind"
+            environment["OMP_NUM_THREADS"] = str(self.cpu_threads)
         if Path(deployment.weights).is_dir():
             environment["HF_HUB_OFFLINE"] = "1"
         if self.otlp_endpoint is not None:
@@ -129,6 +138,11 @@ def installed_device() -> Device:
     except importlib.metadata.PackageNotFoundError:
         return "cuda"
     return "cpu"
+
+
+def spare_threads() -> int:
+    """Return the cores this process may use, less one, and at least one."""
+    return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
 def can_trace() -> bool:

@@ -8,7 +8,7 @@ BYTES_MAX = 8 * 1024 * 1024
 """A log may grow to this; then all but its end is thrown away. The one before is kept once."""
 
 TAIL_BYTES = 64 * 1024
-_ERROR = re.compile(r"^\S*\s*.*?\b([A-Za-z_.]*(?:Error|Exception): .+)$")
+_ERROR = re.compile(r"((?:\b[A-Za-z_.]*(?:Error|Exception)|\berror): .+)$")
 
 
 class LogFile:
@@ -54,7 +54,7 @@ class LogFile:
             text = self.path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
         except FileNotFoundError:
             return ""
-        found = [match[1] for line in text.splitlines() if (match := _ERROR.match(line))]
+        found = [match[1] for line in text.splitlines() if (match := _ERROR.search(line))]
         return found[-1][:300] if found else ""
 
 

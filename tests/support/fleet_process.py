@@ -142,10 +142,18 @@ class FleetProcess:
             if sample.name == name and labels.items() <= sample.labels.items()
         )
 
+    @property
+    def state_file(self) -> Path:
+        """Return where the fleet remembers itself."""
+        return self.directory / "fleet.json"
+
+    def stored(self) -> StoredFleet:
+        """Return what the fleet remembers."""
+        return decode(self.state_file.read_bytes(), StoredFleet)
+
     def leader(self, replica_id: str) -> int:
         """Return the pid of a replica's engine."""
-        stored = decode((self.directory / "fleet.json").read_bytes(), StoredFleet)
-        [entry] = [one for one in stored.replicas if one.replica_id == replica_id]
+        [entry] = [one for one in self.stored().replicas if one.replica_id == replica_id]
         assert entry.leader is not None
         return entry.leader.pid
 

@@ -15,7 +15,10 @@ IDLE_STEP_SECONDS = 0.001
 
 
 class Outlet(Protocol):
-    """Where a run's tokens go."""
+    """Where a run's tokens go; one that wants no single tokens is told of the end only."""
+
+    @property
+    def wants_tokens(self) -> bool: ...
 
     def begin(self) -> None:
         """Prefill is done: the first token follows."""
@@ -41,13 +44,9 @@ class Run:
         self.cached_tokens = cached_tokens
         self.new_cached_tokens = work.prompt_tokens // block_size * block_size - cached_tokens
         self.position = 0
+        self.length = max(len(plan.pieces) for plan in plans)
         self.first_token_at = 0.0
         self.is_stalled = False
-
-    @property
-    def length(self) -> int:
-        """Return how many steps the longest choice takes."""
-        return max(len(plan.pieces) for plan in self.plans)
 
     @property
     def generated_tokens(self) -> int:
@@ -156,6 +155,8 @@ class SimulatedEngine:
             self.counts["prompt_tokens"] += run.work.prompt_tokens * run.work.choices
             outlet.begin()
         whole = self.settings.itl_seconds == 0
+        if whole and not outlet.wants_tokens:
+            self._make_all(run)
         while run in self.running and not run.is_stalled and run.position < run.length:
             self._make_token(run, outlet)
             if not whole:
@@ -163,6 +164,11 @@ class SimulatedEngine:
         outlet.flush()
         if run in self.running and run.position >= run.length:
             self._end(run, outlet)
+
+    def _make_all(self, run: Run) -> None:
+        made = run.generated_tokens
+        run.position = run.length
+        self.counts["generation_tokens"] += run.generated_tokens - made
 
     def _make_token(self, run: Run, outlet: Outlet) -> None:
         index = run.position

@@ -43,6 +43,11 @@ class Exchange:
         self._frames: list[bytes] = []
         self._chunks = 0
 
+    @property
+    def wants_tokens(self) -> bool:
+        """Whether tokens matter one by one: to a stream, and to a fault among them."""
+        return self.is_stream or self.fault is not None
+
     def begin(self) -> None:
         """Open the stream; a fault after 0 chunks strikes here."""
         if self.is_stream:

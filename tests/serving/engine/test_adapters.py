@@ -59,6 +59,12 @@ def test_only_a_cpu_gets_small_blocks_and_eager_mode() -> None:
     assert "VLLM_CPU_KVCACHE_SPACE" not in on_cuda.environment
 
 
+def test_cpu_replicas_share_the_cores_instead_of_pinning_the_same_ones() -> None:
+    environment = Vllm("cpu", cpu_threads=3).launch(deployment(), port=1).environment
+    assert environment["VLLM_CPU_OMP_THREADS_BIND"] == "nobind"
+    assert environment["OMP_NUM_THREADS"] == "3"
+
+
 def test_a_tool_parser_turns_tools_on() -> None:
     asked = deployment("--tool-call-parser", "hermes")
     assert "--enable-auto-tool-choice" in Vllm("cpu").launch(asked, port=1).command

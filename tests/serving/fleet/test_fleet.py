@@ -13,6 +13,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from tests.support.fleet_process import Control, FleetProcess, running_fleet, until
@@ -170,8 +171,8 @@ async def test_an_engine_that_says_it_is_dead_is_replaced(
 async def test_a_busy_engine_is_never_ejected(fleet: tuple[Control, FleetProcess]) -> None:
     _, process = fleet
     [replica] = await process.ready()
-    # 4 slots and 12 streams of 1.2 s: some wait longer than a stuck engine is given.
-    streams = [chat(process.session, replica.url, 60) for _ in range(12)]
+    # 4 slots and 8 streams of 1.2 s: half wait longer than a stuck engine is given.
+    streams = [chat(process.session, replica.url, 60) for _ in range(8)]
     for events in await asyncio.gather(*streams):
         assert events[-1] == "[DONE]"
     assert await failed(process) == []
@@ -291,6 +292,22 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     os.kill(process.leader(after.replica_id), signal.SIGKILL)
     await until(lambda: failed(process))
     await process.ready()
+    assert len(process.engines()) == 1
+
+
+async def test_an_engine_started_in_the_moment_the_fleet_died_is_adopted_too(
+    fleet: tuple[Control, FleetProcess],
+) -> None:
+    _, process = fleet
+    [before] = await process.ready()
+    await process.end(signal.SIGKILL)
+    stored = process.stored()
+    [replica] = stored.replicas
+    intent = msgspec.structs.replace(replica, leader=None, members=(), state="pending")
+    process.state_file.write_bytes(encode(msgspec.structs.replace(stored, replicas=(intent,))))
+    await process.start()
+    [after] = await process.ready()
+    assert after.replica_id == before.replica_id
     assert len(process.engines()) == 1
 
 

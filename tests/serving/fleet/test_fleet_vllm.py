@@ -2,6 +2,7 @@
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,13 @@ DEPLOYMENT = DeploymentRecord(
     slots=8,
 )
 LOAD_SECONDS = 240
-PATIENT = {"PENSTOCK_FLEET_STUCK_SECONDS": "10", "PENSTOCK_FLEET_ANSWER_SECONDS": "2"}
+PATIENT = {
+    "PENSTOCK_FLEET_POLL_SECONDS": "1",
+    "PENSTOCK_FLEET_ANSWER_SECONDS": "2",
+    "PENSTOCK_FLEET_STUCK_SECONDS": "10",
+    "PENSTOCK_FLEET_IDLE_PROBE_SECONDS": "12",
+}
+"""As in production."""
 
 
 def group_of(leader: int) -> dict[int, str]:
@@ -38,22 +45,25 @@ def group_of(leader: int) -> dict[int, str]:
     return found
 
 
-async def is_over(process: FleetProcess, leader: int) -> bool:
-    states = [one.state for one in await process.replicas()]
-    return "failed" in states and not group_of(leader)
+def core_of(leader: int) -> int:
+    [core] = [pid for pid, command in group_of(leader).items() if "EngineCore" in command]
+    return core
 
 
-async def test_vllm_serves_a_killed_core_is_replaced_and_no_orphan_is_left(tmp_path: Path) -> None:
+async def is_over(process: FleetProcess, replica_id: str, leader: int) -> bool:
+    states = {one.replica_id: one.state for one in await process.replicas()}
+    return states[replica_id] == "failed" and not group_of(leader)
+
+
+async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(DEPLOYMENT)
-        [first] = await process.ready(seconds=LOAD_SECONDS)
-        assert first.probe_output_tokens >= 1
-        leader = process.leader(first.replica_id)
-        [core] = [pid for pid, command in group_of(leader).items() if "EngineCore" in command]
-        os.kill(core, signal.SIGKILL)
-        await until(lambda: is_over(process, leader), 20)
-        [second] = await process.ready(seconds=LOAD_SECONDS)
-        assert second.replica_id != first.replica_id
-        last = process.leader(second.replica_id)
+        for number, seconds in ((signal.SIGKILL, 10), (signal.SIGSTOP, 30)):
+            [replica] = await process.ready(seconds=LOAD_SECONDS)
+            assert replica.probe_output_tokens >= 1
+            leader = process.leader(replica.replica_id)
+            os.kill(core_of(leader), number)
+            await until(partial(is_over, process, replica.replica_id, leader), seconds)
+        assert await process.metric("penstock_fleet_ejections_total") == 1
         assert await process.end() == 0
-        assert group_of(last) == {}
+        assert process.engines() == []

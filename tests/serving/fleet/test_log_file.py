@@ -42,6 +42,8 @@ def test_the_last_error_is_found_in_an_engines_words(tmp_path: Path) -> None:
     )
     assert LogFile(path).last_error().startswith("RuntimeError: Engine core")
     assert LogFile(tmp_path / "none.log").last_error() == ""
+    path.write_text("usage: engine\nengine: error: argument --slots: invalid int value: 'x'\n")
+    assert LogFile(path).last_error() == "error: argument --slots: invalid int value: 'x'"
 
 
 def test_the_latest_stage_counts() -> None:
