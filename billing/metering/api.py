@@ -140,7 +140,9 @@ def answer(
 ) -> Response:
     """Return the page of buckets that was asked for."""
     bucket, default, most = width
-    start = moment(int(asked["page"].removeprefix("page_")) if "page" in asked else asked["start_time"])
+    start = moment(
+        int(asked["page"].removeprefix("page_")) if "page" in asked else asked["start_time"]
+    )
     end = moment(asked["end_time"]) if "end_time" in asked else timezone.now()
     page = pages.page_of(floor(start, bucket), end, bucket, min(asked.get("limit", default), most))
     if page is None:

@@ -4,17 +4,14 @@ Order of locks, the same everywhere: events by id, then the organizations' budge
 whatever belongs to those organizations.
 """
 
-import random
-import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import TypeVar
 
 import structlog
-from django.db import DataError, IntegrityError, OperationalError, transaction
+from django.db import DataError, IntegrityError, transaction
 
 from billing.credit.selectors import lease_terms, month_of
 from billing.credit.services.budgets import SpendKey, add_spend, lock_budgets
@@ -22,20 +19,16 @@ from billing.credit.services.charges import UsageCharge, post_charges
 from billing.credit.services.leases import settle_leases
 from billing.metering import rollups
 from billing.metering.filing import add_tallies, file_letters, operator_alarms
-from billing.metering.last_used import touch_keys
 from billing.metering.leases import Alarm, Claims, claims
 from billing.metering.partitions import ensure_days
 from billing.metering.reading import Rated, Reading, letter, read
+from billing.metering.retries import with_retries
 from billing.metering.selectors import prices_by_id
 from billing.metering.staging import insert_once
+from control.keys.services import touch_keys
 from serving.contract.ids import new_id
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt
 
-ATTEMPTS_MAX = 5
-RETRIED_STATES = frozenset({"40001", "40P01", "55P03"})
-"""Serialization failure, deadlock, lock not available: the same again may well succeed."""
-
-Result = TypeVar("Result")
 Chain = tuple[str, str, str, date]
 """Organization, project, key and the month they are charged in."""
 logger = structlog.get_logger(__name__)
@@ -115,20 +108,6 @@ def halves(reading: Reading, reason: str) -> list[Reading]:
         Reading({one.event_id: one for one in rated[:middle]}, reading.letters),
         Reading({one.event_id: one for one in rated[middle:]}, [], reading.repeated_count),
     ]
-
-
-def with_retries(work: Callable[[], Result]) -> Result:
-    """Run a transaction again, a little later, where PostgreSQL says that this may help."""
-    for attempt in range(1, ATTEMPTS_MAX):
-        try:
-            return work()
-        except OperationalError as error:
-            state = getattr(error.__cause__, "sqlstate", None)
-            if state not in RETRIED_STATES:
-                raise
-            logger.warning("usage_batch_retried", attempt=attempt, state=state)
-            time.sleep(random.uniform(0.01, 0.05) * 2**attempt)  # noqa: S311 -- jitter
-    return work()
 
 
 @transaction.atomic

@@ -248,8 +248,6 @@ def _usage(
     )
 
 
-
-
 def _sums(row: dict[str, Any]) -> UsageSums:
     values = {name.removeprefix("sum_"): row[name] for name in SUMS}
     if values["request_count"] is None:

@@ -76,8 +76,14 @@ def make_batches(batch_count: int, event_count: int) -> list[UsageBatch]:
     from billing.credit.services.grants import grant_credit
     from billing.credit.services.leases import grant_lease
     from control.actor import system
-    from tests.support.usage import GATEWAY, make_batch, make_customer, make_event
-    from tests.support.usage import make_price, with_lease
+    from tests.support.usage import (
+        GATEWAY,
+        make_batch,
+        make_customer,
+        make_event,
+        make_price,
+        with_lease,
+    )
 
     rng, now, price = random.Random(7), timezone.now(), make_price(at=timezone.now())
     callers = []

@@ -67,8 +67,9 @@ def add_key(customer: Customer) -> Customer:
     return replace(customer, key=make_key(customer.project))
 
 
-def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW) -> Price:
-    """Publish a price of 150, 75 and 600 nanos per token for a new model's one variant."""
+def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW, **meters: int) -> Price:
+    """Publish a price, of 150, 75 and 600 nanos per token by default, for a new model's one
+    variant."""
     model = Model.objects.create(public_id=public_id, name=public_id)
     variant = Variant.objects.create(
         model=model,
@@ -79,9 +80,9 @@ def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW) -> Price
         vocabulary_size=1000,
     )
     book = PriceBook.objects.create(name="List")
-    price = Price.objects.create(book=book, variant=variant, **vars(METERS))
-    published = at - timedelta(days=30)
-    PriceBook.objects.filter(id=book.id).update(effective_at=published, published_at=published)
+    price = Price.objects.create(book=book, variant=variant, **vars(METERS) | meters)
+    then = at - timedelta(days=30)
+    PriceBook.objects.filter(id=book.id).update(effective_at=then, published_at=then)
     return price
 
 

@@ -146,5 +146,3 @@ def test_somebody_without_an_organization_finds_none(db):
         backend="django.contrib.auth.backends.ModelBackend",
     )
     assert client.get(USAGE, TODAY).status_code == 404
-
-

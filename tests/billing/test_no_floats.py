@@ -1,0 +1,34 @@
+"""Money is never a float: no float literal, no float(), no true division in billing's code."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import billing
+
+pytestmark = pytest.mark.unit
+ROOT = Path(billing.__file__).parent
+DURATIONS = {ROOT / "metering" / "latency.py", ROOT / "metering" / "retries.py"}
+"""Seconds are the one thing that floats are for."""
+FILES = sorted(path for path in ROOT.rglob("*.py") if path not in DURATIONS)
+
+
+def floats(tree):
+    """Return the lines of a module that could make a float."""
+    for node in ast.walk(tree):
+        is_literal = isinstance(node, ast.Constant) and isinstance(node.value, float)
+        is_division = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div)
+        is_call = isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"float", "round"}
+        if is_literal or is_division or is_call:
+            yield node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_float_in(path):
+    assert list(floats(ast.parse(path.read_text()))) == []
+
+
+@pytest.mark.parametrize("line", ["0.5", "a / b", "a /= b", "float(a)", "round(a)"])
+def test_the_rule_sees(line):
+    assert list(floats(ast.parse(line))) == [1]
