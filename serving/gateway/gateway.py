@@ -18,7 +18,7 @@ from serving.gateway.operator import OperatorApp
 from serving.pool.retries import RetryBudget
 from serving.telemetry import open_tracing
 from serving.usage.billing import Billing
-from serving.usage.journal import Journal
+from serving.usage.journal import Journal, JournalUnavailable
 from serving.usage.ship import ShipmentFailed, Shipper
 from serving.usage.treasury import BillingUnreachable, Treasury
 
@@ -89,7 +89,7 @@ class Gateway:
             async with asyncio.timeout(LAST_SHIPMENT_SECONDS):
                 await self.shipper.ship_all()
                 await self.treasury.give_all_back()
-        except (ShipmentFailed, BillingUnreachable, TimeoutError) as error:
+        except (ShipmentFailed, JournalUnavailable, BillingUnreachable, TimeoutError) as error:
             # The journal keeps the events, and the next life returns the leases.
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
         await self.journal.close()

@@ -1,7 +1,7 @@
 """Server-sent events as bytes: splitting them, and cutting out what the client is not to see.
 
 An engine's chunk is a JSON object whose strings escape their quotes, so `,"usage":{` can only be
-the key itself; vLLM writes it last. Whatever looks different is parsed and written anew.
+the key itself. Whatever looks different from vLLM's own is parsed and written anew.
 """
 
 import re
@@ -42,8 +42,10 @@ class Splitter:
 def cut_usage(event: bytes) -> tuple[bytes, bytes | None]:
     """Return the event without its usage, and the usage."""
     at = event.rfind(USAGE)
-    if at >= 0 and event.endswith(b"}}") and event.count(b"{", at) == 1:
-        return event[:at] + b"}", event[at + len(USAGE) - 1 : -1]
+    if at >= 0:
+        end = event.find(b"}", at) + 1
+        if event.count(b"{", at, end) == 1:
+            return event[:at] + event[end:], event[at + len(USAGE) - 1 : end]
     if b'"usage"' not in event:
         return event, None
     return _rewrite(event)

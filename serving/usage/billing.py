@@ -8,6 +8,7 @@ import msgspec
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import UsageBatch, UsageReceipt
+from serving.engine.client import as_payload
 from serving.usage.ship import ShipmentFailed
 from serving.usage.treasury import BillingUnreachable
 
@@ -58,7 +59,7 @@ class Billing:
         try:
             async with self._session.post(
                 f"{self._base}/{name}",
-                data=encode(record),
+                data=as_payload(encode(record)),
                 headers=self._headers,
                 timeout=timeout,
                 allow_redirects=False,

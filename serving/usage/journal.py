@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 BATCH_MAX = 2_000
 PROBE_SECONDS = 1.0
+BUSY_SECONDS = 5.0
+"""How long a new life waits for the old one to let go of the file."""
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS gateway (gateway_id TEXT PRIMARY KEY, probes INTEGER DEFAULT 0);
@@ -94,14 +96,13 @@ class Work:
 class Journal:
     """One writer thread; the event loop only queues and awaits."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, busy_seconds: float = BUSY_SECONDS) -> None:
         self.healthy = True
         self.done_rows = 0
         self.committed = asyncio.Event()
         """Set at each commit of done rows; the shipper clears it."""
-        self._path = path
         self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
-        self._connection = self._open(path)
+        self._connection = _open(path, busy_seconds)
         self.gateway_id, self.left_leases = self._recover()
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
@@ -152,16 +153,6 @@ class Journal:
         work.done = self._loop.create_future()
         self._queue.put(work)
         return await work.done
-
-    @staticmethod
-    def _open(path: Path) -> sqlite3.Connection:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(SCHEMA)
-        return connection
 
     def _recover(self) -> tuple[str, list[KnownLease]]:
         """Finish what a dead life left open, and learn who we are and what we owe."""
@@ -244,3 +235,15 @@ class Journal:
                 work.done.set_result(work.result)
             else:
                 work.done.set_exception(JournalUnavailable(str(error)))
+
+
+def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=busy_seconds
+    )
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.executescript(SCHEMA)
+    return connection

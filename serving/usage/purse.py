@@ -95,11 +95,11 @@ class Purse:
     def _make_ask(self, now: float) -> Ask | None:
         spendable, recent = self.spendable(now), self._demand.total(now)
         needs = self._needs.values()
-        wanted = max(2 * recent, WANT_NANOS_MIN) if recent else 0
+        wanted = max(2 * recent, WANT_NANOS_MIN)
         if needs:
             shortfall = max(1, min(needs) - spendable)
             return self._ask(shortfall, max(shortfall, wanted, sum(needs)))
-        if 2 * spendable < wanted and self.refuses(spendable + 1, now) is None:
+        if recent and 2 * spendable < wanted and self.refuses(spendable + 1, now) is None:
             return self._ask(1, wanted)
         return None
 
@@ -107,13 +107,12 @@ class Purse:
         return Ask(self._new_id(), self.budget_id, need_nanos, want_nanos)
 
     def accept(self, answer: Granted, admits_until: float) -> Lease | None:
-        """Take a granted lease in, once."""
+        """Take a granted lease in, once; `wake` those who wait when it admits."""
         if self.ask is None or self.ask.ask_id != answer.ask_id:
             return None
         self.ask = self.refusal = None
         lease = Lease(answer.lease_id, self.budget_id, answer.granted_nanos, admits_until)
         self.leases.append(lease)
-        self.wake()
         return lease
 
     def believe(self, answer: Refused, now: float) -> None:

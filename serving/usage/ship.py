@@ -9,7 +9,7 @@ import msgspec
 import structlog
 
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
-from serving.usage.journal import Charged, Journal
+from serving.usage.journal import Charged, Journal, JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Shipper:
             try:
                 await self.ship_all()
                 failures_in_a_row = 0
-            except ShipmentFailed as error:
+            except (ShipmentFailed, JournalUnavailable) as error:
                 failures_in_a_row += 1
                 self.counts.failures += 1
                 log.warning("usage_not_shipped", error=str(error), in_a_row=failures_in_a_row)
@@ -75,7 +75,10 @@ class Shipper:
             await self._wait_for_events()
 
     async def ship_all(self) -> None:
-        """Ship until the journal has no finished event left. Raises ShipmentFailed."""
+        """Ship until the journal has no finished event left.
+
+        Raises ShipmentFailed, or JournalUnavailable when what is acknowledged cannot be deleted.
+        """
         while rows := await self._journal.next_done(self._limit):
             await self._ship(rows)
 

@@ -167,17 +167,26 @@ class Treasury:
             purse = self._purses.get(answer.budget_id)
             if purse is None:
                 continue
-            if not isinstance(answer, Granted):
+            if isinstance(answer, Granted):
+                self._accept(purse, answer, now)
+            else:
                 purse.believe(answer, now)
-                continue
-            lease = purse.accept(answer, self._admits_until(answer.expires_at))
-            if lease is not None:
-                self.leases[lease.lease_id] = lease
-                self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos)
         for lease_id in reply.recalls:
             if (recalled := self.leases.get(lease_id)) is not None:
                 recalled.stopped = True
                 self._short.set()
+
+    def _accept(self, purse: Purse, answer: Granted, now: float) -> None:
+        lease = purse.accept(answer, self._admits_until(answer.expires_at))
+        if lease is None:
+            return
+        self.leases[lease.lease_id] = lease
+        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos)
+        if lease.admits(now):
+            purse.wake()
+        else:
+            # Waking would only make the waiters ask again at once, until all money is leased.
+            log.error("lease_expired_when_granted", lease_id=lease.lease_id)
 
     def _admits_until(self, expires_at: datetime) -> float:
         left_seconds = (expires_at - datetime.now(UTC)).total_seconds()

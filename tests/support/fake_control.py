@@ -26,8 +26,10 @@ class Feed:
         self.news = asyncio.Event()
 
     def publish(self, kind: str, id_: str, record: Any) -> None:
+        self.publish_raw(kind, id_, None if record is None else json.loads(encode(record)))
+
+    def publish_raw(self, kind: str, id_: str, raw: Any) -> None:
         self.version += 1
-        raw = None if record is None else json.loads(encode(record))
         self.changes.append({"version": self.version, "kind": kind, "id": id_, "record": raw})
         self.news.set()
         self.news = asyncio.Event()

@@ -70,6 +70,8 @@ def check(request: Sampling, model: ModelRecord) -> None:
         if not (token.isascii() and token.isdecimal() and int(token) < model.vocabulary_size):
             wanted = f"keys are token ids, 0 to {model.vocabulary_size - 1}"
             raise invalid("logit_bias", wanted)
+    if request.temperature == 0 and (request.n or 1) > 1:
+        raise invalid("n", "only 1 when 'temperature' is 0, since all answers would be the same")
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "only allowed when 'stream' is true")
 

@@ -1,0 +1,181 @@
+"""However a request ends: the right answer, the right outcome, no money left held."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import openai
+import pytest
+
+from serving.contract.usage import Outcome
+from serving.engine.simulated.faults import Fault
+from tests.support import catalog
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 200, "ignore_eos": True}
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture
+async def paced(tmp_path: Path) -> AsyncIterator[Stack]:
+    """A stack whose engine takes 5 ms a token."""
+    async with running_stack(tmp_path, itl_seconds=0.005) as running:
+        yield running
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Stack]:
+    """A stack with two replicas."""
+    async with running_stack(tmp_path, engines=2, itl_seconds=0.001) as running:
+        yield running
+
+
+async def must_end(stack: Stack, outcome: Outcome) -> None:
+    event = await stack.one_event()
+    assert event.outcome == outcome
+    assert bool(event.charges) == (outcome in ("completed", "client_cancelled"))
+    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    assert all(r.in_flight == 0 for r in replicas(stack))
+
+
+def replicas(stack: Stack) -> list:
+    return list(stack.gateway.directory.pools["dep_var_demo"].replicas.values())
+
+
+def data_lines(text: str) -> list[str]:
+    return [line.removeprefix("data: ") for line in text.splitlines() if line]
+
+
+async def test_a_client_that_hangs_up_pays_for_what_was_generated(paced: Stack) -> None:
+    async with paced.post(CHAT, ASK | {"stream": True}) as reply:
+        for _ in range(12):
+            await reply.content.readuntil(b"\n\n")
+    await must_end(paced, "client_cancelled")
+    event = paced.events[0]
+    engine = paced.engines[0].engine
+    assert 10 <= event.output_tokens <= 20
+    assert event.input_tokens > 0
+    await eventually(lambda: engine.slots_used == 0, seconds=1)
+
+
+async def test_hanging_up_before_the_answer_frees_the_engine(paced: Stack) -> None:
+    with pytest.raises(openai.APITimeoutError):
+        await (
+            paced.client()
+            .with_options(timeout=0.1)
+            .chat.completions.create(
+                model="demo", messages=MESSAGES, max_tokens=200, extra_body={"ignore_eos": True}
+            )
+        )
+    event = await paced.one_event()
+    assert event.outcome == "client_cancelled"
+    await eventually(lambda: paced.engines[0].engine.slots_used == 0, seconds=1)
+    assert paced.gateway.treasury.held_nanos() == 0
+
+
+async def test_an_engine_that_dies_midway_ends_the_stream_with_one_error(paced: Stack) -> None:
+    paced.engines[0].script.add(Fault("die", after_chunks=3))
+    async with paced.post(CHAT, ASK | {"stream": True}) as reply:
+        lines = data_lines(await reply.text())
+    assert reply.status == 200
+    assert "[DONE]" not in lines
+    assert sum('"error"' in line for line in lines) == 1
+    assert set(json.loads(lines[-1])["error"]) == {"message", "type", "param", "code"}
+    await must_end(paced, "engine_failed")
+
+
+async def test_an_error_chunk_followed_by_done_is_no_ending(paced: Stack) -> None:
+    paced.engines[0].script.add(Fault("error_chunk", after_chunks=3))
+    async with paced.post(CHAT, ASK | {"stream": True}) as reply:
+        lines = data_lines(await reply.text())
+    assert "[DONE]" not in lines
+    assert sum('"error"' in line for line in lines) == 1
+    await must_end(paced, "engine_failed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("kind", ["reset", "error"])
+async def test_a_failure_before_the_first_byte_is_tried_on_another_replica(
+    pair: Stack, kind: str, stream: bool
+) -> None:
+    pair.engines[0].script.add(Fault(kind, status=500))  # type: ignore[arg-type]
+    async with pair.post(CHAT, ASK | {"stream": stream, "max_tokens": 3}) as reply:
+        assert reply.status == 200
+        await reply.read()
+    await must_end(pair, "completed")
+    assert pair.gateway.metrics.retries._value.get() == 1
+
+
+async def test_a_replica_that_refuses_connections_is_left_alone_after_a_while(pair: Stack) -> None:
+    await pair.engines[0].stop()
+    for _ in range(12):
+        async with pair.post(CHAT, ASK | {"max_tokens": 2}) as reply:
+            assert reply.status == 200
+    assert {event.replica_id for event in pair.events} <= {"rep_2"}
+    assert replicas(pair)[0].failures_in_a_row >= 2
+
+
+async def test_when_no_replica_answers_the_client_is_told_to_come_back(stack: Stack) -> None:
+    stack.engines[0].script.add(Fault("reset", times=4))
+    async with stack.post(CHAT, ASK) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (503, "model_unavailable")
+    assert "retry-after" in reply.headers
+    await must_end(stack, "engine_failed")
+
+
+async def test_a_deployment_without_a_ready_replica_is_503(stack: Stack) -> None:
+    stack.control.fleet.publish("replica", "rep_1", None)
+    await eventually(lambda: not replicas(stack))
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 503
+        assert (await reply.json())["error"]["code"] == "model_unavailable"
+    assert stack.gateway.treasury.held_nanos() == 0
+
+
+async def test_an_engine_that_stalls_is_cut_off_and_waived(stack: Stack) -> None:
+    quick = catalog.deployment(timeouts=catalog.Timeouts(gap_seconds=0.2, first_byte_seconds=0.2))
+    stack.control.feed.publish("deployment", "dep_var_demo", quick)
+    await eventually(lambda: stack.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
+    stack.engines[0].script.add(Fault("stall", after_chunks=2, seconds=30))
+    async with stack.post(CHAT, ASK | {"stream": True}) as reply:
+        lines = data_lines(await reply.text())
+    assert json.loads(lines[-1])["error"]["type"] == "timeout"
+    await must_end(stack, "timed_out")
+
+
+async def test_an_engine_that_never_answers_is_504(stack: Stack) -> None:
+    quick = catalog.deployment(timeouts=catalog.Timeouts(first_byte_seconds=0.2))
+    stack.control.feed.publish("deployment", "dep_var_demo", quick)
+    await eventually(lambda: stack.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
+    stack.engines[0].script.add(Fault("hang", seconds=30))
+    async with stack.post(CHAT, ASK | {"stream": True}) as reply:
+        assert reply.status == 504
+    await must_end(stack, "timed_out")
+
+
+async def test_what_an_engine_says_is_never_shown(stack: Stack) -> None:
+    stack.engines[0].script.add(Fault("error", status=400, times=1))
+    async with stack.post(CHAT, ASK) as reply:
+        text = await reply.text()
+    assert reply.status == 400
+    assert "imulated" not in text
+    assert "0x" not in text
+    await must_end(stack, "refused_by_engine")
+
+
+async def test_a_prompt_longer_than_the_context_is_400(stack: Stack) -> None:
+    long = [{"role": "user", "content": "word " * 3_000}]
+    async with stack.post(CHAT, ASK | {"messages": long}) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (400, "context_length_exceeded")
+
+
+async def test_a_gateway_that_stops_lets_streams_finish(paced: Stack) -> None:
+    async with paced.post(CHAT, ASK | {"stream": True, "max_tokens": 60}) as reply:
+        await reply.content.readuntil(b"\n\n")
+        stopping = asyncio.create_task(paced.stop_listening())
+        text = (await reply.content.read()).decode()
+        await stopping
+    assert data_lines(text)[-1] == "[DONE]"

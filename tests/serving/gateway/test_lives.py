@@ -1,0 +1,148 @@
+"""A gateway that dies, starts again, or is alone: last known good, nothing lost, nothing doubled."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serving.contract.feed import RECORD_OF_KIND
+from serving.contract.ids import new_id
+from serving.feed.mirror import Mirror
+from serving.gateway import state
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+
+CHAT = "/v1/chat/completions"
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
+
+
+async def test_known_keys_are_served_by_a_gateway_that_starts_with_control_down(
+    stack: Stack,
+) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    await eventually(lambda: (stack.folder / "feed.state").exists())
+    await eventually(lambda: (stack.folder / "replicas.state").exists())
+    await stack.stop_gateway()
+    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
+    await stack.start_gateway()
+    stack.control.url = answering
+    assert [m.id async for m in stack.client().models.list()] == ["demo"]
+    async with stack.post(CHAT, ASK) as reply:
+        assert (await reply.json())["error"]["code"] == "usage_unavailable"
+
+
+async def test_events_arrive_after_billings_return_exactly_once(stack: Stack) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        ids = [reply.headers["x-request-id"]]
+    await stack.one_event()
+    stack.control.billing.is_down = True
+    for _ in range(5):
+        async with stack.post(CHAT, ASK) as reply:
+            assert reply.status == 200
+            ids.append(reply.headers["x-request-id"])
+    await stack.stop_gateway()
+    assert len(stack.events) == 1
+    stack.control.billing.is_down = False
+    await stack.start_gateway()
+    await eventually(lambda: len(stack.events) == 6)
+    assert sorted(stack.control.billing.events) == sorted(ids)
+
+
+async def test_the_leases_of_a_previous_life_are_closed_when_their_events_are_booked(
+    stack: Stack,
+) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    stack.control.billing.is_down = True
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    await stack.stop_gateway()
+    granted = set(stack.control.billing.granted)
+    stack.control.billing.is_down = False
+    await stack.start_gateway()
+    await eventually(lambda: stack.control.billing.closed >= granted)
+    charged = sum(c.charged_nanos for event in stack.events for c in event.charges)
+    assert sum(stack.control.billing.kept[id_] for id_ in granted) == charged
+    assert stack.control.billing.available("org_a") == 10**12 - charged
+
+
+async def test_a_request_under_way_when_its_gateway_was_killed_is_waived(stack: Stack) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    booked = await stack.one_event()
+    lost = msgspec.structs.replace(booked, event_id=new_id(), outcome="gateway_lost", charges=())
+    stack.gateway.journal.open(lost)
+    await stack.stop_gateway()
+    await stack.start_gateway()
+    await eventually(lambda: lost.event_id in stack.control.billing.events)
+    assert stack.control.billing.events[lost.event_id].outcome == "gateway_lost"
+
+
+async def test_a_bad_record_leaves_the_last_good_one_in_force(stack: Stack) -> None:
+    bad = {"model": {"variant_id": "var_demo", "context_tokens": None}, "price": {"price_id": ""}}
+    for kind, record in bad.items():
+        id_ = {"model": "var_demo", "price": "price_var_demo"}[kind]
+        stack.control.feed.publish_raw(kind, id_, record)
+    counts = stack.gateway.control_feed.follower.counts.rejected
+    await eventually(lambda: counts.total() == 2)
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+
+
+async def test_all_at_once_with_money_for_three_exactly_three_are_served(tmp_path: Path) -> None:
+    # The template's allowance fills the context: 512 input at 150 nanos, 100 output at 600.
+    worst = 512 * 150 + 100 * 600
+    body = {"model": "demo", "messages": MESSAGES, "max_tokens": 100}
+    # A long answer, so that no hold is settled before every request was decided.
+    async with running_stack(tmp_path, credit_nanos=3 * worst, itl_seconds=0.01) as stack:
+
+        async def ask() -> int:
+            async with stack.post(CHAT, body | {"ignore_eos": True}) as reply:
+                await reply.read()
+                return reply.status
+
+        statuses = await asyncio.gather(*(ask() for _ in range(60)))
+    assert statuses.count(200) == 3
+    assert statuses.count(429) == 57
+
+
+def test_a_damaged_state_file_is_not_believed(tmp_path: Path) -> None:
+    path, mirror = tmp_path / "feed.state", Mirror()
+    state.save(path, state.page_of(mirror, RECORD_OF_KIND))
+    assert state.load(path, RECORD_OF_KIND) is not None
+    path.write_bytes(path.read_bytes()[:-1])
+    assert state.load(path, RECORD_OF_KIND) is None
+    assert state.load(tmp_path / "nothing", RECORD_OF_KIND) is None
+
+
+async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    await stack.one_event()
+    operator = stack.gateway.operator_app
+    assert operator._answer("/readyz")[0] == 200
+    assert operator._answer("/healthz")[0] == 200
+    text = operator._answer("/metrics")[2].decode()
+    assert 'penstock_gateway_tokens_total{kind="output",variant="var_demo"} 3.0' in text
+    for private in ("org_a", "proj_a", "key_a", stack.tenant.secret):
+        assert private not in text
+    stack.gateway.drain()
+    assert operator._answer("/readyz")[0] == 503
+    stack.gateway._is_draining = False
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_no_content_is_logged(
+    stack: Stack, stream: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    canary = "canary-5417"
+    messages = [{"role": "user", "content": canary}]
+    async with stack.post(CHAT, ASK | {"messages": messages, "stream": stream}) as reply:
+        await reply.read()
+    async with stack.post(CHAT, {"model": "demo", "messages": canary}) as reply:
+        assert reply.status == 400
+    await stack.one_event()
+    out, err = capfd.readouterr()
+    assert canary not in out + err
+    assert stack.tenant.secret not in out + err

@@ -1,0 +1,238 @@
+"""Request bodies: closed, bounded, and never a crash."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.contract.price import worst_case_nanos
+from serving.gateway.errors import BadRequest
+from serving.gateway.job import CHAT, COMPLETIONS, Job, prepare
+from serving.gateway.schema import chat, completions
+from serving.gateway.schema.chat import ENGINE_FIELDS, ChatRequest
+from serving.gateway.schema.completions import CompletionRequest
+from serving.gateway.schema.json_schema import DEPTH_MAX, check_schema
+from tests.support.catalog import model, price
+
+USER = {"role": "user", "content": "hi"}
+ASK: dict[str, Any] = {"model": "demo", "messages": [USER]}
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner),
+    max_leaves=8,
+)
+
+
+def job(body: dict[str, Any], endpoint: Any = CHAT) -> Job:
+    data = json.dumps(body).encode()
+    request = endpoint.decode(data)
+    return prepare(endpoint, request, body_bytes=len(data), model=model(), cache_salt="salt")
+
+
+def refused(body: dict[str, Any], endpoint: Any = CHAT) -> BadRequest:
+    with pytest.raises(BadRequest) as caught:
+        job(body, endpoint)
+    return caught.value
+
+
+def with_schema(schema: Any) -> dict[str, Any]:
+    named = {"name": "answer", "schema": schema}
+    return ASK | {"response_format": {"type": "json_schema", "json_schema": named}}
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["priority", "cache_salt", "kv_transfer_params", "prompt_logprobs", "chat_template"]
+    + ["chat_template_kwargs", "request_id", "vllm_xargs", "lora_request", "prompt_embeds"]
+    + ["structured_outputs", "use_beam_search", "echo", "stop_token_ids", "api_base"],
+)
+def test_what_is_ours_alone_is_an_unknown_parameter(field: str) -> None:
+    error = refused(ASK | {field: 1})
+    assert (error.code, error.param) == ("unknown_parameter", field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"temperature": 2.1}, "temperature"),
+        ({"temperature": -0.1}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.01}, "top_p"),
+        ({"n": 9}, "n"),
+        ({"n": 2, "temperature": 0}, "n"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"seed": 2**63}, "seed"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 257}, "max_tokens"),
+        ({"max_tokens": 513}, "max_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 5}, "max_tokens"),
+        ({"min_tokens": 20, "max_tokens": 10}, "min_tokens"),
+        ({"logit_bias": {"1024": 1}}, "logit_bias"),
+        ({"logit_bias": {"AI": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"٣": 1}}, "logit_bias"),
+        ({"logit_bias": {str(n): 1 for n in range(301)}}, "logit_bias"),
+        ({"stream_options": {"include_usage": True}}, "stream_options"),
+        ({"stream": True, "stream_options": {"continuous_usage_stats": True}}, None),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": []}, "tools"),
+        ({"messages": []}, "messages"),
+        ({"store": True}, "store"),
+    ],
+)
+def test_bounds_are_named(fields: dict[str, Any], param: str | None) -> None:
+    error = refused(ASK | fields)
+    assert param is None or error.param == param
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_are_none_are_refused(number: str) -> None:
+    body = json.dumps(ASK | {"temperature": 0}).replace("0}", number + "}")
+    with pytest.raises(BadRequest):
+        chat.decode(body.encode())
+
+
+def test_images_and_files_are_refused_in_words() -> None:
+    part = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}
+    error = refused(ASK | {"messages": [USER | {"content": [part]}]})
+    assert error.param == "messages[0].content[0].type"
+    assert "Only text" in error.message
+
+
+def test_a_key_given_twice_reaches_the_engine_once() -> None:
+    data = b'{"model":"demo","n":9999,"n":2,"messages":[{"role":"user","content":"hi"}]}'
+    try:
+        request = chat.decode(data)
+    except BadRequest:
+        return
+    assert request.n == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_deep_nesting_is_a_refusal_not_a_crash(opening: bytes) -> None:
+    for depth in (17, 900, 100_000):
+        head = json.dumps(with_schema(0)).encode()[:-1]
+        data = head.replace(b'"schema": 0', b'"schema": {"x": ' + opening * depth)
+        with pytest.raises(BadRequest):
+            chat.decode(data)
+
+
+@given(st.dictionaries(st.sampled_from([f for f in ChatRequest.__struct_fields__]), JSON_VALUES))
+def test_any_json_is_taken_or_refused_in_words(fields: dict[str, Any]) -> None:
+    try:
+        job(json.loads(json.dumps(ASK | fields)))
+    except BadRequest as error:
+        assert error.code
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_taken_or_refused_in_words(data: bytes) -> None:
+    for decode in (chat.decode, completions.decode):
+        with pytest.raises(BadRequest):
+            decode(data)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#"},
+        {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+        {"$ref": "https://example.com/schema.json"},
+        {"$ref": "#/$defs/missing"},
+        {"$dynamicRef": "#x"},
+        {"type": "text"},
+        {"enum": []},
+        {"anyOf": []},
+        {"type": "string", "pattern": "foo**"},
+        {"type": "string", "pattern": "a" * 1_001},
+        {"type": "string", "pattern": "(a{1,9999}){1,9999}"},
+        {"type": "array", "maxItems": 10**9},
+        {"type": "object", "properties": {str(n): {} for n in range(2_000)}},
+        {"enum": ["x" * 70_000]},
+    ],
+)
+def test_schemas_that_hurt_an_engine_are_refused(schema: dict[str, Any]) -> None:
+    assert refused(with_schema(schema)).param == "response_format.json_schema.schema"
+    tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+    assert refused(ASK | {"tools": [tool]}).param == "tools[0].function.parameters"
+
+
+def test_a_schema_may_be_sixteen_deep_and_share_definitions() -> None:
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range((DEPTH_MAX - 2) // 2):
+        deep = {"properties": {"a": deep}}
+    check_schema(deep, "p")
+    with pytest.raises(BadRequest):
+        check_schema({"properties": {"a": {"properties": {"a": deep}}}}, "p")
+    point = {"$defs": {"p": {"type": "number"}}}
+    check_schema(point | {"properties": {n: {"$ref": "#/$defs/p"} for n in "xyz"}}, "p")
+    check_schema({"properties": {"type": {"type": "string"}, "pattern": {}}}, "p")
+
+
+def test_the_engine_hears_only_what_we_rebuilt() -> None:
+    labels = {"user": "u", "metadata": {"a": "b"}, "safety_identifier": "s", "store": False}
+    told = json.loads(job(ASK | labels | {"stop": ["x"], "stream": True}).body)
+    ours = {"model", "messages", "max_tokens", "stream", "stream_options", "cache_salt"}
+    assert set(told) <= ours | set(ENGINE_FIELDS)
+    assert (told["model"], told["cache_salt"]) == ("var_demo", "salt")
+    assert told["stream_options"] == {"include_usage": True, "continuous_usage_stats": True}
+
+
+def test_developers_speak_as_system_to_chat_templates() -> None:
+    told = json.loads(job(ASK | {"messages": [{"role": "developer", "content": "x"}, USER]}).body)
+    assert [message["role"] for message in told["messages"]] == ["system", "user"]
+
+
+def test_engine_fields_are_fields() -> None:
+    assert set(ENGINE_FIELDS) <= set(ChatRequest.__struct_fields__)
+    assert set(completions.ENGINE_FIELDS) <= set(CompletionRequest.__struct_fields__)
+
+
+@given(st.text(max_size=300), st.integers(1, 256) | st.none(), st.integers(1, 8), st.booleans())
+def test_the_hold_is_never_less_than_the_final_cost(
+    text: str, asked: int | None, n: int, completion: bool
+) -> None:
+    extra: dict[str, Any] = {"n": n} | ({"max_tokens": asked} if asked else {})
+    if completion:
+        made = job({"model": "demo", "prompt": text} | extra, COMPLETIONS)
+    else:
+        made = job(ASK | {"messages": [USER | {"content": text}]} | extra)
+    told = msgspec.json.decode(made.body)
+    most_input = min(512, len(text.encode()) + 200)
+    most = worst_case_nanos(
+        price(),
+        prompt_bytes=most_input,
+        context_tokens=512,
+        output_tokens_max=told["max_tokens"],
+        choices=n,
+    )
+    assert made.worst_case_nanos(price()) >= most
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [([-1], "prompt[0]"), ([1_024], "prompt"), (["a", 1], "prompt"), ([], "prompt")],
+)
+def test_token_prompts_are_bounded_on_both_ends(prompt: Any, param: str) -> None:
+    error = refused({"model": "demo", "prompt": prompt}, COMPLETIONS)
+    assert error.param is not None
+    assert error.param.startswith(param.split("[", maxsplit=1)[0])
+
+
+def test_a_prompt_whose_tokens_are_known_must_fit_with_its_answer() -> None:
+    body = {"model": "demo", "prompt": [5] * 400, "max_tokens": 113}
+    assert refused(body, COMPLETIONS).code == "context_length_exceeded"
+    assert job(body | {"max_tokens": 112}, COMPLETIONS).output_tokens_max == 112
+
+
+@pytest.mark.parametrize("field", ["suffix", "prompt_logprobs", "truncate_prompt_tokens"])
+def test_completions_are_closed_too(field: str) -> None:
+    assert refused({"model": "demo", "prompt": "x", field: 1}, COMPLETIONS).param == field
+    assert refused({"model": "demo", "prompt": "x", "echo": True, "logprobs": 1}, COMPLETIONS)

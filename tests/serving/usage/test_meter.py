@@ -1,0 +1,46 @@
+"""The one meter: who pays, for what."""
+
+from datetime import UTC, datetime
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.contract.usage import BILLABLE, Outcome
+from serving.usage.meter import (
+    CompletionDetails,
+    EngineUsage,
+    Metered,
+    PromptDetails,
+    Tokens,
+    make_event,
+    price_of,
+)
+from tests.support.catalog import price
+
+METERED = Metered(
+    "e", "gw", "org", "proj", "key", "mdl", "dep", price(), "chat", datetime.now(UTC), False, None
+)
+COUNTS = st.integers(0, 10**6)
+
+
+@pytest.mark.parametrize("outcome", get_args(Outcome))
+def test_only_billable_outcomes_cost_anything(outcome: Outcome) -> None:
+    tokens = Tokens(input=1_000, cached_input=400, output=20)
+    # 600 * 150 + 400 * 75 + 20 * 600 nanos
+    assert price_of(METERED, tokens, outcome) == (132_000 if outcome in BILLABLE else 0)
+
+
+@given(COUNTS, COUNTS, COUNTS, COUNTS)
+def test_whatever_an_engine_says_an_event_can_be_made(
+    prompt: int, cached: int, completion: int, reasoning: int
+) -> None:
+    usage = EngineUsage(prompt, completion, PromptDetails(cached), CompletionDetails(reasoning))
+    event = make_event(METERED, outcome="completed", tokens=Tokens.of(usage))
+    assert event.cached_input_tokens == min(cached, prompt)
+    assert event.reasoning_tokens == min(reasoning, completion)
+
+
+def test_absent_details_are_zero() -> None:
+    assert Tokens.of(EngineUsage(5, None)) == Tokens(input=5)
