@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from tests.benchmarks.process import fetch
+from tests.benchmarks.target import Target
 
 TOKENS = "vllm:generation_tokens_total"
 
@@ -17,21 +18,28 @@ def counter(engine_url: str, name: str) -> float:
 
 @dataclass
 class Window:
-    """Measures tokens per second between two moments of a run that is longer than both.
+    """Measures between two moments of a run that is longer than both: tokens a second by the
+    engine's counter, and the CPU time that `target` took for them.
 
     The start and the end of a closed loop are left out: streams cut off when the load stops would
     otherwise count for nothing.
     """
 
     engine_url: str
+    target: Target
     skip_seconds: float
     seconds: float
     tokens_per_second: float = 0.0
+    cpu_share: float = 0.0
 
     def __call__(self) -> None:
-        """Wait, read the counter, wait, read it again."""
+        """Wait, read, wait, read again."""
         time.sleep(self.skip_seconds)
-        first, began = counter(self.engine_url, TOKENS), time.monotonic()
+        first, cpu_first, began = self._read()
         time.sleep(self.seconds)
-        last, ended = counter(self.engine_url, TOKENS), time.monotonic()
+        last, cpu_last, ended = self._read()
         self.tokens_per_second = (last - first) / (ended - began)
+        self.cpu_share = (cpu_last - cpu_first) / (ended - began)
+
+    def _read(self) -> tuple[float, float, float]:
+        return counter(self.engine_url, TOKENS), self.target.cpu_seconds, time.monotonic()

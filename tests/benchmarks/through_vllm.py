@@ -36,8 +36,7 @@ def measure(plan: Plan) -> Table:
         gateway(direct.base_url, folder=plan.folder, split=UNPINNED) as own,
     ):
         pair, seen = (direct, own.target), {direct.name: [0.0] * 0, own.target.name: [0.0] * 0}
-        for target in pair:
-            _tokens_per_second(direct, target, "warm ", ban_end)
+        _tokens_per_second(direct, own.target, "warm up ", ban_end)
         for number in range(plan.rounds):
             for target in pair if number % 2 == 0 else pair[::-1]:
                 rate = _tokens_per_second(direct, target, f"{number}{target.name} ", ban_end)
@@ -46,7 +45,7 @@ def measure(plan: Plan) -> Table:
     return Table(
         f"Tokens through vLLM: {STREAMS} streams of {TOKENS} tokens, {plan.rounds} pairs",
         [*rows, ratio("ratio, pair by pair", rows[1], rows[0])],
-        ["every stream was complete"],
+        [f"every stream ended with the usage of {TOKENS} tokens"],
         [
             f"Weights {plan.weights}; engine, gateway and load share all cores, nothing is pinned.",
             "Tokens are counted by vLLM itself, from"
@@ -76,11 +75,12 @@ def _tokens_per_second(direct: Target, target: Target, tag: str, ban_end: dict[s
         tag=tag,
         model=model,
         stream=True,
+        stream_options={"include_usage": True},
         temperature=0,
         logit_bias=ban_end,
     )
-    window = Window(direct.base_url, SKIP_SECONDS, SECONDS - SKIP_SECONDS - 1)
-    load = wrk.Load(sent, STREAMS, SECONDS, "data: [DONE]", TOKENS)
+    window = Window(direct.base_url, target, SKIP_SECONDS, SECONDS - SKIP_SECONDS - 1)
+    load = wrk.Load(sent, STREAMS, SECONDS, f'"completion_tokens":{TOKENS},', frames_min=1)
     outcome = wrk.run(
         target.chat_url, load, headers=target.headers, cores=ANYWHERE, meanwhile=window
     )

@@ -1,7 +1,7 @@
 """Throughput of a gateway on one core: whole answers, bursts of streams, streams token by token."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tests.benchmarks import peers, wrk
 from tests.benchmarks.contest import Contest, bodies, contest
@@ -72,23 +72,20 @@ def _memory(target: Target) -> Row:
     return Row("memory after the runs", target.name, "MB", [target.memory_bytes / 1e6])
 
 
-@dataclass(frozen=True)
-class _Paced:
-    tokens_per_second: float
-    stream_ms: float
-    cpu_share: float
+def _paced(on: Contest, target: Target) -> tuple[Window, float]:
+    """Return what was measured in the middle of a run, and the median stream's milliseconds."""
+    measured = PACED_SECONDS - PACED_SKIP_SECONDS - 1
+    window = Window(on.engine.base_url, target, PACED_SKIP_SECONDS, measured)
+    return window, on.run(target, PACED, window).p50_us / 1e3
 
 
-def _paced(on: Contest, target: Target) -> _Paced:
-    window = Window(on.engine.base_url, PACED_SKIP_SECONDS, PACED_SECONDS - PACED_SKIP_SECONDS - 1)
-    before = target.cpu_seconds
-    outcome = on.run(target, PACED, window)
-    used = target.cpu_seconds - before
-    return _Paced(window.tokens_per_second, outcome.p50_us / 1e3, used / outcome.seconds)
-
-
-def _paced_rows(target: Target, of: tuple[_Paced, ...]) -> Iterator[Row]:
-    yield Row("streamed chunks", target.name, "/s", [one.tokens_per_second for one in of])
-    yield Row("median length of a stream", target.name, "ms", [one.stream_ms for one in of])
+def _paced_rows(target: Target, of: tuple[tuple[Window, float], ...]) -> Iterator[Row]:
+    windows = [window for window, _ in of]
+    rates = [window.tokens_per_second for window in windows]
+    yield Row("streamed chunks", target.name, "/s", rates)
+    yield Row("median length of a stream", target.name, "ms", [length for _, length in of])
     if target.child:
-        yield Row("CPU used", target.name, "of a core", [one.cpu_share for one in of])
+        shares = [window.cpu_share for window in windows]
+        each = [share / rate * 1e6 for share, rate in zip(shares, rates, strict=True)]
+        yield Row("CPU used", target.name, "of a core", shares)
+        yield Row("CPU for each chunk", target.name, "µs", each)
