@@ -1,7 +1,7 @@
 """The addresses of the management API, under /api/v1/."""
 
 from django.urls import path
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.permissions import AllowAny
 
 from control.keys import api as keys
@@ -17,7 +17,7 @@ urlpatterns = [
     path("schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
     path(
         "docs",
-        SpectacularSwaggerView.as_view(url_name="schema", permission_classes=[AllowAny]),
+        SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[AllowAny]),
         name="docs",
     ),
     path("organizations", tenants.Organizations.as_view()),

@@ -1,0 +1,55 @@
+"""`manage.py seed_platform`: the first operator, organization, API key, model and prices."""
+
+import json
+import os
+from argparse import ArgumentParser
+from dataclasses import asdict
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from control.actor import system
+from control.errors import Refusal
+from control.seeding.catalog import seed_model
+from control.seeding.people import Login, seed_demo_tenant, seed_operator
+from control.seeding.weights import find_weights
+
+PEOPLE = ("owner", "operator")
+
+
+class Command(BaseCommand):
+    """Prints one JSON object: organization_id, project_id, api_key (null if there was one)."""
+
+    help = "Fill a fresh platform; may be repeated. Prints one JSON object."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Passwords are better given as PENSTOCK_SEED_OWNER_PASSWORD and …_OPERATOR_PASSWORD:
+        the arguments of a process can be read by its neighbours."""
+        parser.add_argument("--weights", required=True, help="a folder or a Hugging Face id")
+        parser.add_argument("--model-id", required=True, help="what customers name")
+        parser.add_argument("--engine", choices=("vllm", "simulated"), default="vllm")
+        for person in PEOPLE:
+            parser.add_argument(f"--{person}-email", default=f"{person}@penstock.localhost")
+            parser.add_argument(f"--{person}-password")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Seed, and tell what a stranger needs."""
+        actor = system("seed_platform")
+        try:
+            weights = find_weights(options["weights"])
+            seed_operator(_login("operator", options))
+            tenant = seed_demo_tenant(actor, _login("owner", options))
+            seed_model(
+                actor, public_id=options["model_id"], engine=options["engine"], weights=weights
+            )
+        except Refusal as error:
+            raise CommandError(error.message) from error
+        self.stdout.write(json.dumps(asdict(tenant)))
+
+
+def _login(person: str, options: dict[str, Any]) -> Login:
+    variable = f"PENSTOCK_SEED_{person.upper()}_PASSWORD"
+    password = options[f"{person}_password"] or os.environ.get(variable)
+    if not password:
+        raise CommandError(f"{variable} is not set, nor --{person}-password given.")
+    return Login(options[f"{person}_email"], password)

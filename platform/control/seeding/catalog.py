@@ -1,0 +1,99 @@
+"""A model with its variants, deployments and prices, made of what lies in a folder."""
+
+from collections.abc import Iterable
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.actor import Actor
+from control.catalog import selectors, services
+from control.catalog.models import Model, Variant
+from control.prices import selectors as prices
+from control.prices import services as pricing
+from control.seeding.weights import Weights
+
+CENTS_PER_MILLION = {"bf16": (15, 60), "int8": (10, 40), "int4": (8, 32)}
+"""Input and output by precision; cached input is half of input. Others cost what bf16 does."""
+NANOS_PER_CENT = 10_000_000
+BOOK_NAME = "Opening prices"
+
+
+@transaction.atomic
+def seed_model(actor: Actor, *, public_id: str, engine: str, weights: Iterable[Weights]) -> Model:
+    """Make a model of weights: the first variant is deployed once, the others not yet.
+
+    A variant that is there takes over the place of its weights and a newer quality report.
+    """
+    model = selectors.model_by_public_id(public_id) or services.create_model(
+        actor=actor, public_id=public_id, name=public_id.rpartition("/")[2]
+    )
+    variants = [_seed_variant(actor, model, each) for each in weights]
+    for number, variant in enumerate(variants):
+        _seed_deployment(actor, variant, engine, replicas_min=1 if number == 0 else 0)
+    _seed_prices(actor, variants)
+    return model
+
+
+def _seed_variant(actor: Actor, model: Model, weights: Weights) -> Variant:
+    facts = {
+        "weights": weights.location,
+        "context_tokens": weights.context_tokens,
+        "output_tokens_max": weights.output_tokens_max,
+        "vocabulary_size": weights.vocabulary_size,
+        "size_bytes": weights.size_bytes,
+    }
+    variant = selectors.variant_of(model, weights.precision)
+    if variant is not None:
+        variant = services.update_variant(actor=actor, variant=variant, changes=facts)
+    else:
+        parent = selectors.variant_of(model, weights.parent) if weights.parent else None
+        variant = services.create_variant(
+            actor=actor,
+            model=model,
+            precision=weights.precision,
+            parent=parent,
+            parameter_count=parent.parameter_count if parent else weights.parameter_count,
+            **facts,
+        )
+    return _seed_report(actor, variant, weights)
+
+
+def _seed_report(actor: Actor, variant: Variant, weights: Weights) -> Variant:
+    latest = selectors.latest_report(variant)
+    if weights.quality and (latest is None or latest.document != weights.quality):
+        services.record_quality(actor=actor, variant=variant, document=weights.quality)
+    if variant.parent_id is None or selectors.latest_report(variant) is not None:
+        return services.publish_variant(actor=actor, variant=variant)
+    return variant
+
+
+def _seed_deployment(actor: Actor, variant: Variant, engine: str, *, replicas_min: int) -> None:
+    known = selectors.deployments(variant).first()
+    if known is None:
+        services.create_deployment(
+            actor=actor, variant=variant, engine=engine, replicas_min=replicas_min
+        )
+    else:
+        services.update_deployment(actor=actor, deployment=known, changes={"engine": engine})
+
+
+def _seed_prices(actor: Actor, variants: Iterable[Variant]) -> None:
+    """Price what has no price yet, in a book of its own."""
+    known = prices.prices_in_force(timezone.now())
+    missing = [variant for variant in variants if variant.id not in known]
+    if not missing:
+        return
+    book = pricing.draft_book(actor=actor, name=BOOK_NAME)
+    for variant in missing:
+        default = CENTS_PER_MILLION["bf16"]
+        input_cents, output_cents = CENTS_PER_MILLION.get(variant.precision, default)
+        input_nanos = input_cents * NANOS_PER_CENT
+        pricing.set_price(
+            actor=actor,
+            book=book,
+            variant=variant,
+            input_nanos=input_nanos,
+            cached_input_nanos=input_nanos // 2,
+            output_nanos=output_cents * NANOS_PER_CENT,
+        )
+    pricing.publish_book(actor=actor, book=book)

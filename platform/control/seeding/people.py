@@ -1,0 +1,63 @@
+"""The operator, the demo organization with its owner, and its first API key."""
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from control.actor import Actor
+from control.keys import selectors as keys
+from control.keys.models import Scope
+from control.keys.services import mint_key
+from control.tenants import selectors as tenants
+from control.tenants.models import Organization, Project, User
+from control.tenants.services import create_organization
+
+ORGANIZATION_NAME = "Demo"
+KEY_NAME = "First key"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Who shall be able to log in."""
+
+    email: str
+    password: str
+
+
+@dataclass(frozen=True, slots=True)
+class DemoTenant:
+    """What a stranger begins with; `api_key` only when it was made just now."""
+
+    organization_id: str
+    project_id: str
+    api_key: str | None
+
+
+def seed_operator(login: Login) -> User:
+    """Make an operator, or leave the one of this address as they are."""
+    known = tenants.user_by_email(login.email)
+    return known or User.objects.create_superuser(login.email, login.password)
+
+
+@transaction.atomic
+def seed_demo_tenant(actor: Actor, login: Login) -> DemoTenant:
+    """Make the demo organization with owner, project and key, or find them."""
+    owner = tenants.user_by_email(login.email)
+    owner = owner or User.objects.create_user(login.email, login.password)
+    organization = _organization(actor, owner)
+    project = tenants.default_project(organization)
+    return DemoTenant(organization.id, project.id, _first_key(actor, organization, project))
+
+
+def _organization(actor: Actor, owner: User) -> Organization:
+    known = tenants.organizations_of(owner)
+    if known:
+        return known[0]
+    return create_organization(actor=actor, name=ORGANIZATION_NAME, owner=owner)
+
+
+def _first_key(actor: Actor, organization: Organization, project: Project) -> str | None:
+    if keys.keys(organization, with_revoked=True).exists():
+        return None
+    scopes = (Scope.INFERENCE, Scope.MANAGE)
+    return mint_key(actor=actor, project=project, name=KEY_NAME, scopes=scopes)[1]
