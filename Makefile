@@ -10,7 +10,7 @@ export PENSTOCK_ENGINE := $(or $(ENGINE),$(PENSTOCK_ENGINE))
 UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)")
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset status test test-fast check bench setup
+.PHONY: help up down reset status test test-fast check bench pins setup setup-test
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,9 @@ check: setup ## Lint, format, types, import contracts, migrations.
 
 bench: setup ## Measure the gateway and the engine; prints hardware, versions and commands.
 	@exec $(BIN)/python -m tests.benchmarks
+
+pins: setup ## Resolve the pinned versions anew, after a change of pyproject.toml.
+	@$(PYTHON) infra/local/setup.py --pin
 
 setup:
 	@$(PYTHON) infra/local/setup.py

