@@ -35,12 +35,6 @@ class GrantForm(forms.ModelForm):
         fields = ("organization", "kind", "amount", "expires_at", "reason", "idempotency_key")
         widgets = {"idempotency_key": forms.HiddenInput}
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Compared with what comes back, so that it always counts as changed.
-        self.fields["idempotency_key"].initial = new_form_id
-        self.fields["kind"].initial = GrantKind.PREPAID
-
     def clean_amount(self) -> int:
         """Return the amount in nanos."""
         try:
@@ -72,6 +66,10 @@ class CreditGrantAdmin(OperatorAdmin):
     def remaining(self, grant: CreditGrant) -> str:
         """Return what is left."""
         return exact_dollars(grant.remaining_nanos)
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what a fresh form holds."""
+        return {"kind": GrantKind.PREPAID, "idempotency_key": new_form_id()}
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """A grant is never changed."""

@@ -67,7 +67,7 @@ def add_key(customer: Customer) -> Customer:
     return replace(customer, key=make_key(customer.project))
 
 
-def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW, **meters: int) -> Price:
+def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW, **fields: Any) -> Price:
     """Publish a price, of 150, 75 and 600 nanos per token by default, for a new model's one
     variant."""
     model = Model.objects.create(public_id=public_id, name=public_id)
@@ -80,7 +80,7 @@ def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW, **meters
         vocabulary_size=1000,
     )
     book = PriceBook.objects.create(name="List")
-    price = Price.objects.create(book=book, variant=variant, **vars(METERS) | meters)
+    price = Price.objects.create(book=book, variant=variant, **vars(METERS) | fields)
     then = at - timedelta(days=30)
     PriceBook.objects.filter(id=book.id).update(effective_at=then, published_at=then)
     return price

@@ -72,8 +72,7 @@ def grant_credit(
         nanos=amount_nanos,
         now=now,
     )
-    _record(actor, "credit.grant", organization_id, grant_id, amount_nanos, reason)
-    return CreditGrant.objects.create(
+    grant = CreditGrant.objects.create(
         id=grant_id,
         organization_id=organization_id,
         kind=kind,
@@ -85,6 +84,8 @@ def grant_credit(
         granted_by=actor.name,
         granted_at=now,
     )
+    _record(actor, "credit.grant", grant, amount_nanos)
+    return grant
 
 
 def expire_grants(*, now: datetime) -> int:
@@ -118,8 +119,7 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         )
     grant.expired_at = now
     grant.save(update_fields=["expired_at"])
-    clock = system("billing")
-    _record(clock, "credit.expire", organization_id, grant.id, remaining_nanos, grant.reason)
+    _record(system("billing"), "credit.expire", grant, remaining_nanos)
     return True
 
 
@@ -142,16 +142,14 @@ def _check(amount_nanos: int, idempotency_key: str) -> None:
         raise Invalid(message, param="idempotency_key")
 
 
-def _record(
-    actor: Actor, action: str, organization_id: str, grant_id: str, nanos: int, reason: str
-) -> None:
+def _record(actor: Actor, action: str, grant: CreditGrant, nanos: int) -> None:
     audit.record(
         actor=actor,
         action=action,
         target_kind="credit_grant",
-        target_id=grant_id,
-        organization_id=organization_id,
-        details={"nanos": nanos, "reason": reason},
+        target_id=grant.id,
+        organization_id=grant.organization_id,
+        details={"nanos": nanos, "reason": grant.reason},
     )
 
 
