@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 import django
+import psutil
 
 from serving.contract.lease import Ask
 from serving.contract.usage import EVENTS_MAX, UsageBatch
@@ -57,6 +58,7 @@ def measure(batch_count: int, event_count: int) -> None:
     batches = make_batches(batch_count, event_count)
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores; {versions()}")
     seconds = []
+    cpu_began = cpu_seconds()
     for batch in batches:
         began = time.perf_counter()
         receipt = ingest(batch, now=timezone.now())
@@ -65,6 +67,10 @@ def measure(batch_count: int, event_count: int) -> None:
         print(f"{event_count} events in {seconds[-1]:.3f} s = {event_count / seconds[-1]:,.0f}/s")
     rate = event_count * (batch_count - 1) / sum(seconds[1:])
     print(f"{rate:,.0f} events/s over {batch_count - 1} batches after the first")
+    used = [after - before for after, before in zip(cpu_seconds(), cpu_began, strict=True)]
+    share = [1e6 * one / (event_count * batch_count) for one in used]
+    load = os.getloadavg()[0]
+    print(f"CPU per event: {share[0]:.0f} µs Python, {share[1]:.0f} µs PostgreSQL; load {load:.1f}")
     assert all(finding.holds for finding in check_all())
 
 
@@ -110,6 +116,19 @@ def more_keys(customer: "Customer") -> "list[Customer]":
     from tests.support.usage import add_key
 
     return [add_key(customer) for _ in range(3)]
+
+
+def cpu_seconds() -> tuple[float, float]:
+    """Return what this process and its PostgreSQL backend have used; 0 for a server elsewhere."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        pid = cursor.fetchone()[0]
+    if not psutil.pid_exists(pid):
+        return time.process_time(), 0.0
+    times = psutil.Process(pid).cpu_times()
+    return time.process_time(), times.user + times.system
 
 
 def versions() -> str:
