@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 import structlog
 
-from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent
 from serving.gateway import models
 from serving.gateway.admission import Admission, Admitted
@@ -39,7 +38,7 @@ class App:
         *,
         key_pepper: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        make_id: Callable[[], str] = new_id,
+        make_id: Callable[[], str],
     ) -> None:
         self.directory = directory
         self.means = means
@@ -64,7 +63,7 @@ class App:
             await conversation.refuse(ApiError("The server had an error. Please try again."))
         finally:
             self.in_flight -= 1
-            self.means.metrics.responses.labels(str(conversation.status)).inc()
+            self.means.metrics.response(conversation.status)()
 
     async def _answer(self, conversation: Conversation) -> None:
         conversation.check_headers()

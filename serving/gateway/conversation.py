@@ -35,6 +35,9 @@ class Conversation:
         self.path: str = scope["path"]
         self.client_host: str | None = scope["client"][0] if scope.get("client") else None
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        # Of a header sent twice the first counts.
+        self._headers = dict(reversed(self._raw_headers))
+        self.client_request_id = self._client_label()
         self._receive = receive
         self._send = send
 
@@ -51,15 +54,14 @@ class Conversation:
 
     def header(self, name: bytes) -> str:
         """Return a header's value, the first if there are several, or nothing."""
-        for known, value in self._raw_headers:
-            if known == name:
-                return value.decode("latin-1")
-        return ""
+        value = self._headers.get(name)
+        return "" if value is None else value.decode("latin-1")
 
-    @property
-    def client_request_id(self) -> str | None:
-        """The client's own id: a label, cut to size, never a key."""
+    def _client_label(self) -> str | None:
+        """Return the client's own id: a label, cut to size, never a key."""
         label = self.header(b"x-client-request-id") or self.header(b"x-request-id")
+        if not label:
+            return None
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 

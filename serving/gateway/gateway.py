@@ -13,6 +13,7 @@ from serving.gateway.app import App
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
 from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
+from serving.gateway.ids import IdMaker
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
 from serving.pool.retries import RetryBudget
@@ -46,6 +47,7 @@ class Gateway:
             Admission(self.directory, self.treasury, self.journal),
             Means(self.session, self.journal, self.metrics, RetryBudget(), self.tracing),
             key_pepper=config.key_pepper,
+            make_id=IdMaker(),
         )
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready)
         self._is_draining = False

@@ -71,7 +71,7 @@ class StreamRelay:
         self._conversation = conversation
         self._interrupts = interrupts
         self._gap_seconds = timeouts.gap_seconds
-        self._observe_gap = metrics.gap_seconds(job.model.variant_id)
+        self._observe_gap = metrics.variant(job.model.variant_id).observe_gap
         self._usages: dict[int, bytes] = {}
         self._final: Tokens | None = None
         self._heading = Heading(job.endpoint.id_prefix + conversation.request_id, job.model_name)

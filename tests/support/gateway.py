@@ -27,7 +27,7 @@ MESSAGES = [{"role": "user", "content": "How does a penstock feed a turbine?"}]
 async def eventually(claim: Any, seconds: float = 5.0) -> None:
     """Wait until `claim()` is true; fail when it never is."""
     async with asyncio.timeout(seconds):
-        while not claim():
+        while not claim():  # noqa: ASYNC110  whatever the claim is about
             await asyncio.sleep(0.01)
 
 

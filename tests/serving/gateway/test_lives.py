@@ -1,4 +1,4 @@
-"""A gateway that dies, starts again, or is alone: last known good, nothing lost, nothing doubled."""
+"""A gateway that dies, starts again, or is alone: last known good, nothing lost or doubled."""
 
 import asyncio
 from pathlib import Path
@@ -21,8 +21,8 @@ async def test_known_keys_are_served_by_a_gateway_that_starts_with_control_down(
 ) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
-    await eventually(lambda: (stack.folder / "feed.state").exists())
-    await eventually(lambda: (stack.folder / "replicas.state").exists())
+    await eventually((stack.folder / "feed.state").exists)
+    await eventually((stack.folder / "replicas.state").exists)
     await stack.stop_gateway()
     answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
     await stack.start_gateway()

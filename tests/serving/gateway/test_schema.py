@@ -45,9 +45,23 @@ def with_schema(schema: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "field",
-    ["priority", "cache_salt", "kv_transfer_params", "prompt_logprobs", "chat_template"]
-    + ["chat_template_kwargs", "request_id", "vllm_xargs", "lora_request", "prompt_embeds"]
-    + ["structured_outputs", "use_beam_search", "echo", "stop_token_ids", "api_base"],
+    [
+        "priority",
+        "cache_salt",
+        "kv_transfer_params",
+        "prompt_logprobs",
+        "chat_template",
+        "chat_template_kwargs",
+        "request_id",
+        "vllm_xargs",
+        "lora_request",
+        "prompt_embeds",
+        "structured_outputs",
+        "use_beam_search",
+        "echo",
+        "stop_token_ids",
+        "api_base",
+    ],
 )
 def test_what_is_ours_alone_is_an_unknown_parameter(field: str) -> None:
     error = refused(ASK | {field: 1})
@@ -124,7 +138,7 @@ def test_deep_nesting_is_a_refusal_not_a_crash(opening: bytes) -> None:
             chat.decode(data)
 
 
-@given(st.dictionaries(st.sampled_from([f for f in ChatRequest.__struct_fields__]), JSON_VALUES))
+@given(st.dictionaries(st.sampled_from(list(ChatRequest.__struct_fields__)), JSON_VALUES))
 def test_any_json_is_taken_or_refused_in_words(fields: dict[str, Any]) -> None:
     try:
         job(json.loads(json.dumps(ASK | fields)))

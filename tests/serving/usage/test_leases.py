@@ -1,4 +1,4 @@
-"""Money in a gateway: never more held and charged than granted, and exactly who fits is admitted."""
+"""Money in a gateway: never more held and charged than granted; exactly who fits is admitted."""
 
 import asyncio
 import itertools
