@@ -61,7 +61,7 @@ MIDDLEWARE = [
     "control.policy.content_security_policy",
     "control.internal.require_internal_secret",
     "django.middleware.security.SecurityMiddleware",
-    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "control.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
