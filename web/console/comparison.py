@@ -64,4 +64,4 @@ def score_of(values: Mapping[str, Any]) -> Score:
 
 def label_of(skill: str) -> str:
     """Return a skill's name for people."""
-    return skill.replace("_", " ").capitalize()
+    return skill.replace("_", " ").capitalize().replace("Json", "JSON")

@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
+NONE = "\N{EN DASH}"
+"""What stands where there is no figure."""
 STEPS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
 
 
@@ -28,7 +30,7 @@ def compact(number: int) -> str:
 def duration(seconds: float | None) -> str:
     """Return a duration in its natural unit: 9 ms, 1.24 s; a dash when there is none."""
     if seconds is None:
-        return "–"
+        return NONE
     if seconds < 0.01:
         return f"{seconds * 1000:.1f} ms"
     if seconds < 1:

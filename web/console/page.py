@@ -140,9 +140,7 @@ def console_page(section: str) -> Callable[[View[P]], Routed[P]]:
 
 def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
     """Return the page of a signed-in user. Raises NotFound for an outsider."""
-    user = request.user
-    if not isinstance(user, User):
-        raise NotFound("Nobody is signed in.")
+    user = signed_in(request)
     memberships = list(tenants.memberships(user))
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
@@ -158,6 +156,13 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
         project=project_of(projects, request.GET.get("project", "")),
         section=section,
     )
+
+
+def signed_in(request: HttpRequest) -> User:
+    """Return who is signed in. Raises NotFound for nobody."""
+    if not isinstance(request.user, User):
+        raise NotFound("Nobody is signed in.")
+    return request.user
 
 
 def project_of(projects: Sequence[Project], project_id: str) -> Project | None:

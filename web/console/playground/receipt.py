@@ -7,7 +7,7 @@ import msgspec
 
 from billing.rating.money import exact_dollars, format_dollars
 from serving.contract.price import Meters, charge_nanos
-from web.console.figures import duration
+from web.console.figures import NONE, duration
 
 
 class CachedDetails(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ def shown(receipt: Receipt) -> dict[str, Any]:
     return {
         **msgspec.structs.asdict(receipt),
         "ttft": duration(receipt.ttft_seconds),
-        "pace": "–" if pace is None else f"{pace:,.0f} tokens/s",
+        "pace": NONE if pace is None else f"{pace:,.0f} tokens/s",
         "charge": format_dollars(receipt.charge_nanos),
         "charge_exact": exact_dollars(receipt.charge_nanos),
     }

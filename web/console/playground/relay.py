@@ -44,8 +44,8 @@ def event(name: str, record: msgspec.Struct | dict[str, Any]) -> bytes:
 async def relay(errand: Errand) -> AsyncIterator[bytes]:
     """Make the call and yield its server-sent events; never raises for the gateway's failures."""
     try:
-        async with called(errand) as reply:
-            async for piece in pieces(reply, errand):
+        async with called(errand) as (reply, watch):
+            async for piece in pieces(reply, watch, errand):
                 yield piece
     except TimeoutError:
         yield event("failure", failure("timeout"))
@@ -54,26 +54,29 @@ async def relay(errand: Errand) -> AsyncIterator[bytes]:
 
 
 @asynccontextmanager
-async def called(errand: Errand) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Open the call, trying again only while the gateway has yet to hear of the key."""
+async def called(errand: Errand) -> AsyncIterator[tuple[aiohttp.ClientResponse, Watch]]:
+    """Open the call, trying again only while the gateway has yet to hear of the key; yield the
+    answer and the watch that was started with it."""
     headers = {"authorization": f"Bearer {errand.secret}"}
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
         for left in reversed(range(KEY_TRIES)):
+            watch = Watch(time.monotonic)
             async with session.post(errand.url, json=errand.body) as reply:
                 if reply.status != 401 or not left:
-                    yield reply
+                    yield reply, watch
                     return
             await asyncio.sleep(KEY_PAUSE_SECONDS)
 
 
-async def pieces(reply: aiohttp.ClientResponse, errand: Errand) -> AsyncIterator[bytes]:
+async def pieces(
+    reply: aiohttp.ClientResponse, watch: Watch, errand: Errand
+) -> AsyncIterator[bytes]:
     """Yield what the page should see of one answer of the gateway."""
     if reply.status != 200:
         yield event("failure", failure_from(await reply.read()))
         return
     request_id = reply.headers.get("x-request-id", "")
     yield event("opened", {"receipt_url": errand.receipts_url + request_id})
-    watch = Watch(time.monotonic)
     async for line in reply.content:
         data = line.removeprefix(DATA).strip()
         if not line.startswith(DATA) or data == DONE:

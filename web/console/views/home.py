@@ -5,15 +5,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from control.tenants import selectors as tenants
-from control.tenants.models import User
-from web.console.page import address
+from web.console.page import address, signed_in
 
 
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
     """Send a member to their oldest organization, and tell others that they have none."""
-    assert isinstance(request.user, User)
-    membership = tenants.memberships(request.user).first()
+    membership = tenants.memberships(signed_in(request)).first()
     if membership is None:
         return render(request, "console/no_organization.html", status=404)
     return redirect(address(membership.organization, "overview"))

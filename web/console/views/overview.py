@@ -49,21 +49,22 @@ def overview(page: Page) -> HttpResponse:
     names = names_for(page.organization)
     filters = filters_of(page)
     latest = metering.recent_events(page.organization, filters=filters, limit=LATEST)
-    month = metering.usage_totals(page.organization, month_start(now), now, filters=filters)
+    money = metering.overview(page.organization, now)
+    today, month = (money.today, money.month) if not page.project else of_project(page, now)
     context = {
         "now": now,
         "days": DAYS,
-        "money": metering.overview(page.organization, now),
+        "money": money,
         "month": month,
-        "today": metering.usage_totals(page.organization, day_start(now), now, filters=filters),
-        "day": last_day(page, now, filters),
+        "today": today,
+        "day": sums_since(page, hour_end(now) - timedelta(days=1), now),
         "chart": chart_of(page, now, filters) if latest else None,
         "kinds": kinds_of(month),
         "cached_share": share(month.cached_input_tokens, month.input_tokens),
         "models": models_of(page, now, filters, names),
         "latest": rows_of(page, latest, names),
+        "first_call": FirstCall(page, names.models),
         **links(page, now),
-        "first_call": FirstCall(page),
     }
     return page.render("console/overview.html", context)
 
@@ -83,9 +84,19 @@ def month_start(now: datetime) -> datetime:
     return day_start(now).replace(day=1)
 
 
-def last_day(page: Page, now: datetime, filters: metering.UsageFilters) -> UsageSums:
-    """Return the sums of the last 24 hours, whose TTFT the page shows."""
-    return metering.usage_totals(page.organization, now - timedelta(days=1), now, filters=filters)
+def hour_end(now: datetime) -> datetime:
+    """Return the end of the hour: sums up to there need whole hours only."""
+    return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+
+
+def of_project(page: Page, now: datetime) -> tuple[UsageSums, UsageSums]:
+    """Return the sums of the day and of the month in the chosen project."""
+    return sums_since(page, day_start(now), now), sums_since(page, month_start(now), now)
+
+
+def sums_since(page: Page, start: datetime, now: datetime) -> UsageSums:
+    """Return the sums since `start`."""
+    return metering.usage_totals(page.organization, start, hour_end(now), filters=filters_of(page))
 
 
 def chart_of(page: Page, now: datetime, filters: metering.UsageFilters) -> Chart:
@@ -118,7 +129,7 @@ def models_of(
 ) -> list[ModelRow]:
     """Return this month's usage by model, the dearest first."""
     groups = metering.usage_by_group(
-        page.organization, month_start(now), now, group_by=("model",), filters=filters
+        page.organization, month_start(now), hour_end(now), group_by=("model",), filters=filters
     )
     groups.sort(key=lambda group: -group.sums.charged_nanos)
     return [

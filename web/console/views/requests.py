@@ -1,4 +1,4 @@
-"""Requests, and the receipt of each: tokens × price = amount."""
+"""Requests, and the receipt of each: tokens times price is the amount."""
 
 import uuid
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def requests(page: Page) -> HttpResponse:
         "before": before,
         "newest_url": address(page.organization, "requests", **chosen),
         "older_url": older and address(page.organization, "requests", **chosen, before=str(older)),
-        "first_call": FirstCall(page),
+        "first_call": FirstCall(page, names.models),
     }
     return page.render("console/requests.html", context)
 

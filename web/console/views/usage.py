@@ -36,7 +36,7 @@ def usage(page: Page) -> HttpResponse:
         "selects": selects(query, names),
         "filtered": bool(query.model or query.key or query.project),
         **links(page, query, shown.number),
-        "first_call": FirstCall(page),
+        "first_call": FirstCall(page, names.models),
     }
     return page.render("console/usage.html", context)
 
@@ -82,7 +82,7 @@ def chart_of(query: UsageQuery, points: list[UsagePoint], names: Names) -> Chart
 
 def title_of(query: UsageQuery) -> str:
     """Return what the chart shows, in words."""
-    grouped = f", by {GROUPS[query.group]}" if query.group else ""
+    grouped = f", by {GROUPS[query.group].lower()}" if query.group else ""
     return f"{METRICS[query.metric]} per {query.by}{grouped}"
 
 

@@ -130,6 +130,10 @@ function showFailure(turn, message, retry) {
   part(turn, "retry").addEventListener("click", retry, { once: true });
 }
 
+function isAtEnd() {
+  return window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - 160;
+}
+
 async function post(body, signal) {
   return fetch(root.dataset.stream, {
     method: "POST",
@@ -155,8 +159,10 @@ async function readAnswer(turn, response, retry) {
       else if (name === "receipt") showReceipt(turn, data, opened);
       else if (name === "failure") showFailure(turn, data.message, retry);
       else {
+        const follows = isAtEnd();
         answer += data.choices?.[0]?.delta?.content ?? "";
         text.textContent = answer;
+        if (follows) turn.scrollIntoView({ block: "nearest" });
       }
     }
   } catch (error) {

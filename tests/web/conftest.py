@@ -1,0 +1,109 @@
+"""A tenant with a catalog and usage, an outsider, and the console as browsers reach it."""
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Thread
+
+import pytest
+import uvicorn
+from django.db import connections
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import Browser
+
+from control.keys.models import ApiKey
+from control.keys.services import mint_key
+from control.prices.models import Price
+from tests.support.browser import running_browser
+from tests.support.console import Tenant, book, make_catalog, make_tenant, weeks_of_usage
+from tests.support.gateway_double import GatewayDouble, running_gateway
+
+
+@pytest.fixture
+def tenant(db: None) -> Tenant:
+    return make_tenant()
+
+
+@pytest.fixture
+def outsider(db: None) -> Tenant:
+    return make_tenant("Other GmbH", "eve@other.example")
+
+
+@pytest.fixture
+def prices(db: None) -> dict[str, Price]:
+    return make_catalog()
+
+
+@pytest.fixture
+def key(tenant: Tenant) -> ApiKey:
+    return mint_key(actor=tenant.actor, project=tenant.project, name="Backend")[0]
+
+
+@pytest.fixture
+def traffic(key: ApiKey, prices: dict[str, Price]) -> None:
+    now = timezone.now()
+    book(*weeks_of_usage([key], list(prices.values()), now, days=14, per_day=20), now=now)
+
+
+@pytest.fixture
+def member(tenant: Tenant, client: Client) -> Client:
+    """The owner's browser."""
+    client.force_login(tenant.owner)
+    return client
+
+
+@pytest.fixture
+def stranger(outsider: Tenant) -> Client:
+    """The browser of somebody from another organization."""
+    client = Client()
+    client.force_login(outsider.owner)
+    return client
+
+
+@pytest.fixture
+def gateway(settings) -> Iterator[GatewayDouble]:
+    with running_gateway() as double:
+        settings.CONFIG = dataclasses.replace(settings.CONFIG, api_base=double.url)
+        yield double
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    # Playwright's loop must not be taken for one that Django's ORM would block.
+    with pytest.MonkeyPatch.context() as patch, running_browser() as chromium:
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
+        yield chromium
+
+
+@pytest.fixture
+def console(transactional_db: None, gateway: GatewayDouble) -> Iterator[str]:
+    """The console's address, served by the real ASGI server."""
+    from control.asgi import application
+
+    with serving(application) as address:
+        yield address
+    connections.close_all()
+
+
+@contextmanager
+def serving(application: object) -> Iterator[str]:
+    config = uvicorn.Config(
+        application,  # type: ignore[arg-type]
+        host="127.0.0.1",
+        port=0,
+        lifespan="off",
+        log_config=None,
+        timeout_graceful_shutdown=2,
+    )
+    server = uvicorn.Server(config)
+    socket = config.bind_socket()
+    thread = Thread(target=asyncio.run, args=(server.serve([socket]),))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+        socket.close()

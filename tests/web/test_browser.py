@@ -1,0 +1,173 @@
+"""The console in real Chromium, against the real ASGI server; the gateway is a double."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from control.keys.models import ApiKey
+from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.support.console import PASSWORD, Tenant
+from tests.support.gateway_double import WORDS, GatewayDouble
+from web.console.page import SECTIONS, address
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def watched(browser: Browser, console: str) -> Iterator[WatchedPage]:
+    with watched_page(browser, DESKTOP) as page:
+        yield page
+        assert not page.complaints
+        assert page.hosts <= {console.removeprefix("http://")}
+
+
+def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+    page.goto(f"{console}/")
+    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.wait_for_url("**/overview")
+
+
+def ask(page: Page, words: str) -> None:
+    page.get_by_label("Message").fill(words)
+    page.keyboard.press("Enter")
+
+
+def test_a_stranger_signs_up_mints_a_key_and_revokes_it(
+    watched: WatchedPage, console: str, prices: dict
+) -> None:
+    page = watched.page
+    page.goto(f"{console}/accounts/signup/")
+    page.get_by_label("Email").fill("grace@navy.example")
+    page.get_by_label("Password").fill("a-long-enough-phrase")
+    page.get_by_role("button", name="Create account").click()
+    expect(page.get_by_role("heading", name="Your first request")).to_be_visible()
+    page.get_by_role("link", name="Create an API key").click()
+    page.get_by_role("link", name="Create your first key").click()
+    page.get_by_label("Name").fill("Ship")
+    page.get_by_role("button", name="Create key").click()
+    secret = page.locator("#secret").inner_text()
+    page.get_by_role("button", name="Copy the secret key").click()
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    page.get_by_role("link", name="Done, I saved it").click()
+    page.get_by_role("link", name="Manage Ship").click()
+    page.get_by_label("Type “Ship” to confirm").fill("Ship")
+    page.get_by_role("button", name="Revoke this key").click()
+    expect(page.get_by_text("is revoked")).to_be_visible()
+    assert ApiKey.objects.get(name="Ship").revoked_at is not None
+
+
+def test_an_answer_streams_in_and_shows_what_it_took(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "playground"))
+    ask(page, "What is Penstock?")
+    expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
+    meters = page.locator("[data-meters]")
+    for figure in ("TTFT", "tokens/s", "Input24", "Cached96", f"Output{len(WORDS)}", "$0.000018"):
+        expect(meters).to_contain_text(figure)
+    ask(page, "And again?")
+    expect(page.locator("[data-meters]:visible")).to_have_count(2)
+    assert [m["role"] for m in gateway.bodies[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_stop_stops_the_gateways_work(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> None:
+    gateway.pause_seconds = 0.3
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "playground"))
+    ask(page, "Go on for ever")
+    expect(page.locator(".turn-answer .turn-text")).to_contain_text(WORDS[0])
+    page.get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("You pay for what was made until then")).to_be_visible()
+    assert gateway.aborted.wait(3)
+
+
+def test_two_variants_answer_side_by_side(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "playground"))
+    page.get_by_role("button", name="Compare").click()
+    ask(page, "Who are you?")
+    expect(page.locator("[data-meters]:visible")).to_have_count(2)
+    assert {body["model"] for body in gateway.bodies} == {"penstock-demo", "penstock-demo:int8"}
+
+
+def test_the_code_is_the_call(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "playground"))
+    page.get_by_label("System prompt").fill("It's brief")
+    page.get_by_role("button", name="View code").click()
+    code = page.locator(".code-panel pre")
+    expect(code).to_contain_text(f"curl {gateway.url}/chat/completions")
+    expect(code).to_contain_text(r"It'\''s brief")
+    page.get_by_role("tab", name="Python").click()
+    expect(code).to_contain_text("client.chat.completions.create(")
+
+
+def test_charts_draw_and_walk_by_keyboard(
+    watched: WatchedPage, console: str, tenant: Tenant, traffic: None
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "usage"))
+    canvas = page.locator("[data-chart] canvas")
+    blank = page.evaluate("c => document.createElement('canvas').toDataURL()")
+    canvas.focus()
+    before = canvas.evaluate("c => c.toDataURL()")
+    page.keyboard.press("End")
+    assert blank != before != canvas.evaluate("c => c.toDataURL()")
+
+
+def test_a_filter_changes_the_page_and_its_address(
+    watched: WatchedPage, console: str, tenant: Tenant, traffic: None
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "usage"))
+    page.get_by_label("Group by").select_option("variant")
+    expect(page.get_by_role("columnheader", name="Variant")).to_be_visible()
+    assert "group=variant" in page.url
+    page.get_by_role("link", name="Spend", exact=True).click()
+    expect(page.get_by_role("heading", name="Spend per day, by variant")).to_be_visible()
+
+
+def test_the_theme_switches_at_once_and_stays(
+    watched: WatchedPage, console: str, tenant: Tenant
+) -> None:
+    page = watched.page
+    sign_in(page, console, tenant)
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Dark theme").click()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.reload()
+    assert page.locator("html").get_attribute("data-theme") == "dark"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["1440", "390"])
+def test_no_page_is_wider_than_its_window(
+    browser: Browser,
+    console: str,
+    tenant: Tenant,
+    traffic: None,
+    viewport: dict[str, int],
+    scheme: str,
+) -> None:
+    with watched_page(browser, viewport, scheme) as watched:
+        sign_in(watched.page, console, tenant)
+        for section in [*SECTIONS, "key_new"]:
+            watched.page.goto(console + address(tenant.organization, section))
+            assert widest_overflow(watched.page) <= 0, section
+        assert not watched.complaints

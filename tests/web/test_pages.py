@@ -1,0 +1,123 @@
+"""Every page: who sees it, how heavy it is, and what it may load."""
+
+import re
+
+import pytest
+from django.test import Client
+
+from control.tenants.models import Membership, Role, User
+from tests.support.console import Tenant
+from web.console.page import SECTIONS, address
+
+pytestmark = pytest.mark.integration
+
+BYTES_MAX = 100_000
+QUERIES_MAX = 28
+PAGES = [*SECTIONS, "key_new"]
+
+
+def url(tenant: Tenant, section: str) -> str:
+    return address(tenant.organization, section)
+
+
+@pytest.mark.parametrize("section", PAGES)
+def test_an_owner_sees_it(member: Client, tenant: Tenant, traffic: None, section: str) -> None:
+    assert member.get(url(tenant, section)).status_code == 200
+
+
+@pytest.mark.parametrize("section", [*PAGES, "usage_csv"])
+def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, section: str) -> None:
+    assert stranger.get(url(tenant, section)).status_code == 404
+
+
+@pytest.mark.parametrize("section", PAGES)
+def test_who_is_not_signed_in_is_asked_to(client: Client, tenant: Tenant, section: str) -> None:
+    reply = client.get(url(tenant, section))
+    assert reply.status_code == 302
+    assert reply["location"].startswith("/accounts/login/?next=")
+
+
+@pytest.mark.parametrize("role", Role.values)
+@pytest.mark.parametrize("section", SECTIONS)
+def test_every_role_may_look(client: Client, tenant: Tenant, section: str, role: str) -> None:
+    user = User.objects.create_user(f"{role}@acme.example")
+    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    client.force_login(user)
+    assert client.get(url(tenant, section)).status_code == 200
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_new_organizations_see_a_next_step(member: Client, tenant: Tenant, section: str) -> None:
+    assert member.get(url(tenant, section)).status_code == 200
+
+
+@pytest.mark.parametrize("section", PAGES)
+def test_it_is_light_and_asks_the_database_little(
+    member: Client,
+    tenant: Tenant,
+    traffic: None,
+    section: str,
+    django_assert_max_num_queries,
+) -> None:
+    with django_assert_max_num_queries(QUERIES_MAX):
+        reply = member.get(url(tenant, section))
+    assert len(reply.content) < BYTES_MAX
+
+
+@pytest.mark.parametrize("section", PAGES)
+def test_nothing_runs_or_comes_from_elsewhere(
+    member: Client, tenant: Tenant, traffic: None, section: str
+) -> None:
+    reply = member.get(url(tenant, section))
+    policy, page = reply["content-security-policy"], reply.content.decode()
+    assert "unsafe" not in policy
+    assert "script-src 'self';" in policy
+    assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
+    assert not re.search(r"\s(style|on[a-z]+)=|<style|javascript:", page)
+    assert not re.search(r"(src|href|action)=\"(https?:)?//", page)
+
+
+def test_the_rail_leads_to_pages_that_exist(member: Client, tenant: Tenant) -> None:
+    page = member.get(url(tenant, "overview")).content.decode()
+    links = set(re.findall(r'href="(/[^"#]*)"', page))
+    answers = {link: member.get(link).status_code for link in links if "/static/" not in link}
+    assert set(answers.values()) <= {200, 302}, answers
+
+
+def test_only_operators_see_the_way_to_the_admin(member: Client, tenant: Tenant) -> None:
+    assert b"/admin/" not in member.get(url(tenant, "overview")).content
+    User.objects.filter(id=tenant.owner.id).update(is_staff=True)
+    assert b"/admin/" in member.get(url(tenant, "overview")).content
+
+
+def test_another_organizations_project_is_not_found(
+    member: Client, tenant: Tenant, outsider: Tenant
+) -> None:
+    mine = {"project": tenant.project.id}
+    assert member.get(url(tenant, "usage"), mine).status_code == 200
+    theirs = {"project": outsider.project.id}
+    assert member.get(url(tenant, "usage"), theirs).status_code == 404
+
+
+def test_the_way_in_is_the_first_organization(member: Client, tenant: Tenant) -> None:
+    assert member.get("/")["location"] == url(tenant, "overview")
+
+
+def test_who_has_no_organization_is_told(client: Client, db: None) -> None:
+    client.force_login(User.objects.create_user("alone@nowhere.example"))
+    reply = client.get("/")
+    assert reply.status_code == 404
+    assert b"not a member of any organization" in reply.content
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_theme_is_remembered_without_script(member: Client, tenant: Tenant, theme: str) -> None:
+    overview = url(tenant, "overview")
+    reply = member.post("/theme", {"theme": theme, "next": overview})
+    assert reply["location"] == overview
+    assert f'data-theme="{theme}"' in member.get(overview).content.decode()
+
+
+def test_the_theme_switch_leads_nowhere_else(member: Client, tenant: Tenant) -> None:
+    reply = member.post("/theme", {"theme": "dark", "next": "https://evil.example/"})
+    assert reply["location"] == "/"

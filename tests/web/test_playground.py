@@ -1,0 +1,187 @@
+"""The playground's stream: relayed as it comes, priced at its end, stopped with the browser."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from django.test import AsyncClient, Client
+
+from control.keys.models import ApiKey, Kind
+from control.prices.models import Price
+from control.tenants.models import Membership, Role, User
+from serving.contract.key import is_well_formed
+from serving.contract.price import charge_nanos
+from tests.support.console import Tenant
+from tests.support.gateway_double import WORDS, GatewayDouble
+from web.console.page import address
+from web.console.playground.relay import Errand, relay
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+
+
+def question(tenant: Tenant, **changes: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": "What is Penstock?"}]
+    asked = {"model": "penstock-demo", "project_id": tenant.project.id, "messages": messages}
+    return asked | changes
+
+
+def url(tenant: Tenant) -> str:
+    return address(tenant.organization, "playground_stream")
+
+
+async def events(chunks: AsyncIterator[bytes]) -> list[tuple[str, dict[str, Any]]]:
+    text = b"".join([chunk async for chunk in chunks]).decode()
+    found = []
+    for block in text.strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.split("\n"))
+        found.append((fields.get("event", "message"), json.loads(fields["data"])))
+    return found
+
+
+async def ask(tenant: Tenant, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+    client = AsyncClient()
+    await client.aforce_login(tenant.owner)
+    body = question(tenant, **changes)
+    reply = await client.post(url(tenant), body, content_type="application/json")
+    assert reply.status_code == 200
+    assert reply["content-type"] == "text/event-stream"
+    return await events(reply.streaming_content)
+
+
+async def test_the_answer_comes_through_and_ends_in_its_receipt(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    told = await ask(tenant)
+    words = [data["choices"][0]["delta"]["content"] for name, data in told[1:-2]]
+    name, receipt = told[-1]
+    assert told[0][0] == "opened"
+    assert words == [f"{word} " for word in WORDS]
+    assert name == "receipt"
+    assert receipt["charge_nanos"] == charge_nanos(
+        prices["bf16"], input_tokens=120, cached_input_tokens=96, output_tokens=len(WORDS)
+    )
+
+
+async def test_the_gateway_is_asked_with_a_derived_key_of_the_member(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    await ask(tenant, temperature=0.5, max_tokens=64)
+    key = await ApiKey.objects.aget()
+    (secret,), (body,) = gateway.secrets, gateway.bodies
+    assert key.kind == Kind.PLAYGROUND
+    assert is_well_formed(secret)
+    assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.5, 64, True)
+
+
+async def test_a_key_that_the_gateway_has_yet_to_hear_of_is_waited_for(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    gateway.refusals = [(401, {"message": "no", "code": "invalid_api_key"})] * 2
+    assert (await ask(tenant))[-1][0] == "receipt"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (429, "credit_balance_exhausted", "balance is used up"),
+        (503, "model_unavailable", "No replica of this model is ready"),
+        (503, "server_is_overloaded", "All replicas are busy"),
+        (400, "context_length_exceeded", "do not fit the model's context"),
+        (418, "teapot", "short and stout"),
+    ],
+)
+async def test_a_refusal_says_what_to_do(
+    tenant: Tenant,
+    prices: dict[str, Price],
+    gateway: GatewayDouble,
+    status: int,
+    code: str,
+    words: str,
+) -> None:
+    gateway.refusals = [(status, {"message": "short and stout", "code": code})]
+    ((name, failure),) = await ask(tenant)
+    assert (name, failure["code"]) == ("failure", code)
+    assert words in failure["message"]
+
+
+async def test_an_answer_that_breaks_off_has_no_receipt(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    gateway.breaks_off = True
+    told = await ask(tenant)
+    assert [name for name, _ in told].count("failure") == 1
+    assert "receipt" not in [name for name, _ in told]
+
+
+async def test_a_gateway_that_is_away_is_said_in_words(
+    tenant: Tenant, prices: dict[str, Price]
+) -> None:
+    ((name, failure),) = await ask(tenant)
+    assert (name, failure["code"]) == ("failure", "unreachable")
+
+
+async def test_a_browser_that_leaves_aborts_the_work(gateway: GatewayDouble) -> None:
+    gateway.pause_seconds = 0.05
+    price = Price(input_nanos=1, cached_input_nanos=1, output_nanos=1)
+    body = {"stream": True}
+    stream = relay(Errand(f"{gateway.url}/chat/completions", "/r/", "secret", body, price))
+    assert b"opened" in await anext(stream)
+    await anext(stream)
+    await stream.aclose()
+    assert await asyncio.to_thread(gateway.aborted.wait, 2)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 3},
+        {"messages": []},
+        {"messages": [{"role": "operator", "content": "x"}]},
+        {"priority": 9},
+        {"max_tokens": 0},
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    member: Client, tenant: Tenant, changes: dict[str, Any]
+) -> None:
+    reply = member.post(url(tenant), question(tenant, **changes), "application/json")
+    assert reply.status_code == 400
+    assert "cannot be asked" in reply.json()["message"]
+
+
+def test_outsiders_find_nothing(
+    stranger: Client,
+    member: Client,
+    tenant: Tenant,
+    outsider: Tenant,
+    prices: dict[str, Price],
+) -> None:
+    ask_there = question(tenant)
+    assert stranger.post(url(tenant), ask_there, "application/json").status_code == 404
+    their_project = question(outsider)
+    assert member.post(url(tenant), their_project, "application/json").status_code == 404
+    unknown = question(tenant, model="gpt-9")
+    assert member.post(url(tenant), unknown, "application/json").status_code == 404
+
+
+def test_who_may_make_no_keys_may_not_spend(
+    client: Client, tenant: Tenant, prices: dict[str, Price]
+) -> None:
+    user = User.objects.create_user("looker@acme.example")
+    Membership.objects.create(organization=tenant.organization, user=user, role=Role.VIEWER)
+    client.force_login(user)
+    assert client.post(url(tenant), question(tenant), "application/json").status_code == 403
+
+
+def test_who_is_not_signed_in_is_told(client: Client, tenant: Tenant) -> None:
+    reply = client.post(url(tenant), question(tenant), "application/json")
+    assert reply.status_code == 401
+    assert "signed out" in reply.json()["message"]
+
+
+def test_another_site_cannot_ask(tenant: Tenant) -> None:
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(tenant.owner)
+    assert client.post(url(tenant), question(tenant), "application/json").status_code == 403
