@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import psutil
+import psycopg
+import redis
 
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
 from infra.local.errors import LocalError
@@ -14,6 +16,7 @@ from infra.local.errors import LocalError
 PYTHON_MIN = (3, 11)
 DISK_BYTES_MIN = 3 * 10**9
 MEMORY_BYTES_MIN = 6 * 10**9  # one vLLM replica takes 3-4 GB, the rest of the platform 1 GB
+SERVER_SECONDS_MAX = 3
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -25,6 +28,7 @@ def check_machine(config: LocalConfig) -> None:
         check_engine(config.weights)
         check_memory(available_bytes())
     check_ports(config)
+    check_servers(config)
 
 
 def check_python(version: tuple[int, ...]) -> None:
@@ -82,6 +86,26 @@ def check_ports(config: LocalConfig) -> None:
             f"taken: port {', '.join(taken)}; PENSTOCK_PORT_BASE moves all of them"
             f" (now {config.ports.base})"
         )
+
+
+def check_servers(config: LocalConfig) -> None:
+    """Raise LocalError when a server that was named does not answer."""
+    if config.database_url is not None and (error := database_error(config.database_url)):
+        raise LocalError(f"DATABASE_URL: {error}")
+    if config.redis_url is not None:
+        try:
+            redis.from_url(config.redis_url, socket_connect_timeout=SERVER_SECONDS_MAX).ping()
+        except (redis.RedisError, ValueError) as error:
+            raise LocalError(f"REDIS_URL: {error}") from error
+
+
+def database_error(url: str) -> str | None:
+    """Return why a PostgreSQL cannot be used, in one line; None when it can."""
+    try:
+        psycopg.connect(url, connect_timeout=SERVER_SECONDS_MAX).close()
+    except psycopg.Error as error:
+        return str(error).strip().splitlines()[0]
+    return None
 
 
 def is_free(port: int) -> bool:

@@ -4,7 +4,7 @@ import signal
 import sys
 from dataclasses import dataclass
 
-from infra.local import postgres, redis
+from infra.local import postgres, redis_server
 from infra.local.config import LocalConfig
 from infra.local.home import Home
 
@@ -40,13 +40,13 @@ def postgres_process(config: LocalConfig, home: Home) -> Process:
 def redis_process(config: LocalConfig, home: Home) -> Process:
     """Return the embedded Redis; writes its configuration. Raises LocalError."""
     configuration = home.run / "redis.conf"
-    redis.write_configuration(
+    redis_server.write_configuration(
         configuration,
         data=home.data / "redis",
         port=config.ports.redis,
         password=home.secrets()["REDIS_PASSWORD"],
     )
-    return Process(REDIS, (str(redis.find_server()), str(configuration)))
+    return Process(REDIS, (str(redis_server.find_server()), str(configuration)))
 
 
 def platform_processes(home: Home) -> tuple[Process, ...]:

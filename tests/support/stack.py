@@ -25,6 +25,7 @@ from infra.local.environment import postgres_url
 from infra.local.home import Home
 from infra.local.leftovers import find_processes
 from infra.local.replicas import read_replicas
+from infra.local.status import replica_pids
 from infra.local.supervisor import Supervisor
 from serving.contract.codec import decode
 from serving.contract.feed import Page
@@ -161,15 +162,8 @@ class Stack:
         raise AssertionError(f"{name} does not run")
 
     def _engine_pid(self) -> int | None:
-        ids = {replica.replica_id for replica in self.replicas()}
-        for process in find_processes(self.config.home):
-            try:
-                of_replica = process.environ().get("PENSTOCK_REPLICA_ID")
-            except psutil.Error:
-                continue
-            if of_replica in ids and os.getsid(process.pid) == process.pid:
-                return process.pid
-        return None
+        pids = replica_pids(self.home)
+        return next((pids[r.replica_id] for r in self.replicas() if r.replica_id in pids), None)
 
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:

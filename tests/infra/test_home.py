@@ -1,0 +1,70 @@
+"""The home folder: secrets are made once and stay private; logs are read as they grow."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from infra.local.config import DEMO_MODEL_ID, read_config
+from infra.local.environment import RUN_VARIABLE, build_environment
+from infra.local.follow import Tail
+from infra.local.home import Home
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.make()
+    return home
+
+
+def test_secrets_are_made_once_and_are_private(home: Home) -> None:
+    secrets = home.secrets()
+    assert home.secrets() == secrets
+    assert len(set(secrets.values())) == len(secrets)
+    assert all(len(value) >= 32 for value in secrets.values())
+    assert stat.S_IMODE(home.secrets_file.stat().st_mode) == 0o600
+
+
+def test_the_environment_is_ours_whatever_is_inherited(home: Home) -> None:
+    config = read_config({"PENSTOCK_HOME": str(home.path), "PENSTOCK_PORT_BASE": "9000"})
+    inherited = {"PENSTOCK_INTERNAL_SECRET": "weak", "DJANGO_SETTINGS_MODULE": "other", "LANG": "C"}
+    environment = build_environment(config, home, inherited)
+    assert environment["PENSTOCK_INTERNAL_SECRET"] == home.secrets()["PENSTOCK_INTERNAL_SECRET"]
+    assert environment["DJANGO_SETTINGS_MODULE"] == "control.settings"
+    assert environment["PENSTOCK_API_BASE"] == "http://127.0.0.1:9001/v1"
+    assert environment["LANG"] == "C"
+    assert environment[RUN_VARIABLE] == str(home.path)
+
+
+def test_servers_that_run_elsewhere_are_used(home: Home) -> None:
+    given = {"DATABASE_URL": "postgresql://db/penstock", "REDIS_URL": "redis://cache:6379/0"}
+    config = read_config({"PENSTOCK_HOME": str(home.path), **given})
+    environment = build_environment(config, home, {})
+    assert {name: environment[name] for name in given} == given
+
+
+def test_a_model_is_a_folder_or_a_name_on_a_hub(tmp_path: Path) -> None:
+    folder = tmp_path / "My Model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    assert read_config({}).model_id == DEMO_MODEL_ID
+    local = read_config({}, model=str(folder))
+    assert (local.weights, local.model_id) == (str(folder), "my-model")
+    hub = read_config({}, model="Qwen/Qwen3-0.6B")
+    assert (hub.weights, hub.model_id) == ("Qwen/Qwen3-0.6B", "qwen3-0.6b")
+
+
+def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    tail = Tail(path)
+    assert tail.new_lines() == []
+    path.write_text("one\ntw")
+    assert tail.new_lines() == ["one"]
+    with path.open("a") as file:
+        file.write("o\n")
+    assert tail.new_lines() == ["two"]
+    path.write_text("new\n")
+    assert tail.new_lines() == ["new"]
