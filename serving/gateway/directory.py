@@ -17,12 +17,13 @@ from serving.contract.records import (
     ProjectRecord,
 )
 from serving.contract.replica import ReplicaRecord
-from serving.feed.batch import Batch, Update
+from serving.feed.batch import Batch
 from serving.feed.mirror import Mirror
 from serving.pool.pool import Pool
 
 Network = IPv4Network | IPv6Network
 TIER = "standard"
+MODEL_KINDS = frozenset({"model", "price", "deployment"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Directory:
         self._make_pool = make_pool
         self._principals: dict[str, Principal] = {}
         self._key_digests: dict[str, str] = {}
+        self._keys_of: dict[str, set[str]] = {}
         self._names: dict[str, ModelRecord] = {}
         self._prices: dict[str, list[PriceRecord]] = {}
         self._deployments: dict[str, list[DeploymentRecord]] = {}
@@ -88,13 +90,12 @@ class Directory:
         """Take in a batch of control's feed."""
         self.mirror.apply(batch)
         kinds = {update.kind for update in batch.updates}
-        only_keys = kinds <= {"api_key"} and not batch.snapshot
-        if only_keys:
-            for update in batch.updates:
-                self._index_key(update)
-            return
-        self._index_keys()
-        self._index_models()
+        if batch.snapshot:
+            self._index_keys()
+        else:
+            self._index_changed_keys(batch)
+        if batch.snapshot or kinds & MODEL_KINDS:
+            self._index_models()
 
     def apply_replicas(self, replicas: Mirror) -> None:
         """Take in what the fleet's feed says now."""
@@ -106,21 +107,42 @@ class Directory:
                 self.pools[deployment_id] = self._make_pool(deployment_id)
             self.pools[deployment_id].set_replicas(records)
 
-    def _index_key(self, update: Update) -> None:
-        old = self._key_digests.pop(update.id, None)
-        if old is not None:
-            self._principals.pop(old, None)
-        if isinstance(update.record, ApiKeyRecord):
-            organizations = self.mirror.all("organization", OrganizationRecord)
-            projects = self.mirror.all("project", ProjectRecord)
-            self._add_key(update.id, update.record, organizations, projects)
+    def _index_changed_keys(self, batch: Batch) -> None:
+        """Index the keys that changed, and all keys of organizations that changed."""
+        touched: set[str] = set()
+        for update in batch.updates:
+            record = update.record
+            if update.kind == "api_key":
+                self._remove_key(update.id)
+                touched.add(update.id)
+            elif update.kind == "organization":
+                touched |= self._keys_of.get(update.id, set())
+            elif update.kind == "project" and isinstance(record, ProjectRecord):
+                touched |= self._keys_of.get(record.organization_id, set())
+            elif update.kind == "project":
+                self._index_keys()
+                return
+        if touched:
+            self._index_some_keys(touched)
 
-    def _index_keys(self) -> None:
-        self._principals, self._key_digests = {}, {}
+    def _index_some_keys(self, key_ids: set[str]) -> None:
         organizations = self.mirror.all("organization", OrganizationRecord)
         projects = self.mirror.all("project", ProjectRecord)
-        for key_id, key in self.mirror.all("api_key", ApiKeyRecord).items():
-            self._add_key(key_id, key, organizations, projects)
+        keys = self.mirror.all("api_key", ApiKeyRecord)
+        for key_id in key_ids:
+            self._remove_key(key_id)
+            key = keys.get(key_id)
+            if key is not None:
+                self._add_key(key_id, key, organizations, projects)
+
+    def _index_keys(self) -> None:
+        self._principals, self._key_digests, self._keys_of = {}, {}, {}
+        self._index_some_keys(set(self.mirror.all("api_key", ApiKeyRecord)))
+
+    def _remove_key(self, key_id: str) -> None:
+        digest = self._key_digests.pop(key_id, None)
+        if digest is not None:
+            self._principals.pop(digest, None)
 
     def _add_key(
         self,
@@ -129,6 +151,7 @@ class Directory:
         organizations: dict[str, OrganizationRecord],
         projects: dict[str, ProjectRecord],
     ) -> None:
+        self._keys_of.setdefault(key.organization_id, set()).add(key_id)
         organization = organizations.get(key.organization_id)
         project = projects.get(key.project_id)
         if organization is None or organization.status != "active":

@@ -1,0 +1,112 @@
+"""Contract records: what is encoded is decoded; what is bad is named."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.contract.codec import ContractError, decode, encode
+from serving.contract.ids import uuid7
+from serving.contract.key import BASE62, is_well_formed, make_secret
+from serving.contract.lease import Granted, LeaseReply, Refused
+from serving.contract.price import charge_nanos, worst_case_nanos
+from serving.contract.records import ModelRecord, PriceRecord
+from serving.contract.usage import LeaseCharge, UsageEvent
+from tests.support import catalog
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+TOKENS = st.integers(0, 10**6)
+MOMENTS = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))
+PRICES = st.builds(
+    PriceRecord,
+    price_id=st.just("price"),
+    variant_id=st.just("var"),
+    tier=st.sampled_from(["priority", "standard", "batch"]),
+    input_nanos=st.integers(0, 10**12),
+    cached_input_nanos=st.integers(0, 10**12),
+    output_nanos=st.integers(0, 10**12),
+    effective_at=MOMENTS,
+)
+TENANT = catalog.tenant()
+RECORDS = [
+    TENANT.organization,
+    TENANT.project,
+    TENANT.key,
+    catalog.model(),
+    catalog.price(),
+    catalog.deployment(),
+    catalog.replica("http://127.0.0.1:1"),
+    LeaseReply((Granted("a", "b", "l", 5, NOW), Refused("a", "b", "key_budget_exceeded", True))),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_survives_the_journey(record: msgspec.Struct) -> None:
+    assert decode(encode(record), type(record)) == record
+
+
+@given(PRICES)
+def test_prices_survive_the_journey(price: PriceRecord) -> None:
+    assert decode(encode(price), PriceRecord) == price
+
+
+@given(st.builds(LeaseCharge, st.just("b"), st.just("l"), st.integers(0, 2**63 - 1)), TOKENS)
+def test_events_survive_the_journey(charge: LeaseCharge, tokens: int) -> None:
+    event = UsageEvent(
+        *("e", "gw", "org", "proj", "key", "mdl", "var", "dep", "price", "chat"),
+        tier="standard",
+        outcome="completed",
+        received_at=NOW,
+        charges=(charge,),
+        input_tokens=tokens,
+        cached_input_tokens=tokens // 2,
+    )
+    assert decode(encode(event), UsageEvent) == event
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("output_tokens_max", 0), ("output_tokens_max", 513), ("context_tokens", -1)],
+)
+def test_a_bad_record_is_refused_by_the_name_of_its_field(field: str, value: int) -> None:
+    raw = msgspec.json.decode(encode(catalog.model()))
+    with pytest.raises(ContractError, match=field):
+        decode(msgspec.json.encode(raw | {field: value}), ModelRecord)
+
+
+@given(PRICES, TOKENS, TOKENS, TOKENS, st.integers(1, 8))
+def test_the_worst_case_covers_every_charge(
+    price: PriceRecord, prompt: int, cached: int, output: int, choices: int
+) -> None:
+    worst = worst_case_nanos(
+        price,
+        prompt_bytes=prompt,
+        context_tokens=prompt,
+        output_tokens_max=output,
+        choices=choices,
+    )
+    due = charge_nanos(
+        price,
+        input_tokens=prompt,
+        cached_input_tokens=min(cached, prompt),
+        output_tokens=output * choices,
+    )
+    assert due <= worst
+
+
+@given(st.sampled_from(["live", "test"]), st.randoms())
+def test_one_wrong_letter_is_noticed_without_a_look_up(mode: str, random: st.DataObject) -> None:
+    secret = make_secret(mode, random.choice)  # type: ignore[attr-defined]
+    assert is_well_formed(secret)
+    place = random.randrange(9, len(secret))  # type: ignore[attr-defined]
+    other = next(letter for letter in BASE62 if letter != secret[place])
+    assert not is_well_formed(secret[:place] + other + secret[place + 1 :])
+
+
+@given(st.integers(0, 2**48 - 2), st.integers(0, 2**74 - 1), st.integers(0, 2**74 - 1))
+def test_ids_sort_by_the_time_they_were_made(at_ms: int, first: int, second: int) -> None:
+    early, late = uuid7(at_ms=at_ms, random_bits=first), uuid7(at_ms=at_ms + 1, random_bits=second)
+    assert str(early) < str(late)
+    assert (early.version, early.variant) == (7, "specified in RFC 4122")
