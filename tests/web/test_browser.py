@@ -155,17 +155,15 @@ def test_the_theme_switches_at_once_and_stays(
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE], ids=["1440", "390"])
+LOOKS = [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark")]
+
+
+@pytest.mark.usefixtures("traffic")
+@pytest.mark.parametrize("look", LOOKS, ids=["1440", "1440-dark", "390", "390-dark"])
 def test_no_page_is_wider_than_its_window(
-    browser: Browser,
-    console: str,
-    tenant: Tenant,
-    traffic: None,
-    viewport: dict[str, int],
-    scheme: str,
+    browser: Browser, console: str, tenant: Tenant, look: tuple[dict[str, int], str]
 ) -> None:
-    with watched_page(browser, viewport, scheme) as watched:
+    with watched_page(browser, *look) as watched:
         sign_in(watched.page, console, tenant)
         for section in [*SECTIONS, "key_new"]:
             watched.page.goto(console + address(tenant.organization, section))

@@ -82,24 +82,23 @@ async def test_a_key_that_the_gateway_has_yet_to_hear_of_is_waited_for(
     assert (await ask(tenant))[-1][0] == "receipt"
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "words"),
-    [
-        (429, "credit_balance_exhausted", "balance is used up"),
-        (503, "model_unavailable", "No replica of this model is ready"),
-        (503, "server_is_overloaded", "All replicas are busy"),
-        (400, "context_length_exceeded", "do not fit the model's context"),
-        (418, "teapot", "short and stout"),
-    ],
-)
+REFUSALS = [
+    (429, "credit_balance_exhausted", "balance is used up"),
+    (503, "model_unavailable", "No replica of this model is ready"),
+    (503, "server_is_overloaded", "All replicas are busy"),
+    (400, "context_length_exceeded", "do not fit the model's context"),
+    (418, "teapot", "short and stout"),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[1])
 async def test_a_refusal_says_what_to_do(
     tenant: Tenant,
     prices: dict[str, Price],
     gateway: GatewayDouble,
-    status: int,
-    code: str,
-    words: str,
+    refusal: tuple[int, str, str],
 ) -> None:
+    status, code, words = refusal
     gateway.refusals = [(status, {"message": "short and stout", "code": code})]
     ((name, failure),) = await ask(tenant)
     assert (name, failure["code"]) == ("failure", code)

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
+
+Choice = TypeVar("Choice", bound=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +19,10 @@ class Select:
 
 
 def select(
-    name: str, label: str, value: str, options: Mapping[str, str], any_: str | None = None
+    name: str, label: str, value: str, options: Mapping[Choice, str], any_: str | None = None
 ) -> Select:
-    """Return a drop-down of id → name; a chosen id that is gone stays choosable."""
-    known = {value: value, **options} if value and value not in options else options
-    return Select(name, label, value, list(known.items()), any_)
+    """Return a drop-down of id to name; a chosen id that is gone stays choosable."""
+    known: list[tuple[str, str]] = list(options.items())
+    if value and all(value != option for option, _ in known):
+        known.insert(0, (value, value))
+    return Select(name, label, value, known, any_)

@@ -112,7 +112,7 @@ class Page:
 
 
 View = Callable[Concatenate[Page, P], HttpResponse]
-Routed = Callable[Concatenate[HttpRequest, str, P], HttpResponse]
+Routed = Callable[..., HttpResponse]
 
 
 def address(organization: Organization, section: str, *arguments: str, **parameters: str) -> str:
@@ -122,10 +122,10 @@ def address(organization: Organization, section: str, *arguments: str, **paramet
     return f"{path}?{query}" if query else path
 
 
-def console_page(section: str) -> Callable[[View[P]], Routed[P]]:
+def console_page(section: str) -> Callable[[View[P]], Routed]:
     """Make a view that takes a Page out of one that takes a request and an organization's id."""
 
-    def of(view: View[P]) -> Routed[P]:
+    def of(view: View[P]) -> Routed:
         @login_required
         @wraps(view)
         def routed(

@@ -1,15 +1,16 @@
 """The question a usage page answers, held whole in its URL."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Literal, cast
+from typing import Literal, TypeVar
 
 from billing.metering.selectors import UsageFilters
 
 By = Literal["hour", "day"]
 Group = Literal["", "model", "variant", "key", "project"]
 Metric = Literal["tokens", "cost", "requests"]
+Choice = TypeVar("Choice", bound=str)
 
 DAYS_MAX: dict[By, int] = {"hour": 7, "day": 92}
 GROUPS: dict[Group, str] = {
@@ -72,7 +73,7 @@ class UsageQuery:
 
 def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
     """Read the question from a URL; what makes no sense falls back to the usual."""
-    by = cast(By, one_of(parameters.get("by", ""), DAYS_MAX, "day"))
+    by = one_of(parameters.get("by", ""), DAYS_MAX, "day")
     last = min(day_of(parameters.get("to", ""), today), today)
     usual = last - timedelta(days=1 if by == "hour" else 29)
     first = min(day_of(parameters.get("from", ""), usual), last)
@@ -80,17 +81,17 @@ def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
         first=max(first, last - timedelta(days=DAYS_MAX[by] - 1)),
         last=last,
         by=by,
-        group=cast(Group, one_of(parameters.get("group", ""), GROUPS, "")),
-        metric=cast(Metric, one_of(parameters.get("metric", ""), METRICS, "tokens")),
+        group=one_of(parameters.get("group", ""), GROUPS, ""),
+        metric=one_of(parameters.get("metric", ""), METRICS, "tokens"),
         model=parameters.get("model", ""),
         key=parameters.get("key", ""),
         project=parameters.get("project", ""),
     )
 
 
-def one_of(value: str, choices: Mapping[str, object], usual: str) -> str:
-    """Return `value` if it is a choice, else the usual one."""
-    return value if value in choices else usual
+def one_of(value: str, choices: Iterable[Choice], usual: Choice) -> Choice:
+    """Return the choice that `value` names, else the usual one."""
+    return next((choice for choice in choices if choice == value), usual)
 
 
 def day_of(text: str, usual: date) -> date:

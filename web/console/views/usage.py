@@ -5,7 +5,7 @@ from django.http import HttpResponse
 from django.utils import timezone
 
 from billing.metering import selectors as metering
-from billing.metering.sums import UsagePoint
+from billing.metering.sums import UsagePoint, UsageSums
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names, names_for
@@ -67,7 +67,7 @@ def points_of(page: Page, query: UsageQuery) -> list[UsagePoint]:
     )
 
 
-def totals_of(page: Page, query: UsageQuery) -> metering.UsageSums:
+def totals_of(page: Page, query: UsageQuery) -> UsageSums:
     """Ask billing for the sums over all of it."""
     return metering.usage_totals(page.organization, query.start, query.end, filters=query.filters)
 
