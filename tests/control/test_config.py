@@ -1,0 +1,70 @@
+"""The environment is checked at the edge, and a bad variable is named."""
+
+import os
+
+import pytest
+
+from control.config import ConfigError, ControlConfig
+
+pytestmark = pytest.mark.unit
+SECRETS = [
+    "PENSTOCK_DJANGO_SECRET",
+    "PENSTOCK_INTERNAL_SECRET",
+    "PENSTOCK_KEY_PEPPER",
+    "PENSTOCK_PLAYGROUND_SECRET",
+]
+
+
+def config(**changes: str) -> ControlConfig:
+    return ControlConfig.from_environment({**os.environ, **changes})
+
+
+@pytest.mark.parametrize("name", [*SECRETS, "DATABASE_URL", "REDIS_URL"])
+def test_what_has_no_default_must_be_set(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is not set"):
+        config(**{name: ""})
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_short_secret_is_refused_and_not_shown(name: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        config(**{name: "hunter2"})
+    assert name in str(error.value)
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_CONTROL_PORT", "70000"),
+        ("PENSTOCK_CONTROL_INTERNAL_PORT", "http"),
+        ("PENSTOCK_CONSOLE_URL", "127.0.0.1:8700"),
+        ("PENSTOCK_DEBUG", "yes"),
+        ("PENSTOCK_LOG_FORMAT", "xml"),
+        ("PENSTOCK_SIGNUP_CREDIT_NANOS", "5.0"),
+        ("REDIS_URL", "http://127.0.0.1"),
+    ],
+)
+def test_a_bad_value_is_named_with_the_wish(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is {value!r}; wanted"):
+        config(**{name: value})
+
+
+@pytest.mark.parametrize("value", ["mysql://u:secret@h/d", "postgresql://u:secret@h/%zz"])
+def test_a_bad_database_url_does_not_show_its_password(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"^DATABASE_URL") as error:
+        config(DATABASE_URL=value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_database_may_be_behind_a_socket() -> None:
+    database = config(DATABASE_URL="postgresql://me@/books?host=/run/pg&sslmode=disable").database
+    assert (database.name, database.user, database.host) == ("books", "me", "/run/pg")
+    assert database.options == {"sslmode": "disable"}
+
+
+@pytest.mark.parametrize(
+    ("url", "secure"), [("http://127.0.0.1:8700", False), ("https://console.example", True)]
+)
+def test_cookies_are_secure_where_the_console_is_reached_over_tls(url: str, secure: bool) -> None:
+    assert config(PENSTOCK_CONSOLE_URL=url).is_https is secure

@@ -1,0 +1,270 @@
+"""The change feed: ordered whoever publishes, complete from any version, fast."""
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+from django.test import AsyncClient, Client
+from django.utils import timezone
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from control.keys.services import revoke_key
+from control.publish import views
+from control.publish.models import Change, Horizon
+from control.publish.selectors import page_after
+from control.publish.services import News, compact, publish
+from control.publish.waiting import room
+from serving.contract.codec import ContractError
+from serving.contract.feed import Page
+from serving.contract.records import FleetSizeRecord, ProjectRecord
+from tests.support.organizations import make_house
+
+pytestmark = pytest.mark.integration
+BEARER = {"authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+FEED = "/internal/v1/feed"
+Step = tuple[str, str | None]
+State = dict[tuple[str, str], bytes]
+
+
+def news(project_id: str, organization_id: str | None) -> News:
+    """Return a project of an organization, or its deletion."""
+    record = organization_id and ProjectRecord(project_id, organization_id)
+    return News("project", project_id, record or None)
+
+
+def replay(pages: Iterable[Page]) -> State:
+    """Return what a follower knows after these pages."""
+    state: State = {}
+    for page in pages:
+        if page.snapshot:
+            state = {}
+        for change in page.changes:
+            if change.is_deletion:
+                state.pop((change.kind, change.id), None)
+            else:
+                state[change.kind, change.id] = bytes(change.record)
+    return state
+
+
+def compact_all() -> int:
+    return compact(before=timezone.now() + timedelta(seconds=1))
+
+
+def forget_everything() -> None:
+    Change.objects.all().delete()
+    Horizon.objects.all().delete()
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["proj_a", "proj_b", "proj_c"]),
+        st.one_of(st.none(), st.sampled_from(["org_1", "org_2"])),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@pytest.mark.usefixtures("pooled")
+@hypothesis_settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(steps=STEPS, seen=st.integers(0, 12), compacted=st.integers(0, 12))
+def test_a_snapshot_is_the_replay_of_all_changes(
+    steps: list[Step], seen: int, compacted: int
+) -> None:
+    """Whenever a follower comes, and whatever was compacted, it knows the same in the end."""
+    forget_everything()
+    follower: list[Page] = []
+    for number, step in enumerate(steps):
+        publish([news(*step)])
+        if number == seen:
+            follower.append(page_after(0))
+        if number == compacted:
+            compact_all()
+    last = follower[-1].version if follower else 0
+    follower.append(page_after(last))
+    expected = {}
+    for project_id, organization_id in steps:
+        expected[project_id] = organization_id
+    alive = {("project", name) for name, owner in expected.items() if owner}
+    assert replay(follower) == replay([page_after(0)])
+    assert set(replay(follower)) == alive
+
+
+@pytest.mark.usefixtures("pooled")
+def test_versions_are_committed_in_order_under_concurrent_publishers() -> None:
+    """8 writers, whose transactions stay open a while; a reader never sees a gap fill up later."""
+    stop, seen, versions = threading.Event(), [], [0]
+
+    def write(writer: int) -> None:
+        with contextlib.closing(connection):
+            for number in range(12):
+                with transaction.atomic():
+                    publish([news(f"proj_{writer}", f"org_{number}")])
+                    time.sleep(0.001)
+
+    def read() -> None:
+        with contextlib.closing(connection):
+            while not stop.is_set() or page_after(versions[-1]).changes:
+                page = page_after(versions[-1])
+                seen.extend(change.version for change in page.changes)
+                versions.append(page.version)
+
+    publish([news("proj_first", "org_0")])
+    with ThreadPoolExecutor(9) as pool:
+        reader = pool.submit(read)
+        writers = [pool.submit(write, writer) for writer in range(8)]
+        for writer in writers:
+            writer.result()
+        stop.set()
+        reader.result()
+    assert seen == sorted(seen)
+    assert len(seen) == len(set(seen)) == 8 * 12 + 1
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_rolled_back_transaction_publishes_nothing() -> None:
+    with contextlib.suppress(ZeroDivisionError), transaction.atomic():
+        publish([news("proj_a", "org_1")])
+        raise ZeroDivisionError
+    assert page_after(0).changes == ()
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_record_that_readers_would_refuse_undoes_its_transaction() -> None:
+    bad = News("project", "proj_a", ProjectRecord("proj_a", "not an id"))
+    with pytest.raises(ContractError):
+        publish([news("proj_b", "org_1"), bad])
+    assert page_after(0).changes == ()
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_reader_from_before_the_horizon_gets_a_snapshot() -> None:
+    publish([news("proj_a", "org_1")])
+    old = page_after(0).version
+    publish([news("proj_a", None), news("proj_b", "org_1")])
+    assert not page_after(old).snapshot
+    assert compact_all() == 2
+    page = page_after(old)
+    assert page.snapshot
+    assert [change.id for change in page.changes] == ["proj_b"]
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_reader_from_the_future_gets_a_snapshot() -> None:
+    """The database was restored from a backup: its versions start again further back."""
+    publish([news("proj_a", "org_1")])
+    page = page_after(page_after(0).version + 1000)
+    assert page.snapshot
+    assert len(page.changes) == 1
+
+
+@pytest.mark.usefixtures("pooled")
+def test_compacting_twice_removes_nothing_twice() -> None:
+    publish([news("proj_a", "org_1"), news("proj_a", "org_2")])
+    assert (compact_all(), compact_all()) == (1, 0)
+
+
+@pytest.mark.usefixtures("pooled")
+def test_the_feed_needs_the_secret_and_a_version() -> None:
+    publish([news("proj_a", "org_1")])
+    client = Client()
+    assert client.get(FEED, {"after": 0}).status_code == 401
+    wrong = {"authorization": "Bearer wrong"}
+    assert client.get(FEED, {"after": 0}, headers=wrong).status_code == 401
+    assert client.get(FEED, {"after": "x"}, headers=BEARER).status_code == 400
+    assert client.get(FEED, {"after": 0}, headers=BEARER).status_code == 200
+
+
+async def read_feed(after: int) -> dict[str, Any]:
+    reply = await AsyncClient().get(FEED, {"after": str(after)}, headers=BEARER)
+    assert reply.status_code == 200
+    return json.loads(reply.content)
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_revoked_key_is_in_the_feed_well_within_a_second() -> None:
+    house, key = await in_thread(house_with_key)
+    version = (await read_feed(0))["version"]
+    poll = asyncio.create_task(read_feed(version))
+    await asyncio.sleep(0.3)
+    started = time.monotonic()
+    await in_thread(lambda: revoke_key(actor=house.actor, key=key))
+    page = await poll
+    room().close()
+    assert time.monotonic() - started < 0.5
+    assert [(each["id"], each["record"]) for each in page["changes"]] == [(key.id, None)]
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_lost_notification_costs_a_second_and_no_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("control.publish.waiting.CHANNEL", "penstock_nobody_rings")
+    await in_thread(lambda: publish([news("proj_a", "org_1")]))
+    version = (await read_feed(0))["version"]
+    poll = asyncio.create_task(read_feed(version))
+    await asyncio.sleep(0.2)
+    await in_thread(lambda: publish([news("proj_b", "org_1")]))
+    page = await asyncio.wait_for(poll, 3)
+    room().close()
+    assert [each["id"] for each in page["changes"]] == ["proj_b"]
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_killed_listener_comes_back() -> None:
+    waiting = room()
+    await waiting.wait(waiting.ring_count, 5)
+    rung = waiting.ring_count
+    await in_thread(kill_listeners)
+    await asyncio.wait_for(waiting.wait(rung, 10), 10)
+    room().close()
+    assert waiting.ring_count > rung
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "WAIT_SECONDS", 0.2)
+    await in_thread(lambda: publish([News("fleet_size", "all", FleetSizeRecord(1))]))
+    version = (await read_feed(0))["version"]
+    page = await read_feed(version)
+    room().close()
+    assert page == {"version": version, "snapshot": False, "changes": []}
+
+
+def house_with_key() -> Any:
+    house = make_house()
+    return house, house.mint()[0]
+
+
+def kill_listeners() -> None:
+    url = {**connection.get_connection_params()}
+    names = ("dbname", "user", "password", "host", "port")
+    with psycopg.connect(**{name: url[name] for name in names if name in url}) as other:
+        other.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE query = 'LISTEN penstock_feed' AND datname = current_database()"
+        )
+
+
+async def in_thread(work: Any) -> Any:
+    """Do synchronous work with a database connection that ends with it."""
+
+    def job() -> Any:
+        with contextlib.closing(connection):
+            return work()
+
+    return await asyncio.to_thread(job)

@@ -1,0 +1,189 @@
+"""API keys: minted once, stored as digests, ended at once."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.keys.models import ApiKey, Kind, Scope
+from control.keys.playground import LIFETIME
+from control.keys.services import mint_key, playground_secret, rename_key, revoke_key, touch_keys
+from control.publish.selectors import last_record
+from control.tenants.models import Role
+from control.tenants.services import archive_project, resume_organization, suspend_organization
+from serving.contract import key as secret_form
+from serving.contract.codec import decode
+from serving.contract.records import ApiKeyRecord
+from tests.support.organizations import OPERATOR, House
+
+
+def published(key: ApiKey) -> ApiKeyRecord | None:
+    record = last_record("api_key", key.id)
+    return decode(record.encode(), ApiKeyRecord) if record else None
+
+
+def whole_database() -> str:
+    """Return every row of every table as text."""
+    texts = []
+    with connection.cursor() as cursor:
+        for model in apps.get_models():
+            table = connection.ops.quote_name(model._meta.db_table)
+            cursor.execute(f"SELECT t::text FROM {table} AS t")  # noqa: S608 - our own tables
+            texts += [row[0] for row in cursor.fetchall()]
+    return "\n".join(texts)
+
+
+def test_a_key_is_well_formed_and_known_to_the_gateway_by_its_digest(house: House) -> None:
+    key, secret = house.mint()
+    record = published(key)
+    assert secret_form.is_well_formed(secret)
+    assert record is not None
+    assert record.digest == secret_form.digest(secret, settings.CONFIG.key_pepper.encode())
+
+
+def test_no_secret_is_stored_anywhere(house: House) -> None:
+    _, secret = house.mint()
+    derived = playground_secret(user=house.owner, project=house.project)
+    everything = whole_database()
+    assert secret[14:-4] not in everything
+    assert derived[14:-4] not in everything
+
+
+def test_what_may_be_shown_of_a_secret_is_its_ends(house: House) -> None:
+    key, secret = house.mint()
+    assert key.masked == f"{secret[:13]}…{secret[-4:]}"
+
+
+def test_limits_travel_with_the_key(house: House) -> None:
+    end = timezone.now() + timedelta(days=1)
+    key, _ = house.mint(
+        models=["small"], networks=["10.0.0.0/8"], expires_at=end, spend_limit_nanos=5
+    )
+    record = published(key)
+    assert record is not None
+    assert (record.models, record.networks) == (("small",), ("10.0.0.0/8",))
+    assert (record.expires_at, record.budget_id) == (end, key.id)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", "  "),
+        ("name", "x" * 101),
+        ("mode", "prod"),
+        ("scopes", []),
+        ("scopes", ["root"]),
+        ("models", []),
+        ("networks", ["10.0.0.1/8"]),
+        ("networks", ["here"]),
+        ("expires_at", timezone.now() - timedelta(seconds=1)),
+        ("spend_limit_nanos", -1),
+    ],
+)
+def test_a_bad_wish_is_refused_by_name(house: House, field: str, value: Any) -> None:
+    with pytest.raises(Invalid) as refusal:
+        house.mint(**{field: value})
+    assert refusal.value.param == field
+    assert not ApiKey.objects.exists()
+
+
+def test_a_revoked_key_is_deleted_from_the_feed_and_stays_revoked(house: House) -> None:
+    key, _ = house.mint()
+    revoke_key(actor=house.actor, key=key)
+    assert published(key) is None
+    with pytest.raises(Conflict):
+        revoke_key(actor=house.actor, key=key)
+    with pytest.raises(Conflict):
+        rename_key(actor=house.actor, key=key, name="Again")
+
+
+def test_archiving_a_project_revokes_its_keys(house: House) -> None:
+    key, _ = house.mint()
+    archive_project(actor=house.actor, project=house.project)
+    key.refresh_from_db()
+    assert key.revoked_at is not None
+    assert published(key) is None
+
+
+def test_suspending_an_organization_ends_its_keys_until_it_is_resumed(house: House) -> None:
+    kept, revoked = house.mint()[0], house.mint(name="Old")[0]
+    revoke_key(actor=house.actor, key=revoked)
+    suspend_organization(actor=OPERATOR, organization=house.organization)
+    assert published(kept) is None
+    resume_organization(actor=OPERATOR, organization=house.organization)
+    assert published(kept) is not None
+    assert published(revoked) is None
+
+
+def test_no_key_is_minted_where_keys_have_ended(house: House) -> None:
+    suspend_organization(actor=OPERATOR, organization=house.organization)
+    with pytest.raises(Conflict, match="suspended"):
+        house.mint()
+    resume_organization(actor=OPERATOR, organization=house.organization)
+    archive_project(actor=house.actor, project=house.project)
+    with pytest.raises(Conflict, match="archived"):
+        house.mint()
+
+
+def test_a_developer_mints_keys_but_none_that_manage(house: House) -> None:
+    developer = house.actor_of(house.join(Role.DEVELOPER))
+    fields = {"actor": developer, "project": house.project, "name": "Mine"}
+    mint_key(**fields)
+    with pytest.raises(NotPermitted):
+        mint_key(**fields, scopes=[Scope.MANAGE])
+
+
+def test_a_developer_does_not_revoke_a_managing_key(house: House) -> None:
+    key, _ = house.mint(scopes=[Scope.MANAGE])
+    with pytest.raises(NotPermitted):
+        revoke_key(actor=house.actor_of(house.join(Role.DEVELOPER)), key=key)
+
+
+def test_an_outsider_does_not_find_the_key(house: House, outsider: House) -> None:
+    with pytest.raises(NotFound):
+        revoke_key(actor=outsider.actor, key=house.mint()[0])
+
+
+def test_use_is_noted_and_never_set_back(house: House) -> None:
+    key, now = house.mint()[0], timezone.now()
+    touch_keys({key.id: now, "key_unknown": now})
+    touch_keys({key.id: now - timedelta(hours=1)})
+    key.refresh_from_db()
+    assert key.last_used_at == now
+
+
+def test_the_playground_has_one_key_per_person_and_project(house: House) -> None:
+    first = playground_secret(user=house.owner, project=house.project)
+    again = playground_secret(user=house.owner, project=house.project)
+    key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
+    record = published(key)
+    assert first == again
+    assert secret_form.is_well_formed(first)
+    assert record is not None
+    assert record.digest == secret_form.digest(first, settings.CONFIG.key_pepper.encode())
+
+
+def test_a_playground_key_is_renewed_before_it_ends(house: House) -> None:
+    old = playground_secret(user=house.owner, project=house.project)
+    key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
+    ApiKey.objects.filter(id=key.id).update(expires_at=timezone.now() + timedelta(minutes=5))
+    new = playground_secret(user=house.owner, project=house.project)
+    key.refresh_from_db()
+    assert new != old
+    assert key.expires_at is not None
+    assert key.expires_at > timezone.now() + LIFETIME / 2
+    record = published(key)
+    assert record is not None
+    assert record.digest == key.digest
+
+
+def test_viewers_and_strangers_have_no_playground_key(house: House, outsider: House) -> None:
+    with pytest.raises(NotPermitted):
+        playground_secret(user=house.join(Role.VIEWER), project=house.project)
+    with pytest.raises(NotFound):
+        playground_secret(user=outsider.owner, project=house.project)
