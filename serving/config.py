@@ -67,11 +67,10 @@ class GatewayConfig:
     @classmethod
     def from_environment(cls, environ: Environment) -> "GatewayConfig":
         """Read the variables of a gateway. Raises ConfigError naming the first bad one."""
-        host = text(environ, "PENSTOCK_GATEWAY_HOST", "127.0.0.1")
         return cls(
-            host=host,
+            host=text(environ, "PENSTOCK_GATEWAY_HOST", "127.0.0.1"),
             port=port(environ, "PENSTOCK_GATEWAY_PORT", 8701),
-            operator_host=text(environ, "PENSTOCK_GATEWAY_OPERATOR_HOST", host),
+            operator_host=text(environ, "PENSTOCK_GATEWAY_OPERATOR_HOST", "127.0.0.1"),
             operator_port=port(environ, "PENSTOCK_GATEWAY_OPERATOR_PORT", 8703),
             directory=Path(text(environ, "PENSTOCK_GATEWAY_DIR")),
             control_url=url(environ, "PENSTOCK_CONTROL_URL"),

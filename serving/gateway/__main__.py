@@ -21,6 +21,8 @@ log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30
 BACKLOG = 2_048
+KEEPALIVE_SECONDS = 75
+"""Longer than clients keep idle connections, so that none writes into a closing one."""
 
 
 class Listener(uvicorn.Server):
@@ -47,6 +49,7 @@ def listener(app: object, host: str, port: int) -> Listener:
         date_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     return Listener(config)

@@ -42,6 +42,11 @@ class Purse:
         """Return what new requests could hold."""
         return sum(lease.spendable(now) for lease in self.leases)
 
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody wants anything of it: no lease, no ask, no waiter, no recent demand."""
+        wanted = self.leases or self.ask or self._needs
+        return not wanted and self._demand.total(now) == 0
+
     def try_hold(self, nanos: int, now: float) -> Parts | None:
         """Hold `nanos` over as few leases as it takes, or nothing and None."""
         parts: list[Part] = []

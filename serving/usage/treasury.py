@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import structlog
 
 from serving.contract.ids import new_id
-from serving.contract.lease import Granted, LeaseReply, LeaseRequest, Return
+from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
 from serving.contract.usage import LeaseCharge
 from serving.usage.hold import Hold, Parts, release
 from serving.usage.journal import Journal, KnownLease
@@ -61,6 +61,7 @@ class Treasury:
         self._clock = clock
         self._make_id = make_id
         self._short = asyncio.Event()
+        self._is_closing = False
 
     def adopt(self, left: list[KnownLease]) -> None:
         """Take over the leases of a previous life: they admit nothing and go back when settled."""
@@ -143,7 +144,7 @@ class Treasury:
         """Ask for what is short, return what is stopped, and take the answers in."""
         self._short.clear()
         now = self._clock()
-        asks = [ask for purse in self._purses.values() if (ask := purse.next_ask(now))]
+        asks = self._asks(now)
         returns = [back for lease in self.leases.values() if (back := lease.due_return(now))]
         if not asks and not returns and not self.leases:
             return
@@ -155,11 +156,24 @@ class Treasury:
         if len(asks) > ASKS_MAX:
             self._short.set()
 
+    def _asks(self, now: float) -> list[Ask]:
+        """Return what is short; a gateway that closes only repeats what it asked before."""
+        if self._is_closing:
+            return [purse.ask for purse in self._purses.values() if purse.ask is not None]
+        for budget_id in [id_ for id_, purse in self._purses.items() if purse.is_idle(now)]:
+            del self._purses[budget_id]
+        return [ask for purse in self._purses.values() if (ask := purse.next_ask(now))]
+
     async def give_all_back(self) -> None:
-        """Stop every lease and say so, once: a gateway that shuts down in order."""
-        for lease in self.leases.values():
-            lease.stopped = True
-        await self.poll()
+        """Return every lease: a gateway that shuts down in order.
+
+        The second round returns what an ask still open brought in the first.
+        """
+        self._is_closing = True
+        for _ in range(2):
+            for lease in self.leases.values():
+                lease.stopped = True
+            await self.poll()
 
     def _take_in(self, reply: LeaseReply) -> None:
         now = self._clock()

@@ -202,3 +202,26 @@ async def test_cancelling_while_waiting_for_money_holds_nothing(
     bank.is_down = False
     await treasury.poll()
     assert treasury.held_nanos() == 0
+
+
+async def test_closing_returns_what_an_ask_still_open_brings_and_asks_for_nothing_new(
+    bank: Bank, journal: Journal
+) -> None:
+    treasury = Treasury(bank.exchange, journal)
+    waiting = asyncio.create_task(treasury.hold(("org_a",), 100))
+    await asyncio.sleep(0.01)
+    treasury._purse("org_a").next_ask(0.0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await treasury.give_all_back()
+    assert [len(request.asks) for request in bank.requests] == [1, 0]
+    assert [back.closed for back in bank.returns] == [True]
+    assert treasury.leases == {}
+
+
+async def test_purses_that_nobody_uses_are_forgotten(bank: Bank, journal: Journal) -> None:
+    treasury = Treasury(bank.exchange, journal)
+    for number in range(5):
+        treasury._purse(f"org_{number}")
+    await treasury.poll()
+    assert treasury._purses == {}
