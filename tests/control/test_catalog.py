@@ -1,0 +1,165 @@
+"""The catalog: what is published of models, variants and deployments."""
+
+import pytest
+from rest_framework.test import APIClient
+
+from control.catalog import selectors, services
+from control.catalog.models import Deployment, Variant
+from control.errors import Conflict, Invalid, NotPermitted
+from control.prices import services as pricing
+from control.publish.selectors import last_record
+from serving.contract.codec import decode
+from serving.contract.records import DeploymentRecord, ModelRecord
+from tests.support.organizations import (
+    OPERATOR,
+    House,
+    make_deployment,
+    make_model,
+    make_variant,
+    quality_report,
+)
+
+
+@pytest.fixture
+def variant(db: None) -> Variant:
+    return make_variant(make_model())
+
+
+@pytest.fixture
+def quantized(variant: Variant) -> Variant:
+    return make_variant(variant.model, "int8", parent=variant)
+
+
+def published(variant: Variant) -> ModelRecord | None:
+    record = last_record("model", variant.id)
+    return decode(record.encode(), ModelRecord) if record else None
+
+
+def deployed(deployment: Deployment) -> DeploymentRecord:
+    record = last_record("deployment", deployment.id)
+    assert record is not None
+    return decode(record.encode(), DeploymentRecord)
+
+
+def names(variant: Variant) -> tuple[str, ...]:
+    record = published(variant)
+    return (record.public_id, *record.aliases) if record else ()
+
+
+def test_the_first_published_variant_has_the_models_own_name(variant: Variant) -> None:
+    assert names(variant) == ("small", "small:bf16")
+
+
+def test_a_quantized_variant_is_published_with_a_quality_report_only(quantized: Variant) -> None:
+    with pytest.raises(Conflict, match="quality report"):
+        services.publish_variant(actor=OPERATOR, variant=quantized)
+    services.record_quality(actor=OPERATOR, variant=quantized, document=quality_report())
+    services.publish_variant(actor=OPERATOR, variant=quantized)
+    assert names(quantized) == ("small:int8",)
+
+
+def test_another_default_takes_the_models_name_over(variant: Variant, quantized: Variant) -> None:
+    services.record_quality(actor=OPERATOR, variant=quantized, document=quality_report())
+    quantized = services.publish_variant(actor=OPERATOR, variant=quantized)
+    services.set_default_variant(actor=OPERATOR, model=variant.model, variant=quantized)
+    assert names(quantized) == ("small", "small:int8")
+    assert names(variant) == ("small:bf16",)
+    services.withdraw_variant(actor=OPERATOR, variant=variant)
+    assert names(variant) == ()
+    with pytest.raises(Conflict, match="default"):
+        services.withdraw_variant(actor=OPERATOR, variant=quantized)
+
+
+def test_an_unpublished_variant_is_no_default(variant: Variant, quantized: Variant) -> None:
+    with pytest.raises(Conflict):
+        services.set_default_variant(actor=OPERATOR, model=variant.model, variant=quantized)
+
+
+def test_a_report_keeps_its_document_and_shows_its_figures(variant: Variant) -> None:
+    document = quality_report(0.9) | {"note": "kept as it came"}
+    report = services.record_quality(actor=OPERATOR, variant=variant, document=document)
+    report.refresh_from_db()
+    assert report.document == document
+    assert (report.accuracy, report.question_count, report.perplexity) == (0.9, 300, 1.4)
+    assert report.skills[0]["skill"] == "lists"
+
+
+def test_what_is_no_report_is_refused(variant: Variant) -> None:
+    with pytest.raises(Invalid, match="quality report"):
+        services.record_quality(actor=OPERATOR, variant=variant, document={"accuracy": "good"})
+
+
+def test_scaling_from_zero_publishes_the_deployment(variant: Variant) -> None:
+    deployment = make_deployment(variant)
+    assert deployed(deployment).replicas_min == 0
+    services.scale_deployment(actor=OPERATOR, deployment=deployment, replicas_min=1, replicas_max=2)
+    record = deployed(deployment)
+    assert (record.replicas_min, record.replicas_max) == (1, 2)
+
+
+def test_a_deployments_arguments_come_after_its_variants(variant: Variant) -> None:
+    deployment = make_deployment(variant, engine_arguments=["--b"])
+    services.update_variant(actor=OPERATOR, variant=variant, changes={"engine_arguments": ["--a"]})
+    assert deployed(deployment).engine_arguments == ("--a", "--b")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"replicas_min": 2}, {"slots": 0}, {"engine": "magic"}, {"variant": None}, {"replicas": 1}],
+)
+def test_a_bad_deployment_is_refused_and_nothing_published(
+    variant: Variant, changes: dict[str, object]
+) -> None:
+    deployment = make_deployment(variant)
+    before = deployed(deployment)
+    with pytest.raises(Invalid):
+        services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
+    assert deployed(deployment) == before
+
+
+def test_customers_do_not_edit_the_catalog(house: House, variant: Variant) -> None:
+    with pytest.raises(NotPermitted):
+        services.update_model(actor=house.actor, model=variant.model, changes={"name": "Mine"})
+    with pytest.raises(NotPermitted):
+        services.create_deployment(actor=house.actor, variant=variant)
+
+
+def test_a_private_model_is_seen_by_its_organizations_only(
+    house: House, outsider: House, variant: Variant
+) -> None:
+    services.update_model(
+        actor=OPERATOR, model=variant.model, changes={"organization_ids": [house.id]}
+    )
+    record = published(variant)
+    assert record is not None
+    assert record.organization_ids == (house.id,)
+    assert list(selectors.models_for(house.organization)) == [variant.model]
+    assert list(selectors.models_for(outsider.organization)) == []
+
+
+def test_the_api_shows_prices_and_quality(
+    api: APIClient, base: str, variant: Variant, quantized: Variant
+) -> None:
+    services.record_quality(actor=OPERATOR, variant=variant, document=quality_report())
+    book = pricing.draft_book(actor=OPERATOR, name="Prices")
+    meters = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **meters)
+    pricing.publish_book(actor=OPERATOR, book=book)
+    model = api.get(f"{base}/models").json()["data"][0]
+    shown = model["variants"]
+    assert [each["public_id"] for each in shown] == ["small:bf16"]
+    assert shown[0]["price"].items() >= meters.items()
+    assert shown[0]["quality"]["accuracy"] == 0.9
+    assert api.get(f"{base}/models/small").json() == model
+    assert api.get(f"{base}/models/{variant.model.id}").json() == model
+
+
+def test_a_private_model_looks_missing_in_the_api(
+    stranger: APIClient, house: House, outsider: House, variant: Variant
+) -> None:
+    services.update_model(
+        actor=OPERATOR, model=variant.model, changes={"organization_ids": [house.id]}
+    )
+    base = f"/api/v1/organizations/{outsider.id}/models"
+    assert stranger.get(base).json()["data"] == []
+    assert stranger.get(f"{base}/small").status_code == 404

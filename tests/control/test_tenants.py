@@ -1,0 +1,208 @@
+"""Organizations, projects and members: what their services promise."""
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.db import connection
+from django.utils import timezone
+
+from control.actor import system
+from control.audit.models import Entry
+from control.errors import Conflict, Invalid, NotFound, NotPermitted, Refusal
+from control.publish.selectors import last_record
+from control.tenants import selectors, services
+from control.tenants.models import BillingMode, Invitation, Organization, Project, Role, User
+from control.tenants.signals import organization_created
+from tests.support.organizations import OPERATOR, House, make_house
+
+
+def test_a_new_organization_has_an_owner_a_project_and_is_published(house: House) -> None:
+    assert house.seat(house.owner).role == Role.OWNER
+    assert house.project.name == "Default"
+    record = last_record("organization", house.id)
+    assert record is not None
+    assert f'"budget_id":"{house.id}"' in record
+    assert last_record("project", house.project.id) is not None
+
+
+@pytest.mark.django_db
+def test_the_layers_above_hear_of_it_inside_the_transaction() -> None:
+    """What they refuse is undone as a whole."""
+
+    def refuse(**_: Any) -> None:
+        raise Conflict("no room")
+
+    organization_created.connect(refuse)
+    try:
+        with pytest.raises(Conflict):
+            make_house()
+    finally:
+        organization_created.disconnect(refuse)
+    assert not Organization.objects.exists()
+
+
+def test_only_an_owner_renames(house: House) -> None:
+    admin = house.actor_of(house.join(Role.ADMIN))
+    with pytest.raises(NotPermitted):
+        services.rename_organization(actor=admin, organization=house.organization, name="New")
+    services.rename_organization(actor=house.actor, organization=house.organization, name="New")
+    assert Organization.objects.get(id=house.id).name == "New"
+
+
+def test_a_postpaid_organization_does_not_raise_its_own_credit_line(house: House) -> None:
+    limit: Any = {"organization": house.organization, "spend_limit_nanos": 10**12}
+    services.set_organization_limit(actor=house.actor, **limit)
+    services.set_organization_terms(
+        actor=OPERATOR, billing_mode=BillingMode.POSTPAID, weight=2, **limit
+    )
+    with pytest.raises(NotPermitted):
+        services.set_organization_limit(actor=house.actor, **limit)
+
+
+def test_only_operators_suspend(house: House) -> None:
+    with pytest.raises(NotPermitted):
+        services.suspend_organization(actor=house.actor, organization=house.organization)
+
+
+def test_a_project_is_a_budget_where_it_has_a_limit(house: House) -> None:
+    project = services.create_project(
+        actor=house.actor, organization=house.organization, name="Search", spend_limit_nanos=7
+    )
+    limited = last_record("project", project.id)
+    services.set_project_limit(actor=house.actor, project=project, spend_limit_nanos=None)
+    assert limited is not None
+    assert f'"budget_id":"{project.id}"' in limited
+    assert '"budget_id":null' in (last_record("project", project.id) or "")
+
+
+def test_a_projects_name_is_free_again_once_it_is_archived(house: House) -> None:
+    def create() -> Project:
+        return services.create_project(
+            actor=house.actor, organization=house.organization, name="Search"
+        )
+
+    project = create()
+    with pytest.raises(Conflict):
+        create()
+    services.archive_project(actor=house.actor, project=project)
+    assert create().id != project.id
+    with pytest.raises(Conflict, match="archived"):
+        services.rename_project(actor=house.actor, project=project, name="Old")
+
+
+def invite(house: House, email: str = "new@example.com", role: str = Role.VIEWER) -> Any:
+    return services.invite_member(
+        actor=house.actor, organization=house.organization, email=email, role=role
+    )
+
+
+def test_an_invitation_goes_out_by_mail_and_is_taken_once(house: House) -> None:
+    _, secret = invite(house)
+    user = User.objects.create_user("new@example.com")
+    assert secret in mail.outbox[0].body
+    assert services.accept_invitation(user=user, secret=secret).role == Role.VIEWER
+    with pytest.raises(NotFound):
+        services.accept_invitation(user=user, secret=secret)
+
+
+def test_an_invitation_is_for_one_address(house: House, outsider: House) -> None:
+    _, secret = invite(house)
+    with pytest.raises(NotFound):
+        services.accept_invitation(user=outsider.owner, secret=secret)
+
+
+@pytest.mark.parametrize("ending", ["revoked", "expired"])
+def test_an_ended_invitation_opens_nothing(house: House, ending: str) -> None:
+    invitation, secret = invite(house)
+    if ending == "revoked":
+        services.revoke_invitation(actor=house.actor, invitation=invitation)
+    else:
+        Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    with pytest.raises(NotFound):
+        services.accept_invitation(user=User.objects.create_user("new@example.com"), secret=secret)
+
+
+def test_nobody_is_invited_twice_or_into_a_strange_role(house: House) -> None:
+    invite(house)
+    with pytest.raises(Conflict):
+        invite(house, "NEW@example.com")
+    with pytest.raises(Conflict):
+        invite(house, house.owner.email)
+    with pytest.raises(Invalid):
+        invite(house, "other@example.com", "king")
+    with pytest.raises(Invalid):
+        invite(house, "no address")
+
+
+def test_an_admin_neither_makes_nor_unmakes_owners(house: House) -> None:
+    admin = house.actor_of(house.join(Role.ADMIN))
+    seat = house.seat(house.owner)
+    with pytest.raises(NotPermitted):
+        services.change_role(actor=admin, membership=seat, role=Role.VIEWER)
+    with pytest.raises(NotPermitted):
+        services.remove_member(actor=admin, membership=seat)
+    with pytest.raises(NotPermitted):
+        services.invite_member(
+            actor=admin, organization=house.organization, email="x@example.com", role=Role.OWNER
+        )
+
+
+def test_the_last_owner_stays(house: House) -> None:
+    seat = house.seat(house.owner)
+    with pytest.raises(Conflict):
+        services.remove_member(actor=house.actor, membership=seat)
+    with pytest.raises(Conflict):
+        services.change_role(actor=house.actor, membership=seat, role=Role.ADMIN)
+
+
+def test_anybody_else_may_leave(house: House) -> None:
+    viewer = house.join(Role.VIEWER)
+    services.remove_member(actor=house.actor_of(viewer), membership=house.seat(viewer))
+    with pytest.raises(NotFound):
+        house.seat(viewer)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("pooled")
+def test_two_owners_who_leave_at_once_do_not_both_leave() -> None:
+    house = make_house()
+    second = house.join(Role.OWNER)
+    seats = [house.seat(house.owner), house.seat(second)]
+
+    def leave(number: int) -> None:
+        actor = house.actor_of(seats[number].user)
+        with closing(connection), suppress(Refusal):
+            services.remove_member(actor=actor, membership=seats[number])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(leave, range(2)))
+    assert selectors.owner_count(house.organization) == 1
+
+
+def test_what_is_done_is_audited_without_secrets(house: House) -> None:
+    _, secret = invite(house)
+    _, key = house.mint()
+    entries = list(Entry.objects.filter(organization_id=house.id))
+    actions = {entry.action for entry in entries}
+    assert {"organization.create", "member.invite", "key.mint"} <= actions
+    assert all(secret not in str(each.details) and key not in str(each.details) for each in entries)
+
+
+@pytest.mark.parametrize("change", ["update", "delete"])
+def test_an_audit_entry_is_written_once(house: House, change: str) -> None:
+    from django.db import IntegrityError, transaction
+
+    entries = Entry.objects.filter(organization_id=house.id)
+    with pytest.raises(IntegrityError, match="written once"), transaction.atomic():
+        entries.delete() if change == "delete" else entries.update(action="nothing")
+
+
+def test_the_platform_itself_may_act(house: House) -> None:
+    services.rename_organization(
+        actor=system("seed"), organization=house.organization, name="Seeded"
+    )
+    assert Entry.objects.first().actor_name == "seed"  # type: ignore[union-attr]

@@ -1,0 +1,123 @@
+"""Organizations, projects and members through the management API."""
+
+from typing import Any
+
+import pytest
+from rest_framework.test import APIClient
+
+from control.tenants.models import Membership, Organization, Project, Role
+from tests.support.organizations import House
+
+
+def test_a_person_sees_their_organizations_only(
+    api: APIClient, house: House, outsider: House
+) -> None:
+    found = api.get("/api/v1/organizations").json()["data"]
+    assert [each["id"] for each in found] == [house.id]
+
+
+def test_a_person_makes_an_organization_and_owns_it(api: APIClient, house: House) -> None:
+    made = api.post("/api/v1/organizations", {"name": "Second"}).json()
+    seat = Membership.objects.get(organization_id=made["id"])
+    assert (seat.user, seat.role) == (house.owner, Role.OWNER)
+
+
+@pytest.mark.parametrize("field", ["id", "status", "billing_mode", "weight", "cache_salt_id", "x"])
+def test_an_organizations_terms_cannot_be_set(api: APIClient, base: str, field: str) -> None:
+    before = Organization.objects.values().get()
+    reply = api.patch(base, {"name": "New", field: "postpaid"})
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"] == field
+    assert Organization.objects.values().get() == before
+
+
+def test_an_organization_is_renamed_and_limited(api: APIClient, base: str) -> None:
+    reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5}).json()
+    assert (reply["name"], reply["spend_limit_nanos"]) == ("New", 5)
+
+
+def test_projects_are_made_changed_and_archived(api: APIClient, base: str) -> None:
+    made = api.post(f"{base}/projects", {"name": "Search", "spend_limit_nanos": 9}).json()
+    one = f"{base}/projects/{made['id']}"
+    assert api.patch(one, {"name": "Find", "spend_limit_nanos": None}).json()["name"] == "Find"
+    assert api.post(f"{one}/archive").json()["archived_at"] is not None
+    assert api.patch(one, {"name": "Again"}).status_code == 409
+    assert len(api.get(f"{base}/projects").json()["data"]) == 2
+
+
+@pytest.mark.parametrize("field", ["id", "organization", "organization_id", "archived_at"])
+def test_a_project_does_not_move(api: APIClient, base: str, outsider: House, field: str) -> None:
+    reply = api.post(f"{base}/projects", {"name": "Search", field: outsider.id})
+    assert reply.json()["error"]["code"] == "unknown_parameter"
+    assert not Project.objects.filter(name="Search").exists()
+
+
+@pytest.mark.parametrize(
+    ("wish", "param", "code"),
+    [
+        ({}, "name", "missing_required_parameter"),
+        ({"name": ""}, "name", "invalid_value"),
+        ({"name": "x" * 101}, "name", "invalid_value"),
+        ({"name": "a\u0000b"}, "name", "invalid_value"),
+        ({"name": "ok", "spend_limit_nanos": -1}, "spend_limit_nanos", "invalid_value"),
+        ({"name": "ok", "spend_limit_nanos": 2**63}, "spend_limit_nanos", "invalid_value"),
+        ({"name": "Default"}, "name", "conflict"),
+    ],
+)
+def test_a_bad_wish_is_named(
+    api: APIClient, base: str, wish: dict[str, Any], param: str, code: str
+) -> None:
+    error = api.post(f"{base}/projects", wish).json()["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["param"], error["code"]) == (param, code)
+
+
+@pytest.mark.parametrize("body", ["{", "[1]", '"x"', "null"])
+def test_a_body_that_is_no_object_is_refused(api: APIClient, base: str, body: str) -> None:
+    reply = api.post(f"{base}/projects", body, content_type="application/json")
+    assert reply.status_code == 400
+    assert reply.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_members_are_invited_changed_and_removed(api: APIClient, base: str, house: House) -> None:
+    seat = house.seat(house.join(Role.VIEWER))
+    one = f"{base}/members/{seat.id}"
+    assert api.patch(one, {"role": "developer"}).json()["role"] == "developer"
+    assert api.patch(one, {"role": "developer", "user_id": "user_x"}).status_code == 400
+    assert api.delete(one).status_code == 204
+    assert api.get(one).status_code == 404
+
+
+def test_an_invitation_is_listed_without_its_secret(api: APIClient, base: str) -> None:
+    made = api.post(f"{base}/invitations", {"email": "new@example.com", "role": "viewer"}).json()
+    listed = api.get(f"{base}/invitations").json()["data"]
+    assert [each["id"] for each in listed] == [made["id"]]
+    assert set(made) == {"id", "email", "role", "created_at", "expires_at"}
+    assert api.delete(f"{base}/invitations/{made['id']}").status_code == 204
+
+
+def test_an_unknown_invitation_is_not_found(api: APIClient) -> None:
+    assert api.post("/api/v1/invitations/accept", {"secret": "nothing"}).status_code == 404
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.DEVELOPER, Role.BILLING])
+def test_lesser_roles_manage_neither_projects_nor_members(
+    house: House, base: str, role: Role
+) -> None:
+    client = APIClient()
+    client.force_login(house.join(role))
+    owner = house.seat(house.owner).id
+    assert client.get(f"{base}/members").status_code == 200
+    assert client.post(f"{base}/projects", {"name": "Mine"}).status_code == 403
+    assert client.get(f"{base}/invitations").status_code == 403
+    assert client.patch(f"{base}/members/{owner}", {"role": "viewer"}).status_code == 403
+    assert client.delete(f"{base}/members/{owner}").status_code == 403
+
+
+@pytest.mark.django_db
+def test_the_api_describes_itself_without_other_hosts(client: Any) -> None:
+    schema = client.get("/api/v1/schema")
+    page = client.get("/api/v1/docs")
+    assert "/api/v1/organizations/{organization_id}/keys" in schema.content.decode()
+    assert "//" not in page.content.decode().replace("<!-- ", "").replace("http://testserver", "")
+    assert "script-src 'self';" in page.headers["content-security-policy"]
