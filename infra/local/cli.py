@@ -154,7 +154,7 @@ def check_integrity(context: typer.Context) -> None:
 def main() -> None:
     """Run a command; a mistake is one line, a bug one line and a traceback for those who ask."""
     try:
-        app()
+        app(prog_name="penstock")
     except LocalError as error:
         _leave(f"penstock: {error}", EXIT_FAILED)
     except KeyboardInterrupt:

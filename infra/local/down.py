@@ -9,7 +9,6 @@ from infra.local.processes import STOP_ORDER
 from infra.local.progress import step
 from infra.local.supervisor import Supervisor
 
-STOP_SECONDS_MAX = 60.0
 QUIT_SECONDS_MAX = 20.0
 
 
@@ -28,10 +27,10 @@ def down(home: Home, *, quietly: bool = False) -> bool:
 
 def _stop(supervisor: Supervisor, name: str, *, quietly: bool) -> None:
     if quietly:
-        supervisor.stop(name, seconds_max=STOP_SECONDS_MAX)
+        supervisor.stop_process(name)
         return
     with step(name, "ended"):
-        supervisor.stop(name, seconds_max=STOP_SECONDS_MAX)
+        supervisor.stop_process(name)
 
 
 def _quit(supervisor: Supervisor, pid: int) -> None:

@@ -25,7 +25,9 @@ from infra.local.processes import Process
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
 START_SECONDS_MAX = 15.0
-ANSWER_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 15.0
+STOP_SECONDS_MAX = 60.0
+BUSY = "arbiter is already running"
 CONFIGURATION = """\
 [circus]
 endpoint = {folder}/control.sock
@@ -86,11 +88,14 @@ class Supervisor:
         if process.user is not None:
             options["uid"] = process.user
         command = shlex.join(("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *process.command))
-        answer = self.call("add", name=process.name, cmd=command, start=True, options=options)
-        if answer.get("status") != "ok":
-            raise StartFailed(f"{process.name}: {answer.get('reason', answer)}")
+        self.call("add", name=process.name, cmd=command, options=options)
+        self.start_process(process.name)
 
-    def stop(self, name: str, *, seconds_max: float) -> None:
+    def start_process(self, name: str) -> None:
+        """Start a process that was added before."""
+        self.call("start", name=name, waiting=True)
+
+    def stop_process(self, name: str, *, seconds_max: float = STOP_SECONDS_MAX) -> None:
         """Stop one process and wait until it has ended."""
         self.call("stop", name=name, waiting=True, timeout_seconds=seconds_max)
 
@@ -110,7 +115,26 @@ class Supervisor:
     def call(
         self, command: str, *, timeout_seconds: float = ANSWER_SECONDS_MAX, **properties: object
     ) -> dict[str, Any]:
-        """Send one command of circus and return its answer. Raises LocalError without one."""
+        """Send one command of circus and return its answer. Raises LocalError on a refusal.
+
+        circus does one thing at a time, its own look at the children included, and refuses the
+        next one meanwhile: then the command is sent again.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while True:
+            answer = self._send(command, timeout_seconds, properties)
+            if answer.get("status") != "error":
+                return answer
+            reason = str(answer.get("reason"))
+            if BUSY not in reason or time.monotonic() > deadline:
+                raise LocalError(
+                    f"the supervisor refused {command!r} {properties.get('name', '')}: {reason}"
+                )
+            time.sleep(0.05)
+
+    def _send(
+        self, command: str, timeout_seconds: float, properties: Mapping[str, object]
+    ) -> dict[str, Any]:
         client = CircusClient(endpoint=self.endpoint, timeout=timeout_seconds)
         try:
             answer: dict[str, Any] = client.send_message(command, **properties)

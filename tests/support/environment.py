@@ -61,7 +61,7 @@ def _values() -> dict[str, str]:
 
 SESSION = "PENSTOCK_TEST_SESSION"
 """Marks every process that a test session starts, so that none is left over unseen."""
-FOLDER_NAME = f"penstock-tests-{os.getpid()}"
+FOLDER_PREFIX = "penstock-tests-"
 EMBEDDED_POSTGRES = "PENSTOCK_TEST_POSTGRES"
 """The folder of the session's own PostgreSQL; unset where DATABASE_URL was given."""
 
@@ -75,7 +75,8 @@ def set_up() -> None:
     """Fill in what the environment lacks. Workers of pytest-xdist inherit it from their parent."""
     os.environ.setdefault(SESSION, str(os.getpid()))
     if "DATABASE_URL" not in os.environ:
-        os.environ[EMBEDDED_POSTGRES] = str(Path(tempfile.gettempdir()) / FOLDER_NAME)
+        folder = Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{os.getpid()}"
+        os.environ[EMBEDDED_POSTGRES] = str(folder)
     for name, value in _values().items():
         os.environ.setdefault(name, value)
 

@@ -7,8 +7,14 @@ import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from infra.local.postgres import Postgres, prepare
-from tests.support.environment import EMBEDDED_POSTGRES, is_own_session
+from tests.support.environment import (
+    EMBEDDED_POSTGRES,
+    FOLDER_PREFIX,
+    is_own_session,
+)
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 
@@ -22,6 +28,7 @@ def ensure_running() -> str:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two workers of pytest-xdist may come at once
             server = _server(folder)
             if not server.is_listening():
+                _end_orphans(folder.parent)
                 options = " ".join(server.command(*FAST)[3:])
                 _pg_ctl(server, "start", "-l", str(server.data / "log"), "-o", options)
     return os.environ["DATABASE_URL"]
@@ -30,10 +37,21 @@ def ensure_running() -> str:
 def stop() -> None:
     """Stop this session's PostgreSQL and remove its folder; workers leave it to their parent."""
     folder = Path(os.environ.get(EMBEDDED_POSTGRES, ""))
-    if not is_own_session() or not folder.name or not folder.exists():
-        return
+    if is_own_session() and folder.name and folder.exists():
+        _end(folder)
+
+
+def _end_orphans(parent: Path) -> None:
+    """End the servers of sessions that were killed before they could."""
+    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
+        pid = folder.name.removeprefix(FOLDER_PREFIX)
+        if not psutil.pid_exists(int(pid)) and folder.stat().st_uid == os.geteuid():
+            _end(folder)
+
+
+def _end(folder: Path) -> None:
     server = _server(folder)
-    if server.is_listening():
+    if (server.data / "postmaster.pid").exists():
         _pg_ctl(server, "stop", "-m", "immediate")
     shutil.rmtree(folder)
 

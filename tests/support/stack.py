@@ -168,11 +168,11 @@ class Stack:
     @contextmanager
     def stopped(self, name: str) -> Iterator[None]:
         """Keep one process down for a while."""
-        self.supervisor.call("stop", name=name, waiting=True, timeout_seconds=60)
+        self.supervisor.stop_process(name)
         try:
             yield
         finally:
-            self.supervisor.call("start", name=name, waiting=True, timeout_seconds=60)
+            self.supervisor.start_process(name)
 
     def is_ready(self) -> bool:
         """Tell whether every process that answers HTTP is ready, with a replica."""
