@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from control.keys.models import ApiKey
 from control.prices.models import Price
+from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent
 from tests.support.console import Tenant, book, make_request
 from web.console.page import address
@@ -57,6 +58,12 @@ def test_an_outsider_finds_no_receipt(
 def test_an_unknown_request_has_no_receipt(member: Client, tenant: Tenant) -> None:
     url = address(tenant.organization, "receipt", str(uuid.uuid4()))
     assert member.get(url).status_code == 404
+
+
+def test_a_request_of_this_moment_is_awaited(member: Client, tenant: Tenant) -> None:
+    reply = member.get(address(tenant.organization, "receipt", new_id()))
+    assert reply.status_code == 404
+    assert "on its way to the books" in reply.content.decode()
 
 
 def test_older_requests_are_a_page_further(

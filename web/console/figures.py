@@ -7,6 +7,7 @@ HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 NONE = "\N{EN DASH}"
 """What stands where there is no figure."""
+SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 STEPS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
 
 
@@ -17,14 +18,11 @@ def count(number: int) -> str:
 
 def compact(number: int) -> str:
     """Return a large number in three digits: 1,234,567 is 1.23M. Exact below 10,000."""
-    for size, unit in ((10**9, "B"), (10**6, "M"), (10**3, "K")):
-        if number >= size and number >= 10_000:
-            return (
-                f"{number / size:.3g}{unit}"
-                if number < 1000 * size
-                else f"{number / size:.0f}{unit}"
-            )
-    return count(number)
+    if number < 10_000:
+        return count(number)
+    size, unit = next(step for step in SIZES if number >= step[0] - step[0] // 2000)
+    digits = max(3 - len(str(round(number / size))), 0)
+    return f"{number / size:.{digits}f}{unit}"
 
 
 def duration(seconds: float | None) -> str:

@@ -2,8 +2,10 @@
 
 import uuid
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from django.http import Http404, HttpResponse
+from django.utils import timezone
 
 from billing.metering import selectors as metering
 from billing.metering.models import UsageEvent
@@ -14,6 +16,9 @@ from web.console.page import Page, address, console_page
 
 ROWS = 50
 FILTERS = ("model", "key", "project")
+UUID_WITH_TIME = 7
+ON_ITS_WAY = timedelta(minutes=2)
+"""How long after a request its receipt is awaited rather than called missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
     found = metering.receipt(page.organization, event_id)
     if found is None:
+        if may_still_come(event_id, timezone.now()):
+            return page.render("console/receipt_pending.html", status=404)
         raise Http404
     names = names_for(page.organization)
     context = {
@@ -67,6 +74,14 @@ def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
         "names": names.of_event(found.event),
     }
     return page.render("console/receipt.html", context)
+
+
+def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
+    """Tell whether an id is so young that its request may be on its way to the books."""
+    if event_id.version != UUID_WITH_TIME:
+        return False
+    made_at = datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
+    return abs(now - made_at) < ON_ITS_WAY
 
 
 def filters_of(chosen: dict[str, str]) -> metering.UsageFilters:

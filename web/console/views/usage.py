@@ -82,7 +82,7 @@ def chart_of(query: UsageQuery, points: list[UsagePoint], names: Names) -> Chart
 
 def title_of(query: UsageQuery) -> str:
     """Return what the chart shows, in words."""
-    grouped = f", by {GROUPS[query.group].lower()}" if query.group else ""
+    grouped = f", by {GROUPS[query.group].lower().replace('api', 'API')}" if query.group else ""
     return f"{METRICS[query.metric]} per {query.by}{grouped}"
 
 
