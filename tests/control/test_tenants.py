@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 
 from control.actor import system
@@ -194,8 +194,6 @@ def test_what_is_done_is_audited_without_secrets(house: House) -> None:
 
 @pytest.mark.parametrize("change", ["update", "delete"])
 def test_an_audit_entry_is_written_once(house: House, change: str) -> None:
-    from django.db import IntegrityError, transaction
-
     entries = Entry.objects.filter(organization_id=house.id)
     with pytest.raises(IntegrityError, match="written once"), transaction.atomic():
         entries.delete() if change == "delete" else entries.update(action="nothing")

@@ -14,8 +14,9 @@ NAME_MAX = 100
 
 
 def new_user_id() -> str:
-    """Return a fresh id of a user."""
-    return new_id("user")
+    """Return a fresh id of a user: no underscore, since allauth's password-reset address takes
+    letters and digits only."""
+    return new_id("user").replace("_", "")
 
 
 def new_organization_id() -> str:

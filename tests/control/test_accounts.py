@@ -1,0 +1,97 @@
+"""Sign-up, login and password reset, by e-mail address."""
+
+from typing import Any
+
+import pytest
+from django.core import mail
+from django.test import Client
+
+from control.errors import Conflict
+from control.tenants.models import Membership, Organization, Role, User
+from control.tenants.signals import organization_created
+
+PASSWORD = "correct horse battery staple"
+FORM = {"email": "Ada@Example.com", "password1": PASSWORD}
+
+pytestmark = pytest.mark.django_db
+
+
+def sign_up(client: Client) -> Any:
+    return client.post("/accounts/signup/", FORM)
+
+
+def test_signing_up_makes_an_organization_with_its_owner(client: Client) -> None:
+    assert sign_up(client).status_code == 302
+    seat = Membership.objects.get()
+    assert (seat.user.email, seat.role) == ("ada@example.com", Role.OWNER)
+    assert seat.organization.name == "ada's"
+    assert seat.organization.projects.get().name == "Default"
+    assert "_auth_user_id" in client.session
+
+
+def test_a_sign_up_that_fails_leaves_nothing(client: Client) -> None:
+    def refuse(**_: Any) -> None:
+        raise Conflict("no room")
+
+    organization_created.connect(refuse)
+    try:
+        with pytest.raises(Conflict):
+            sign_up(client)
+    finally:
+        organization_created.disconnect(refuse)
+    assert not User.objects.exists()
+    assert not Organization.objects.exists()
+
+
+def test_a_weak_password_is_refused(client: Client) -> None:
+    reply = client.post("/accounts/signup/", {"email": "ada@example.com", "password1": "password"})
+    assert reply.status_code == 200
+    assert not User.objects.exists()
+
+
+def test_login_ignores_the_case_of_the_address(client: Client) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    form = {"login": "ADA@example.com", "password": PASSWORD}
+    assert client.post("/accounts/login/", form).status_code == 302
+    assert "_auth_user_id" in client.session
+
+
+def test_logging_out_ends_the_session_on_the_server(client: Client) -> None:
+    client.force_login(User.objects.create_user("ada@example.com", PASSWORD))
+    stolen = client.cookies["penstock_session"].value
+    client.post("/accounts/logout/")
+    client.cookies["penstock_session"] = stolen
+    assert client.get("/api/v1/organizations").status_code == 401
+
+
+def test_a_password_is_reset_by_mail(client: Client) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    client.post("/accounts/password/reset/", {"email": "ada@example.com"})
+    link = next(word for word in mail.outbox[0].body.split() if "/password/reset/key/" in word)
+    form = client.get(link, follow=True)
+    new = "a new horse battery staple"
+    client.post(form.redirect_chain[-1][0], {"password1": new, "password2": new})
+    assert User.objects.get().check_password(new)
+
+
+def test_a_strangers_address_is_not_given_away(client: Client) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    known = client.post("/accounts/password/reset/", {"email": "ada@example.com"})
+    unknown = client.post("/accounts/password/reset/", {"email": "eve@example.com"})
+    assert (known.status_code, known.headers["location"]) == (
+        unknown.status_code,
+        unknown.headers["location"],
+    )
+
+
+def test_session_cookies_are_out_of_reach_of_scripts(client: Client) -> None:
+    sign_up(client)
+    cookie = client.cookies["penstock_session"]
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Lax"
+    assert not cookie["secure"]  # the console of the tests is plain http
+
+
+def test_a_second_factor_is_on_offer(client: Client) -> None:
+    client.force_login(User.objects.create_user("ada@example.com", PASSWORD))
+    assert client.get("/accounts/2fa/").status_code == 200

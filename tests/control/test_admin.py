@@ -1,0 +1,263 @@
+"""The operator's admin: what it saves goes through services, so that it is published."""
+
+import dataclasses
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+from django.conf import settings
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from control.audit.models import Entry
+from control.catalog import fleet
+from control.catalog import services as catalog
+from control.catalog.models import Deployment, Model, Variant
+from control.keys.models import ApiKey
+from control.prices import services as pricing
+from control.prices.models import PriceBook
+from control.publish.selectors import last_record
+from control.tenants.models import User
+from serving.contract.codec import encode
+from serving.contract.feed import Change, Page
+from serving.contract.replica import ReplicaRecord
+from tests.support.organizations import (
+    OPERATOR,
+    House,
+    make_deployment,
+    make_model,
+    make_variant,
+    quality_report,
+)
+
+METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
+PAGES = [
+    "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
+    "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
+    "keys_apikey", "audit_entry", "publish_change",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def fresh_fleet_view() -> None:
+    fleet._ask.cache_clear()
+
+
+@pytest.fixture
+def operator(client: Client, db: None) -> Client:
+    client.force_login(User.objects.create_superuser("operator@example.com"))
+    return client
+
+
+@pytest.fixture
+def variant(db: None) -> Variant:
+    return make_variant(make_model())
+
+
+@pytest.fixture
+def deployment(variant: Variant) -> Deployment:
+    return make_deployment(variant)
+
+
+def change_url(row: Any) -> str:
+    label = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
+    return reverse(label, args=[row.pk])
+
+
+def save(client: Client, row: Any, **changes: Any) -> Any:
+    """Send the row's own form back with some fields changed."""
+    form = client.get(change_url(row)).context["adminform"].form
+    values = {name: form[name].value() for name in form.fields}
+    lines = {
+        name: "\n".join(value) if isinstance(value, list) else value
+        for name, value in values.items()
+        if value is not None
+    }
+    management = {}
+    for formset in client.get(change_url(row)).context["inline_admin_formsets"]:
+        prefix = formset.formset.prefix
+        management |= {f"{prefix}-TOTAL_FORMS": 0, f"{prefix}-INITIAL_FORMS": 0}
+    return client.post(change_url(row), lines | management | changes)
+
+
+def act(client: Client, row: Any, action: str) -> str:
+    """Choose an action for a row in its list; return the page that follows."""
+    url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_changelist")
+    return client.post(
+        url, {"action": action, "_selected_action": row.pk}, follow=True
+    ).content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_list_opens(
+    operator: Client, house: House, key: ApiKey, deployment: Deployment, page: str
+) -> None:
+    catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
+    pricing.draft_book(actor=OPERATOR, name="Draft")
+    assert operator.get(reverse(f"admin:{page}_changelist")).status_code == 200
+
+
+def test_the_first_page_counts(operator: Client, house: House, key: ApiKey) -> None:
+    page = operator.get("/admin/").content.decode()
+    assert "Organizations" in page
+    assert "the fleet does not answer" in page
+
+
+def test_every_page_of_a_row_opens(
+    operator: Client, house: House, key: ApiKey, deployment: Deployment
+) -> None:
+    catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
+    rows = [deployment, deployment.variant, deployment.variant.model, house.organization, key,
+            house.owner, Entry.objects.first()]  # fmt: skip
+    for row in rows:
+        assert operator.get(change_url(row)).status_code == 200
+
+
+def test_members_see_no_admin(client: Client, house: House) -> None:
+    client.force_login(house.owner)
+    assert client.get("/admin/").status_code == 302
+
+
+def test_raising_replicas_from_zero_is_published(operator: Client, deployment: Deployment) -> None:
+    reply = save(operator, deployment, replicas_min=1)
+    record = json.loads(last_record("deployment", deployment.id) or "")
+    assert reply.status_code == 302
+    assert record["replicas_min"] == 1
+    assert Entry.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+
+
+def test_saving_nothing_publishes_nothing(operator: Client, deployment: Deployment) -> None:
+    before = Entry.objects.count()
+    assert save(operator, deployment).status_code == 302
+    assert Entry.objects.count() == before
+
+
+def test_a_bad_size_is_an_error_on_the_page(operator: Client, deployment: Deployment) -> None:
+    assert save(operator, deployment, replicas_min=5).status_code == 200
+    deployment.refresh_from_db()
+    assert deployment.replicas_min == 0
+
+
+def test_engine_arguments_come_one_per_line(operator: Client, deployment: Deployment) -> None:
+    save(operator, deployment, engine_arguments='--a={"x": 1, "y": 2}\r\n\r\n--b\r\n')
+    deployment.refresh_from_db()
+    assert deployment.engine_arguments == ['--a={"x": 1, "y": 2}', "--b"]
+
+
+def test_a_model_is_added_and_closed_to_others(operator: Client, house: House) -> None:
+    form = {"public_id": "new", "name": "New", "description": "", "organization_ids": house.id}
+    inline = {"variants-TOTAL_FORMS": 0, "variants-INITIAL_FORMS": 0}
+    assert operator.post(reverse("admin:catalog_model_add"), form | inline).status_code == 302
+    model = Model.objects.get()
+    assert model.organization_ids == [house.id]
+    save(operator, model, organization_ids="")
+    model.refresh_from_db()
+    assert model.organization_ids is None
+
+
+def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:
+    quantized = make_variant(variant.model, "int8", parent=variant)
+    assert "needs a quality report" in act(operator, quantized, "publish")
+
+
+def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Draft")
+    row = {f"prices-0-{name}": value for name, value in METERS.items()}
+    row |= {"prices-0-variant": variant.id, "prices-0-tier": "standard", "prices-0-book": book.id}
+    save(operator, book, **row, **{"prices-TOTAL_FORMS": 1})
+    price = book.prices.get()
+    assert "is published" in act(operator, book, "publish")
+    assert last_record("price", price.id) is not None
+    assert Entry.objects.filter(action="price_book.set_price").exists()
+
+
+def test_a_published_book_is_looked_at_only(operator: Client, variant: Variant) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Draft")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    pricing.publish_book(actor=OPERATOR, book=book)
+    assert operator.post(change_url(book), {"name": "New"}).status_code == 403
+    assert PriceBook.objects.get().name == "Draft"
+
+
+def test_keys_are_looked_at_and_revoked(operator: Client, key: ApiKey) -> None:
+    page = operator.get(change_url(key)).content.decode()
+    assert key.digest not in page
+    assert operator.post(change_url(key), {"name": "New"}).status_code == 403
+    assert "is revoked" in act(operator, key, "revoke")
+    assert last_record("api_key", key.id) is None
+
+
+def test_an_organization_is_suspended_and_resumed(operator: Client, house: House) -> None:
+    assert "is suspended" in act(operator, house.organization, "suspend")
+    record = json.loads(last_record("organization", house.id) or "")
+    assert record["status"] == "suspended"
+    assert "works again" in act(operator, house.organization, "resume")
+
+
+def test_an_organizations_terms_are_published(operator: Client, house: House) -> None:
+    save(operator, house.organization, weight=3, name="Renamed")
+    house.organization.refresh_from_db()
+    assert (house.organization.name, house.organization.weight) == ("Renamed", 3)
+    assert json.loads(last_record("organization", house.id) or "")["weight"] == 3
+
+
+def test_nothing_is_deleted(operator: Client, deployment: Deployment, key: ApiKey) -> None:
+    for row in (deployment, key):
+        url = change_url(row).replace("change", "delete")
+        assert operator.post(url, {"post": "yes"}).status_code == 403
+
+
+class FakeFleet(BaseHTTPRequestHandler):
+    """Answers `/replicas` with one ready replica per deployment it is told of."""
+
+    deployments: tuple[str, ...] = ()
+
+    def do_GET(self) -> None:
+        assert self.headers["Authorization"] == f"Bearer {settings.CONFIG.internal_secret}"
+        replicas = [
+            ReplicaRecord(f"rep_{each}", each, "http://h", "ready", 8, timezone.now(), "simulated")
+            for each in self.deployments
+        ]
+        changes = tuple(
+            Change(1, "replica", each.replica_id, encode_raw(each)) for each in replicas
+        )
+        body = encode(Page(1, True, changes))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *args: Any) -> None:
+        """Say nothing."""
+
+
+def encode_raw(record: ReplicaRecord) -> Any:
+    return msgspec.Raw(encode(record))
+
+
+@pytest.mark.integration
+def test_live_replicas_are_the_fleets_word(
+    operator: Client, deployment: Deployment, settings: Any
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), FakeFleet)
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    FakeFleet.deployments = (deployment.id,)
+    url = f"http://127.0.0.1:{server.server_port}"
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, fleet_url=url)
+    try:
+        page = operator.get(change_url(deployment)).content.decode()
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert "1 ready" in page
+    assert f"rep_{deployment.id}" in page
+
+
+def test_a_silent_fleet_is_said_to_be_silent(operator: Client, deployment: Deployment) -> None:
+    page = operator.get(change_url(deployment)).content.decode()
+    assert "the fleet does not answer" in page

@@ -1,0 +1,157 @@
+"""What every answer of control holds to: policy, listeners, outages."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import OperationalError
+from django.db.models.sql.compiler import SQLCompiler
+from django.test import AsyncClient, Client
+from rest_framework.test import APIClient
+
+from control import listeners
+from control.keys.models import Scope
+from control.policy import ADMIN, HEADER, STRICT
+from control.tenants.models import User
+from tests.support.organizations import House
+
+BEARER = {"authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+
+
+def test_the_strict_policy_allows_nothing_inline_and_no_other_host() -> None:
+    assert "unsafe" not in STRICT
+    assert "http" not in STRICT
+    assert "default-src 'none'" in STRICT
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/accounts/login/", "/accounts/signup/", "/nowhere", "/api/v1/x"])
+def test_pages_carry_the_strict_policy(client: Client, path: str) -> None:
+    assert client.get(path).headers[HEADER] == STRICT
+
+
+@pytest.mark.django_db
+def test_only_the_admin_is_looser(client: Client) -> None:
+    assert client.get("/admin/login/").headers[HEADER] == ADMIN
+    assert "script-src 'self';" in client.get("/api/v1/docs").headers[HEADER]
+
+
+@pytest.mark.django_db
+async def test_asynchronous_answers_carry_the_policy_too(async_client: AsyncClient) -> None:
+    assert (await async_client.get("/accounts/login/")).headers[HEADER] == STRICT
+
+
+def test_static_files_are_served_and_nothing_beside_them(client: Client) -> None:
+    reply = client.get("/static/unfold/css/styles.css")
+    assert reply.headers["content-type"].startswith("text/css")
+    assert client.get("/static/../control/settings.py").status_code == 404
+    date = {"if-modified-since": reply.headers["last-modified"]}
+    assert client.get("/static/unfold/css/styles.css", headers=date).status_code == 304
+
+
+async def test_static_files_are_served_asynchronously(async_client: AsyncClient) -> None:
+    reply = await async_client.get("/static/unfold/css/styles.css")
+    assert reply.status_code == 200
+    assert not reply.streaming
+
+
+Messages = list[dict[str, Any]]
+
+
+async def call(application: listeners.Application, path: str) -> Messages:
+    sent: Messages = []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await application({"type": "http", "path": path}, receive, send)
+    return sent
+
+
+async def hello(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+
+
+@pytest.mark.parametrize(
+    ("side", "path", "status"),
+    [
+        (listeners.public, "/internal/v1/feed", 404),
+        (listeners.public, "/accounts/login/", 200),
+        (listeners.internal, "/internal/v1/feed", 200),
+        (listeners.internal, "/accounts/login/", 404),
+        (listeners.internal, "/", 404),
+    ],
+)
+async def test_each_listener_shows_its_side_only(
+    side: Callable[[listeners.Application], listeners.Application], path: str, status: int
+) -> None:
+    assert (await call(side(hello), path))[0]["status"] == status
+
+
+@pytest.fixture
+def database_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Let every query fail from the call of this on."""
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OperationalError("connection refused")
+
+    return lambda: monkeypatch.setattr(SQLCompiler, "execute_sql", fail)
+
+
+def test_without_the_database_a_key_is_not_called_wrong(
+    house: House, base: str, database_away: Callable[[], None]
+) -> None:
+    _, secret = house.mint(scopes=[Scope.MANAGE])
+    database_away()
+    reply = APIClient(headers={"authorization": f"Bearer {secret}"}).get(f"{base}/keys")
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "2"
+    assert reply.json()["error"]["code"] == "database_unavailable"
+
+
+def test_without_the_database_a_session_is_not_called_wrong(
+    api: APIClient, base: str, database_away: Callable[[], None]
+) -> None:
+    database_away()
+    reply = api.get(base)
+    assert reply.status_code == 503
+    assert "OperationalError" not in reply.content.decode()
+
+
+@pytest.mark.django_db
+def test_without_the_database_pages_say_so(database_away: Callable[[], None]) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_user("ada@example.com"))
+    database_away()
+    reply = client.get("/admin/")
+    assert reply.status_code == 503
+    assert "retry-after" in reply.headers
+    assert "One moment" in reply.content.decode()
+
+
+@pytest.mark.django_db
+def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(version: int) -> None:
+        raise OperationalError("connection refused")
+
+    monkeypatch.setattr("control.publish.views.page_after", fail)
+    client = Client(raise_request_exception=False, headers=BEARER)
+    reply = client.get("/internal/v1/feed", {"after": 0})
+    assert reply.status_code == 503
+    assert reply.json()["error"]["code"] == "database_unavailable"
+
+
+@pytest.mark.django_db
+def test_a_bug_of_ours_shows_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(version: int) -> None:
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr("control.publish.views.page_after", fail)
+    client = Client(raise_request_exception=False, headers=BEARER)
+    reply = client.get("/internal/v1/feed", {"after": 0})
+    assert reply.status_code == 500
+    assert "secret detail" not in reply.content.decode()

@@ -1,0 +1,129 @@
+"""`manage.py seed_platform`: a fresh platform, however often it is asked for."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.utils import timezone
+
+from control.catalog.models import Deployment, Model, Variant
+from control.keys.models import ApiKey
+from control.prices.models import PriceBook
+from control.prices.selectors import prices_in_force
+from control.publish.selectors import last_version
+from control.tenants.models import Organization, User
+from serving.contract.key import is_well_formed
+from tests.support.organizations import quality_report
+
+pytestmark = pytest.mark.django_db
+CONFIG = {"dtype": "bfloat16", "max_position_embeddings": 2048, "vocab_size": 1024}
+
+
+def write_variant(folder: Path, report: bool = True, **config: Any) -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    header = json.dumps({"w": {"dtype": "BF16", "shape": [8, 4], "data_offsets": [0, 64]}}).encode()
+    tensors = len(header).to_bytes(8, "little") + header + bytes(64)
+    (folder / "model.safetensors").write_bytes(tensors)
+    if report:
+        (folder / "quality.json").write_text(json.dumps(quality_report()))
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Path:
+    for name in ("bf16", "int8", "int4"):
+        write_variant(tmp_path / name)
+    return tmp_path
+
+
+def seed(weights: object, **options: Any) -> dict[str, Any]:
+    out = StringIO()
+    defaults = {
+        "weights": str(weights),
+        "model_id": "penstock-demo",
+        "engine": "simulated",
+        "owner_password": "owner-pass",
+        "operator_password": "operator-pass",
+    }
+    call_command("seed_platform", **(defaults | options), stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_the_demo_model_is_seeded_with_three_variants(family: Path) -> None:
+    seed(family)
+    model = Model.objects.get(public_id="penstock-demo")
+    replicas = {each.variant.precision: each.replicas_min for each in Deployment.objects.all()}
+    assert model.default_variant is not None
+    assert model.default_variant.precision == "bf16"
+    assert replicas == {"bf16": 1, "int8": 0, "int4": 0}
+    assert Variant.objects.filter(published_at__isnull=False).count() == 3
+    assert model.default_variant.parameter_count == 32
+
+
+def test_quantized_variants_cost_less(family: Path) -> None:
+    seed(family)
+    found = prices_in_force(timezone.now()).values()
+    outputs = {each.variant.precision: each.output_nanos for each in found}
+    assert outputs["bf16"] == 600_000_000  # $0.60 per million
+    assert outputs["bf16"] > outputs["int8"] > outputs["int4"]
+
+
+def test_a_stranger_gets_a_key_and_two_logins(family: Path) -> None:
+    answer = seed(family)
+    assert is_well_formed(answer["api_key"])
+    assert answer["organization_id"] == Organization.objects.get().id
+    assert User.objects.get(email="owner@penstock.localhost").check_password("owner-pass")
+    assert User.objects.get(email="operator@penstock.localhost").is_superuser
+
+
+def test_seeding_again_changes_nothing(family: Path) -> None:
+    first = seed(family)
+    version = last_version()
+    assert seed(family) == first | {"api_key": None}
+    assert last_version() == version
+    assert (ApiKey.objects.count(), PriceBook.objects.count()) == (1, 1)
+
+
+def test_a_variant_that_comes_later_is_added(family: Path, tmp_path: Path) -> None:
+    (family / "int8" / "quality.json").rename(tmp_path / "later.json")
+    seed(family)
+    assert Variant.objects.get(precision="int8").published_at is None
+    (tmp_path / "later.json").rename(family / "int8" / "quality.json")
+    seed(family)
+    assert Variant.objects.get(precision="int8").published_at is not None
+
+
+def test_the_bf16_folder_brings_its_siblings(family: Path) -> None:
+    seed(family / "bf16")
+    assert Variant.objects.count() == 3
+
+
+def test_a_single_folder_is_one_variant(tmp_path: Path) -> None:
+    write_variant(tmp_path / "mine", report=False, dtype="float16")
+    seed(tmp_path / "mine", model_id="acme/mine")
+    variant = Variant.objects.get()
+    assert (variant.precision, variant.context_tokens) == ("fp16", 2048)
+    assert variant.model.name == "mine"
+
+
+def test_another_engine_takes_over(family: Path) -> None:
+    seed(family)
+    seed(family, engine="vllm")
+    assert {each.engine for each in Deployment.objects.all()} == {"vllm"}
+
+
+@pytest.mark.parametrize("config", [{"vocab_size": None}, {"max_position_embeddings": "long"}])
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+    write_variant(tmp_path / "mine", **config)
+    with pytest.raises(CommandError, match=r"config\.json has no"):
+        seed(tmp_path / "mine")
+    assert not User.objects.exists()
+
+
+def test_a_password_must_be_given(family: Path) -> None:
+    with pytest.raises(CommandError, match="PENSTOCK_SEED_OWNER_PASSWORD"):
+        seed(family, owner_password="")
