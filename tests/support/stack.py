@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from serving.contract.codec import decode
 from serving.contract.feed import Page
 from serving.contract.records import ModelRecord, PriceRecord
 from serving.contract.replica import ReplicaRecord
+from tests.support.engine_counters import read_metrics
 from tests.support.environment import free_port_base
 from tests.support.management import Management
 
@@ -193,9 +193,9 @@ class Stack:
 
     def journal_is_empty(self) -> bool:
         """Tell whether billing has acknowledged every event of the gateway."""
-        path = self.home.data / "gateway" / "journal.sqlite3"
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as journal:
-            return journal.execute("SELECT count(*) FROM events").fetchone()[0] == 0
+        # The gateway holds the file exclusively, so only it can tell.
+        metrics = read_metrics(f"http://127.0.0.1:{self.config.ports.gateway_operator}/metrics")
+        return metrics["penstock_gateway_journal_rows"] == 0
 
     def new_tenant(self, email: str = "stranger@other.example") -> dict[str, str]:
         """Add an organization with its sign-up credit; return its ids and its two keys."""
