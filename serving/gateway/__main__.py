@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -21,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 30
 BACKLOG = 2_048
+COLLECT_EVERY = 50_000
+"""New objects between two searches for cycles; at Python's 700 they took 8 % of all CPU time."""
 KEEPALIVE_SECONDS = 75
 """Longer than clients keep idle connections, so that none writes into a closing one."""
 
@@ -55,6 +58,13 @@ def listener(app: object, host: str, port: int) -> Listener:
     return Listener(config)
 
 
+def relieve_collector() -> None:
+    """Search for cycles seldom, and never among what lives as long as the process."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
+
+
 async def serve(config: GatewayConfig) -> None:
     """Run until a signal; then drain streams, flush the journal and ship it."""
     gateway = build(config)
@@ -64,6 +74,7 @@ async def serve(config: GatewayConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     gateway.start()
+    relieve_collector()
     listening = [asyncio.create_task(server.serve()) for server in (public, operator)]
     ended = asyncio.create_task(stopping.wait())
     log.info("gateway_started", host=config.host, port=config.port)
