@@ -6,11 +6,13 @@ its final event is durable, and gone when billing has it.
 """
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 BATCH_MAX = 2_000
+BEHIND_SECONDS = 0.02
+"""How long an open row waits for company; one whose request ends sooner is never written."""
 PROBE_SECONDS = 1.0
 BUSY_SECONDS = 5.0
 """How long a new life waits for the old one to let go of the file."""
@@ -39,11 +43,12 @@ CREATE TABLE IF NOT EXISTS leases (
     granted_nanos INTEGER NOT NULL, charged_nanos INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 """
-PUT_EVENT = "INSERT OR REPLACE INTO events VALUES (?, ?, ?)"
+PUT_EVENTS = "INSERT OR REPLACE INTO events VALUES "
+EVENT_VALUES = "(?, ?, ?)"
 CHARGE_LEASE = "UPDATE leases SET charged_nanos = charged_nanos + ? WHERE lease_id = ?"
 FINISH_LOST = "UPDATE events SET state = 'done' WHERE state = 'open'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
-DELETE_EVENT = "DELETE FROM events WHERE event_id = ?"
+DELETE_EVENTS = "DELETE FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
 DELETE_LEASE = "DELETE FROM leases WHERE lease_id = ?"
 PROBE = "UPDATE gateway SET probes = probes + 1"
@@ -92,6 +97,15 @@ class Work:
     done: asyncio.Future[Any] | None = None
     result: Any = field(default=None)
 
+    def answer(self, error: Exception | None) -> None:
+        """Tell the one who waits, if anybody does and has not given up."""
+        if self.done is None or self.done.done():
+            return
+        if error is None:
+            self.done.set_result(self.result)
+        else:
+            self.done.set_exception(JournalUnavailable(str(error)))
+
 
 class Journal:
     """One writer thread; the event loop only queues and awaits."""
@@ -101,7 +115,11 @@ class Journal:
         self.done_rows = 0
         self.committed = asyncio.Event()
         """Set at each commit of done rows; the shipper clears it."""
-        self._queue: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._batches: queue.SimpleQueue[list[Work] | None] = queue.SimpleQueue()
+        self._waiting: list[Work] = []
+        self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
         self._connection = _open(path, busy_seconds)
         self.gateway_id, self.left_leases = self._recover()
         self._loop = asyncio.get_running_loop()
@@ -110,7 +128,7 @@ class Journal:
 
     def open(self, event: UsageEvent) -> None:
         """Note, without waiting, what to report should this process die now."""
-        self._queue.put(Work(Row(event.event_id, "open", encode(event))))
+        self._add(Work(Row(event.event_id, "open", encode(event))))
 
     async def commit(self, event: UsageEvent) -> None:
         """Make the final event durable. Raises JournalUnavailable."""
@@ -119,7 +137,7 @@ class Journal:
 
     def commit_later(self, event: UsageEvent) -> None:
         """Make the final event durable as soon as the disk allows."""
-        self._queue.put(Work(Row(event.event_id, "done", encode(event), event.charges)))
+        self._add(Work(Row(event.event_id, "done", encode(event), event.charges)))
 
     async def next_done(self, limit: int) -> list[tuple[str, bytes]]:
         """Return the oldest done rows: event id and body."""
@@ -127,22 +145,24 @@ class Journal:
 
     async def forget(self, event_ids: list[str]) -> None:
         """Delete what billing acknowledged."""
-        rows = [(event_id,) for event_id in event_ids]
-        await self._ask(lambda db: db.executemany(DELETE_EVENT, rows).rowcount)
+        rows = msgspec.json.encode(event_ids).decode()
+        await self._ask(lambda db: db.execute(DELETE_EVENTS, (rows,)).rowcount)
         self.done_rows -= len(event_ids)
 
     def note_lease(self, lease_id: str, budget_id: str, granted_nanos: int) -> None:
         """Remember a lease, so that the next life of this gateway can return it."""
         values = (lease_id, budget_id, granted_nanos)
-        self._queue.put(Work(job=lambda db: db.execute(PUT_LEASE, values).rowcount))
+        self._add(Work(job=lambda db: db.execute(PUT_LEASE, values).rowcount))
 
     def forget_lease(self, lease_id: str) -> None:
         """Forget a lease that is closed."""
-        self._queue.put(Work(job=lambda db: db.execute(DELETE_LEASE, (lease_id,)).rowcount))
+        self._add(Work(job=lambda db: db.execute(DELETE_LEASE, (lease_id,)).rowcount))
 
     async def close(self) -> None:
-        """Write what is queued and end the thread."""
-        self._queue.put(None)
+        """Write what waits, if the disk takes it, and end the thread."""
+        with contextlib.suppress(JournalUnavailable):
+            await self._ask(lambda db: None)
+        self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
 
     async def _ask(self, job: Callable[[sqlite3.Connection], T]) -> T:
@@ -151,8 +171,30 @@ class Journal:
 
     async def _await(self, work: Work) -> Any:
         work.done = self._loop.create_future()
-        self._queue.put(work)
+        self._add(work)
         return await work.done
+
+    def _add(self, work: Work) -> None:
+        """Queue work for the next batch: at once where somebody waits for it, else soon."""
+        self._waiting.append(work)
+        if not self._is_writing:
+            self._hand_over_in(0.0 if work.done else BEHIND_SECONDS)
+
+    def _hand_over_in(self, seconds: float) -> None:
+        """Even at once is the loop's next turn, so that what ends together is written together."""
+        due_at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._due_at <= due_at:
+                return
+            self._timer.cancel()
+        self._due_at = due_at
+        self._timer = self._loop.call_at(due_at, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Give the writer its next batch; what comes meanwhile makes up the one after."""
+        self._timer, self._is_writing = None, True
+        batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+        self._batches.put(batch)
 
     def _recover(self) -> tuple[str, list[KnownLease]]:
         """Finish what a dead life left open, and learn who we are and what we owe."""
@@ -176,28 +218,10 @@ class Journal:
         return db.execute("SELECT gateway_id FROM gateway").fetchone()[0], leases
 
     def _write_on(self) -> None:
-        behind: list[Work] = []
-        ended = False
-        while not ended:
-            fresh, ended = self._next_batch(wait_seconds=PROBE_SECONDS if behind else None)
-            batch = behind + fresh
+        while (batch := self._batches.get()) is not None:
             error = self._write(batch)
-            behind = [work for work in batch if work.done is None] if error else []
             self._loop.call_soon_threadsafe(self._settle, batch, error)
         self._connection.close()
-
-    def _next_batch(self, wait_seconds: float | None) -> tuple[list[Work], bool]:
-        batch: list[Work] = []
-        try:
-            work = self._queue.get(timeout=wait_seconds)
-            while work is not None:
-                batch.append(work)
-                if len(batch) >= BATCH_MAX:
-                    return batch, False
-                work = self._queue.get_nowait()
-        except queue.Empty:
-            return batch, False
-        return batch, True
 
     def _write(self, batch: list[Work]) -> Exception | None:
         db = self._connection
@@ -206,12 +230,11 @@ class Journal:
             db.execute("BEGIN IMMEDIATE")
             if not self.healthy:
                 db.execute(PROBE)
-            db.executemany(PUT_EVENT, [(r.event_id, r.state, r.body) for r in rows.values()])
+            _put(db, rows.values())
             for work in batch:
                 if work.job is not None:
                     work.result = work.job(db)
-            charges = [(c.charged_nanos, c.lease_id) for r in rows.values() for c in r.charges]
-            db.executemany(CHARGE_LEASE, charges)
+            db.executemany(CHARGE_LEASE, _charges(rows.values()))
             db.execute("COMMIT")
         except sqlite3.Error as error:
             if db.in_transaction:
@@ -220,21 +243,45 @@ class Journal:
         return None
 
     def _settle(self, batch: list[Work], error: Exception | None) -> None:
-        """On the event loop: tell those who wait."""
+        """On the event loop: tell those who wait, and try the rest again after an error."""
         if error is not None and self.healthy:
             log.error("journal_unavailable", error=str(error))
-        self.healthy = error is None
+        self.healthy, self._is_writing = error is None, False
+        if error is None:
+            self._count_done(batch)
+        else:
+            self._waiting[:0] = [work for work in batch if work.done is None]
+        for work in batch:
+            work.answer(error)
+        if self._waiting:
+            is_urgent = any(work.done for work in self._waiting)
+            patience = BEHIND_SECONDS if error is None else PROBE_SECONDS
+            self._hand_over_in(0.0 if is_urgent else patience)
+
+    def _count_done(self, batch: list[Work]) -> None:
         done_rows = sum(work.row is not None and work.row.state == "done" for work in batch)
-        if error is None and done_rows:
+        if done_rows:
             self.done_rows += done_rows
             self.committed.set()
-        for work in batch:
-            if work.done is None or work.done.done():
-                continue
-            if error is None:
-                work.done.set_result(work.result)
-            else:
-                work.done.set_exception(JournalUnavailable(str(error)))
+
+
+def _put(db: sqlite3.Connection, rows: Collection[Row]) -> None:
+    """Insert all rows with one statement.
+
+    SQLite lets go of the interpreter lock for every statement and then waits for it in line with
+    a busy event loop: a statement a row took most of a commit's time.
+    """
+    if rows:
+        values = [value for row in rows for value in (row.event_id, row.state, row.body)]
+        db.execute(PUT_EVENTS + ", ".join([EVENT_VALUES] * len(rows)), values)
+
+
+def _charges(rows: Collection[Row]) -> list[tuple[int, str]]:
+    """Return what the rows take of each lease in all."""
+    charges: dict[str, int] = {}
+    for charge in chain.from_iterable(row.charges for row in rows):
+        charges[charge.lease_id] = charges.get(charge.lease_id, 0) + charge.charged_nanos
+    return [(nanos, lease_id) for lease_id, nanos in charges.items()]
 
 
 def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:

@@ -81,6 +81,9 @@ class Shipper:
         """
         while rows := await self._journal.next_done(self._limit):
             await self._ship(rows)
+            if len(rows) < self._limit:
+                # What has come since may gather first, or a busy gateway ships one by one.
+                return
 
     async def _ship(self, rows: list[tuple[str, bytes]]) -> None:
         events = tuple(msgspec.Raw(body) for _, body in rows)

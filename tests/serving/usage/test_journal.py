@@ -11,7 +11,7 @@ import pytest
 from serving.contract.codec import decode
 from serving.contract.ids import new_id
 from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent, UsageReceipt
-from serving.usage.journal import Journal
+from serving.usage.journal import BEHIND_SECONDS, Journal, JournalUnavailable
 from serving.usage.meter import Metered, Tokens, make_event
 from serving.usage.ship import ShipmentFailed, Shipper
 from tests.support.catalog import price
@@ -99,6 +99,43 @@ async def test_commits_that_come_together_are_written_together(tmp_path: Path) -
     await journal.close()
 
 
+async def test_what_many_requests_take_of_one_lease_is_added_up(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.note_lease("lease_1", "org_a", 1_000)
+    await asyncio.gather(*(journal.commit(event(charged=3)) for _ in range(50)))
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    [lease] = second.left_leases
+    assert (lease.charged_nanos, lease.unacknowledged) == (150, 50)
+    await second.close()
+
+
+async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.open(make_event(metered(), outcome="gateway_lost"))
+    await asyncio.sleep(10 * BEHIND_SECONDS)
+    [state] = await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchone())
+    assert state == "open"
+    await journal.close()
+
+
+async def test_what_nobody_waits_for_is_tried_again_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.usage.journal.PROBE_SECONDS", 0.01)
+    journal = Journal(tmp_path / "j")
+    await journal._ask(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
+    journal.commit_later(event())
+    with pytest.raises(JournalUnavailable):
+        await journal.commit(event())
+    assert not journal.healthy
+    journal._connection.execute("PRAGMA query_only = 0")
+    await asyncio.wait_for(journal.committed.wait(), timeout=5)
+    assert journal.healthy
+    assert journal.done_rows == 1
+    await journal.close()
+
+
 async def test_only_one_gateway_uses_a_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     with pytest.raises(sqlite3.OperationalError, match="locked"):
@@ -140,4 +177,19 @@ async def test_a_batch_that_is_refused_as_too_big_is_halved(tmp_path: Path) -> N
         except ShipmentFailed:
             continue
     assert len(receiver.seen) == 100
+    await journal.close()
+
+
+async def test_shipping_ends_though_requests_go_on_ending(tmp_path: Path) -> None:
+    journal, receiver = Journal(tmp_path / "j"), Receiver()
+
+    async def send(batch: UsageBatch) -> UsageReceipt:
+        await journal.commit(event())
+        return await receiver(batch)
+
+    shipper = Shipper(journal, send, lambda charges: None)
+    await journal.commit(event())
+    await asyncio.wait_for(shipper.ship_all(), timeout=5)
+    assert receiver.sizes == [1]
+    assert journal.done_rows == 1
     await journal.close()
