@@ -23,12 +23,11 @@ ROUTER = "vllm-router==0.1.17"
 START_SECONDS = 90.0
 INSTALL_SECONDS = 300.0
 DOES = (
-    f"{LITELLM}, one worker, no database: checks one master key, rewrites every chunk;"
-    " here it keeps no tenants, no balance and no durable usage.",
-    f"{ROUTER} (Rust, more than one thread, all on the measured core): routes and retries;"
-    " no keys, no metering, no money. Its bytes pass through unread.",
-    "Penstock's gateway: key, closed schema, money held, usage journalled with fsync before the"
-    " end, events shipped, on every request.",
+    "Penstock: key, closed schema, money held, usage journalled with fsync before the end, events"
+    " shipped, on every request.",
+    f"LiteLLM ({LITELLM}, one worker): one master key; without its database it keeps no tenants,"
+    " no balance and no durable usage.",
+    f"vllm-router ({ROUTER}, Rust): routing only; no keys, no metering, no money.",
 )
 
 

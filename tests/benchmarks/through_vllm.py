@@ -15,12 +15,12 @@ from tests.benchmarks.mock import MODEL
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.process import free_port, running
 from tests.benchmarks.report import Row, Table, ratio
-from tests.benchmarks.stage import gateway
+from tests.benchmarks.stage import Gateway, gateway
 from tests.benchmarks.target import Target
 
 STREAMS = 32
 TOKENS = 128
-SECONDS = 12
+SECONDS = 10
 SKIP_SECONDS = 2.0
 START_SECONDS = 180.0
 PROMPTS = 1_000
@@ -30,28 +30,84 @@ UNPINNED = Split(ANYWHERE, ANYWHERE)
 
 def measure(plan: Plan) -> Table:
     """Return tokens a second both ways and their ratio, pair by pair; the order alternates."""
-    ban_end = {str(token): -100 for token in _end_tokens(plan.weights)}
+    end_tokens = _end_tokens(plan.weights)
     with (
         _vllm(plan.weights, plan.folder) as direct,
         gateway(direct.base_url, folder=plan.folder, split=UNPINNED) as own,
     ):
-        pair, seen = (direct, own.target), {direct.name: [0.0] * 0, own.target.name: [0.0] * 0}
-        _tokens_per_second(direct, own.target, "warm up ", ban_end)
-        for number in range(plan.rounds):
-            for target in pair if number % 2 == 0 else pair[::-1]:
-                rate = _tokens_per_second(direct, target, f"{number}{target.name} ", ban_end)
-                seen[target.name].append(rate)
-    rows = [Row("output tokens", name, "/s", values) for name, values in seen.items()]
+        race = _Race(direct, own, end_tokens)
+        race.run(own.target)
+        pairs = [race.pair(swapped=number % 2 == 1) for number in range(plan.rounds)]
+        check = race.close_books()
+    ours = Row("output tokens", own.target.name, "/s", [through for _, through in pairs])
+    theirs = Row("output tokens", direct.name, "/s", [straight for straight, _ in pairs])
     return Table(
         f"Tokens through vLLM: {STREAMS} streams of {TOKENS} tokens, {plan.rounds} pairs",
-        [*rows, ratio("ratio, pair by pair", rows[1], rows[0])],
-        [f"every stream ended with the usage of {TOKENS} tokens"],
+        [theirs, ours, ratio("ratio, pair by pair", ours, theirs)],
+        [check],
         [
             f"Weights {plan.weights}; engine, gateway and load share all cores, nothing is pinned.",
             "Tokens are counted by vLLM itself, from"
             f" {SKIP_SECONDS:g} s after the start of each run to 1 s before its end.",
         ],
     )
+
+
+class _Race:
+    """Runs of the same load, straight to the engine and through the gateway."""
+
+    def __init__(self, direct: Target, own: Gateway, end_tokens: list[int]) -> None:
+        self.direct = direct
+        self.own = own
+        self.runs = 0
+        self.answers = 0
+        self.ban_end = {str(token): -100 for token in end_tokens}
+
+    def pair(self, *, swapped: bool) -> tuple[float, float]:
+        """Return tokens a second straight and through; `swapped` runs through first."""
+        if swapped:
+            through = self.run(self.own.target)
+            return self.run(self.direct), through
+        return self.run(self.direct), self.run(self.own.target)
+
+    def run(self, target: Target) -> float:
+        """Run the load against a target and return the tokens a second that the engine made."""
+        self.runs += 1
+        window = Window(self.direct.base_url, target, SKIP_SECONDS, SECONDS - SKIP_SECONDS - 1)
+        outcome = wrk.run(
+            target.chat_url,
+            self._load(target),
+            headers=target.headers,
+            cores=ANYWHERE,
+            meanwhile=window,
+        )
+        outcome.require_right(target.name)
+        if target is self.own.target:
+            self.answers += outcome.answers
+        return window.tokens_per_second
+
+    def close_books(self) -> str:
+        """Prove that what was answered is booked, and return the sentence that says so."""
+        tally = self.own.wait_until_booked(answers=self.answers, requests=0)
+        if tally.duplicates or tally.wrong_charges:
+            raise BenchmarkFailed(f"the books are wrong: {tally}")
+        return (
+            f"every stream ended with the usage of {TOKENS} tokens; the {self.answers:,} through"
+            " the gateway are booked, none twice, every charge right"
+        )
+
+    def _load(self, target: Target) -> wrk.Load:
+        sent = bodies(
+            max_tokens=TOKENS,
+            count=PROMPTS,
+            tag=f"{self.runs}.",
+            model=stand_in.VARIANT_ID if target is self.direct else MODEL,
+            stream=True,
+            stream_options={"include_usage": True},
+            temperature=0,
+            logit_bias=self.ban_end,
+        )
+        return wrk.Load(sent, STREAMS, SECONDS, f'"completion_tokens":{TOKENS},', frames_min=1)
 
 
 @contextmanager
@@ -64,28 +120,6 @@ def _vllm(weights: Path, folder: Path) -> Iterator[Target]:
     ) as child:
         child.wait_until_answers(f"http://127.0.0.1:{port}/health", seconds=START_SECONDS)
         yield Target("direct", f"http://127.0.0.1:{port}", child=child)
-
-
-def _tokens_per_second(direct: Target, target: Target, tag: str, ban_end: dict[str, int]) -> float:
-    """Run the load against a target and return what the engine made of it."""
-    model = stand_in.VARIANT_ID if target is direct else MODEL
-    sent = bodies(
-        max_tokens=TOKENS,
-        count=PROMPTS,
-        tag=tag,
-        model=model,
-        stream=True,
-        stream_options={"include_usage": True},
-        temperature=0,
-        logit_bias=ban_end,
-    )
-    window = Window(direct.base_url, target, SKIP_SECONDS, SECONDS - SKIP_SECONDS - 1)
-    load = wrk.Load(sent, STREAMS, SECONDS, f'"completion_tokens":{TOKENS},', frames_min=1)
-    outcome = wrk.run(
-        target.chat_url, load, headers=target.headers, cores=ANYWHERE, meanwhile=window
-    )
-    outcome.require_right(target.name)
-    return window.tokens_per_second
 
 
 def _end_tokens(weights: Path) -> list[int]:

@@ -30,8 +30,8 @@ def measure_requests(plan: Plan) -> Table:
     """Return whole answers and bursts of streams a second, with the direct rate as the ceiling."""
     with contest(plan) as on:
         rows = [
-            *_rates(on, f"whole answers of {TOKENS} tokens", WHOLE, plan.rounds),
-            *_rates(on, f"streams of {TOKENS} tokens in one burst", BURST, plan.rounds),
+            *_rates(on, f"whole answers, {TOKENS} tokens", WHOLE, plan.rounds),
+            *_rates(on, f"streams in a burst, {TOKENS} tokens", BURST, plan.rounds),
         ]
         rows += [_memory(target) for target in on.targets[1:]]
         checks = [on.close_books()]
@@ -58,7 +58,7 @@ def _rates(on: Contest, name: str, load: wrk.Load, rounds: int) -> Iterator[Row]
     for target, of in zip(on.targets, zip(*seen, strict=True), strict=True):
         yield Row(name, target.name, "/s", [rate for rate, _ in of])
         if target.child:
-            yield Row("CPU for each", target.name, "µs", [cpu_us for _, cpu_us in of])
+            yield Row(f"CPU, {name}", target.name, "µs", [cpu_us for _, cpu_us in of])
 
 
 def _closed_loop(on: Contest, target: Target, load: wrk.Load) -> tuple[float, float]:
@@ -88,4 +88,4 @@ def _paced_rows(target: Target, of: tuple[tuple[Window, float], ...]) -> Iterato
         shares = [window.cpu_share for window in windows]
         each = [share / rate * 1e6 for share, rate in zip(shares, rates, strict=True)]
         yield Row("CPU used", target.name, "of a core", shares)
-        yield Row("CPU for each chunk", target.name, "µs", each)
+        yield Row("CPU, each chunk", target.name, "µs", each)
