@@ -10,7 +10,7 @@ export PENSTOCK_ENGINE := $(or $(ENGINE),$(PENSTOCK_ENGINE))
 UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)")
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset status test test-fast check bench pins setup setup-test
+.PHONY: help up down reset status test test-fast check bench pins setup setup-browser
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,10 +28,10 @@ status: ## Show processes, replicas, ports and versions.
 reset: ## End it and delete its data, after asking.
 	@exec $(BIN)/penstock reset
 
-test: setup-test ## Run every test: unit, integration, house, faults.
-	@exec $(BIN)/python -m pytest
+test: setup-browser test-fast ## Run every test: unit, integration, house, faults.
+	@exec $(BIN)/python -m pytest -m "house or faults"
 
-test-fast: setup-test ## Run the tests without vLLM and browser, in under 2 minutes.
+test-fast: setup ## Run the tests without vLLM and browser, in under 2 minutes.
 	@exec $(BIN)/python -m pytest -n 2 -m "not house and not faults"
 
 check: setup ## Lint, format, types, import contracts, migrations.
@@ -50,5 +50,5 @@ pins: setup ## Resolve the pinned versions anew, after a change of pyproject.tom
 setup:
 	@$(PYTHON) infra/local/setup.py
 
-setup-test:
+setup-browser:
 	@$(PYTHON) infra/local/setup.py --browser
