@@ -69,9 +69,10 @@ def gateway(settings) -> Iterator[GatewayDouble]:
         yield double
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # Playwright's loop must not be taken for one that Django's ORM would block.
+    # Playwright's loop must not be taken for one that Django's ORM would block; and it ends with
+    # the module, since asynchronous tests have loops of their own.
     with pytest.MonkeyPatch.context() as patch, running_browser() as chromium:
         patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         yield chromium

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.test import AsyncClient, Client
 
 from control.keys.models import ApiKey, Kind
@@ -19,6 +21,13 @@ from web.console.page import address
 from web.console.playground.relay import Errand, relay
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture(autouse=True)
+async def connections_end() -> AsyncIterator[None]:
+    """Django's test client leaves connections open, here in the thread of synchronous work."""
+    yield
+    await sync_to_async(connections.close_all)()
 
 
 def question(tenant: Tenant, **changes: Any) -> dict[str, Any]:

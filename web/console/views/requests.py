@@ -4,11 +4,12 @@ import uuid
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.http import Http404, HttpResponse
+from django.http import HttpResponse
 from django.utils import timezone
 
 from billing.metering import selectors as metering
 from billing.metering.models import UsageEvent
+from control.errors import NotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names, names_for
@@ -61,11 +62,12 @@ def requests(page: Page) -> HttpResponse:
 @console_page("requests")
 def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
-    found = metering.receipt(page.organization, event_id)
-    if found is None:
-        if may_still_come(event_id, timezone.now()):
-            return page.render("console/receipt_pending.html", status=404)
-        raise Http404
+    try:
+        found = metering.receipt(page.organization, event_id)
+    except NotFound:
+        if not may_still_come(event_id, timezone.now()):
+            raise
+        return page.render("console/receipt_pending.html", status=404)
     names = names_for(page.organization)
     context = {
         "receipt": found,
