@@ -2,14 +2,13 @@
 
 import sys
 
-from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
 
+from control.logging import DATABASE_AWAY
+
 RETRY_AFTER_SECONDS = 2
-DATABASE_AWAY = (OperationalError, InterfaceError)
-"""PostgreSQL is unreachable, restarting, or asks to try again."""
 
 
 def is_for_programs(request: HttpRequest) -> bool:

@@ -4,6 +4,10 @@ import logging.config
 from typing import Any
 
 import structlog
+from django.db.utils import InterfaceError, OperationalError
+
+DATABASE_AWAY = (OperationalError, InterfaceError)
+"""PostgreSQL is unreachable, restarting, or asks to try again."""
 
 SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
@@ -13,14 +17,27 @@ SHARED: list[structlog.typing.Processor] = [
 ]
 
 
+class ShortOutages(logging.Filter):
+    """Makes one line of a request that failed for want of the database: there will be many."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop the traceback of an outage; keep every record."""
+        if record.exc_info and isinstance(record.exc_info[1], DATABASE_AWAY):
+            record.exc_info = None
+            record.msg, record.args = f"database_away: {record.getMessage()}", ()
+        return True
+
+
 def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
     """Return the settings of Python's logging for `console` or `json` lines on standard error."""
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=False)
+    # Plain tracebacks: structlog's own choice would print the local variables, secrets and all.
+    as_text = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
     )
-    trace = structlog.processors.format_exc_info if log_format == "json" else _unchanged
+    renderers: dict[str, list[Any]] = {
+        "json": [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
+        "console": [as_text],
+    }
     return {
         "version": 1,
         "disable_existing_loggers": False,
@@ -30,12 +47,18 @@ def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
                 "foreign_pre_chain": SHARED,
                 "processors": [
                     structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                    trace,
-                    renderer,
+                    *renderers[log_format],
                 ],
             }
         },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "lines"}},
+        "filters": {"outages": {"()": ShortOutages}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "lines",
+                "filters": ["outages"],
+            }
+        },
         "root": {"handlers": ["stderr"], "level": "INFO"},
         "loggers": {
             "django": {"level": "INFO"},
@@ -56,7 +79,3 @@ def configure(settings: dict[str, Any]) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-
-
-def _unchanged(logger: Any, name: str, event: Any) -> Any:
-    return event

@@ -11,7 +11,8 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from control.errors import Refusal
-from control.failures import DATABASE_AWAY, error_body, unavailable
+from control.failures import error_body, unavailable
+from control.logging import DATABASE_AWAY
 
 KINDS = {
     400: "invalid_request_error",

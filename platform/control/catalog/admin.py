@@ -142,11 +142,7 @@ class DeploymentAdmin(OperatorAdmin):
         ("Engine", {"fields": ("engine_arguments", "external_urls")}),
         (
             "Timeouts in seconds",
-            {
-                "fields": (
-                    ("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds"),
-                )
-            },
+            {"fields": ("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds")},
         ),
     )
     readonly_fields = ("live_replicas", "replicas")
