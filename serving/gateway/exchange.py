@@ -16,14 +16,18 @@ from serving.engine.client import (
     open_call,
 )
 from serving.gateway.admission import Admitted, model_unavailable, usage_unavailable
+from serving.gateway.assemble import Assembly
+from serving.gateway.client_stream import ClientStream
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import ApiError, TimedOut, Unavailable
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.job import Job
 from serving.gateway.metrics import Metrics
 from serving.gateway.refusals import translate
-from serving.gateway.relay import StreamRelay, WholeRelay
+from serving.gateway.relay import Relay, StreamRelay
 from serving.gateway.sse import BrokenStream
+from serving.gateway.tally import Tally
+from serving.gateway.unstreamed import UnstreamedRelay
 from serving.pool.pool import NoReplica, PoolError
 from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
@@ -66,7 +70,7 @@ class Exchange:
         self._metered = metered
         self._trace = trace
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
-        self._relay: WholeRelay | StreamRelay = self._new_relay()
+        self._relay = self._new_relay()
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
         self.charged_nanos = 0
@@ -129,8 +133,8 @@ class Exchange:
 
     async def _work(self, replica: Replica) -> None:
         timeouts = self._admitted.deployment.timeouts
-        # A whole answer sends its first byte at its end: only the total bounds it.
-        if self._job.streamed:
+        # What is not streamed sends its first byte at its end: only the total bounds it.
+        if self._job.engine_streams:
             self._interrupts.expect("first_byte", timeouts.first_byte_seconds)
         url = replica.record.url.rstrip("/") + self._job.endpoint.path
         with self._trace.engine_call() as traceparent:
@@ -152,12 +156,20 @@ class Exchange:
             headers["traceparent"] = traceparent
         return headers
 
-    def _new_relay(self) -> WholeRelay | StreamRelay:
-        if not self._job.streamed:
-            return WholeRelay(self._job, self._conversation)
-        timeouts = self._admitted.deployment.timeouts
+    def _new_relay(self) -> Relay:
+        job, conversation = self._job, self._conversation
+        if not job.engine_streams:
+            return UnstreamedRelay(job, conversation.request_id)
+        outlet = (
+            ClientStream(job, conversation, self._interrupts, self._means.metrics)
+            if job.streamed
+            else Assembly(job, conversation.request_id)
+        )
         return StreamRelay(
-            self._job, self._conversation, self._interrupts, timeouts, self._means.metrics
+            outlet,
+            Tally(choices=job.choices, prompts=job.prompts),
+            self._interrupts,
+            gap_seconds=self._admitted.deployment.timeouts.gap_seconds,
         )
 
     def _note_start(self, replica: Replica) -> None:

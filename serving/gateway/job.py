@@ -16,6 +16,11 @@ TEMPLATE_TOKENS_MAX = 4_096
 """The most that a chat template adds of its own: role marks, tool instructions, dates."""
 
 ENGINE_STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
+WHOLE_INTERVAL_TOKENS = 16
+"""A whole answer is asked for as a stream of chunks of this many tokens, the first token alone.
+
+An abort leaves at most one less unbilled. See docs/decisions/0008-whole-answers-are-streams.md.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Endpoint:
     asked_output_tokens: Callable[[Any], tuple[str, int | None]]
     known_prompt_tokens: Callable[[Any], int]
     prompt_count: Callable[[Any], int]
+    may_call_tools: Callable[[Any], bool]
 
 
 CHAT = Endpoint(
@@ -45,6 +51,7 @@ CHAT = Endpoint(
     asked_output_tokens=chat.asked_output_tokens,
     known_prompt_tokens=lambda _: 0,
     prompt_count=lambda _: 1,
+    may_call_tools=chat.may_call_tools,
 )
 COMPLETIONS = Endpoint(
     name="completions",
@@ -57,18 +64,23 @@ COMPLETIONS = Endpoint(
     asked_output_tokens=completions.asked_output_tokens,
     known_prompt_tokens=completions.known_prompt_tokens,
     prompt_count=completions.prompt_count,
+    may_call_tools=lambda _: False,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one request asks of an engine. `choices` counts prompts times answers each."""
+    """What one request asks of an engine. `choices` counts prompts times answers each.
+
+    `streamed` is what the client gets, `engine_streams` what the engine is asked for.
+    """
 
     endpoint: Endpoint
     model: ModelRecord
     model_name: str
     body: bytes
     streamed: bool
+    engine_streams: bool
     wants_usage: bool
     choices: int
     prompts: int
@@ -93,15 +105,18 @@ def prepare(
     endpoint.check(request, model)
     output_tokens = _output_tokens(endpoint, request, model)
     streamed, options = bool(request.stream), request.stream_options
+    engine_streams = streamed or not endpoint.may_call_tools(request)
     body = endpoint.engine_body(request)
     body |= {
         "model": model.variant_id,
         "max_tokens": output_tokens,
-        "stream": streamed,
+        "stream": engine_streams,
         "cache_salt": cache_salt,
     }
-    if streamed:
+    if engine_streams:
         body["stream_options"] = ENGINE_STREAM_OPTIONS
+    if engine_streams and not streamed:
+        body["stream_interval"] = WHOLE_INTERVAL_TOKENS
     prompts = endpoint.prompt_count(request)
     return Job(
         endpoint=endpoint,
@@ -109,6 +124,7 @@ def prepare(
         model_name=request.model,
         body=msgspec.json.encode(body),
         streamed=streamed,
+        engine_streams=engine_streams,
         wants_usage=bool(options and options.include_usage),
         choices=prompts * (request.n or 1),
         prompts=prompts,

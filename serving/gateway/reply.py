@@ -63,16 +63,23 @@ def rebuild(data: bytes, job: Job, request_id: str) -> tuple[bytes, Tokens]:
     if ABORTED in bytes(answer.choices):
         raise BrokenStream("the engine dropped the work")
     tokens = Tokens.of(answer.usage)
+    return whole_answer(answer.created, answer.choices, job, request_id, tokens), tokens
+
+
+def whole_answer(
+    created: int, choices: msgspec.Raw, job: Job, request_id: str, tokens: Tokens
+) -> bytes:
+    """Return the client's body."""
     kind = "chat.completion" if job.endpoint.operation == "chat" else "text_completion"
-    rebuilt = Answer(
+    answer = Answer(
         id=job.endpoint.id_prefix + request_id,
         object=kind,
-        created=answer.created,
+        created=created,
         model=job.model_name,
-        choices=answer.choices,
+        choices=choices,
         usage=usage_of(tokens),
     )
-    return msgspec.json.encode(rebuilt), tokens
+    return msgspec.json.encode(answer)
 
 
 def usage_event(created: int, job: Job, request_id: str, tokens: Tokens) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from serving.engine.client import EngineRefusal
 from serving.usage.meter import EngineUsage
 
 EVENT_BYTES_MAX = 1024 * 1024
@@ -21,6 +22,37 @@ _decode_usage = msgspec.json.Decoder(EngineUsage).decode
 
 class BrokenStream(Exception):
     """What the engine sent is not a stream of events."""
+
+
+class Reported(msgspec.Struct):
+    """An error as an engine words it inside a stream."""
+
+    message: str = ""
+    code: int | None = None
+
+
+class ReportedEvent(msgspec.Struct):
+    """The event that carries it."""
+
+    error: Reported
+
+
+def reported_error(event: bytes) -> BrokenStream | EngineRefusal:
+    """Return what an engine's error event means.
+
+    vLLM checks grammars and token ids only once a stream is open, so that a wrong request gets
+    200 and then this. A dying vLLM says `[DONE]` after it: an ending that is no ending.
+    """
+    try:
+        error = _decode_reported(event.removeprefix(PREFIX)).error
+    except msgspec.DecodeError:
+        return BrokenStream("the engine reported an error")
+    if error.code is not None and 400 <= error.code < 500:
+        return EngineRefusal(error.code, error.message)
+    return BrokenStream("the engine reported an error")
+
+
+_decode_reported = msgspec.json.Decoder(ReportedEvent).decode
 
 
 class Splitter:

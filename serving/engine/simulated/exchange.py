@@ -59,8 +59,8 @@ class Exchange:
         """Note one token's chunk."""
         if self.run not in self.engine.running:
             return
-        if self.is_stream:
-            self._frames.append(self.wire.token(choice, index))
+        if self.is_stream and (frame := self.wire.token(choice, index)):
+            self._frames.append(frame)
         self._chunks += 1
         self._strike()
 

@@ -36,6 +36,7 @@ class _Sampling(msgspec.Struct, frozen=True, kw_only=True):
     stop: str | list[str] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    stream_interval: Positive | None = None
     seed: int | None = None
     ignore_eos: bool = False
     cache_salt: str | None = None
@@ -86,6 +87,7 @@ class Work:
     is_stream: bool
     include_usage: bool
     continuous_usage: bool
+    stream_interval: int = 1
 
 
 _CHAT = msgspec.json.Decoder(ChatBody)
@@ -166,6 +168,7 @@ def _work(
         is_stream=bool(body.stream),
         include_usage=include_usage,
         continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
+        stream_interval=body.stream_interval or 1,
     )
 
 

@@ -48,6 +48,7 @@ class Wire:
         kind = "chat.completion.chunk" if work.is_chat else "text_completion"
         head = {"id": self.id, "object": kind, "created": self.created, "model": work.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
+        self._told = [0] * work.choices
         self._usage_head = b'],"usage":{"prompt_tokens":%d' % work.prompt_tokens
 
     def opening(self) -> bytes:
@@ -62,14 +63,17 @@ class Wire:
         )
 
     def token(self, choice: int, index: int) -> bytes:
-        """Return the chunk of a choice's token number `index`."""
-        plan = self.run.plans[choice]
-        piece = _encode(plan.pieces[index])
+        """Return the chunk that a choice's token number `index` completes, or nothing yet."""
+        plan, told = self.run.plans[choice], self._told[choice]
+        is_last = index + 1 == len(plan.pieces)
+        if told and not is_last and index + 1 - told < self.run.work.stream_interval:
+            return b""
+        self._told[choice] = index + 1
+        piece = _encode("".join(plan.pieces[told : index + 1]))
         if self.run.work.is_chat:
             text = b'"delta":{"content":' + piece + b'},"logprobs":null,'
         else:
             text = b'"text":' + piece + b',"logprobs":null,'
-        is_last = index + 1 == len(plan.pieces)
         end = self._finish(plan) if is_last else self._going_on()
         fingerprint = b""
         if is_last and not self.run.work.include_usage:

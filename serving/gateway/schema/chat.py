@@ -123,6 +123,11 @@ def _check_tool_choice(request: ChatRequest) -> None:
         raise invalid("tool_choice", "only allowed when 'tools' are given")
 
 
+def may_call_tools(request: ChatRequest) -> bool:
+    """Tell whether an engine parses the answer for tool calls."""
+    return request.tools is not None and request.tool_choice != "none"
+
+
 def for_engine_body(request: ChatRequest) -> dict[str, Any]:
     """Return what an engine is told, but for the fields that are the gateway's own."""
     body = sampling.passed_fields(request, ENGINE_FIELDS)
