@@ -53,31 +53,40 @@ def main(
     A wrong answer or an unbooked request ends it with exit code 1 instead of a figure.
     """
     allow_many_files()
-    try:
-        with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-            plan = Plan(Path(folder), split_cores(), rounds, with_peers, weights)
-            report = _measure(plan, only or list(Benchmark))
-    except BenchmarkFailed as failure:
-        typer.echo(f"benchmark failed: {failure}", err=True)
-        raise typer.Exit(1) from failure
-    typer.echo(report.as_markdown())
-    if out:
-        out.with_suffix(".md").write_text(report.as_markdown())
-        out.with_suffix(".json").write_text(report.as_json())
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+        plan = Plan(Path(folder), split_cores(), rounds, with_peers, weights)
+        try:
+            report = _begin(plan)
+            try:
+                _fill(report, plan, only or list(Benchmark))
+            finally:
+                _publish(report, out)
+        except BenchmarkFailed as failure:
+            typer.echo(f"benchmark failed: {failure}", err=True)
+            raise typer.Exit(1) from failure
 
 
-def _measure(plan: Plan, wanted: list[Benchmark]) -> Report:
-    report = Report(
+def _begin(plan: Plan) -> Report:
+    return Report(
         command=shlex.join(["python", "-m", "tests.benchmarks", *sys.argv[1:]]),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         machine={**describe(plan.split), "load generator": wrk.version()},
     )
+
+
+def _fill(report: Report, plan: Plan, wanted: list[Benchmark]) -> None:
     if plan.with_peers:
         peers.install()
     for benchmark in wanted:
         typer.echo(f"{datetime.now(UTC):%H:%M:%S} measuring {benchmark}", err=True)
         report.tables.append(MEASURES[benchmark](plan))
-    return report
+
+
+def _publish(report: Report, out: Path | None) -> None:
+    typer.echo(report.as_markdown())
+    if out:
+        out.with_suffix(".md").write_text(report.as_markdown())
+        out.with_suffix(".json").write_text(report.as_json())
 
 
 if __name__ == "__main__":

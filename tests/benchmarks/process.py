@@ -18,7 +18,7 @@ from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, pinned
 
 STOP_SECONDS = 10.0
-LOG_TAIL_BYTES = 1_500
+LOG_TAIL_BYTES = 6_000
 
 
 class Child:
@@ -51,7 +51,9 @@ class Child:
                 return
             time.sleep(0.1)
         tail = self.log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
-        raise BenchmarkFailed(f"{self.name} did not answer at {url} in {seconds:g} s:\n{tail}")
+        ended = self.process.poll()
+        how = f"was silent for {seconds:g} s" if ended is None else f"ended with code {ended}"
+        raise BenchmarkFailed(f"{self.name} {how}; its log ends:\n{tail}")
 
     def stop(self) -> None:
         """End it and its whole group: asked first, killed after STOP_SECONDS."""
