@@ -130,3 +130,10 @@ def test_prices_are_neither_backdated_nor_empty_nor_doubled(price: Price) -> Non
 def test_customers_set_no_prices(house: House, price: Price) -> None:
     with pytest.raises(NotPermitted):
         services.publish_book(actor=house.actor, book=price.book)
+
+
+def test_the_database_lets_one_book_take_effect_at_a_time(price: Price) -> None:
+    """The service looks first; two that look at once are told apart here."""
+    moment = publish(price).effective_at
+    with pytest.raises(IntegrityError, match="one_book_takes_effect"), transaction.atomic():
+        PriceBook.objects.create(name="Twin", effective_at=moment, published_at=timezone.now())
