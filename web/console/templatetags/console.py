@@ -29,12 +29,6 @@ def money(nanos: int) -> SafeString:
 
 
 @register.filter
-def money_text(nanos: int) -> str:
-    """Nanos as dollars for people, where no markup may stand."""
-    return format_dollars(nanos)
-
-
-@register.filter
 def exact(nanos: int) -> str:
     """Nanos as dollars, no digit rounded away."""
     return exact_dollars(nanos)
