@@ -6,7 +6,7 @@ Without an endpoint to export to, a client's context is passed on and nothing el
 import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -23,23 +23,20 @@ def valid_traceparent(header: str) -> str | None:
     return header if _TRACEPARENT.fullmatch(header) else None
 
 
+EngineCall = AbstractContextManager[str | None, bool | None]
+"""Yields the traceparent to send an engine."""
+
+
 class Trace(Protocol):
     """The trace of one request."""
 
-    def engine_call(self) -> "EngineCall":
+    def engine_call(self) -> EngineCall:
         """Open the engine's part; yields the context to send it."""
         ...
 
     def end(self, attributes: Attributes, error: str | None) -> None:
         """Close the request's span, naming the kind of error if there was one."""
         ...
-
-
-class EngineCall(Protocol):
-    """A context manager that yields a traceparent."""
-
-    def __enter__(self) -> str | None: ...
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class PassedTrace:

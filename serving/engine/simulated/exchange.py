@@ -6,7 +6,7 @@ from typing import Protocol
 
 from serving.engine.simulated.engine import Run, SimulatedEngine
 from serving.engine.simulated.faults import Fault
-from serving.engine.simulated.wire import ENGINE_DIED, Wire, error_body, stream_error
+from serving.engine.simulated.wire import Wire, error_of, stream_error
 
 
 class Sink(Protocol):
@@ -49,11 +49,12 @@ class Exchange:
         return self.is_stream or self.fault is not None
 
     def begin(self) -> None:
-        """Open the stream; a fault after 0 chunks strikes here."""
+        """Open the stream; a fault after 0 chunks strikes here, before a word is said."""
         if self.is_stream:
             self.sink.open_stream()
-            self._frames.append(self.wire.opening())
         self._strike()
+        if self.is_stream and self.run in self.engine.running:
+            self._frames.append(self.wire.opening())
 
     def token(self, choice: int, index: int) -> None:
         """Note one token's chunk."""
@@ -92,16 +93,15 @@ class Exchange:
         self.engine.cancel(self.run)
         self.sink.abort()
 
-    def end_with_error(self, _: Fault) -> None:
-        """End as a vLLM whose core died: looking finished."""
+    def end_with_error(self, fault: Fault) -> None:
+        """End as a vLLM whose core died: looking finished; or, with a 4xx, as one that refuses."""
         self.flush()
         self.engine.cancel(self.run)
         if self.is_stream:
-            self.sink.send(stream_error())
+            self.sink.send(stream_error(fault.status))
             self.sink.close_stream()
         else:
-            kind = "InternalServerError"
-            self.sink.reply(500, error_body(ENGINE_DIED, kind=kind, param=None, status=500))
+            self.sink.reply(fault.status, error_of(fault.status))
 
     def stall(self, fault: Fault) -> None:
         """Make no more tokens, for a while or for ever."""

@@ -12,7 +12,8 @@ Kind = Literal["error", "reset", "die", "error_chunk", "stall", "hang", "freeze"
 error        answers `status` at once, as vLLM words errors
 reset        closes the connection before the first byte of an answer
 die          closes the connection after `after_chunks` tokens
-error_chunk  after `after_chunks` tokens sends vLLM's error chunk and `[DONE]`; 500 if unstreamed
+error_chunk  after `after_chunks` tokens sends vLLM's error chunk, of `status`, and `[DONE]`;
+             answers `status` if unstreamed
 stall        sends nothing more after `after_chunks` tokens, for `seconds`, and holds its slot
 hang         reads the request and never answers
 freeze       the whole engine makes no more tokens for `seconds`, yet `/health` says 200

@@ -173,7 +173,14 @@ def _text_choice(index: int, plan: Plan) -> dict[str, object]:
     }
 
 
-def stream_error() -> bytes:
-    """Return how vLLM ends a stream whose engine died: an error chunk, and `[DONE]` after it."""
-    body = error_body(ENGINE_DIED, kind="InternalServerError", param=None, status=500)
-    return b"data: " + body + b"\n\n" + DONE
+def error_of(status: int) -> bytes:
+    """Return vLLM's error for work that is under way: its core died, or it refuses late."""
+    if status < 500:
+        message = "Grammar error: the simulated engine was told to refuse."
+        return error_body(message, kind="BadRequestError", param=None, status=status)
+    return error_body(ENGINE_DIED, kind="InternalServerError", param=None, status=status)
+
+
+def stream_error(status: int) -> bytes:
+    """Return how vLLM ends such a stream: an error chunk, and `[DONE]` after it."""
+    return b"data: " + error_of(status) + b"\n\n" + DONE

@@ -133,6 +133,16 @@ async def test_the_same_prompt_and_seed_get_the_same_answer_streamed_or_not(clie
     assert (await client.post(body | {"seed": 5}))["choices"][0]["message"]["content"] != whole
 
 
+async def test_an_interval_gathers_tokens_but_for_the_first(client: Client) -> None:
+    body = CHAT | {"max_tokens": 20, "ignore_eos": True, "stream_options": USAGE}
+    lines = await client.lines(body | {"stream_interval": 8})
+    chunks = [json.loads(line) for line in lines[:-1]]
+    told = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert told == [0, 1, 9, 17, 20, 20]
+    said = "".join(chunk["choices"][0]["delta"]["content"] for chunk in chunks[:-1])
+    assert said == (await client.post(body))["choices"][0]["message"]["content"]
+
+
 async def test_an_answer_ends_by_itself_by_the_limit_or_at_a_stop_string(client: Client) -> None:
     free = await client.post(CHAT | {"max_tokens": 1_000})
     words = free["choices"][0]["message"]["content"]

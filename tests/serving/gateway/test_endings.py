@@ -4,12 +4,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Literal
 
-import openai
 import pytest
 
 from serving.contract.usage import Outcome
 from serving.engine.simulated.faults import Fault
+from serving.gateway.job import WHOLE_INTERVAL_TOKENS
 from tests.support import catalog
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
@@ -59,19 +60,59 @@ async def test_a_client_that_hangs_up_pays_for_what_was_generated(paced: Stack) 
     await eventually(lambda: engine.slots_used == 0, seconds=1)
 
 
-async def test_hanging_up_before_the_answer_frees_the_engine(paced: Stack) -> None:
-    with pytest.raises(openai.APITimeoutError):
-        await (
-            paced.client()
-            .with_options(timeout=0.1)
-            .chat.completions.create(
-                model="demo", messages=MESSAGES, max_tokens=200, extra_body={"ignore_eos": True}
-            )
-        )
+@pytest.mark.parametrize("body", [{}, {"n": 2}], ids=["one", "two"])
+async def test_hanging_up_on_a_whole_answer_pays_for_it_to_within_a_chunk(
+    paced: Stack, body: dict[str, int]
+) -> None:
+    engine = paced.engines[0].engine
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.4), paced.post(CHAT, ASK | body) as reply:
+            await reply.read()
+    await must_end(paced, "client_cancelled")
+    await eventually(lambda: engine.slots_used == 0, seconds=1)
+    event, choices = paced.events[0], body.get("n", 1)
+    generated = engine.counts["generation_tokens"] // choices
+    # The engine hears of it a step later.
+    told_at_least = generated - (WHOLE_INTERVAL_TOKENS - 1) - 2
+    assert choices * told_at_least <= event.output_tokens <= choices * generated
+    assert event.output_tokens > 0
+    assert event.input_tokens == engine.counts["prompt_tokens"] // choices
+    assert event.charges[0].charged_nanos > 0
+    assert event.ttft_seconds is not None
+
+
+async def test_hanging_up_on_tool_calls_frees_the_engine_and_costs_nothing(paced: Stack) -> None:
+    tools = [{"type": "function", "function": {"name": "open_gate"}}]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1), paced.post(CHAT, ASK | {"tools": tools}) as reply:
+            await reply.read()
     event = await paced.one_event()
-    assert event.outcome == "client_cancelled"
+    assert (event.outcome, event.output_tokens, event.charges) == ("client_cancelled", 0, ())
     await eventually(lambda: paced.engines[0].engine.slots_used == 0, seconds=1)
     assert paced.gateway.treasury.held_nanos() == 0
+
+
+async def test_an_engine_that_dies_midway_of_a_whole_answer_is_replaced(pair: Stack) -> None:
+    pair.engines[0].script.add(Fault("die", after_chunks=30))
+    async with pair.post(CHAT, ASK | {"max_tokens": 60}) as reply:
+        answer = await reply.json()
+    assert reply.status == 200
+    assert answer["usage"]["completion_tokens"] == 60
+    await must_end(pair, "completed")
+    assert pair.events[0].output_tokens == 60
+    assert pair.gateway.metrics.retries._value.get() == 1
+
+
+@pytest.mark.parametrize("kind", ["die", "error_chunk"])
+async def test_a_whole_answer_that_no_engine_ends_is_503_and_waived(
+    pair: Stack, kind: Literal["die", "error_chunk"]
+) -> None:
+    for engine in pair.engines:
+        engine.script.add(Fault(kind, after_chunks=3))
+    async with pair.post(CHAT, ASK) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (503, "model_unavailable")
+    await must_end(pair, "engine_failed")
 
 
 async def test_an_engine_that_dies_midway_ends_the_stream_with_one_error(paced: Stack) -> None:
@@ -163,6 +204,19 @@ async def test_what_an_engine_says_is_never_shown(stack: Stack) -> None:
     assert "imulated" not in text
     assert "0x" not in text
     await must_end(stack, "refused_by_engine")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_refusal_inside_a_stream_is_400_and_no_replicas_fault(
+    pair: Stack, stream: bool
+) -> None:
+    pair.engines[0].script.add(Fault("error_chunk", status=400))
+    async with pair.post(CHAT, ASK | {"stream": stream}) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["code"]) == (400, "unsupported_value")
+    await must_end(pair, "refused_by_engine")
+    assert pair.gateway.metrics.retries._value.get() == 0
+    assert replicas(pair)[0].failures_in_a_row == 0
 
 
 async def test_a_prompt_longer_than_the_context_is_400(stack: Stack) -> None:
