@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
+QUICK_RESTARTS = {
+    "PENSTOCK_FLEET_POLL_SECONDS": "0.2",
+    "PENSTOCK_FLEET_STEADY_SECONDS": "0.1",
+    "PENSTOCK_FLEET_BACKOFF_FIRST_SECONDS": "0.1",
+}
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
     """A PostgreSQL that answers: the session's own, or DATABASE_URL where that was given."""
@@ -37,8 +44,8 @@ def stack() -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def simulated_stack() -> Iterator[Stack]:
-    """The whole platform with a simulated engine."""
-    with running(engine="simulated") as stack:
+    """The whole platform with a simulated engine, which may be killed twenty times in a row."""
+    with running(engine="simulated", **QUICK_RESTARTS) as stack:
         yield stack
 
 

@@ -17,8 +17,10 @@ class Restarts:
         self._restarts: deque[float] = deque(maxlen=STARTS_MAX)
 
     def failed(self, now: float, *, was_steady: bool) -> None:
-        """Note a failure; a replica that had been ready for long starts the count anew."""
-        self.failures_in_a_row = 1 if was_steady else self.failures_in_a_row + 1
+        """Note a failure; a replica that had been ready for long forgives those before it."""
+        if was_steady:
+            self.forgive()
+        self.failures_in_a_row += 1
         self._failed_at = now
 
     def started(self, now: float) -> None:
@@ -27,7 +29,7 @@ class Restarts:
             self._restarts.append(now)
 
     def forgive(self) -> None:
-        """Forget the failures: the deployment was changed."""
+        """Forget the failures, as when the deployment was changed."""
         self.failures_in_a_row = 0
         self._restarts.clear()
 

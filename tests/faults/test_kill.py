@@ -70,6 +70,7 @@ def test_with_the_books_away_known_keys_are_served_and_every_event_arrives(simul
         )
     finished = [one.request_id for one in seen if one.finished]
     assert len(finished) > 20
+    stack.wait_ready(timeout_seconds=60)
     wait_until(
         lambda: len(books.events(finished)) == len(finished),
         timeout_seconds=60,

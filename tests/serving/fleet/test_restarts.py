@@ -35,9 +35,11 @@ def test_a_steady_replica_starts_the_count_anew() -> None:
 def test_no_more_than_so_many_restarts_fit_in_the_window() -> None:
     record = restarts()
     for now in range(STARTS_MAX):
-        record.failed(now, was_steady=True)
+        record.failed(now, was_steady=False)
         record.started(now)
     assert record.pause_seconds(100) == WINDOW_SECONDS - 100
+    record.failed(100, was_steady=True)
+    assert record.pause_seconds(100) == 1
 
 
 def test_a_changed_deployment_is_forgiven() -> None:
