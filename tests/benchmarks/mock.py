@@ -24,6 +24,7 @@ _HEAD = (
 _CONTENT_LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _MAX_TOKENS = re.compile(rb'"max_(?:completion_)?tokens": ?(\d+)')
 _STREAM = re.compile(rb'"stream": ?true')
+_INTERVAL = re.compile(rb'"stream_interval": ?(\d+)')
 _INCLUDE_USAGE = re.compile(rb'"include_usage": ?true')
 STREAM_HEAD = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
@@ -57,9 +58,11 @@ def whole(tokens: int) -> bytes:
 
 
 @cache
-def frames(tokens: int, with_usage: bool) -> list[bytes]:
-    """Return a stream's HTTP chunks: the role, one for each token, and all that ends it."""
-    role, *made = _token_frames(tokens, with_usage)
+def frames(tokens: int, with_usage: bool, interval: int = 1) -> list[bytes]:
+    """Return a stream's HTTP chunks: the role, the first token, then one for each `interval`
+    tokens, and all that ends it.
+    """
+    role, *made = _token_frames(tokens, with_usage, interval)
     end = b"data: [DONE]\n\n"
     if with_usage:
         head = b"data: " + _HEAD % b"chat.completion.chunk"
@@ -67,14 +70,17 @@ def frames(tokens: int, with_usage: bool) -> list[bytes]:
     return [*map(_in_http_chunk, (role, *made)), _in_http_chunk(end) + STREAM_END]
 
 
-def _token_frames(tokens: int, with_usage: bool) -> Iterator[bytes]:
+def _token_frames(tokens: int, with_usage: bool, interval: int) -> Iterator[bytes]:
     head = b"data: " + _HEAD % b"chat.completion.chunk" + b',"choices":[{"index":0,"delta":{'
-    for count, word in enumerate(islice(cycle(("", *WORDS)), tokens + 1)):
+    words, told = list(islice(cycle(WORDS), tokens)), 0
+    for count in (0, *range(1, tokens, interval), tokens):
         role = b"" if count else b'"role":"assistant",'
         reason = b'"length"' if count == tokens else b"null"
+        text = " ".join(words[told:count]).encode()
         delta = b'%b"content":" %b"},"logprobs":null,"finish_reason":%b,"token_ids":null}]'
         usage = b',"usage":' + _usage(count) if with_usage else b""
-        yield head + delta % (role, word.encode(), reason) + usage + b"}\n\n"
+        yield head + delta % (role, text, reason) + usage + b"}\n\n"
+        told = count
 
 
 def _in_http_chunk(frame: bytes) -> bytes:
@@ -140,11 +146,13 @@ class EngineProtocol(asyncio.Protocol):
             self.counters.tokens += tokens
             self.transport.write(whole(tokens))
             return
-        made = frames(tokens, bool(_INCLUDE_USAGE.search(request)))
+        with_usage, interval = bool(_INCLUDE_USAGE.search(request)), _INTERVAL.search(request)
         if self.itl_seconds:
+            made = frames(tokens, with_usage)
             self.transport.write(STREAM_HEAD + made[0])
             self._pace(made, 1, asyncio.get_running_loop().time())
         else:
+            made = frames(tokens, with_usage, int(interval[1]) if interval else 1)
             self.counters.tokens += tokens
             self.transport.write(STREAM_HEAD + b"".join(made))
 

@@ -49,6 +49,14 @@ def test_a_stream_has_a_role_then_one_frame_a_token_then_the_end(with_usage: boo
     )
 
 
+def test_an_interval_gathers_tokens_but_for_the_first() -> None:
+    ask = {"max_tokens": 20, "stream": True, "stream_options": {"include_usage": True}}
+    gathered, counters = answer_to(request(**ask, stream_interval=8))
+    told = [json.loads(event)["usage"]["completion_tokens"] for event in events(gathered)[:-1]]
+    assert told == [0, 1, 9, 17, 20, 20]
+    assert counters.tokens == 20
+
+
 def test_a_whole_answer_has_the_length_it_says() -> None:
     head, body = whole(7).split(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in head
