@@ -13,7 +13,7 @@ import typer
 
 from tests.benchmarks import latency, peers, through_vllm, throughput, wrk
 from tests.benchmarks.failure import BenchmarkFailed
-from tests.benchmarks.machine import allow_many_files, describe, split_cores
+from tests.benchmarks.machine import allow_many_files, alone, describe, split_cores
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.report import Report, Table
 
@@ -53,17 +53,22 @@ def main(
     A wrong answer or an unbooked request ends it with exit code 1 instead of a figure.
     """
     allow_many_files()
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-        plan = Plan(Path(folder), split_cores(), rounds, with_peers, weights)
-        try:
-            report = _begin(plan)
-            try:
-                _fill(report, plan, only or list(Benchmark))
-            finally:
-                _publish(report, out)
-        except BenchmarkFailed as failure:
-            typer.echo(f"benchmark failed: {failure}", err=True)
-            raise typer.Exit(1) from failure
+    try:
+        with alone(), tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
+            plan = Plan(Path(folder), split_cores(), rounds, with_peers, weights)
+            _measure(plan, only or list(Benchmark), out)
+    except BenchmarkFailed as failure:
+        typer.echo(f"benchmark failed: {failure}", err=True)
+        raise typer.Exit(1) from failure
+
+
+def _measure(plan: Plan, wanted: list[Benchmark], out: Path | None) -> None:
+    """Fill a report and print it, also what there is of it when a benchmark fails."""
+    report = _begin(plan)
+    try:
+        _fill(report, plan, wanted)
+    finally:
+        _publish(report, out)
 
 
 def _begin(plan: Plan) -> Report:

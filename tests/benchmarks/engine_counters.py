@@ -3,15 +3,23 @@
 import time
 from dataclasses import dataclass
 
+from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.process import fetch
 from tests.benchmarks.target import Target
 
+TELL_SECONDS = 20.0
 TOKENS = "vllm:generation_tokens_total"
 
 
 def counter(engine_url: str, name: str) -> float:
-    """Return the sum of a counter over its labels, 0 when the engine has none of that name."""
-    lines = fetch(f"{engine_url}/metrics").decode().splitlines()
+    """Return the sum of a counter over its labels, 0 when the engine has none of that name.
+
+    Raises BenchmarkFailed when the engine is too busy to tell.
+    """
+    try:
+        lines = fetch(f"{engine_url}/metrics", seconds=TELL_SECONDS).decode().splitlines()
+    except OSError as error:
+        raise BenchmarkFailed(f"the engine's counters cannot be read: {error}") from error
     found = [line for line in lines if line.startswith((f"{name} ", f"{name}{{"))]
     return sum(float(line.rsplit(" ", 1)[1]) for line in found)
 

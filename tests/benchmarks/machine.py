@@ -1,9 +1,11 @@
 """The machine a figure was taken on: what it is, how quiet it was, and who runs on which core."""
 
+import fcntl
 import os
 import platform
 import resource
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +14,8 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 import psutil
+
+from tests.benchmarks.failure import BenchmarkFailed
 
 Cores = frozenset[int]
 """CPU numbers; empty means wherever the system likes."""
@@ -49,6 +53,18 @@ def split_cores() -> Split:
         return Split(ANYWHERE, ANYWHERE)
     first, *others = sorted(os.sched_getaffinity(0))
     return Split(frozenset({first}), frozenset(others or {first}))
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Hold the machine's benchmarks to one at a time. Raises BenchmarkFailed."""
+    lock = Path(tempfile.gettempdir()) / "penstock-bench.lock"
+    with lock.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BenchmarkFailed("another benchmark is running: wait until it ends") from None
+        yield
 
 
 def allow_many_files() -> None:
