@@ -1,6 +1,6 @@
 """Django's settings under test: the product's own, booted with the tests' environment."""
 
-import tests.support.environment  # noqa: F401, I001  (first: the product refuses to boot without)
+import tests.support.environment  # noqa: F401  (first: the product refuses to boot without)
 from control.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
