@@ -14,13 +14,13 @@ LONG_PROMPT = "Penstock meters every token once. " * 40 + "What is Penstock?"
 
 def ask(stack, api_key: str):
     """Ask the long question; return the usage, the event's id and the cost in the header."""
-    client = openai.OpenAI(base_url=stack.api_base, api_key=api_key, max_retries=0)
-    raw = client.chat.completions.with_raw_response.create(
-        model=stack.model,
-        messages=[{"role": "user", "content": LONG_PROMPT}],
-        max_tokens=16,
-        temperature=0,
-    )
+    with openai.OpenAI(base_url=stack.api_base, api_key=api_key, max_retries=0) as client:
+        raw = client.chat.completions.with_raw_response.create(
+            model=stack.model,
+            messages=[{"role": "user", "content": LONG_PROMPT}],
+            max_tokens=16,
+            temperature=0,
+        )
     cost_nanos = int(raw.headers["x-penstock-cost-nanos"])
     return raw.parse().usage, raw.headers["x-request-id"], cost_nanos
 

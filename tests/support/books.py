@@ -26,20 +26,14 @@ class Books:
         query = "SELECT * FROM metering_usage_event WHERE event_id = ANY(%s::uuid[])"
         return {str(row["event_id"]): row for row in self.rows(query, list(event_ids))}
 
-    def tokens(self, since: str) -> Counter[str]:
-        """Return the sums of tokens of all events after the event id `since`."""
+    def tokens(self) -> Counter[str]:
+        """Return the input and output tokens of all events."""
         query = (
             "SELECT coalesce(sum(input_tokens), 0)::bigint AS input,"
-            " coalesce(sum(cached_input_tokens), 0)::bigint AS cached_input,"
-            " coalesce(sum(output_tokens), 0)::bigint AS output"
-            " FROM metering_usage_event WHERE event_id > %s::uuid"
+            " coalesce(sum(output_tokens), 0)::bigint AS output FROM metering_usage_event"
         )
-        return Counter(self.rows(query, since)[0])
+        return Counter(self.rows(query)[0])
 
     def ledger_sum_nanos(self) -> int:
         """Return all debits minus all credits: zero in sound books."""
         return self.rows("SELECT coalesce(sum(nanos), 0)::bigint AS n FROM ledger_entry")[0]["n"]
-
-    def booked_nanos(self, event_ids: Iterable[str]) -> int:
-        """Return what the events were charged in all."""
-        return sum(row["charged_nanos"] for row in self.events(event_ids).values())

@@ -3,8 +3,14 @@
 import time
 import urllib.request
 from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from serving.contract.replica import ReplicaRecord
+
+T = TypeVar("T")
 
 
 def read_metrics(url: str) -> dict[str, float]:
@@ -18,7 +24,9 @@ def read_metrics(url: str) -> dict[str, float]:
     return sums
 
 
-def settle(read, *, quiet_seconds: float = 1.0, timeout_seconds: float = 30.0):
+def settle(
+    read: Callable[[], T], *, quiet_seconds: float = 1.0, timeout_seconds: float = 60.0
+) -> T:
     """Return what `read()` says once it stands still for `quiet_seconds`."""
     deadline, last, since = time.monotonic() + timeout_seconds, read(), time.monotonic()
     while time.monotonic() - since < quiet_seconds:
@@ -31,11 +39,12 @@ def settle(read, *, quiet_seconds: float = 1.0, timeout_seconds: float = 30.0):
     return last
 
 
-def engine_tokens(replica_urls: list[str]) -> Counter[str]:
-    """Return the tokens that the engines at `replica_urls` say they took in and gave out."""
+def engine_tokens(replicas: Iterable[ReplicaRecord]) -> Counter[str]:
+    """Return the tokens that engines took in and gave out for customers: without probes."""
     tokens: Counter[str] = Counter()
-    for url in replica_urls:
-        metrics = read_metrics(f"{url}/metrics")
-        tokens["input"] += int(metrics["vllm:prompt_tokens_total"])
-        tokens["output"] += int(metrics["vllm:generation_tokens_total"])
+    for replica in replicas:
+        metrics = read_metrics(f"{replica.url}/metrics")
+        tokens["input"] += int(metrics["vllm:prompt_tokens_total"]) - replica.probe_input_tokens
+        made = int(metrics["vllm:generation_tokens_total"])
+        tokens["output"] += made - replica.probe_output_tokens
     return tokens

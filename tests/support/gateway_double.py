@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-WORDS = "Penstock serves language models, counts each token once and prices it right.".split()
+WORDS = ["Penstock", "serves", "language", "models,", "counts", "each", "token", "once", "and", "prices", "it", "right."]
 USAGE = {
     "prompt_tokens": 120,
     "completion_tokens": len(WORDS),
