@@ -1,6 +1,7 @@
 """The same load for several targets in turn, every answer checked, the gateway's books too."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -16,6 +17,8 @@ from tests.benchmarks.target import Target
 REQUESTS = "mock:requests_total"
 BODIES = 64
 WARM_UP_SECONDS = 2
+LATE_SECONDS = 0.5
+"""A request that wrk sent in its last moment reaches the engine within this."""
 PROMPT = (
     "A penstock is the gated, metered pipe that feeds a turbine. Say what flows, and how much. "
 )
@@ -63,6 +66,7 @@ class Contest:
             meanwhile=meanwhile,
         )
         if target is self.own.target:
+            time.sleep(LATE_SECONDS)
             self._answers += outcome.answers
             self._requests += round(counter(self.engine.base_url, REQUESTS) - before)
             self._cut_off += load.connections
