@@ -10,7 +10,8 @@ from typing import Any
 
 from aiohttp import web
 
-WORDS = ["Penstock", "serves", "language", "models,", "counts", "each", "token", "once", "and", "prices", "it", "right."]
+ANSWER = "Penstock serves language models, counts each token once and prices it right."
+WORDS = ANSWER.split()
 USAGE = {
     "prompt_tokens": 120,
     "completion_tokens": len(WORDS),
