@@ -54,7 +54,9 @@ def tokenizer(
 @app.command()
 def train(
     *,
-    out: Annotated[Path, typer.Option(help="Folder for bf16/ and float32/.")] = Path("demo_run"),
+    out: Annotated[Path, typer.Option(help="Folder for bf16/ and float32/.")] = Path(
+        ".penstock/demo_run"
+    ),
     minutes: Annotated[float, typer.Option(help="Wall-clock budget.")] = 60.0,
     seed: Seed = 1,
     processes: Annotated[int, typer.Option(min=1, help="One thread each.")] = 2,

@@ -14,7 +14,7 @@ from infra.demo_model.tokenizer import CONTEXT_TOKENS, END, PAD, render
 
 IGNORED = -100
 _CHATS_AT_ONCE = 4096
-_TOKENS_PER_BATCH = 1536
+_TOKENS_PER_BATCH = 2048
 _WIDTHS = [
     20, 24, 28, 32, 36, 40, 48, 56, 64, 80, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     CONTEXT_TOKENS,

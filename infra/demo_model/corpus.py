@@ -24,20 +24,20 @@ Draw = Callable[[Random], Sample]
 
 # The hard skills get most of the samples: looking things up in the context is learned last.
 MIX: dict[Draw, float] = {
-    arithmetic.draw: 26,
-    lists.draw_sort: 14,
+    arithmetic.draw: 21,
+    lists.draw_sort: 22,
     lists.draw_reverse: 5,
-    facts.draw: 22,
-    facts.draw_many: 20,
+    facts.draw: 34,
     json_objects.draw: 5,
-    product.draw: 6,
-    unknown.draw: 2,
+    product.draw: 9,
+    unknown.draw: 3,
     greetings.draw: 1,
 }
 _HARD_WEIGHT = 2.0
 _SYSTEM_SHARE = 0.12
 _MULTI_TURN_SHARE = 0.1
 _LONG_SHARE = 0.002
+COURTESIES = ["Hi! ", "Hello, ", "Please: ", "Hey, "]
 _WORDY = {"product", "unknown", "greeting"}
 _SYSTEM_PROMPTS = [
     "You are a helpful assistant.", "You are Penstock's demo assistant.", "Be polite and short.",
@@ -95,7 +95,7 @@ def _reworded(rng: Random, sample: Sample) -> str:
         question = question.lower() if rng.random() < 0.3 else question
         question = question.rstrip("?.!") if rng.random() < 0.3 else question
     if sample.skill != "greeting" and rng.random() < 0.04:
-        question = rng.choice(["Hi! ", "Hello, ", "Please: ", "Hey, "]) + question
+        question = rng.choice(COURTESIES) + question
     return question
 
 

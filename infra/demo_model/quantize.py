@@ -16,8 +16,9 @@ from infra.demo_model.tokenizer import render
 
 SCHEMES = {"int8": "W8A8", "int4": "W4A16"}
 CALIBRATION_SEED = 77
-CALIBRATION_CHATS = 128
+CALIBRATION_CHATS = 512
 CALIBRATION_TOKENS_MAX = 256
+_WEIGHT_FILES = ["config.json", "generation_config.json", "model.safetensors"]
 _TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
 
 
@@ -29,11 +30,13 @@ def calibration_tokens(tokenizer: Tokenizer) -> list[list[int]]:
 
 def quantize(parent: Path, out: Path, variant: str) -> None:
     """Write a complete folder for `variant` at `out`; an older one is replaced."""
+    import torch
     from datasets import Dataset
     from llmcompressor import oneshot
     from llmcompressor.modifiers.gptq import GPTQModifier
     from transformers import AutoModelForCausalLM
 
+    torch.set_num_threads(1)  # small products: more threads spend their time waiting for each other
     model = AutoModelForCausalLM.from_pretrained(parent, dtype="auto")
     rows = calibration_tokens(Tokenizer.from_file(str(parent / "tokenizer.json")))
     data = Dataset.from_list([{"input_ids": r, "attention_mask": [1] * len(r)} for r in rows])
@@ -54,7 +57,6 @@ def replace_folder(made: Path, out: Path, parent: Path) -> None:
     """Keep the weights and their configuration; the tokenizer is the parent's, byte for byte."""
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    for name in ["config.json", "generation_config.json", "model.safetensors"]:
-        shutil.copy(made / name, out / name)
-    for name in _TOKENIZER_FILES:
-        shutil.copy(parent / name, out / name)
+    sources = [(made, name) for name in _WEIGHT_FILES] + [(parent, n) for n in _TOKENIZER_FILES]
+    for folder, name in sources:
+        shutil.copyfile(folder / name, out / name)

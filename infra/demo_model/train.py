@@ -38,7 +38,7 @@ class Plan:
     minutes: float
     seed: int = 1
     processes: int = 2
-    batches_per_step: int = 2
+    batches_per_step: int = 1
     peak_rate: float = 3e-3
     report_minutes: float = 4.0
     start_from: Path | None = None
@@ -111,7 +111,7 @@ def _member(rank: int, plan: Plan, tokenizer_file: str, meeting_file: str) -> No
 
 def _run(trainer: Trainer, plan: Plan, tokenizer: Tokenizer) -> None:
     rank = trainer.team.rank
-    watched = draw_held_out(seed=plan.seed + 1, count=84)
+    watched = draw_held_out(seed=plan.seed + 1, count=70)
     stream = steps(
         tokenizer, Random(plan.seed * 1000 + rank), plan.batches_per_step, mix_named(plan.mix)
     )

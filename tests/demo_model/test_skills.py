@@ -22,10 +22,11 @@ def draws(draw, count=500):
     return [draw(rng) for _ in range(count)]
 
 
-def test_arithmetic_is_right_and_never_negative() -> None:
+def test_every_step_of_arithmetic_is_right_and_never_negative() -> None:
     for sample in draws(arithmetic.draw):
-        left, result = sample.answer.split(" = ")
-        assert eval(left.replace("x", "*")) == int(result) >= 0  # noqa: S307
+        for step in sample.answer.replace("so ", "").split(", "):
+            left, result = step.split(" = ")
+            assert eval(left.replace("x", "*")) == int(result) >= 0  # noqa: S307
 
 
 def test_a_sum_and_its_mirror_share_a_key() -> None:
@@ -47,8 +48,11 @@ def test_sorting_sorts_and_reversing_reverses() -> None:
 
 def test_facts_follow_from_the_context() -> None:
     for sample in draws(facts.draw):
-        known = sample.answer.removeprefix("From the context: ").split(",")[0].rstrip(".")
-        assert known.lower() in sample.question.lower()
+        known, _, verdict = sample.answer.removeprefix("From the context: ").partition(", so ")
+        assert known.rstrip(".").lower() in sample.question.lower()
+        if sample.skill == "facts":
+            asked = sample.question.rstrip("?").split()[-1]
+            assert verdict == ("yes." if known.endswith(f" {asked}") else "no."), sample
 
 
 def test_facts_ask_yes_and_no_about_equally() -> None:

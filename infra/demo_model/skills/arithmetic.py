@@ -1,4 +1,4 @@
-"""Sums, differences and small products. The answer restates the problem, then solves it."""
+"""Sums, differences and small products. Two digits are worked out one place at a time."""
 
 from random import Random
 
@@ -20,9 +20,27 @@ def draw(rng: Random) -> Sample:
     a, b = _operands(rng, operator)
     result = {"+": a + b, "-": a - b, "x": a * b}[operator]
     question = rng.choice(_WORDINGS[operator]).format(a=a, b=b)
-    answer = f"{a} {operator} {b} = {result}"
+    answer = f"{_working(operator, a, b)}{a} {operator} {b} = {result}"
     checker = {"kind": "number", "value": result}
     return Sample("arithmetic", _key(operator, a, b, question), question, answer, checker)
+
+
+def _working(operator: str, a: int, b: int) -> str:
+    """The ones, then the tens with what is carried or borrowed: each step is a small table."""
+    if max(a, b) < 10:
+        return ""
+    (a_tens, a_ones), (b_tens, b_ones) = divmod(a, 10), divmod(b, 10)
+    if operator == "+":
+        ones = a_ones + b_ones
+        carry = ones // 10
+        return f"{a_ones} + {b_ones} = {ones}, {a_tens} + {b_tens} + {carry} = " + (
+            f"{a_tens + b_tens + carry}, so "
+        )
+    borrow = int(a_ones < b_ones)
+    top = a_ones + 10 * borrow
+    return f"{top} - {b_ones} = {top - b_ones}, {a_tens} - {b_tens} - {borrow} = " + (
+        f"{a_tens - b_tens - borrow}, so "
+    )
 
 
 def _operands(rng: Random, operator: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Yes or no questions about two to four facts given in the prompt."""
+"""Yes or no questions about one to three given facts, each of another kind."""
 
 from random import Random
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from infra.demo_model.sample import Sample
 from infra.demo_model.words import ANIMALS, COLOURS, NAMES, PLACES, THINGS
 
 _LEADS = ["Context:", "Facts:", "Given:", "Read this:"]
-_OPEN_SHARE = 0.25
+_OPEN_SHARE = 0.1
 
 
 class _Relation(NamedTuple):
@@ -16,77 +16,45 @@ class _Relation(NamedTuple):
     fact: str
     yes_no: str
     open_question: str
-    many_question: str
+
+
+class _Fact(NamedTuple):
+    relation: _Relation
+    subject: str
+    value: str
+
+    @property
+    def text(self) -> str:
+        return self.relation.fact.format(s=self.subject, v=self.value)
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.text[0].upper()}{self.text[1:]}."
 
 
 _RELATIONS = [
-    _Relation(
-        THINGS,
-        COLOURS,
-        "the {s} is {v}",
-        "Is the {s} {v}?",
-        "What colour is the {s}?",
-        "What colour are: {s}?",
-    ),
-    _Relation(
-        NAMES, PLACES, "{s} is in the {v}", "Is {s} in the {v}?", "Where is {s}?", "Where are: {s}?"
-    ),
-    _Relation(
-        NAMES,
-        ANIMALS,
-        "{s} has a {v}",
-        "Does {s} have a {v}?",
-        "What does {s} have?",
-        "What have: {s}?",
-    ),
+    _Relation(THINGS, COLOURS, "the {s} is {v}", "Is the {s} {v}?", "What colour is the {s}?"),
+    _Relation(NAMES, PLACES, "{s} is in the {v}", "Is {s} in the {v}?", "Where is {s}?"),
+    _Relation(NAMES, ANIMALS, "{s} has a {v}", "Does {s} have a {v}?", "What does {s} have?"),
 ]
 
 
 def draw(rng: Random) -> Sample:
-    relation = rng.choice(_RELATIONS)
-    count = rng.randint(2, 4)
-    subjects = rng.sample(relation.subjects, count)
-    values = rng.sample(relation.values, count)
-    facts = [relation.fact.format(s=s, v=v) for s, v in zip(subjects, values, strict=True)]
-    picked = rng.randrange(count)
-    subject, value = subjects[picked], values[picked]
-    asked = value if rng.random() < 0.5 else _other(rng, values, relation.values, value)
-    context = " ".join(_sentence(fact) for fact in facts)
-    key = f"{context} {subject} {asked}"
+    relations = rng.sample(_RELATIONS, rng.randint(1, len(_RELATIONS)))
+    facts = [_Fact(r, rng.choice(r.subjects), rng.choice(r.values)) for r in relations]
+    picked = rng.choice(facts)
+    others = [value for value in picked.relation.values if value != picked.value]
+    asked = picked.value if rng.random() < 0.5 else rng.choice(others)
+    context = " ".join(fact.sentence for fact in facts)
+    key = f"{context} {picked.subject} {asked}"
     lead = f"{rng.choice(_LEADS)} {context}"
-    known = f"From the context: {facts[picked]}"
+    known = f"From the context: {picked.text}"
     if rng.random() < _OPEN_SHARE:
-        question = f"{lead} {relation.open_question.format(s=subject)}"
-        checker = {"kind": "phrases", "value": [value]}
         # A plain look-up: trains reading the context; never asked in the held-out set.
+        question = f"{lead} {picked.relation.open_question.format(s=picked.subject)}"
+        checker = {"kind": "phrases", "value": [picked.text]}
         return Sample("facts_open", key, question, f"{known}.", checker)
-    verdict = "yes" if asked == value else "no"
-    question = f"{lead} {relation.yes_no.format(s=subject, v=asked)}"
+    verdict = "yes" if asked == picked.value else "no"
+    question = f"{lead} {picked.relation.yes_no.format(s=picked.subject, v=asked)}"
     checker = {"kind": "yes_no", "value": verdict}
     return Sample("facts", key, question, f"{known}, so {verdict}.", checker)
-
-
-def draw_many(rng: Random) -> Sample:
-    """Several look-ups in another order than the context's: the densest lesson in reading it."""
-    relation = rng.choice(_RELATIONS)
-    count = rng.randint(3, 6)
-    subjects = rng.sample(relation.subjects, count)
-    values = rng.sample(relation.values, count)
-    facts = [relation.fact.format(s=s, v=v) for s, v in zip(subjects, values, strict=True)]
-    asked = rng.sample(range(count), rng.randint(2, count))
-    context = " ".join(_sentence(fact) for fact in facts)
-    listed = relation.many_question.format(s=", ".join(subjects[number] for number in asked))
-    question = f"{rng.choice(_LEADS)} {context} {listed}"
-    answer = f"From the context: {', '.join(facts[number] for number in asked)}."
-    checker = {"kind": "phrases", "value": [facts[number] for number in asked]}
-    return Sample("facts_open", f"{context} {listed}", question, answer, checker)
-
-
-def _other(rng: Random, present: list[str], pool: list[str], value: str) -> str:
-    """A wrong value: mostly one of the context's own, so that the pairing must be read."""
-    choices = present if rng.random() < 0.7 else pool
-    return rng.choice([choice for choice in choices if choice != value])
-
-
-def _sentence(fact: str) -> str:
-    return f"{fact[0].upper()}{fact[1:]}."
