@@ -2,10 +2,10 @@
 
 import argparse
 
-import structlog
 import uvloop
 
-from serving.fleet.config import FleetConfig, read_config
+from serving import logs
+from serving.fleet.config import read_config
 from serving.fleet.run import run
 from serving.fleet.store import DirectoryTaken
 
@@ -19,26 +19,13 @@ def main() -> None:
         config = read_config()
     except ValueError as error:
         grammar.error(str(error))
-    _set_up_log(config)
+    logs.configure(config.log_format)
     try:
         uvloop.run(run(config))
     except DirectoryTaken as error:
         raise SystemExit(f"fleet: {error}") from error
     except OSError as error:
         raise SystemExit(f"fleet: {config.host}:{config.port}: {error}") from error
-
-
-def _set_up_log(config: FleetConfig) -> None:
-    shown = structlog.processors.JSONRenderer()
-    plain = structlog.dev.ConsoleRenderer(colors=False)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            shown if config.log_format == "json" else plain,
-        ]
-    )
 
 
 if __name__ == "__main__":

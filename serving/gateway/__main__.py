@@ -14,8 +14,8 @@ import structlog
 import uvicorn
 import uvloop
 
+from serving import logs
 from serving.config import ConfigError, GatewayConfig
-from serving.gateway import logs
 from serving.gateway.gateway import build
 
 log = structlog.get_logger(__name__)
