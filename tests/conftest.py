@@ -2,18 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support import browser, environment, postgres
+from tests.support import environment, postgres
 from tests.support.leftovers import leftover_processes
 from tests.support.second_gateway import SecondGateway, beside
 from tests.support.stack import Stack, running
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
 
 QUICK_RESTARTS = {
     "PENSTOCK_FLEET_POLL_SECONDS": "0.2",
@@ -54,19 +49,6 @@ def second_gateway(simulated_stack: Stack, tmp_path: Path) -> Iterator[SecondGat
     """Another gateway on the simulated stack's control plane and fleet."""
     with beside(simulated_stack, tmp_path) as gateway:
         yield gateway
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator["Browser"]:
-    """A real Chromium. Per module: Playwright's loop and pytest-asyncio's exclude each other."""
-    from playwright.sync_api import sync_playwright  # half a second that most runs need not spend
-
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=browser.executable(), args=list(browser.FLAGS)
-        )
-        yield chromium
-        chromium.close()
 
 
 @pytest.hookimpl(trylast=True)
