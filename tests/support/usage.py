@@ -79,9 +79,10 @@ def make_price(public_id: str = "penstock-demo", *, at: datetime = NOW, **fields
         output_tokens_max=1024,
         vocabulary_size=1000,
     )
+    earlier_books = PriceBook.objects.count()
     book = PriceBook.objects.create(name="List")
     price = Price.objects.create(book=book, variant=variant, **vars(METERS) | fields)
-    then = at - timedelta(days=30)
+    then = at - timedelta(days=30, seconds=earlier_books)  # only one takes effect at a time
     PriceBook.objects.filter(id=book.id).update(effective_at=then, published_at=then)
     return price
 
