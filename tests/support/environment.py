@@ -66,6 +66,11 @@ EMBEDDED_POSTGRES = "PENSTOCK_TEST_POSTGRES"
 """The folder of the session's own PostgreSQL; unset where DATABASE_URL was given."""
 
 
+def stack_folder_prefix() -> str:
+    """Return how the paths of this session's stacks begin."""
+    return str(Path(tempfile.gettempdir()) / f"penstock-{os.environ[SESSION]}-")
+
+
 def is_own_session() -> bool:
     """Tell whether this process is the session itself, and no worker or session within it."""
     return os.environ[SESSION] == str(os.getpid())

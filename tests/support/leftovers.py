@@ -1,13 +1,12 @@
 """Processes that a test session started and did not end."""
 
 import os
-import tempfile
 import time
 
 import psutil
 
 from infra.local.environment import RUN_VARIABLE
-from tests.support.environment import SESSION
+from tests.support.environment import SESSION, stack_folder_prefix
 
 GRACE_SECONDS = 5.0
 
@@ -33,12 +32,7 @@ def _is_ours(process: psutil.Process) -> bool:
         runs = process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False
-    in_temporary = environ.get(RUN_VARIABLE, "").startswith(tempfile.gettempdir() + os.sep)
     of_session = environ.get(SESSION) == os.environ[SESSION]
-    # An engine passes on the run's mark and not the session's; its run ends with its stack.
-    orphaned_engine = in_temporary and SESSION not in environ and _is_orphan(process)
-    return runs and (of_session or orphaned_engine)
-
-
-def _is_orphan(process: psutil.Process) -> bool:
-    return process.ppid() == 1
+    # An engine passes on the run's mark and not the session's.
+    of_stack = environ.get(RUN_VARIABLE, "").startswith(stack_folder_prefix())
+    return runs and (of_session or of_stack)

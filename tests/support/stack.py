@@ -31,7 +31,7 @@ from serving.contract.feed import Page
 from serving.contract.records import ModelRecord, PriceRecord
 from serving.contract.replica import ReplicaRecord
 from tests.support.engine_counters import read_metrics
-from tests.support.environment import free_port_base
+from tests.support.environment import free_port_base, stack_folder_prefix
 from tests.support.management import Management
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
@@ -61,7 +61,7 @@ class Stack:
     """One running platform, and the hands that a test lays on it."""
 
     def __init__(self, *, engine: str, **variables: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=stack_folder_prefix()))
         self.port_base = free_port_base()
         self.variables = {
             **own_environment(),
