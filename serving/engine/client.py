@@ -9,6 +9,7 @@ EngineError
 import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache
 
 import aiohttp
 
@@ -56,9 +57,16 @@ def open_session() -> aiohttp.ClientSession:
     )
 
 
-def as_payload(data: bytes) -> bytes | io.BytesIO:
+def as_payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:
     """Return bytes as aiohttp likes them: more than a megabyte goes out in pieces."""
-    return data if len(data) <= LARGE_BYTES else io.BytesIO(data)
+    if len(data) > LARGE_BYTES:
+        return io.BytesIO(data)
+    return aiohttp.BytesPayload(data, content_type="application/json")
+
+
+@lru_cache
+def _timeout(connect_seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
 
 
 @asynccontextmanager
@@ -70,14 +78,17 @@ async def open_call(
     *,
     connect_seconds: float,
 ) -> AsyncIterator[aiohttp.StreamReader]:
-    """Post `body` and yield the answer's bytes once a 200 began; leaving early aborts the work.
+    """Post JSON and yield the answer's bytes once a 200 began; leaving early aborts the work.
 
     Raises an EngineError before the first byte; reading raises what aiohttp raises.
     """
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds)
     try:
         reply = await session.post(
-            url, data=as_payload(body), headers=headers, timeout=timeout, allow_redirects=False
+            url,
+            data=as_payload(body),
+            headers=headers,
+            timeout=_timeout(connect_seconds),
+            allow_redirects=False,
         )
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise ReplicaUnreachable(type(error).__name__) from error

@@ -1,7 +1,8 @@
 """Admission: the yes or no before any work, with the money for the worst case set aside."""
 
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from serving.contract.records import DeploymentRecord, PriceRecord
 from serving.gateway.directory import Directory, Principal
@@ -13,8 +14,7 @@ from serving.usage.journal import Journal
 from serving.usage.treasury import BillingUnreachable, BudgetRefused, Treasury
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True):
     """Where the job may run, at what price, with what money held."""
 
     deployment: DeploymentRecord

@@ -8,6 +8,9 @@ import asyncio
 from types import TracebackType
 from typing import Literal
 
+LOOK_SECONDS = 1.0
+"""The longest a timer is set for: setting one again for each nearer deadline costs more."""
+
 Reason = Literal["client_gone", "client_stalled", "first_byte", "gap", "total"]
 
 
@@ -72,7 +75,8 @@ class Interrupts:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_at(min(self._next_at, self._total_at), self._look)
+        look_at = min(self._next_at, self._total_at, self._loop.time() + LOOK_SECONDS)
+        self._timer = self._loop.call_at(look_at, self._look)
 
     def _look(self) -> None:
         now = self._loop.time()

@@ -68,8 +68,7 @@ COMPLETIONS = Endpoint(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """What one request asks of an engine. `choices` counts prompts times answers each.
 
     `streamed` is what the client gets, `engine_streams` what the engine is asked for.

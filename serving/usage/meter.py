@@ -36,8 +36,7 @@ class EngineUsage(msgspec.Struct):
     completion_tokens_details: CompletionDetails | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     """What one request took; cached is a part of input, reasoning of output."""
 
     input: int = 0
@@ -60,6 +59,9 @@ class Tokens:
         )
 
 
+NO_TOKENS = Tokens()
+
+
 @dataclass(slots=True)
 class Timings:
     """Seconds of one request, from its arrival; TTFT is None when no token came."""
@@ -69,8 +71,7 @@ class Timings:
     total_seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Metered:
+class Metered(msgspec.Struct, frozen=True):
     """What is known of a request before an engine works on it."""
 
     event_id: str
@@ -104,7 +105,7 @@ def make_event(
     *,
     outcome: Outcome,
     replica_id: str | None = None,
-    tokens: Tokens = Tokens(),
+    tokens: Tokens = NO_TOKENS,
     timings: Timings | None = None,
     charges: tuple[LeaseCharge, ...] = (),
 ) -> UsageEvent:
