@@ -9,6 +9,7 @@ from tests.support import environment, postgres
 from tests.support.leftovers import leftover_processes
 from tests.support.second_gateway import SecondGateway, beside
 from tests.support.stack import Stack, running
+from tests.support.traces import Traces, receiving
 
 QUICK_RESTARTS = {
     "PENSTOCK_FLEET_POLL_SECONDS": "0.2",
@@ -31,9 +32,16 @@ def django_db_modify_db_settings(
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
+def traces() -> Iterator[Traces]:
+    """Whatever the stack with real vLLM exports as traces."""
+    with receiving() as traces:
+        yield traces
+
+
+@pytest.fixture(scope="session")
+def stack(traces: Traces) -> Iterator[Stack]:
     """The whole platform with real vLLM and the demo model."""
-    with running(engine="vllm") as stack:
+    with running(engine="vllm", OTEL_EXPORTER_OTLP_ENDPOINT=traces.endpoint) as stack:
         yield stack
 
 

@@ -91,11 +91,11 @@ class Stack:
         if not find_processes(self.config.home):
             shutil.rmtree(self.folder)
 
-    def penstock(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run one `penstock` command on this stack."""
+    def penstock(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run one `penstock` command on this stack, with more variables if need be."""
         return subprocess.run(
             [PENSTOCK, *arguments],
-            env=self.variables,
+            env=self.variables | variables,
             cwd=ROOT,
             capture_output=True,
             text=True,
@@ -197,10 +197,14 @@ class Stack:
         metrics = read_metrics(f"http://127.0.0.1:{self.config.ports.gateway_operator}/metrics")
         return metrics["penstock_gateway_journal_rows"] == 0
 
-    def new_tenant(self, email: str = "stranger@other.example") -> dict[str, str]:
+    def new_tenant(
+        self, email: str = "stranger@other.example", *, credit_nanos: int = 5_000_000_000
+    ) -> dict[str, str]:
         """Add an organization with its sign-up credit; return its ids and its two keys."""
-        script = NEW_TENANT.format(email=email)
-        result = self.penstock("manage", "shell", "--no-imports", "--command", script)
+        result = self.penstock(
+            *("manage", "shell", "--no-imports", "--command", NEW_TENANT.format(email=email)),
+            PENSTOCK_SIGNUP_CREDIT_NANOS=str(credit_nanos),
+        )
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout.strip().splitlines()[-1])
 
