@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.errors import LocalError
+from infra.local.home import Home
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_WEIGHTS = ROOT / "infra" / "demo_model" / "weights" / "bf16"
@@ -104,9 +105,11 @@ def read_config(
 ) -> LocalConfig:
     """Build the configuration; options of the command line win. Raises LocalError."""
     weights, model_id = _model(model or environ.get("MODEL") or "")
+    home = _home(environ.get("PENSTOCK_HOME") or "")
+    base = environ.get("PENSTOCK_PORT_BASE") or Home(home).port_base() or str(PORT_BASE)
     return LocalConfig(
-        home=_home(environ.get("PENSTOCK_HOME") or ""),
-        ports=Ports(_port_base(environ.get("PENSTOCK_PORT_BASE") or str(PORT_BASE))),
+        home=home,
+        ports=Ports(_port_base(base)),
         engine=_engine(engine or environ.get("PENSTOCK_ENGINE") or ENGINES[0]),
         weights=weights,
         model_id=model_id,

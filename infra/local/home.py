@@ -49,6 +49,11 @@ class Home:
         return self.path / "secrets.json"
 
     @property
+    def ports_file(self) -> Path:
+        """Which ports were used last, for `status`, `down` and the next start."""
+        return self.path / "ports.json"
+
+    @property
     def exists(self) -> bool:
         """Whether a run was ever started here."""
         return self.secrets_file.exists()
@@ -66,6 +71,14 @@ class Home:
             known |= missing
             write_private(self.secrets_file, known)
         return known
+
+    def remember_port_base(self, base: int) -> None:
+        """Keep the ports of this run for later commands."""
+        write_private(self.ports_file, {"base": str(base)})
+
+    def port_base(self) -> str | None:
+        """Return the ports of the last run, None before the first."""
+        return read_json(self.ports_file).get("base")
 
     def log(self, name: str) -> Path:
         """Return the log of one process."""

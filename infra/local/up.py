@@ -38,6 +38,7 @@ def up(config: LocalConfig) -> Credentials:
     with _starting_alone(home):
         end_processes(home.path)  # of a run whose supervisor was killed
         preflight.check_machine(config)
+        home.remember_port_base(config.ports.base)
         typer.echo(f"Starting Penstock in {home.path}, ports from {config.ports.base}")
         try:
             return _start(config, home, supervisor)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.config import DEMO_MODEL_ID, read_config
+from infra.local.config import DEMO_MODEL_ID, PORT_BASE, read_config
 from infra.local.environment import RUN_VARIABLE, build_environment
 from infra.local.follow import Tail
 from infra.local.home import Home
@@ -68,3 +68,11 @@ def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> 
     assert tail.new_lines() == ["two"]
     path.write_text("new\n")
     assert tail.new_lines() == ["new"]
+
+
+def test_later_commands_find_the_ports_of_the_last_run(tmp_path: Path) -> None:
+    environ = {"PENSTOCK_HOME": str(tmp_path)}
+    assert read_config(environ).ports.base == PORT_BASE
+    Home(tmp_path).remember_port_base(9300)
+    assert read_config(environ).ports.base == 9300
+    assert read_config({**environ, "PENSTOCK_PORT_BASE": "9400"}).ports.base == 9400
