@@ -12,7 +12,9 @@ import msgspec
 from serving.engine.client import EngineRefusal
 from serving.usage.meter import EngineUsage
 
-EVENT_BYTES_MAX = 1024 * 1024
+EVENT_BYTES_MAX = 8 * 1024 * 1024
+"""An echoed prompt comes in one event together with its token ids."""
+
 PREFIX = b"data: "
 DONE = b"data: [DONE]"
 USAGE = b',"usage":{'
@@ -56,7 +58,7 @@ _decode_reported = msgspec.json.Decoder(ReportedEvent).decode
 
 
 class Splitter:
-    """Cuts a stream into events; keeps the unfinished rest, up to 1 MB."""
+    """Cuts a stream into events; keeps the unfinished rest, up to 8 MB."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -67,7 +69,7 @@ class Splitter:
             data = data.replace(b"\r\n", b"\n")
         *events, self._rest = (self._rest + data if self._rest else data).split(b"\n\n")
         if len(self._rest) > EVENT_BYTES_MAX:
-            raise BrokenStream("an event is larger than 1 MB")
+            raise BrokenStream("an event is larger than 8 MB")
         return events
 
 
