@@ -11,10 +11,11 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from billing.credit.models import CreditGrant, GrantKind, Lease
 from billing.credit.services.grants import grant_credit
-from billing.rating.money import exact_dollars, parse_dollars
 from control.actor import Actor
 from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
+from control.operator_fields import dollars
 from control.tenants.selectors import organizations
+from serving.contract.money import exact_dollars, parse_dollars
 
 
 def new_form_id() -> str:
@@ -57,10 +58,7 @@ class CreditGrantAdmin(OperatorAdmin):
     search_fields = ("organization_id", "id", "reason")
     ordering = ("-granted_at",)
 
-    @admin.display(ordering="amount_nanos")
-    def amount(self, grant: CreditGrant) -> str:
-        """Return what was given."""
-        return exact_dollars(grant.amount_nanos)
+    amount = dollars("amount_nanos", "Amount")
 
     @admin.display(ordering="-account__balance_nanos")
     def remaining(self, grant: CreditGrant) -> str:
@@ -80,7 +78,8 @@ class CreditGrantAdmin(OperatorAdmin):
         if obj is None:
             return [(None, {"fields": GrantForm.Meta.fields})]
         columns = [field.name for field in CreditGrant._meta.concrete_fields]
-        return [(None, {"fields": ["remaining", *columns]})]
+        columns.remove("amount_nanos")
+        return [(None, {"fields": ["amount", "remaining", *columns]})]
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> CreditGrant:
         """Give the credit."""
@@ -105,19 +104,17 @@ class LeaseAdmin(ReadOnlyAdmin):
         "closed_at", "voided_at",
     )  # fmt: skip
     search_fields = ("gateway_id", "organization_id", "budget_id")
+    fields = (
+        "id", "organization_id", "budget", "gateway_id", "granted", "settled", "held",
+        "granted_at", "expires_at", "recalled_at", "closed_at", "voided_at",
+    )  # fmt: skip
+    readonly_fields = fields
     ordering = ("-granted_at",)
 
-    @admin.display(ordering="granted_nanos")
-    def granted(self, lease: Lease) -> str:
-        """Return what was set aside."""
-        return exact_dollars(lease.granted_nanos)
+    granted = dollars("granted_nanos", "Granted")
+    settled = dollars("settled_nanos", "Settled")
 
-    @admin.display(ordering="settled_nanos")
-    def settled(self, lease: Lease) -> str:
-        """Return what its events took."""
-        return exact_dollars(lease.settled_nanos)
-
-    @admin.display
+    @admin.display(description="Held")
     def held(self, lease: Lease) -> str:
         """Return what it still holds."""
         return exact_dollars(lease.held_nanos)

@@ -4,18 +4,21 @@ from django.contrib import admin
 from unfold.admin import TabularInline
 
 from billing.ledger.models import Account, Entry, Transaction
-from billing.rating.money import exact_dollars
 from control.operator_admin import ReadOnlyAdmin
+from control.operator_fields import dollars
 
 
 class EntryInline(TabularInline):
     """Both sides of a transaction."""
 
     model = Entry
-    fields = ("account", "nanos")
+    fields = ("account", "amount")
     readonly_fields = fields
     extra = 0
     can_delete = False
+    hide_title = True
+
+    amount = dollars("nanos", "Amount, debits positive")
 
 
 @admin.register(Account)
@@ -25,11 +28,10 @@ class AccountAdmin(ReadOnlyAdmin):
     list_display = ("organization_id", "kind", "owner_id", "balance")
     list_filter = ("kind",)
     search_fields = ("organization_id", "owner_id")
+    fields = ("id", "organization_id", "kind", "owner_id", "balance")
+    readonly_fields = ("id", "balance")
 
-    @admin.display(description="balance, debits positive", ordering="balance_nanos")
-    def balance(self, account: Account) -> str:
-        """Return the balance to the nano."""
-        return exact_dollars(account.balance_nanos)
+    balance = dollars("balance_nanos", "Balance, debits positive")
 
 
 @admin.register(Transaction)

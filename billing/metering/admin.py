@@ -7,8 +7,8 @@ from django.utils import timezone
 
 from billing.metering.models import DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again
-from billing.rating.money import exact_dollars
 from control.operator_admin import ReadOnlyAdmin
+from control.operator_fields import dollars, milliseconds
 
 
 @admin.register(UsageEvent)
@@ -17,17 +17,26 @@ class UsageEventAdmin(ReadOnlyAdmin):
 
     list_display = (
         "received_at", "organization_id", "endpoint", "outcome", "input_tokens",
-        "cached_input_tokens", "output_tokens", "charged", "event_id",
+        "cached_input_tokens", "output_tokens", "charged",
     )  # fmt: skip
+    fields = (
+        "event_id", "client_request_id", "received_at", "outcome", "charged", "waived",
+        "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "queue_time",
+        "ttft", "total_time", "streamed", "endpoint", "tier", "organization_id", "project_id",
+        "key_id", "model_id", "variant_id", "deployment_id", "replica_id", "gateway_id",
+        "price_id", "transaction_id", "lease_ids",
+    )  # fmt: skip
+    readonly_fields = fields
     list_filter = ("outcome", "tier", "endpoint")
     search_fields = ("=event_id", "=organization_id")
     ordering = ("-event_id",)
     show_full_result_count = False
 
-    @admin.display
-    def charged(self, event: UsageEvent) -> str:
-        """Return the charge to the nano."""
-        return exact_dollars(event.charged_nanos)
+    charged = dollars("charged_nanos", "Charged")
+    waived = dollars("waived_nanos", "Waived")
+    queue_time = milliseconds("queue_seconds", "Queue time")
+    ttft = milliseconds("ttft_seconds", "Time to first token")
+    total_time = milliseconds("total_seconds", "Total time")
 
 
 @admin.register(DeadLetter)

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib import messages
 from django.contrib.postgres.fields import ArrayField
 from django.db.models import Model
-from django.forms import Field, ModelForm
+from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from unfold.admin import ModelAdmin
@@ -15,32 +15,9 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from control.actor import Actor
 from control.errors import NotPermitted, Refusal
+from control.operator_fields import InDollars, LinesField
 from control.tenants.models import User
 from control.tenants.permissions import person
-
-
-class LinesField(Field):
-    """A list of texts, one per line; blank lines count for nothing."""
-
-    widget = UnfoldAdminTextareaWidget
-
-    def __init__(self, base_field: Field, *, max_length: int | None = None, **options: Any) -> None:
-        super().__init__(**options)
-        self.base_field = base_field
-        self.max_length = max_length
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return what the text area shows."""
-        return "\n".join(value) if isinstance(value, list) else value
-
-    def to_python(self, value: Any) -> list[Any]:
-        """Return the lines that are not blank, each cleaned. Raises ValidationError."""
-        lines = (line.strip() for line in (value or "").splitlines())
-        return [self.base_field.clean(line) for line in lines if line]
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        """Tell whether the lines differ."""
-        return list(initial or []) != [line.strip() for line in (data or "").splitlines() if line]
 
 
 def operator(request: HttpRequest) -> Actor:
@@ -50,7 +27,7 @@ def operator(request: HttpRequest) -> Actor:
     return person(request.user)
 
 
-class OperatorAdmin(ModelAdmin):
+class OperatorAdmin(InDollars, ModelAdmin):
     """Pages whose writes are services: subclasses say which in `add_row` and `change_row`."""
 
     formfield_overrides = {

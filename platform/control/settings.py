@@ -4,6 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from django.templatetags.static import static
+
 from control.config import ControlConfig
 from control.logging import logging_settings
 
@@ -205,6 +207,14 @@ UNFOLD = {
     "SITE_HEADER": "Penstock",
     "SITE_SUBHEADER": "Operator",
     "SITE_URL": "/",
+    "SITE_FAVICONS": [
+        {
+            "rel": "icon",
+            "type": "image/svg+xml",
+            "href": lambda request: static("console/mark.svg"),
+        }
+    ],
+    "STYLES": [lambda request: static("control/admin.css")],
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "control.dashboard.dashboard",
     "SIDEBAR": {"show_search": True, "show_all_applications": True},

@@ -6,9 +6,9 @@ from typing import Any
 
 from django import forms
 
-from billing.rating.money import parse_dollars
 from control.keys.models import ApiKey, Scope
 from control.tenants.models import NAME_MAX, Project
+from serving.contract.money import parse_dollars
 
 LIFETIMES = {"": "Never", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
 SCOPES = {

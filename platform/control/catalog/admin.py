@@ -13,17 +13,23 @@ from control.catalog import selectors, services
 from control.catalog.fleet import fleet_view
 from control.catalog.models import Deployment, Model, QualityReport, Variant
 from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
+from control.operator_fields import indented
 
 
 class VariantInline(TabularInline):
     """The variants of a model, to look at."""
 
     model = Variant
-    fields = ("precision", "weights", "context_tokens", "size_bytes", "published_at")
+    fields = ("precision", "weights", "context_tokens", "size", "published_at")
     readonly_fields = fields
     extra = 0
     can_delete = False
     show_change_link = True
+
+    @admin.display(description="Size")
+    def size(self, row: Variant) -> str:
+        """Return the size of the weights."""
+        return _size(row.size_bytes)
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Variants are added on their own page."""
@@ -60,7 +66,7 @@ class ModelAdmin(OperatorAdmin):
 class VariantAdmin(OperatorAdmin):
     """Variants."""
 
-    list_display = ("__str__", "published_at", "accuracy", "size_bytes", "context_tokens")
+    list_display = ("__str__", "published_at", "accuracy", "size", "context_tokens")
     list_select_related = ("model",)
     list_filter = ("model", "precision")
     fields = (
@@ -100,13 +106,16 @@ class VariantAdmin(OperatorAdmin):
             lambda actor, row: services.withdraw_variant(actor=actor, variant=row),
         )  # fmt: skip
 
+    @admin.display(description="Size", ordering="size_bytes")
+    def size(self, row: Variant) -> str:
+        """Return the size of the weights."""
+        return _size(row.size_bytes)
+
     @admin.display(description="Accuracy")
     def accuracy(self, row: Variant) -> str:
         """Return the accuracy of the report that counts."""
         report = selectors.latest_report(row)
-        return (
-            "no report" if report is None or report.accuracy is None else f"{report.accuracy:.1%}"
-        )
+        return _percent(report.accuracy if report else None)
 
     @admin.display(description="Quality report")
     def quality(self, row: Variant) -> str:
@@ -119,9 +128,33 @@ class VariantAdmin(OperatorAdmin):
 class QualityReportAdmin(ReadOnlyAdmin):
     """Quality reports."""
 
-    list_display = ("variant", "accuracy", "question_count", "perplexity", "created_at")
+    list_display = (
+        "variant", "share_right", "question_count", "perplexity", "size", "tokens_per_second",
+        "created_at",
+    )  # fmt: skip
     list_select_related = ("variant__model",)
-    readonly_fields = ("by_skill",)
+    fields = (
+        "variant", "created_at", "share_right", "question_count", "by_skill", "perplexity", "size",
+        "tokens_per_second", "as_written",
+    )  # fmt: skip
+    readonly_fields = ("share_right", "by_skill", "size", "as_written")
+
+    @admin.display(description="Accuracy", ordering="accuracy")
+    def share_right(self, row: QualityReport) -> str:
+        """Return the share of right answers with its 95 % interval."""
+        if row.accuracy is None or row.accuracy_low is None or row.accuracy_high is None:
+            return _percent(row.accuracy)
+        return f"{row.accuracy:.1%} ({row.accuracy_low:.1%} to {row.accuracy_high:.1%})"
+
+    @admin.display(description="Size", ordering="size_bytes")
+    def size(self, row: QualityReport) -> str:
+        """Return the size of the weights."""
+        return _size(row.size_bytes)
+
+    @admin.display(description="Report as written")
+    def as_written(self, row: QualityReport) -> str:
+        """Return the whole document."""
+        return indented(row.document)
 
     @admin.display(description="By skill")
     def by_skill(self, row: QualityReport) -> str:
@@ -184,7 +217,15 @@ def skills_table(report: QualityReport) -> str:
             for each in report.skills
         ),
     )
-    return format_html("<table>{}</table>", rows)
+    return format_html('<table class="figures">{}</table>', rows)
+
+
+def _percent(share: float | None) -> str:
+    return "no report" if share is None else f"{share:.1%}"
+
+
+def _size(size_bytes: int | None) -> str:
+    return "unknown" if size_bytes is None else f"{size_bytes / 1e6:,.1f} MB"
 
 
 def _open_to_all_if_empty(values: dict[str, Any]) -> dict[str, Any]:

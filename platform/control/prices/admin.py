@@ -10,16 +10,35 @@ from unfold.admin import TabularInline
 
 from control.actor import Actor
 from control.operator_admin import OperatorAdmin, operator
+from control.operator_fields import InDollars, dollars
 from control.prices import services
 from control.prices.models import Price, PriceBook
 
 
-class PriceInline(TabularInline):
-    """The prices of a book, in nano-dollars per million tokens: 150000000 is $0.15."""
+class PriceInline(InDollars, TabularInline):
+    """The prices of a book, in dollars per million tokens."""
 
     model = Price
-    fields = ("variant", "tier", "input_nanos", "cached_input_nanos", "output_nanos")
+    verbose_name_plural = "prices in dollars per million tokens"
     extra = 0
+    hide_title = True
+
+    input = dollars("input_nanos", "Input")
+    cached_input = dollars("cached_input_nanos", "Cached input")
+    output = dollars("output_nanos", "Output")
+
+    def get_fields(self, request: HttpRequest, obj: PriceBook | None = None) -> tuple[str, ...]:
+        """Return the meters to fill in, or to look at once the book is published."""
+        meters = ("input_nanos", "cached_input_nanos", "output_nanos")
+        if not self.has_change_permission(request, obj):
+            meters = ("input", "cached_input", "output")
+        return ("variant", "tier", *meters)
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: PriceBook | None = None
+    ) -> tuple[str, ...]:
+        """Return all fields of a published book."""
+        return () if self.has_change_permission(request, obj) else self.get_fields(request, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: PriceBook | None = None) -> bool:
         """Only drafts take prices."""

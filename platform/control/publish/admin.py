@@ -1,8 +1,11 @@
 """The operator's view of the change feed."""
 
+import json
+
 from django.contrib import admin
 
 from control.operator_admin import ReadOnlyAdmin
+from control.operator_fields import indented
 from control.publish.models import Change
 
 
@@ -14,3 +17,10 @@ class ChangeAdmin(ReadOnlyAdmin):
     list_filter = ("kind",)
     search_fields = ("record_id",)
     ordering = ("-version",)
+    fields = ("version", "kind", "record_id", "content", "created_at")
+    readonly_fields = ("version", "content")
+
+    @admin.display(description="Record")
+    def content(self, change: Change) -> str:
+        """Return the record; without one the change deletes."""
+        return "deleted" if change.record is None else indented(json.loads(change.record))

@@ -12,8 +12,11 @@ from unfold.admin import TabularInline
 
 from control.actor import Actor
 from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
+from control.operator_fields import dollars
 from control.tenants import services
 from control.tenants.models import Membership, Organization, Project, User
+
+LIMIT = "Spend limit per month"
 
 # Roles replace groups; addresses and second factors belong to their people.
 for table in (Group, EmailAddress, Authenticator):
@@ -25,6 +28,7 @@ class LookOnlyInline(TabularInline):
 
     extra = 0
     can_delete = False
+    hide_title = True
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
         """Nothing is added here."""
@@ -46,14 +50,17 @@ class ProjectInline(LookOnlyInline):
     """The projects of an organization."""
 
     model = Project
-    fields = ("name", "spend_limit_nanos", "created_at", "archived_at")
+    fields = ("name", "spend_limit", "created_at", "archived_at")
+    readonly_fields = ("spend_limit",)
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
 
 
 @admin.register(Organization)
 class OrganizationAdmin(OperatorAdmin):
     """Organizations. People make them by signing up."""
 
-    list_display = ("name", "id", "status", "billing_mode", "spend_limit_nanos", "created_at")
+    list_display = ("name", "id", "status", "billing_mode", "spend_limit", "created_at")
     list_filter = ("status", "billing_mode")
     search_fields = ("name", "id", "memberships__user__email")
     fields = (
@@ -62,6 +69,8 @@ class OrganizationAdmin(OperatorAdmin):
     readonly_fields = ("id", "status", "created_at")
     inlines = (MembershipInline, ProjectInline)
     actions = ("suspend", "resume")
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """An organization needs an owner, who makes it."""
@@ -102,9 +111,13 @@ class OrganizationAdmin(OperatorAdmin):
 class ProjectAdmin(ReadOnlyAdmin):
     """Projects."""
 
-    list_display = ("name", "organization", "spend_limit_nanos", "created_at", "archived_at")
+    list_display = ("name", "organization", "spend_limit", "created_at", "archived_at")
     list_select_related = ("organization",)
     search_fields = ("name", "id", "organization__name")
+    fields = ("id", "name", "organization", "spend_limit", "created_at", "archived_at")
+    readonly_fields = ("spend_limit",)
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
 
 
 @admin.register(User)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from billing.rating.money import exact_dollars, format_dollars
+from serving.contract.money import exact_dollars, format_dollars
 from serving.contract.price import Meters, charge_nanos
 from web.console.figures import NONE, duration
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from billing.rating.money import (
+from serving.contract.money import (
     exact_dollars,
     exact_dollars_of_millionths,
     format_dollars,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from billing.metering.sums import UsagePoint, UsageSums
-from billing.rating.money import format_dollars
+from serving.contract.money import format_dollars
 from web.console.figures import count
 from web.console.usage.query import By, Metric
 

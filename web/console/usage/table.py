@@ -7,7 +7,7 @@ from datetime import datetime
 from io import StringIO
 
 from billing.metering.sums import UsagePoint, UsageSums
-from billing.rating.money import exact_dollars
+from serving.contract.money import exact_dollars
 
 ROWS_MAX = 60
 """Rows on one page of the table."""

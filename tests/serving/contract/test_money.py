@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from billing.rating.money import (
+from serving.contract.money import (
     cents,
     exact_dollars,
     exact_dollars_of_millionths,

@@ -1,0 +1,109 @@
+"""How the operator's pages take and show values: lists by line, money in dollars, JSON indented."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.options import BaseModelAdmin
+from django.core.exceptions import ValidationError
+from django.db.models import Field as Column
+from django.forms import Field
+from django.utils.html import format_html
+from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
+
+from serving.contract.money import exact_dollars, parse_dollars
+
+NOTHING = "-"
+"""What the admin shows of an empty column."""
+
+
+class LinesField(Field):
+    """A list of texts, one per line; blank lines count for nothing."""
+
+    widget = UnfoldAdminTextareaWidget
+
+    def __init__(self, base_field: Field, *, max_length: int | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.base_field = base_field
+        self.max_length = max_length
+        self.widget.attrs["rows"] = 3
+        self.help_text = self.help_text or "One per line."
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return what the text area shows."""
+        return "\n".join(value) if isinstance(value, list) else value
+
+    def to_python(self, value: Any) -> list[Any]:
+        """Return the lines that are not blank, each cleaned. Raises ValidationError."""
+        lines = (line.strip() for line in (value or "").splitlines())
+        return [self.base_field.clean(line) for line in lines if line]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Tell whether the lines differ."""
+        return list(initial or []) != [line.strip() for line in (data or "").splitlines() if line]
+
+
+class DollarsField(Field):
+    """Money as a person types it, such as 0.15, kept as nano-dollars; nothing typed is None."""
+
+    widget = UnfoldAdminTextInputWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return what the text box shows."""
+        return exact_dollars(value).replace(",", "") if isinstance(value, int) else value
+
+    def to_python(self, value: Any) -> int | None:
+        """Return the nanos. Raises ValidationError."""
+        if value in self.empty_values:
+            return None
+        try:
+            return parse_dollars(value)
+        except ValueError as error:
+            raise ValidationError(str(error)) from error
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Tell whether the amounts differ; what cannot be read does."""
+        try:
+            return bool(self.to_python(data) != initial)
+        except ValidationError:
+            return True
+
+
+class InDollars(BaseModelAdmin):
+    """An admin whose forms take each `..._nanos` column in dollars."""
+
+    def formfield_for_dbfield(self, db_field: Column, request: Any, **options: Any) -> Any:
+        """Return the form's field for a column."""
+        if not db_field.name.endswith("_nanos"):
+            return super().formfield_for_dbfield(db_field, request, **options)
+        label = db_field.name.removesuffix("_nanos").replace("_", " ").capitalize()
+        return DollarsField(label=label, required=not db_field.blank, help_text=db_field.help_text)
+
+
+def dollars(column: str, description: str) -> Callable[[Any, Any], str]:
+    """Return a column of the admin that shows nano-dollars as dollars, no digit rounded away."""
+
+    @admin.display(description=description, ordering=column)
+    def shown(_: Any, row: Any) -> str:
+        nanos = getattr(row, column)
+        return NOTHING if nanos is None else exact_dollars(nanos)
+
+    return shown
+
+
+def milliseconds(column: str, description: str) -> Callable[[Any, Any], str]:
+    """Return a column of the admin that shows seconds as milliseconds."""
+
+    @admin.display(description=description, ordering=column)
+    def shown(_: Any, row: Any) -> str:
+        seconds = getattr(row, column)
+        return NOTHING if seconds is None else f"{seconds * 1000:,.1f} ms"
+
+    return shown
+
+
+def indented(document: object) -> str:
+    """Return JSON as a block that wraps."""
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    return format_html('<pre class="wrapped">{}</pre>', text)
