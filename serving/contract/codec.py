@@ -27,7 +27,12 @@ def decode(data: bytes | msgspec.Raw, kind: type[Record]) -> Record:
         raise ContractError(f"{kind.__name__}: {error}") from error
 
 
+def bad_value(field: str, value: object, wanted: str) -> ValueError:
+    """Return the error that names `field`, its `value` and what was wanted."""
+    return ValueError(f"{field} is {value!r}; wanted {wanted}")
+
+
 def require(condition: bool, field: str, value: object, wanted: str) -> None:
-    """Raise ValueError naming `field`, its `value` and what was wanted, unless `condition`."""
+    """Raise `bad_value` unless `condition`."""
     if not condition:
-        raise ValueError(f"{field} is {value!r}; wanted {wanted}")
+        raise bad_value(field, value, wanted)

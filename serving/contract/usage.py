@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from serving.contract import SCHEMA
-from serving.contract.codec import require
+from serving.contract.codec import bad_value
 from serving.contract.units import At, Id, Nanos, Seconds, Tokens
 
 Outcome = Literal[
@@ -71,12 +71,13 @@ class UsageEvent(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
-        whole = f"at most input_tokens, {self.input_tokens}"
-        cached = self.cached_input_tokens
-        require(cached <= self.input_tokens, "cached_input_tokens", cached, whole)
-        whole = f"at most output_tokens, {self.output_tokens}"
-        reasoning = self.reasoning_tokens
-        require(reasoning <= self.output_tokens, "reasoning_tokens", reasoning, whole)
+        cached, reasoning = self.cached_input_tokens, self.reasoning_tokens
+        if cached > self.input_tokens:
+            whole = f"at most input_tokens, {self.input_tokens}"
+            raise bad_value("cached_input_tokens", cached, whole)
+        if reasoning > self.output_tokens:
+            whole = f"at most output_tokens, {self.output_tokens}"
+            raise bad_value("reasoning_tokens", reasoning, whole)
 
     @property
     def billable(self) -> bool:
