@@ -29,6 +29,11 @@ class Home:
         return self.path / "data"
 
     @property
+    def redis_data(self) -> Path:
+        """The working folder of the embedded Redis."""
+        return self.data / "redis"
+
+    @property
     def logs(self) -> Path:
         """One file per process."""
         return self.path / "logs"

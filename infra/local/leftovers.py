@@ -7,6 +7,8 @@ from pathlib import Path
 import psutil
 
 from infra.local.environment import RUN_VARIABLE
+from infra.local.home import Home
+from infra.local.redis_server import SERVERS
 
 TERM_SECONDS = 10.0
 KILL_SECONDS = 5.0
@@ -15,9 +17,14 @@ KILL_SECONDS = 5.0
 def belongs_to(process: psutil.Process, home: Path) -> bool:
     """Tell whether a process is one of the run in `home`; False when it may not be asked."""
     try:
-        return process.environ().get(RUN_VARIABLE) == str(home)
+        return process.environ().get(RUN_VARIABLE) == str(home) or _is_redis_of(process, home)
     except (psutil.Error, OSError):
         return False
+
+
+def _is_redis_of(process: psutil.Process, home: Path) -> bool:
+    """Redis writes its title over its environment, and the mark with it."""
+    return process.name() in SERVERS and Path(process.cwd()) == Home(home).redis_data
 
 
 def find_processes(home: Path) -> list[psutil.Process]:

@@ -42,7 +42,7 @@ def redis_process(config: LocalConfig, home: Home) -> Process:
     configuration = home.run / "redis.conf"
     redis_server.write_configuration(
         configuration,
-        data=home.data / "redis",
+        data=home.redis_data,
         port=config.ports.redis,
         password=home.secrets()["REDIS_PASSWORD"],
     )

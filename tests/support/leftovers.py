@@ -28,11 +28,12 @@ def _find() -> list[psutil.Process]:
 
 def _is_ours(process: psutil.Process) -> bool:
     try:
-        environ = process.environ()
+        environ, cwd = process.environ(), process.cwd()
         runs = process.status() != psutil.STATUS_ZOMBIE
     except (psutil.Error, OSError):
         return False
     of_session = environ.get(SESSION) == os.environ[SESSION]
-    # An engine passes on the run's mark and not the session's.
-    of_stack = environ.get(RUN_VARIABLE, "").startswith(stack_folder_prefix())
+    # An engine passes on the run's mark and not the session's; Redis keeps neither.
+    folders = (environ.get(RUN_VARIABLE, ""), cwd)
+    of_stack = any(folder.startswith(stack_folder_prefix()) for folder in folders)
     return runs and (of_session or of_stack)
