@@ -1,0 +1,60 @@
+"""The operator at the admin, in a real browser."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from playwright.sync_api import Page, expect
+
+from tests.support.browser import DESKTOP, running_browser, watched_page
+from tests.support.stack import Stack
+
+
+class Operator:
+    """Somebody who is logged in to the admin and fills in its forms."""
+
+    def __init__(self, page: Page, admin_url: str) -> None:
+        self.page = page
+        self.admin_url = admin_url
+
+    def log_in(self, email: str, password: str) -> None:
+        self.page.goto(self.admin_url)
+        self.page.get_by_label("Email").fill(email)
+        self.page.get_by_label("Password").fill(password)
+        self.page.get_by_role("button", name="Log in").click()
+        expect(self.page.get_by_text("Live API keys")).to_be_visible()
+
+    def set_replicas(self, variant: str, count: int) -> None:
+        """Change how many replicas of a variant (`model:precision`) there shall be."""
+        self.page.goto(f"{self.admin_url}catalog/deployment/")
+        self.page.get_by_role("link", name=f"{variant} on").click()
+        self.page.get_by_label("Replicas min").fill(str(count))
+        self._save()
+
+    def live_replicas(self, variant: str) -> str:
+        """Return what the list of deployments says of a variant's replicas."""
+        self.page.goto(f"{self.admin_url}catalog/deployment/")
+        row = self.page.get_by_role("row").filter(has_text=f"{variant} on")
+        return row.get_by_role("cell").last.inner_text().strip()
+
+    def open_grant(self, *, organization: str, dollars: str) -> None:
+        """Fill in the form of a credit grant, without sending it."""
+        self.page.goto(f"{self.admin_url}credit/creditgrant/add/")
+        self.page.get_by_label("Organization").select_option(label=organization)
+        self.page.get_by_label("Amount").fill(dollars)
+        self.page.get_by_label("Reason").fill("The house test paid.")
+
+    def send_grant(self) -> None:
+        self._save()
+
+    def _save(self) -> None:
+        self.page.get_by_role("button", name="Save", exact=True).click()
+        expect(self.page.get_by_text("successfully")).to_be_visible()
+
+
+@contextmanager
+def at_the_admin(stack: Stack) -> Iterator[Operator]:
+    """Log the operator in."""
+    with running_browser() as browser, watched_page(browser, DESKTOP) as watched:
+        operator = Operator(watched.page, stack.credentials["admin_url"])
+        operator.log_in(**stack.credentials["operator"])
+        yield operator
