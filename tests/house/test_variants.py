@@ -1,0 +1,90 @@
+"""A variant is started and stopped by a form of the admin; nothing is restarted for it."""
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.support.load import wait_until
+from tests.support.operator import at_the_admin
+from tests.support.stack import Stack
+
+pytestmark = pytest.mark.house
+
+START_SECONDS_MAX = 150
+STOP_SECONDS_MAX = 60
+LONG_ANSWER_TOKENS = 1_500
+
+
+@pytest.fixture
+def client(stack: Stack) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=stack.api_base, api_key=stack.api_key, max_retries=0) as client:
+        yield client
+
+
+def ask(client: openai.OpenAI, model: str) -> str:
+    answer = client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": "What is Penstock?"}],
+        max_tokens=40,
+        temperature=0,
+    )
+    return answer.choices[0].message.content
+
+
+def refusal(client: openai.OpenAI, model: str) -> tuple[int, str] | None:
+    """Return the status and the code with which a model is refused; None when it answers."""
+    try:
+        ask(client, model)
+    except openai.APIStatusError as error:
+        return error.status_code, error.code
+    return None
+
+
+def long_stream(client: openai.OpenAI, model: str) -> Iterator[str | None]:
+    """Begin a long answer; return what remains of it, as the reasons to finish of its chunks."""
+    chunks = client.completions.create(
+        model=model,
+        prompt="Penstock",
+        max_tokens=LONG_ANSWER_TOKENS,
+        extra_body={"ignore_eos": True},
+        stream=True,
+    )
+    next(chunks)
+    return (chunk.choices[0].finish_reason for chunk in chunks if chunk.choices)
+
+
+def test_a_variant_is_started_and_stopped_by_the_admin_alone(
+    stack: Stack, client: openai.OpenAI
+) -> None:
+    variant = f"{stack.model}:int8"
+    pids = {name: stack.living_pid(name) for name in ("gateway", "fleet", "control", "engine")}
+    assert variant in [model.id for model in client.models.list()]
+    assert refusal(client, variant) == (503, "model_unavailable")
+
+    with at_the_admin(stack) as operator:
+        operator.set_replicas(variant, 1)
+        wait_until(
+            lambda: refusal(client, variant) is None,
+            timeout_seconds=START_SECONDS_MAX,
+            what=f"the gateway serves {variant}",
+            every_seconds=0.5,
+        )
+        assert "Penstock" in ask(client, variant)
+        assert operator.live_replicas(variant) == "1 ready"
+
+        running = long_stream(client, variant)
+        operator.set_replicas(variant, 0)
+        wait_until(
+            lambda: refusal(client, variant) == (503, "model_unavailable"),
+            timeout_seconds=5,
+            what=f"the gateway sends {variant} nothing more",
+        )
+        assert list(running)[-1] == "length"
+        wait_until(
+            lambda: operator.live_replicas(variant) == "1 stopped",
+            timeout_seconds=STOP_SECONDS_MAX,
+            what="the replica is stopped",
+        )
+    assert refusal(client, stack.model) is None
+    assert pids == {name: stack.living_pid(name) for name in pids}
