@@ -1,7 +1,7 @@
 """How the operator's pages take and show values: lists by line, money in dollars, JSON indented."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -73,12 +73,16 @@ class DollarsField(Field):
 class InDollars(BaseModelAdmin):
     """An admin whose forms take each `..._nanos` column in dollars."""
 
+    dollars_help: Mapping[str, str] = {}
+    """What the form says under an amount, by column."""
+
     def formfield_for_dbfield(self, db_field: Column, request: Any, **options: Any) -> Any:
         """Return the form's field for a column."""
         if not db_field.name.endswith("_nanos"):
             return super().formfield_for_dbfield(db_field, request, **options)
         label = db_field.name.removesuffix("_nanos").replace("_", " ").capitalize()
-        return DollarsField(label=label, required=not db_field.blank, help_text=db_field.help_text)
+        help_text = self.dollars_help.get(db_field.name, "In dollars.")
+        return DollarsField(label=label, required=not db_field.blank, help_text=help_text)
 
 
 def dollars(column: str, description: str) -> Callable[[Any, Any], str]:

@@ -108,6 +108,12 @@ def test_who_has_no_organization_is_told(client: Client, db: None) -> None:
     reply = client.get("/")
     assert reply.status_code == 404
     assert b"not a member of any organization" in reply.content
+    assert b"/admin/" not in reply.content
+
+
+def test_an_operator_without_organization_is_shown_to_the_admin(client: Client, db: None) -> None:
+    client.force_login(User.objects.create_superuser("operator@nowhere.example"))
+    assert b'href="/admin/"' in client.get("/").content
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

@@ -70,6 +70,8 @@ class OrganizationAdmin(OperatorAdmin):
     inlines = (MembershipInline, ProjectInline)
     actions = ("suspend", "resume")
 
+    dollars_help = {"spend_limit_nanos": "In dollars per UTC month; empty for no limit."}
+
     spend_limit = dollars("spend_limit_nanos", LIMIT)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
