@@ -4,7 +4,16 @@ from django.urls import path, register_converter
 from django.urls.converters import StringConverter
 
 from web.console import theme
-from web.console.views import home, keys, models, overview, playground, requests, usage
+from web.console.views import (
+    home,
+    invitations,
+    keys,
+    models,
+    overview,
+    playground,
+    requests,
+    usage,
+)
 
 
 class OrganizationConverter(StringConverter):
@@ -18,6 +27,7 @@ register_converter(OrganizationConverter, "organization")
 app_name = "console"
 urlpatterns = [
     path("", home.home, name="home"),
+    path("invitations/<str:secret>", invitations.invitation, name="invitation"),
     path("theme", theme.choose_theme, name="theme"),
     path("<organization:organization_id>/overview", overview.overview, name="overview"),
     path("<organization:organization_id>/playground", playground.playground, name="playground"),

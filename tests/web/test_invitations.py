@@ -1,0 +1,45 @@
+"""The mail of an invitation leads to a page that accepts it."""
+
+import re
+
+import pytest
+from django.core import mail
+from django.test import Client
+
+from control.actor import system
+from control.tenants.models import Membership, Role, User
+from control.tenants.services import invite_member
+from tests.support.console import Tenant
+
+pytestmark = pytest.mark.integration
+
+EMAIL = "guest@acme.example"
+
+
+@pytest.fixture
+def link(tenant: Tenant) -> str:
+    """The path in the mail."""
+    invite_member(
+        actor=system("tests"), organization=tenant.organization, email=EMAIL, role=Role.VIEWER
+    )
+    return re.search(r"(/invitations/\S+)", mail.outbox[-1].body)[1]
+
+
+def test_the_invited_join_by_the_link_in_the_mail(
+    client: Client, tenant: Tenant, link: str
+) -> None:
+    guest = User.objects.create_user(EMAIL)
+    client.force_login(guest)
+    assert b"Accept the invitation" in client.get(link).content
+    reply = client.post(link)
+    assert reply["location"] == f"/{tenant.organization.id}/overview"
+    assert Membership.objects.get(user=guest).role == Role.VIEWER
+    assert client.post(link).status_code == 404
+
+
+def test_who_is_not_signed_in_comes_back_after_signing_in(client: Client, link: str) -> None:
+    assert client.get(link)["location"].startswith(f"/accounts/login/?next={link[:13]}")
+
+
+def test_an_outsider_cannot_use_anothers_invitation(stranger: Client, link: str) -> None:
+    assert stranger.post(link).status_code == 404
