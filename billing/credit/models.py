@@ -1,8 +1,6 @@
 """Grants, budgets and leases. Every writer of an organization's money first takes the row lock
 of the organization's budget (`services.lock_budget`), so that no two decide on one balance."""
 
-from datetime import datetime
-
 from django.db import models
 from django.db.models import F, Q
 
@@ -153,7 +151,3 @@ class CreditGrant(models.Model):
     def remaining_nanos(self) -> int:
         """What is left of the grant."""
         return self.account.credit_nanos
-
-    def is_spendable(self, now: datetime) -> bool:
-        """Whether new leases may count on this grant at `now`."""
-        return self.expires_at is None or self.expires_at > now

@@ -37,11 +37,6 @@ def books() -> QuerySet[PriceBook]:
     return PriceBook.objects.order_by("-created_at")
 
 
-def book_named(name: str) -> PriceBook | None:
-    """Return the oldest price book of a name, for seeds."""
-    return PriceBook.objects.filter(name=name).order_by("created_at").first()
-
-
 def is_taken(effective_at: datetime) -> bool:
     """Tell whether a published book takes effect at just this moment."""
     published = PriceBook.objects.filter(published_at__isnull=False)

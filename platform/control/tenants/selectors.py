@@ -67,11 +67,6 @@ def organizations() -> QuerySet[Organization]:
     return Organization.objects.order_by("-created_at")
 
 
-def organization_named(name: str) -> Organization | None:
-    """Return the oldest organization of a name, for seeds."""
-    return Organization.objects.filter(name=name).order_by("created_at").first()
-
-
 def projects(organization: Organization, *, with_archived: bool = False) -> QuerySet[Project]:
     """Return the projects of an organization, the oldest first."""
     found = Project.objects.select_related("organization").filter(organization=organization)

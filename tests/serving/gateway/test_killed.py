@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import aiohttp
@@ -51,12 +51,10 @@ async def gateway_process(folder: Path, control: FakeControl, port: int) -> Asyn
 async def _until_ready(url: str) -> None:
     async with asyncio.timeout(30), aiohttp.ClientSession() as session:
         while True:
-            try:
+            with suppress(aiohttp.ClientError):  # not listening yet
                 async with session.get(url) as reply:
                     if reply.status == 200:
                         return
-            except aiohttp.ClientError:
-                pass
             await asyncio.sleep(0.05)
 
 
