@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from billing.metering.api import CompletionsUsage, Costs
+from billing.reading.api import CompletionsUsage, Costs
 
 urlpatterns = [
     path("organization/usage/completions", CompletionsUsage.as_view()),

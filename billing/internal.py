@@ -8,6 +8,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
+from billing.credit.services.leases import ClockError
 from serving.contract.codec import ContractError, decode, encode
 
 BODY_BYTES_MAX = 32 * 2**20
@@ -21,7 +22,8 @@ def answer_record(
     kind: type[Asked],
     service: Callable[[Asked, datetime], msgspec.Struct],
 ) -> HttpResponse:
-    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body."""
+    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body,
+    409 a clock that is wrong."""
     body = request.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
         return JsonResponse({"error": f"the body is over {BODY_BYTES_MAX} bytes"}, status=413)
@@ -29,4 +31,8 @@ def answer_record(
         asked = decode(body, kind)
     except ContractError as error:
         return JsonResponse({"error": str(error)}, status=400)
-    return HttpResponse(encode(service(asked, timezone.now())), content_type="application/json")
+    try:
+        answer = service(asked, timezone.now())
+    except ClockError as error:
+        return JsonResponse({"error": str(error)}, status=409)
+    return HttpResponse(encode(answer), content_type="application/json")

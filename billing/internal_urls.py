@@ -3,6 +3,11 @@
 from django.urls import path
 
 from billing.credit.internal_api import leases
+from billing.economics.internal_api import engine_counters
 from billing.metering.internal_api import usage_events
 
-urlpatterns = [path("leases", leases), path("usage-events", usage_events)]
+urlpatterns = [
+    path("leases", leases),
+    path("usage-events", usage_events),
+    path("engine-counters", engine_counters),
+]

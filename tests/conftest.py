@@ -1,11 +1,14 @@
 """Fixtures for every tier; the environment is set before Django's settings load."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from pytest_django import DjangoDbBlocker
 
-from tests.support import environment, postgres
+from tests.support import database, environment, postgres
 from tests.support.leftovers import leftover_processes
 from tests.support.second_gateway import SecondGateway, beside
 from tests.support.stack import Stack, running
@@ -20,15 +23,28 @@ QUICK_RESTARTS = {
 
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
-    """A PostgreSQL that answers: the session's own, or DATABASE_URL where that was given."""
+    """A PostgreSQL that answers, as its superuser: the session's own, or the one given."""
     return postgres.ensure_running()
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings(
-    postgres_url: str, django_db_modify_db_settings_parallel_suffix: None
-) -> None:
-    """pytest-django calls this before it makes the test database."""
+def django_db_setup(
+    postgres_url: str, django_test_environment: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[None]:
+    """The test database, in place of pytest-django's own fixture: as the product prepares it."""
+    suffix = os.environ.get("PYTEST_XDIST_WORKER", "")
+    with database.made(postgres_url, suffix=suffix, unblock=django_db_blocker.unblock):
+        yield
+
+
+@pytest.fixture
+def owner_connection(transactional_db: None) -> Iterator[psycopg.Connection]:
+    """The test database as the owner of its tables, whom triggers alone can refuse a change.
+
+    It sees what is committed, so it needs a test with `transaction=True`.
+    """
+    with psycopg.connect(database.owner_url(), autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture(scope="session")
@@ -57,6 +73,17 @@ def second_gateway(simulated_stack: Stack, tmp_path: Path) -> Iterator[SecondGat
     """Another gateway on the simulated stack's control plane and fleet."""
     with beside(simulated_stack, tmp_path) as gateway:
         yield gateway
+
+
+@pytest.fixture
+def superuser_connection(transactional_db: None) -> Iterator[psycopg.Connection]:
+    """The test database as the server's superuser, past triggers: to plant faults in the books.
+
+    It sees what is committed, so it needs a test with `transaction=True`.
+    """
+    with psycopg.connect(database.superuser_url(), autocommit=True) as connection:
+        connection.execute("SET session_replication_role = replica")
+        yield connection
 
 
 @pytest.hookimpl(trylast=True)

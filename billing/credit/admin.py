@@ -1,64 +1,88 @@
-"""The operator's view of credit: grants are added, once per form; leases are looked at."""
+"""The operator's view of credit: budgets and leases to look at, grants and payments to make once
+per form, and what puts things right, each with a reason and through its service."""
 
-import uuid
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.contrib import admin
-from django.http import HttpRequest
+from django.contrib.admin.utils import unquote
+from django.db.models import F
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
-from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminSelectWidget
 
-from billing.credit.models import CreditGrant, GrantKind, Lease
-from billing.credit.services.grants import grant_credit
+from billing.credit.decisions import AmountForm, Decision, ReasonForm, decide, new_form_id
+from billing.credit.models import Budget, BudgetKind, CreditGrant, GrantKind, Lease, Payment
+from billing.credit.selectors import budget_by_row, grant_with_account, lease
+from billing.credit.services.adjustments import issue_credit_note, refund, write_off
+from billing.credit.services.grants import grant_credit, reverse_grant
+from billing.credit.services.leases import acknowledge_overrun, release_lease
+from billing.credit.services.payments import record_payment
 from control.actor import Actor
 from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
-from control.operator_fields import dollars
+from control.operator_fields import NOTHING, DollarsField, dollars
 from control.tenants.selectors import organizations
-from serving.contract.money import exact_dollars, parse_dollars
+from serving.contract.money import exact_dollars
 
 
-def new_form_id() -> str:
-    """Return what a freshly opened form is known by: sent twice, it grants once."""
-    return f"admin:{uuid.uuid4()}"
-
-
-class GrantForm(forms.ModelForm):
-    """A grant as the operator types it, in dollars."""
+class MoneyForm(forms.ModelForm):
+    """Money for an organization as the operator types it, in dollars, once per form."""
 
     organization = forms.ModelChoiceField(organizations(), widget=UnfoldAdminSelectWidget)
-    amount = forms.CharField(
-        widget=UnfoldAdminTextInputWidget, help_text="In dollars, such as 25 or 0.50."
-    )
+    amount = DollarsField(help_text="In dollars, such as 25 or 0.50.")
+
+
+class GrantForm(MoneyForm):
+    """A grant."""
 
     class Meta:
         model = CreditGrant
         fields = ("organization", "kind", "amount", "expires_at", "reason", "idempotency_key")
         widgets = {"idempotency_key": forms.HiddenInput}
 
-    def clean_amount(self) -> int:
-        """Return the amount in nanos."""
-        try:
-            return parse_dollars(self.cleaned_data["amount"])
-        except ValueError as error:
-            raise forms.ValidationError(str(error)) from error
+
+class PaymentForm(MoneyForm):
+    """A payment that came in outside of any provider, by bank transfer say."""
+
+    tax = DollarsField(required=False, help_text="In dollars, part of the amount; never credit.")
+
+    class Meta:
+        model = Payment
+        fields = ("organization", "amount", "tax", "reason", "idempotency_key")
+        widgets = {"idempotency_key": forms.HiddenInput}
+
+
+class OnceAdmin(OperatorAdmin):
+    """Rows that are made once per form and never changed."""
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        """Return what a fresh form holds."""
+        return {"idempotency_key": new_form_id()}
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """What was made is never changed."""
+        return False
 
 
 @admin.register(CreditGrant)
-class CreditGrantAdmin(OperatorAdmin):
+class CreditGrantAdmin(OnceAdmin):
     """Credit grants."""
 
     form = GrantForm
     list_display = (
-        "organization_id", "kind", "amount", "remaining", "expires_at", "reason", "granted_by",
-        "granted_at",
+        "organization_id", "kind", "amount", "remaining", "expires_at", "closed_at", "reason",
+        "granted_by", "granted_at",
     )  # fmt: skip
     list_filter = ("kind",)
     list_select_related = ("account",)
     search_fields = ("organization_id", "id", "reason")
     ordering = ("-granted_at",)
+    actions_detail = ("reverse",)
 
     amount = dollars("amount_nanos", "Amount")
+    expired = dollars("expired_nanos", "Expired")
 
     @admin.display(ordering="-account__balance_nanos")
     def remaining(self, grant: CreditGrant) -> str:
@@ -67,19 +91,15 @@ class CreditGrantAdmin(OperatorAdmin):
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
         """Return what a fresh form holds."""
-        return {"kind": GrantKind.PREPAID, "idempotency_key": new_form_id()}
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A grant is never changed."""
-        return False
+        return {"kind": GrantKind.PREPAID, **super().get_changeform_initial_data(request)}
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """Return the form's fields, or all columns of a grant that was made."""
         if obj is None:
             return [(None, {"fields": GrantForm.Meta.fields})]
         columns = [field.name for field in CreditGrant._meta.concrete_fields]
-        columns.remove("amount_nanos")
-        return [(None, {"fields": ["amount", "remaining", *columns]})]
+        shown = [name for name in columns if not name.endswith("_nanos")]
+        return [(None, {"fields": ["amount", "remaining", "expired", *shown]})]
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> CreditGrant:
         """Give the credit."""
@@ -94,27 +114,170 @@ class CreditGrantAdmin(OperatorAdmin):
             now=timezone.now(),
         )
 
+    def has_reverse_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only what may still be spent is taken back, by who may."""
+        may = request.user.has_perm("credit.change_creditgrant")
+        return may and grant_with_account(unquote(object_id)).closed_at is None
+
+    @action(description="Reverse", permissions=["reverse"])
+    def reverse(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take back what is left of a grant that was given by mistake."""
+        grant = grant_with_account(unquote(object_id))
+        words = f"{exact_dollars(grant.remaining_nanos)} are left of this grant and go back."
+        verb = partial(reverse_grant, grant_id=grant.id, now=timezone.now())
+        return decide(self, request, grant, Decision("Reverse", words, ReasonForm, verb))
+
+
+@admin.register(Payment)
+class PaymentAdmin(OnceAdmin):
+    """Payments received."""
+
+    form = PaymentForm
+    list_display = (
+        "organization_id", "amount", "tax", "settled", "reason", "recorded_by", "received_at",
+    )  # fmt: skip
+    search_fields = ("organization_id", "id", "reason")
+    ordering = ("-received_at",)
+
+    amount = dollars("amount_nanos", "Amount")
+    tax = dollars("tax_nanos", "Tax")
+    settled = dollars("settled_nanos", "Debt paid")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """Return the form's fields, or all columns of a payment that was recorded."""
+        if obj is None:
+            return [(None, {"fields": PaymentForm.Meta.fields})]
+        columns = [field.name for field in Payment._meta.concrete_fields]
+        shown = [name for name in columns if not name.endswith("_nanos")]
+        return [(None, {"fields": ["amount", "tax", "settled", *shown]})]
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Payment:
+        """Record the payment."""
+        return record_payment(
+            actor=actor,
+            organization_id=values["organization"].id,
+            amount_nanos=values["amount"],
+            tax_nanos=values.get("tax") or 0,
+            idempotency_key=values.get("idempotency_key", ""),
+            reason=values.get("reason", ""),
+            now=timezone.now(),
+        )
+
+
+REFUND = "Paid back is prepaid credit, as far as it is left and not held by gateways."
+WRITE_OFF = "The debt is given up; the balance rises by the amount."
+CREDIT_NOTE = "Revenue is given back: it settles the debt first, the rest becomes prepaid credit."
+
+
+@admin.register(Budget)
+class BudgetAdmin(ReadOnlyAdmin):
+    """What may be spent: balances, and limits by the month."""
+
+    list_display = (
+        "organization_id", "budget_id", "kind", "starts_at", "balance", "posted", "pending",
+        "limit",
+    )  # fmt: skip
+    list_filter = ("kind",)
+    search_fields = ("organization_id", "budget_id")
+    fields = (
+        "id", "organization_id", "budget_id", "kind", "starts_at", "ends_at", "balance", "funded",
+        "posted", "pending", "limit",
+    )  # fmt: skip
+    readonly_fields = fields
+    ordering = ("-starts_at", "budget_id")
+    actions_detail = ("refund", "write_off", "credit_note")
+
+    funded = dollars("funded_nanos", "Funded")
+    posted = dollars("posted_nanos", "Posted")
+    pending = dollars("pending_nanos", "Pending")
+    limit = dollars("limit_nanos", "Limit")
+
+    @admin.display(description="Balance", ordering=F("funded_nanos") - F("posted_nanos"))
+    def balance(self, row: Budget) -> str:
+        """Return what is left of a balance; a debt is below zero."""
+        is_balance = row.kind == BudgetKind.BALANCE
+        return exact_dollars(row.balance_nanos) if is_balance else NOTHING
+
+    def has_adjust_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only a balance is put right, by who may."""
+        may = request.user.has_perm("credit.change_budget")
+        return may and budget_by_row(int(object_id)).kind == BudgetKind.BALANCE
+
+    @action(description="Refund", permissions=["adjust"])
+    def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Pay prepaid credit back."""
+        return self._adjust(request, object_id, "Refund", REFUND, refund)
+
+    @action(description="Write off", permissions=["adjust"])
+    def write_off(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give up a debt."""
+        return self._adjust(request, object_id, "Write off", WRITE_OFF, write_off)
+
+    @action(description="Credit note", permissions=["adjust"])
+    def credit_note(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give revenue back."""
+        return self._adjust(request, object_id, "Credit note", CREDIT_NOTE, issue_credit_note)
+
+    def _adjust(
+        self, request: HttpRequest, object_id: str, title: str, words: str, verb: Any
+    ) -> HttpResponse:
+        row = budget_by_row(int(object_id))
+        verb = partial(verb, organization_id=row.organization_id, now=timezone.now())
+        return decide(self, request, row, Decision(title, words, AmountForm, verb))
+
 
 @admin.register(Lease)
 class LeaseAdmin(ReadOnlyAdmin):
     """Money set aside for gateways."""
 
     list_display = (
-        "granted_at", "gateway_id", "budget_id", "granted", "settled", "held", "expires_at",
-        "closed_at", "voided_at",
+        "granted_at", "gateway_id", "organization_id", "granted", "settled", "held",
+        "admits_until", "closed_at", "voided_at", "overrun_seen_at",
     )  # fmt: skip
-    search_fields = ("gateway_id", "organization_id", "budget_id")
+    list_filter = (("overrun_seen_at", admin.EmptyFieldListFilter),)
+    search_fields = ("gateway_id", "organization_id", "ask_id")
     fields = (
         "id", "organization_id", "budget", "gateway_id", "granted", "settled", "held",
-        "granted_at", "expires_at", "recalled_at", "closed_at", "voided_at",
+        "granted_at", "admits_from", "admits_until", "recalled_at", "stopped_at", "closed_at",
+        "voided_at", "overrun_seen_at", "lineage",
     )  # fmt: skip
     readonly_fields = fields
     ordering = ("-granted_at",)
+    actions_detail = ("release", "acknowledge")
 
     granted = dollars("granted_nanos", "Granted")
     settled = dollars("settled_nanos", "Settled")
 
     @admin.display(description="Held")
-    def held(self, lease: Lease) -> str:
+    def held(self, row: Lease) -> str:
         """Return what it still holds."""
-        return exact_dollars(lease.held_nanos)
+        return exact_dollars(row.held_nanos)
+
+    def has_release_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only an open lease holds anything, and not everybody may give that back."""
+        may = request.user.has_perm("credit.change_lease")
+        return may and lease(int(object_id)).closed_at is None
+
+    def has_acknowledge_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only what took more than it was granted is looked into, by who may say so."""
+        if not request.user.has_perm("credit.change_lease"):
+            return False
+        row = lease(int(object_id))
+        return row.settled_nanos > row.granted_nanos and row.overrun_seen_at is None
+
+    @action(description="Release", permissions=["release"])
+    def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give back what a lease holds whose gateway's journal is known to be lost."""
+        row = lease(int(object_id))
+        words = f"{exact_dollars(row.held_nanos)} are free again; events that come are booked."
+        verb = partial(release_lease, lease_id=row.pk, now=timezone.now())
+        return decide(self, request, row, Decision("Release", words, ReasonForm, verb))
+
+    @action(description="Acknowledge overrun", permissions=["acknowledge"])
+    def acknowledge(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Note that a person looked into a lease that took more than it was granted."""
+        row = lease(int(object_id))
+        over = exact_dollars(row.settled_nanos - row.granted_nanos)
+        words = f"This lease took {over} more than it was granted."
+        verb = partial(acknowledge_overrun, lease_id=row.pk, now=timezone.now())
+        return decide(self, request, row, Decision("Acknowledge", words, ReasonForm, verb))

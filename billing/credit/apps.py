@@ -11,8 +11,13 @@ class CreditConfig(AppConfig):
     verbose_name = "Credit"
     default_auto_field = "django.db.models.BigAutoField"
 
+    moved_by_functions = ("credit_budget", "credit_lease")
+    facts = ("credit_payment", "credit_welcome")
+
     def ready(self) -> None:
-        """Listen for new organizations."""
+        """Listen for new organizations, verified people and changed limits."""
         from billing.credit import welcome
+        from billing.credit.services import budgets
 
         welcome.listen()
+        budgets.listen()

@@ -1,8 +1,36 @@
-"""Checks of credit: grants against the books, leases against what they were granted."""
+"""Checks of credit: budgets against their leases, grants against the ledger."""
 
 from billing.ledger.integrity import Check
 
 CHECKS = (
+    Check(
+        "Every budget's pending is what its open leases hold",
+        """
+        WITH held AS (
+            SELECT budget_id, sum(credit_held(keep_nanos, settled_nanos, closed_at)) AS nanos
+            FROM credit_lease WHERE closed_at IS NULL GROUP BY 1
+        )
+        SELECT b.budget_id, b.starts_at, b.pending_nanos, coalesce(held.nanos, 0) AS held
+        FROM credit_budget b LEFT JOIN held ON held.budget_id = b.id
+        WHERE b.pending_nanos <> coalesce(held.nanos, 0)
+        """,
+    ),
+    Check(
+        "A prepaid balance is limited to what funds it, one paid afterwards is not",
+        """
+        SELECT b.budget_id, o.billing_mode, b.limit_nanos, b.funded_nanos
+        FROM credit_budget b JOIN tenants_organization o ON o.id = b.organization_id
+        WHERE b.kind = 'balance' AND b.limit_nanos IS DISTINCT FROM
+            CASE o.billing_mode WHEN 'prepaid' THEN b.funded_nanos END
+        """,
+    ),
+    Check(
+        "No lease settled more than it was granted, unless a person looked into it",
+        """
+        SELECT id, organization_id, gateway_id, granted_nanos, settled_nanos FROM credit_lease
+        WHERE settled_nanos > granted_nanos AND overrun_seen_at IS NULL
+        """,
+    ),
     Check(
         "Every grant was posted once, with its amount",
         """
@@ -11,6 +39,19 @@ CHECKS = (
         LEFT JOIN ledger_transaction t ON t.source = 'grant:' || g.id
         LEFT JOIN ledger_entry e ON e.transaction_id = t.id AND e.account_id = g.account_id
         GROUP BY g.id HAVING sum(-e.nanos) IS DISTINCT FROM g.amount_nanos
+        """,
+    ),
+    Check(
+        "What expired of a grant is what the ledger took of it",
+        """
+        WITH taken AS (
+            SELECT e.account_id, sum(e.nanos) AS nanos
+            FROM ledger_transaction t JOIN ledger_entry e ON e.transaction_id = t.id
+            WHERE t.kind IN ('expiry', 'expiry_reversal') GROUP BY 1
+        )
+        SELECT g.id, g.organization_id, g.expired_nanos, taken.nanos AS in_ledger
+        FROM credit_grant g LEFT JOIN taken ON taken.account_id = g.account_id
+        WHERE g.expired_nanos <> coalesce(taken.nanos, 0)
         """,
     ),
     Check(
@@ -26,14 +67,7 @@ CHECKS = (
         """
         SELECT g.id, g.organization_id, -a.balance_nanos AS left_nanos
         FROM credit_grant g JOIN ledger_account a ON a.id = g.account_id
-        WHERE g.expired_at IS NOT NULL AND a.balance_nanos <> 0
-        """,
-    ),
-    Check(
-        "No lease settled more than it was granted",
-        """
-        SELECT id, organization_id, gateway_id, granted_nanos, settled_nanos FROM credit_lease
-        WHERE settled_nanos > granted_nanos OR settled_nanos < 0
+        WHERE g.closed_at IS NOT NULL AND a.balance_nanos <> 0
         """,
     ),
 )

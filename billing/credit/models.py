@@ -1,12 +1,15 @@
-"""Grants, budgets and leases. Every writer of an organization's money first takes the row lock
-of the organization's budget (`services.lock_budget`), so that no two decide on one balance."""
+"""May this be spent? Budgets with their three figures, leases that gateways hold on them, and the
+grants that fund a balance. Figures move only through the functions of sql/authorization.sql, each
+of which locks budgets by id, then leases by id, and computes from what it locked."""
 
 from django.db import models
 from django.db.models import F, Q
 
 from billing.ledger.models import Account
+from billing.triggers import facts
 from control.ids import new_id as new_control_id
-from serving.contract.ids import new_id
+
+ID_MAX = 64
 
 
 def new_grant_id() -> str:
@@ -14,12 +17,18 @@ def new_grant_id() -> str:
     return new_control_id("grant")
 
 
-class BudgetKind(models.TextChoices):
-    """What a budget limits."""
+def new_payment_id() -> str:
+    """Return a fresh id of a payment."""
+    return new_control_id("pay")
 
-    ORGANIZATION = "organization", "Organization"
-    PROJECT = "project", "Project"
-    KEY = "key", "API key"
+
+class BudgetKind(models.TextChoices):
+    """What a budget limits: all that an organization may spend, or a month of it."""
+
+    BALANCE = "balance", "Balance"
+    ORGANIZATION = "organization", "Organization, monthly"
+    PROJECT = "project", "Project, monthly"
+    KEY = "key", "API key, monthly"
 
 
 class GrantKind(models.TextChoices):
@@ -30,67 +39,88 @@ class GrantKind(models.TextChoices):
 
 
 class Budget(models.Model):
-    """Something with a limit. Its id is the id of what it limits; the limit itself is control's
-    row, or the balance. The row of an organization's budget is the lock on all its money."""
+    """One thing limited in one period: posted + pending + a new grant never exceeds the limit.
 
-    id = models.CharField(primary_key=True, max_length=64)
+    `posted_nanos` is what was charged, `pending_nanos` what open leases hold, a limit of None is
+    none. A balance has one period, from 1970 without end; what was paid and granted, less what
+    expired or was refunded, is `funded_nanos`, and the balance shown is funded less posted.
+    """
+
+    budget_id = models.CharField(max_length=ID_MAX, db_collation="C")
     kind = models.CharField(max_length=16, choices=BudgetKind)
-    organization_id = models.CharField(max_length=64)
+    organization_id = models.CharField(max_length=ID_MAX)
+    starts_at = models.DateTimeField()
+    ends_at = models.DateTimeField(null=True, blank=True)
+    limit_nanos = models.BigIntegerField(null=True, blank=True)
+    posted_nanos = models.BigIntegerField(default=0)
+    pending_nanos = models.BigIntegerField(default=0)
+    funded_nanos = models.BigIntegerField(default=0)
 
     class Meta:
         db_table = "credit_budget"
-        indexes = [models.Index(fields=["organization_id"], name="budget_by_org")]
-
-    def __str__(self) -> str:
-        return self.id
-
-
-class Spend(models.Model):
-    """What an organization, project or key was charged in one UTC month (`period` is its first
-    day). The month is in the key, so nothing is ever set back to zero."""
-
-    budget_id = models.CharField(max_length=64)
-    period = models.DateField()
-    organization_id = models.CharField(max_length=64)
-    charged_nanos = models.BigIntegerField(default=0)
-
-    class Meta:
-        db_table = "credit_spend"
         constraints = [
-            models.UniqueConstraint(fields=["budget_id", "period"], name="spend_is_unique"),
-            models.CheckConstraint(condition=Q(charged_nanos__gte=0), name="spend_not_negative"),
+            models.UniqueConstraint(fields=["budget_id", "starts_at"], name="budget_is_unique"),
+            models.CheckConstraint(
+                condition=Q(posted_nanos__gte=0, pending_nanos__gte=0), name="budget_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(kind="balance", ends_at__isnull=True)
+                | ~Q(kind="balance") & Q(ends_at__isnull=False, funded_nanos=0),
+                name="budget_has_its_period",
+            ),
         ]
+        indexes = [models.Index(fields=["organization_id"], name="budget_by_organization")]
 
     def __str__(self) -> str:
-        return f"{self.budget_id} {self.period}"
+        return f"{self.budget_id} {self.starts_at:%Y-%m}"
+
+    @property
+    def balance_nanos(self) -> int:
+        """What a balance shows: funded less charged; below zero it is a debt."""
+        return self.funded_nanos - self.posted_nanos
+
+    @property
+    def available_nanos(self) -> int | None:
+        """What may still be granted, below zero after late facts; None without a limit."""
+        if self.limit_nanos is None:
+            return None
+        return self.limit_nanos - self.posted_nanos - self.pending_nanos
 
 
 class Lease(models.Model):
     """Money of one budget set aside for one gateway: held, then settled or given back.
 
     `granted_nanos` never changes; `keep_nanos` is what the gateway still claims of it in all,
-    settled included. A lease holds `keep - settled` until it is closed.
+    `settled_nanos` what its events took. A stopped lease admits nothing more; a closed one
+    expects no event.
     """
 
-    id = models.CharField(primary_key=True, max_length=64, default=new_id)
-    ask_id = models.CharField(max_length=64, unique=True)
+    ask_id = models.CharField(max_length=ID_MAX)
     budget = models.ForeignKey(Budget, models.PROTECT, related_name="leases")
-    organization_id = models.CharField(max_length=64)
-    gateway_id = models.CharField(max_length=64)
+    organization_id = models.CharField(max_length=ID_MAX)
+    gateway_id = models.CharField(max_length=ID_MAX)
     granted_nanos = models.BigIntegerField()
     keep_nanos = models.BigIntegerField()
     settled_nanos = models.BigIntegerField(default=0)
     granted_at = models.DateTimeField()
-    expires_at = models.DateTimeField()
+    admits_from = models.DateTimeField()
+    admits_until = models.DateTimeField()
     recalled_at = models.DateTimeField(null=True, blank=True)
+    stopped_at = models.DateTimeField(null=True, blank=True)
     closed_at = models.DateTimeField(null=True, blank=True)
     voided_at = models.DateTimeField(null=True, blank=True)
+    lineage = models.CharField(max_length=16)
+    """Of the database that granted it: a restored one ends the leases of the one before."""
+    overrun_seen_at = models.DateTimeField(null=True, blank=True)
+    """When an operator acknowledged that more was settled than granted."""
 
     class Meta:
         db_table = "credit_lease"
         constraints = [
+            models.UniqueConstraint(fields=["ask_id"], name="lease_is_granted_once"),
             models.CheckConstraint(
-                condition=Q(keep_nanos__gte=0, keep_nanos__lte=F("granted_nanos")),
+                condition=Q(keep_nanos__gte=0, keep_nanos__lte=F("granted_nanos"))
+                & Q(settled_nanos__gte=0),
                 name="lease_keeps_within_grant",
             ),
             models.CheckConstraint(
@@ -103,14 +133,24 @@ class Lease(models.Model):
                 fields=["budget"], name="lease_open_by_budget", condition=Q(closed_at__isnull=True)
             ),
             models.Index(
-                fields=["expires_at"],
-                name="lease_open_by_expiry",
+                fields=["gateway_id"],
+                name="lease_recalled_by_gateway",
+                condition=Q(closed_at__isnull=True, recalled_at__isnull=False),
+            ),
+            models.Index(
+                fields=["admits_until"],
+                name="lease_open_by_end",
                 condition=Q(closed_at__isnull=True),
             ),
         ]
 
     def __str__(self) -> str:
-        return self.id
+        return self.wire_id
+
+    @property
+    def wire_id(self) -> str:
+        """What gateways call it: no lease of another lineage has the name."""
+        return f"{self.lineage}.{self.pk}"
 
     @property
     def held_nanos(self) -> int:
@@ -121,15 +161,21 @@ class Lease(models.Model):
 
 
 class CreditGrant(models.Model):
-    """Credit given to an organization. What is left of it is its ledger account's balance."""
+    """Credit given to an organization. What is left of it is its ledger account's balance.
 
-    id = models.CharField(primary_key=True, max_length=64, default=new_grant_id)
-    organization_id = models.CharField(max_length=64)
+    `expired_nanos` is what expiry took of it so far, less what late usage took back; a grant is
+    closed (`closed_at`) once nothing more can change it but late usage.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_grant_id)
+    organization_id = models.CharField(max_length=ID_MAX)
     kind = models.CharField(max_length=16, choices=GrantKind)
     amount_nanos = models.BigIntegerField()
     account = models.OneToOneField(Account, models.PROTECT, related_name="grant")
     expires_at = models.DateTimeField(null=True, blank=True)
-    expired_at = models.DateTimeField(null=True, blank=True)
+    expired_nanos = models.BigIntegerField(default=0)
+    closed_at = models.DateTimeField(null=True, blank=True)
+    reversed_at = models.DateTimeField(null=True, blank=True)
     idempotency_key = models.CharField(max_length=200)
     reason = models.CharField(max_length=200)
     granted_by = models.CharField(max_length=254)
@@ -141,7 +187,18 @@ class CreditGrant(models.Model):
             models.UniqueConstraint(
                 fields=["organization_id", "idempotency_key"], name="grant_is_made_once"
             ),
-            models.CheckConstraint(condition=Q(amount_nanos__gt=0), name="grant_is_positive"),
+            models.CheckConstraint(
+                condition=Q(amount_nanos__gt=0, expired_nanos__gte=0)
+                & Q(expired_nanos__lte=F("amount_nanos")),
+                name="grant_is_positive",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["expires_at"],
+                name="grant_open_by_expiry",
+                condition=Q(closed_at__isnull=True),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -149,5 +206,81 @@ class CreditGrant(models.Model):
 
     @property
     def remaining_nanos(self) -> int:
-        """What is left of the grant."""
+        """What is left of the grant in the ledger: usage not yet posted is not drawn from it."""
         return self.account.credit_nanos
+
+
+class Payment(models.Model):
+    """Money received: it settles the debt first, what is left becomes a prepaid grant.
+
+    `tax_nanos` is part of the amount and never credit.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_payment_id)
+    organization_id = models.CharField(max_length=ID_MAX)
+    amount_nanos = models.BigIntegerField()
+    tax_nanos = models.BigIntegerField(default=0)
+    settled_nanos = models.BigIntegerField()
+    grant = models.OneToOneField(CreditGrant, models.PROTECT, null=True, related_name="payment")
+    idempotency_key = models.CharField(max_length=200)
+    reason = models.CharField(max_length=200)
+    recorded_by = models.CharField(max_length=254)
+    received_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "credit_payment"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization_id", "idempotency_key"], name="payment_is_made_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(amount_nanos__gt=0, tax_nanos__gte=0, settled_nanos__gte=0)
+                & Q(tax_nanos__lt=F("amount_nanos")),
+                name="payment_is_positive",
+            ),
+        ]
+        triggers = facts("payment")
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class UnpostedUsage(models.Model):
+    """Charges that the postings follower has read and the ledger does not hold yet.
+
+    Summed by the day they are accounted on and by the soonest expiry of credit after they were
+    received (`received_before`; None where there is none): that tells which credit they may draw.
+    """
+
+    organization_id = models.CharField(max_length=ID_MAX)
+    accounted_on = models.DateField()
+    received_before = models.DateTimeField(null=True)
+    nanos = models.BigIntegerField()
+
+    class Meta:
+        db_table = "credit_unposted_usage"
+        verbose_name_plural = "unposted usage"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization_id", "accounted_on", "received_before"],
+                name="unposted_usage_is_unique",
+                nulls_distinct=False,
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.organization_id} {self.accounted_on}: {self.nanos}"
+
+
+class Welcome(models.Model):
+    """A person who had the welcome credit: once, however many organizations they make."""
+
+    user_id = models.CharField(primary_key=True, max_length=ID_MAX)
+    grant = models.OneToOneField(CreditGrant, models.PROTECT)
+    given_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "credit_welcome"
+
+    def __str__(self) -> str:
+        return self.user_id

@@ -2,66 +2,176 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from django.db.models import F, Q, QuerySet, Sum
-from django.db.models.functions import Greatest
+from django.db import connection
+from django.db.models import F, Func, Q, QuerySet, Sum
+from django.db.models.functions import Coalesce
 
-from billing.credit.models import Budget, CreditGrant, Lease, Spend
-from billing.ledger.models import AccountKind
+from billing.arrays import array
+from billing.credit.models import Budget, CreditGrant, GrantKind, Lease, Payment, Welcome
+from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
-from control.keys.models import ApiKey
-from control.tenants.models import Organization, Project
+from control.errors import NotFound
+from control.tenants.models import BillingMode, Organization
+from serving.contract.budget import balance_budget_id, limit_budget_id, period_start
 
 VOID_AFTER = timedelta(hours=24)
-"""How long after its expiry a lease waits for the journal of a vanished gateway."""
-HELD = Greatest(F("keep_nanos") - F("settled_nanos"), 0)
+"""How long after its end a lease waits for the journal of a vanished gateway."""
+
+BUDGET_ROWS = """
+SELECT budget_id, starts_at, id FROM credit_budget
+WHERE (budget_id, starts_at) IN (SELECT * FROM unnest(%s::text[], %s::timestamptz[]))
+"""
+LEASE_TERMS = """
+SELECT id, organization_id, gateway_id, budget_id FROM credit_lease
+WHERE id = ANY(%s::bigint[])
+"""
+
+
+class BudgetKey(NamedTuple):
+    """One budget in one period, named by its start."""
+
+    budget_id: str
+    starts_at: datetime
+
+
+class LeaseTerms(NamedTuple):
+    """What identifies a lease as an event's own; none of it ever changes."""
+
+    organization_id: str
+    gateway_id: str
+    budget_row: int
+
+
+class Funds(NamedTuple):
+    """An organization's money: the credit left, what of it gateways hold for requests at work, and
+    what new requests may still hold (None without any limit)."""
+
+    balance_nanos: int
+    held_nanos: int
+    available_nanos: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class CreditSource:
-    """What is left of one grant, and the account it sits in."""
+    """One grant that usage may draw from: what is left of it, and what its expiry took."""
 
-    account_id: int
-    remaining_nanos: int
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
-    """What identifies a lease as an event's own. None of it ever changes but `is_open`."""
-
+    grant_id: str
     organization_id: str
-    budget_id: str
-    gateway_id: str
-    is_open: bool
+    kind: str
+    account_id: int
+    expires_at: datetime | None
+    remaining_nanos: int
+    expired_nanos: int
 
 
-def month_of(moment: datetime) -> date:
-    """Return the first day of the UTC month of `moment`: the period it is charged in."""
-    return moment.astimezone(UTC).date().replace(day=1)
+def key_at(budget_id: str, at: datetime) -> BudgetKey:
+    """Return a budget in the period that a moment lies in."""
+    return BudgetKey(budget_id, period_start(budget_id, at))
 
 
-def balance(organization: Organization, now: datetime) -> int:
-    """Return the nanos of credit that may be spent at `now`, less what is owed."""
-    return balance_nanos(organization.pk, now)
+def budget_rows(keys: Iterable[BudgetKey]) -> dict[BudgetKey, int]:
+    """Return the row ids of those budgets that have a row in their period."""
+    wanted = list(keys)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            BUDGET_ROWS, [[key.budget_id for key in wanted], [key.starts_at for key in wanted]]
+        )
+        return {BudgetKey(name, starts_at): row for name, starts_at, row in cursor.fetchall()}
 
 
-def balance_nanos(organization_id: str, now: datetime) -> int:
-    """Return `balance` of the organization with this id."""
-    return spendable_nanos(organization_id, now) - owed_nanos(organization_id)
+def budget(budget_id: str, at: datetime) -> Budget | None:
+    """Return a budget in the period that a moment lies in."""
+    key = key_at(budget_id, at)
+    return Budget.objects.filter(budget_id=key.budget_id, starts_at=key.starts_at).first()
 
 
-def spendable_nanos(organization_id: str, now: datetime) -> int:
-    """Return what is left of the grants that have not expired at `now`."""
-    grants = CreditGrant.objects.filter(
-        Q(expires_at__isnull=True) | Q(expires_at__gt=now), organization_id=organization_id
+def budgets(organization: Organization, at: datetime) -> QuerySet[Budget]:
+    """Return an organization's budgets of the periods that a moment lies in, balance first."""
+    mine = Budget.objects.filter(organization_id=organization.pk, starts_at__lte=at)
+    running = mine.filter(Q(ends_at__isnull=True) | Q(ends_at__gt=at))
+    return running.order_by(F("ends_at").asc(nulls_first=True), "kind", "budget_id")
+
+
+def balance_nanos(organization_id: str) -> int:
+    """Return the credit that is left, exact at once; below zero it is a debt."""
+    row = Budget.objects.filter(budget_id=balance_budget_id(organization_id)).first()
+    return row.balance_nanos if row else 0
+
+
+def held_nanos(organization_id: str) -> int:
+    """Return what gateways hold of an organization's balance for requests at work."""
+    row = Budget.objects.filter(budget_id=balance_budget_id(organization_id)).first()
+    return row.pending_nanos if row else 0
+
+
+def available_nanos(organization: Organization, at: datetime) -> int | None:
+    """Return what new requests may still hold, never below 0; None without any limit."""
+    return funds(organization, at).available_nanos
+
+
+def funds(organization: Organization, at: datetime) -> Funds:
+    """Return an organization's money in one look, exact at once."""
+    names = balance_budget_id(organization.pk), limit_budget_id(organization.pk)
+    running = budgets(organization, at).filter(budget_id__in=names)
+    found = {row.budget_id: row for row in running}
+    balance = found.get(names[0])
+    unopened = (
+        0 if organization.billing_mode == BillingMode.PREPAID else None,
+        organization.spend_limit_nanos,
     )
-    return -(grants.aggregate(nanos=Sum("account__balance_nanos"))["nanos"] or 0)
+    left = [
+        found[name].available_nanos if name in found else limit
+        for name, limit in zip(names, unopened, strict=True)
+    ]
+    limits = [nanos for nanos in left if nanos is not None]
+    return Funds(
+        balance_nanos=balance.balance_nanos if balance else 0,
+        held_nanos=balance.pending_nanos if balance else 0,
+        available_nanos=max(min(limits), 0) if limits else None,
+    )
 
 
 def owed_nanos(organization_id: str) -> int:
-    """Return what was used beyond all credit and is not paid yet."""
+    """Return what the ledger holds as used beyond all credit and not paid yet."""
     return account_balance_nanos(organization_id, AccountKind.ACCOUNTS_RECEIVABLE)
+
+
+def unfollowed_nanos(row: Budget) -> int:
+    """Return what a balance was charged that the ledger does not hold, all that was followed being
+    posted: ledger and balance differ by nothing else. The balance is locked."""
+    kinds = (*CREDIT_KINDS, AccountKind.ACCOUNTS_RECEIVABLE)
+    return -account_balance_nanos(row.organization_id, *kinds) - row.balance_nanos
+
+
+def refundable_grants(organization_id: str, now: datetime) -> list[CreditGrant]:
+    """Return the paid credit that is left, the last to be drawn first."""
+    paid = CreditGrant.objects.select_related("account").filter(
+        organization_id=organization_id,
+        kind=GrantKind.PREPAID,
+        account__balance_nanos__lt=0,
+        reversed_at__isnull=True,
+    )
+    valid = paid.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+    return list(valid.order_by(F("expires_at").desc(nulls_first=True), "-granted_at", "-id"))
+
+
+def is_welcomed(user_id: str) -> bool:
+    """Tell whether a person had the welcome credit."""
+    return Welcome.objects.filter(user_id=user_id).exists()
+
+
+def budget_by_row(row: int) -> Budget:
+    """Return a budget by its row id, as it is now."""
+    return Budget.objects.get(pk=row)
+
+
+def charged_nanos(budget_id: str, at: datetime) -> int:
+    """Return what a budget was charged in the period that a moment lies in."""
+    row = budget(budget_id, at)
+    return row.posted_nanos if row else 0
 
 
 def grants(organization: Organization) -> QuerySet[CreditGrant]:
@@ -78,127 +188,89 @@ def grant_by_key(organization_id: str, idempotency_key: str) -> CreditGrant | No
     return made.first()
 
 
-def expired_grants(now: datetime) -> list[CreditGrant]:
+def payment_by_key(organization_id: str, idempotency_key: str) -> Payment | None:
+    """Return the payment recorded with this idempotency key."""
+    made = Payment.objects.filter(organization_id=organization_id, idempotency_key=idempotency_key)
+    return made.first()
+
+
+def grants_to_expire(now: datetime) -> list[CreditGrant]:
     """Return the grants past their time that are not closed yet, of all organizations."""
-    return list(CreditGrant.objects.filter(expired_at__isnull=True, expires_at__lte=now))
+    return list(CreditGrant.objects.filter(closed_at__isnull=True, expires_at__lte=now))
 
 
-def grant_for_expiry(grant_id: str, now: datetime) -> CreditGrant | None:
-    """Return the grant with its account if it is still to be closed."""
-    due = CreditGrant.objects.filter(id=grant_id, expired_at__isnull=True, expires_at__lte=now)
-    return due.select_related("account").first()
+def grant_with_account(grant_id: str) -> CreditGrant:
+    """Return a grant with its account as it is now. Raises NotFound."""
+    found = CreditGrant.objects.select_related("account").filter(id=grant_id).first()
+    if found is None:
+        raise NotFound("There is no such grant.")
+    return found
 
 
-def is_needed_by_leases(grant: CreditGrant, now: datetime) -> bool:
-    """Tell whether money set aside in leases would be uncovered without what is left of it."""
-    if grant.remaining_nanos == 0:
-        return False
-    held = held_nanos(grant.organization_id)
-    return held > 0 and held > balance_nanos(grant.organization_id, now)
+def held_since_before(budget_row: int, moment: datetime) -> int:
+    """Return what leases of a budget that were granted before a moment still hold."""
+    held = Func(
+        "keep_nanos", "settled_nanos", "closed_at", function="credit_held",
+        output_field=Budget._meta.get_field("pending_nanos"),
+    )  # fmt: skip
+    open_leases = Lease.objects.filter(
+        budget_id=budget_row, closed_at__isnull=True, granted_at__lt=moment
+    )
+    return int(open_leases.aggregate(nanos=Coalesce(Sum(held), 0))["nanos"])
 
 
 def credit_sources(organization_ids: Sequence[str]) -> dict[str, list[CreditSource]]:
-    """Return what usage is drawn from, per organization, soonest to expire first."""
+    """Return what usage is drawn from, per organization: soonest to expire first, promotional
+    before paid. Expired grants are there too: late usage may take back what expiry took."""
     rows = (
         CreditGrant.objects.filter(
+            Q(account__balance_nanos__lt=0) | Q(expired_nanos__gt=0),
             organization_id__in=organization_ids,
-            expired_at__isnull=True,
-            account__balance_nanos__lt=0,
+            reversed_at__isnull=True,
         )
-        .order_by(F("expires_at").asc(nulls_last=True), "granted_at", "id")
-        .values_list("organization_id", "account_id", "account__balance_nanos")
-    )
+        .order_by(F("expires_at").asc(nulls_last=True), "-kind", "granted_at", "id")
+        .values_list(
+            "id", "organization_id", "kind", "account_id", "expires_at", "account__balance_nanos",
+            "expired_nanos",
+        )
+    )  # fmt: skip
     sources: dict[str, list[CreditSource]] = {}
-    for organization_id, account_id, balance in rows:
-        sources.setdefault(organization_id, []).append(CreditSource(account_id, -balance))
+    for grant_id, owner, kind, account_id, expires_at, balance, expired in rows:
+        source = CreditSource(grant_id, owner, kind, account_id, expires_at, -balance, expired)
+        sources.setdefault(owner, []).append(source)
     return sources
 
 
-def present_budget_ids(budget_ids: Iterable[str]) -> set[str]:
-    """Return those ids that have a budget row."""
-    return set(Budget.objects.filter(id__in=budget_ids).values_list("id", flat=True))
+def lease(lease_id: int) -> Lease:
+    """Return a lease by its row id. Raises NotFound."""
+    found = Lease.objects.filter(pk=lease_id).first()
+    if found is None:
+        raise NotFound("There is no such lease.")
+    return found
 
 
-def budget_of_id(budget_id: str) -> Budget | None:
-    """Return the budget row of an id."""
-    return Budget.objects.filter(id=budget_id).first()
-
-
-def limited_organization(budget_id: str) -> Organization | None:
-    """Return the organization that a budget limits."""
-    return Organization.objects.filter(id=budget_id).first()
-
-
-def limited_project(budget_id: str) -> Project | None:
-    """Return the project that a budget limits."""
-    return Project.objects.filter(id=budget_id).first()
-
-
-def limited_key(budget_id: str) -> ApiKey | None:
-    """Return the API key that a budget limits."""
-    return ApiKey.objects.filter(id=budget_id).first()
-
-
-def charged_nanos(budget_id: str, period: date) -> int:
-    """Return what a budget was charged in the UTC month that begins at `period`."""
-    row = Spend.objects.filter(budget_id=budget_id, period=period).first()
-    return row.charged_nanos if row else 0
-
-
-def held_nanos(budget_id: str) -> int:
-    """Return what open leases of a budget hold: neither spent nor given back."""
-    open_leases = Lease.objects.filter(budget_id=budget_id, closed_at__isnull=True)
-    return open_leases.aggregate(nanos=Sum(HELD))["nanos"] or 0
-
-
-def lease_of_ask(ask_id: str) -> Lease | None:
-    """Return the lease that an ask was answered with."""
-    return Lease.objects.filter(ask_id=ask_id).first()
-
-
-def lease_of_gateway(lease_id: str, gateway_id: str) -> Lease | None:
-    """Return a gateway's own lease."""
-    return Lease.objects.filter(id=lease_id, gateway_id=gateway_id).first()
-
-
-def idle_leases(budget_id: str, gateway_id: str, now: datetime) -> QuerySet[Lease]:
-    """Return the leases of other, living gateways that hold money of a budget."""
-    others = Lease.objects.filter(
-        budget_id=budget_id,
-        closed_at__isnull=True,
-        expires_at__gt=now,
-        keep_nanos__gt=F("settled_nanos"),
-    )
-    return others.exclude(gateway_id=gateway_id)
-
-
-def recalled_lease_ids(gateway_id: str) -> tuple[str, ...]:
-    """Return the leases that a gateway is asked to give back from."""
+def recalled_lease_ids(gateway_id: str, lineage: str) -> tuple[str, ...]:
+    """Return the leases that a gateway is asked to give back from, as it calls them."""
     recalled = Lease.objects.filter(
-        gateway_id=gateway_id, closed_at__isnull=True, recalled_at__isnull=False
+        gateway_id=gateway_id,
+        lineage=lineage,
+        closed_at__isnull=True,
+        stopped_at__isnull=True,
+        recalled_at__isnull=False,
     )
-    return tuple(recalled.order_by("id").values_list("id", flat=True))
+    rows = recalled.order_by("pk").values_list("pk", flat=True)
+    return tuple(f"{lineage}.{row}" for row in rows)
 
 
-def abandoned_leases(now: datetime) -> list[Lease]:
-    """Return the open leases whose gateway was not heard of for a day after they expired."""
-    return list(Lease.objects.filter(closed_at__isnull=True, expires_at__lte=now - VOID_AFTER))
+def abandoned_leases(lineage: str, now: datetime) -> list[Lease]:
+    """Return the open leases whose gateway was not heard of for a day after they ended, and those
+    that another database granted."""
+    gone = Q(admits_until__lte=now - VOID_AFTER) | ~Q(lineage=lineage)
+    return list(Lease.objects.filter(gone, closed_at__isnull=True).order_by("pk"))
 
 
-def abandoned_lease(lease_id: str, now: datetime) -> Lease | None:
-    """Return the lease if it is still to be voided."""
-    due = Lease.objects.filter(
-        id=lease_id, closed_at__isnull=True, expires_at__lte=now - VOID_AFTER
-    )
-    return due.first()
-
-
-def lease_terms(lease_ids: Iterable[str]) -> dict[str, LeaseTerms]:
+def lease_terms(rows: Iterable[int]) -> dict[int, LeaseTerms]:
     """Return whose leases these are, for those that exist."""
-    rows = Lease.objects.filter(id__in=set(lease_ids)).values_list(
-        "id", "organization_id", "budget_id", "gateway_id", "closed_at"
-    )
-    return {
-        lease_id: LeaseTerms(organization_id, budget_id, gateway_id, closed_at is None)
-        for lease_id, organization_id, budget_id, gateway_id, closed_at in rows
-    }
+    with connection.cursor() as cursor:
+        cursor.execute(LEASE_TERMS, [array(rows)])
+        return {row: LeaseTerms(*terms) for row, *terms in cursor.fetchall()}

@@ -4,7 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from billing.credit.services.grants import expire_grants
-from billing.credit.services.leases import void_abandoned_leases
+from billing.credit.services.leases import forget_leases, void_abandoned_leases
 
 
 @shared_task(name="credit.void_abandoned_leases")
@@ -17,3 +17,9 @@ def void_leases() -> None:
 def close_grants() -> None:
     """Take back what is left of expired grants."""
     expire_grants(now=timezone.now())
+
+
+@shared_task(name="credit.forget_leases")
+def forget_closed_leases() -> None:
+    """Delete leases that were closed weeks ago."""
+    forget_leases(now=timezone.now())

@@ -38,7 +38,7 @@ class AccountAdmin(ReadOnlyAdmin):
 class TransactionAdmin(ReadOnlyAdmin):
     """Balanced movements, the newest first."""
 
-    list_display = ("posted_at", "kind", "organization_id", "source")
+    list_display = ("posted_at", "accounted_on", "kind", "organization_id", "source")
     list_filter = ("kind",)
     search_fields = ("organization_id", "source", "id")
     ordering = ("-posted_at",)

@@ -10,3 +10,4 @@ class LedgerConfig(AppConfig):
     label = "ledger"
     verbose_name = "Ledger"
     default_auto_field = "django.db.models.BigAutoField"
+    facts = ("ledger_account", "ledger_transaction", "ledger_entry")

@@ -1,9 +1,12 @@
 """Double-entry books in nano-dollars. Debits are positive, credits negative; each transaction
-sums to zero. Triggers (migrations/0002) refuse changes and unbalanced transactions."""
+sums to zero. The database refuses changes, unbalanced transactions, entries that join a
+transaction of the past, and balances moved by anything but a posting (sql/books.sql)."""
 
 from django.db import models
 from django.db.models import Q
 
+from billing.fields import CurrentXid, Xid8Field
+from billing.triggers import facts
 from serving.contract.ids import new_id
 
 
@@ -14,21 +17,38 @@ class AccountKind(models.TextChoices):
     ACCOUNTS_RECEIVABLE = "accounts_receivable", "Accounts receivable (asset)"
     CUSTOMER_BALANCE = "customer_balance", "Customer balance (liability)"
     PROMOTIONAL_CREDIT = "promotional_credit", "Promotional credit (liability)"
+    TAX_PAYABLE = "tax_payable", "Tax payable (liability)"
     REVENUE = "revenue", "Revenue (income)"
     BREAKAGE = "breakage", "Breakage of expired prepayments (income)"
+    ROUNDING = "rounding", "Rounding of invoices (income)"
     PROMOTION_EXPENSE = "promotion_expense", "Promotion (expense)"
+    BAD_DEBT = "bad_debt", "Debts written off (expense)"
 
 
-class TransactionKind(models.TextChoices):
+CREDIT_KINDS = (AccountKind.CUSTOMER_BALANCE, AccountKind.PROMOTIONAL_CREDIT)
+"""The accounts that usage draws from."""
+
+
+class Cause(models.TextChoices):
     """Why money moved."""
 
     USAGE = "usage", "Usage"
     GRANT = "grant", "Credit grant"
+    GRANT_REVERSAL = "grant_reversal", "Reversal of a grant"
+    PAYMENT = "payment", "Payment"
+    ALLOCATION = "allocation", "Credit applied to a debt"
     EXPIRY = "expiry", "Credit expiry"
+    EXPIRY_REVERSAL = "expiry_reversal", "Expiry undone by late usage"
+    REFUND = "refund", "Refund"
+    TAX = "tax", "Tax"
+    WRITE_OFF = "write_off", "Write-off"
+    ROUNDING = "rounding", "Rounding of an invoice"
+    CORRECTION = "correction", "Correction"
 
 
 class Account(models.Model):
-    """A place of money. `balance_nanos` caches the sum of its entries; check_integrity proves it.
+    """A place of money. `balance_nanos` is the sum of its entries, kept by the database as they
+    are inserted; check_integrity proves it.
 
     `owner_id` tells apart several accounts of one kind: a credit account is owned by its grant.
     """
@@ -59,17 +79,24 @@ class Account(models.Model):
 
 
 class Transaction(models.Model):
-    """One balanced movement. `source` names what caused it, once: the idempotency key."""
+    """One balanced movement. `source` names what caused it, once: the idempotency key.
+
+    `accounted_on` is the UTC day it belongs to in the books.
+    """
 
     id = models.CharField(primary_key=True, max_length=64, default=new_id)
     source = models.CharField(max_length=200, unique=True)
-    kind = models.CharField(max_length=16, choices=TransactionKind)
+    kind = models.CharField(max_length=16, choices=Cause)
     organization_id = models.CharField(max_length=64)
     posted_at = models.DateTimeField()
+    accounted_on = models.DateField()
+    created_xid = Xid8Field(null=True, db_default=CurrentXid(), editable=False)
+    """What wrote it, and alone may write its entries."""
 
     class Meta:
         db_table = "ledger_transaction"
         indexes = [models.Index(fields=["organization_id", "posted_at"], name="transaction_by_org")]
+        triggers = facts("transaction")
 
     def __str__(self) -> str:
         return self.source
@@ -86,6 +113,7 @@ class Entry(models.Model):
         db_table = "ledger_entry"
         verbose_name_plural = "entries"
         constraints = [models.CheckConstraint(condition=~Q(nanos=0), name="entry_moves_money")]
+        triggers = facts("entry")
 
     def __str__(self) -> str:
         return f"{self.nanos} nanos"

@@ -1,9 +1,11 @@
 """Questions to the books."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from billing.ledger.models import Account
+from django.db.models import Sum
+
+from billing.ledger.models import Account, AccountKind, Entry
 
 
 class AccountKey(NamedTuple):
@@ -26,7 +28,31 @@ def account_ids(keys: Sequence[AccountKey]) -> dict[AccountKey, int]:
     return {key: account_id for key, account_id in found.items() if key in wanted}
 
 
-def balance_nanos(organization_id: str, kind: str) -> int:
-    """Return the cached balance of an organization's accounts of one kind, debits positive."""
-    rows = Account.objects.filter(organization_id=organization_id, kind=kind)
+def balance_nanos(organization_id: str, *kinds: str) -> int:
+    """Return the cached balance of an organization's accounts of these kinds, debits positive."""
+    rows = Account.objects.filter(organization_id=organization_id, kind__in=kinds)
     return sum(rows.values_list("balance_nanos", flat=True))
+
+
+def owed_by(organization_ids: Collection[str]) -> dict[str, int]:
+    """Return what each of the organizations owes, in nanos, of those that owe something."""
+    owing = Account.objects.filter(
+        organization_id__in=organization_ids,
+        kind=AccountKind.ACCOUNTS_RECEIVABLE,
+        balance_nanos__gt=0,
+    )
+    return dict(owing.values_list("organization_id", "balance_nanos"))
+
+
+def posted_nanos(source: str) -> int | None:
+    """Return what the transaction of a source moved, None where there is none."""
+    debits = Entry.objects.filter(transaction__source=source, nanos__gt=0)
+    return debits.aggregate(nanos=Sum("nanos"))["nanos"]
+
+
+def funding_account(source: str) -> int:
+    """Return the one account that a transaction debited, by its source: where a grant came from."""
+    (account_id,) = Entry.objects.filter(transaction__source=source, nanos__gt=0).values_list(
+        "account_id", flat=True
+    )
+    return int(account_id)

@@ -1,20 +1,13 @@
-"""Posting to the books. Callers hold the row lock of the organization's budget."""
+"""Posting to the books. Callers hold the lock of the organization's balance."""
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, date, datetime
 
-from django.db import connection, transaction
+from django.db import transaction
 
-from billing.ledger.models import Account, AccountKind, Entry, Transaction, TransactionKind
+from billing.ledger.models import Account, AccountKind, Cause, Entry, Transaction
 from billing.ledger.selectors import AccountKey, account_ids
-
-ADD_TO_BALANCES = """
-UPDATE ledger_account AS account SET balance_nanos = account.balance_nanos + moved.nanos
-FROM unnest(%s::bigint[], %s::bigint[]) AS moved (account_id, nanos)
-WHERE account.id = moved.account_id
-"""
 
 
 class UnbalancedError(ValueError):
@@ -31,13 +24,17 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Posting:
-    """One balanced movement to write; `source` is its idempotency key."""
+    """One balanced movement to write; `source` is its idempotency key.
+
+    It is accounted on the day it is posted unless it says otherwise.
+    """
 
     transaction_id: str
     source: str
-    kind: TransactionKind
+    kind: Cause
     organization_id: str
     sides: tuple[Side, ...]
+    accounted_on: date | None = None
 
     def __post_init__(self) -> None:
         total = sum(side.nanos for side in self.sides)
@@ -67,7 +64,7 @@ def open_account(organization_id: str, kind: AccountKind, owner_id: str = "") ->
 
 @transaction.atomic
 def post(postings: Sequence[Posting], *, now: datetime) -> None:
-    """Write the movements and add them to the cached balances.
+    """Write the movements; the database adds them to the balances.
 
     Raises django.db.IntegrityError when a source was posted before.
     """
@@ -80,6 +77,7 @@ def post(postings: Sequence[Posting], *, now: datetime) -> None:
             kind=posting.kind,
             organization_id=posting.organization_id,
             posted_at=now,
+            accounted_on=posting.accounted_on or now.astimezone(UTC).date(),
         )
         for posting in postings
     )
@@ -88,13 +86,3 @@ def post(postings: Sequence[Posting], *, now: datetime) -> None:
         for posting in postings
         for side in posting.sides
     )
-    _add_to_balances(postings)
-
-
-def _add_to_balances(postings: Sequence[Posting]) -> None:
-    moved: Counter[int] = Counter()
-    for posting in postings:
-        for side in posting.sides:
-            moved[side.account_id] += side.nanos
-    with connection.cursor() as cursor:
-        cursor.execute(ADD_TO_BALANCES, [list(moved.keys()), list(moved.values())])

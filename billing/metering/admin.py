@@ -1,14 +1,30 @@
 """The operator's view of usage: events, alarms, and what could not be booked."""
 
+from functools import partial
+from typing import Any
+
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.forms import Form
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
 from django.utils import timezone
+from unfold.decorators import action
 
-from billing.metering.models import DeadLetter, Tally, UsageEvent
-from billing.metering.services import book_again
+from billing.credit.decisions import Decision, ReasonForm, decide
+from billing.metering.alarm_words import words_of
+from billing.metering.alarms_page import AlarmsPage
+from billing.metering.event_list import (
+    FaultFilter,
+    LetterFilter,
+    OutcomeFilter,
+    PatientPaginator,
+    WithinFilter,
+)
+from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEvent
+from billing.metering.services import book_again, dismiss
 from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import dollars, milliseconds
+from control.operator_fields import displayed, dollars, milliseconds
 
 
 @admin.register(UsageEvent)
@@ -16,46 +32,81 @@ class UsageEventAdmin(ReadOnlyAdmin):
     """Usage events, the newest first. They hold no content."""
 
     list_display = (
-        "received_at", "organization_id", "endpoint", "outcome", "input_tokens",
-        "cached_input_tokens", "output_tokens", "charged",
+        "received", "organization_id", "supply", "outcome", "input_tokens",
+        "cached_input_tokens", "output_tokens", "charged", "fault",
     )  # fmt: skip
     fields = (
-        "event_id", "client_request_id", "received_at", "outcome", "charged", "waived",
-        "input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens", "queue_time",
-        "ttft", "total_time", "streamed", "endpoint", "tier", "organization_id", "project_id",
-        "key_id", "model_id", "variant_id", "deployment_id", "replica_id", "gateway_id",
-        "price_id", "transaction_id", "lease_ids",
+        "event_id", "client_request_id", "received", "accounted_on", "outcome", "fault",
+        "charged", "waived", "input", "cached_input", "output", "input_tokens",
+        "cached_input_tokens", "output_tokens", "reasoning_tokens", "queue_time", "ttft",
+        "total_time", "streamed", "organization_id", "project", "key", "of_model", "variant",
+        "endpoint", "tier", "price", "rating", "gateway", "deployment", "replica", "lease_ids",
+        "lease_nanos",
     )  # fmt: skip
     readonly_fields = fields
-    list_filter = ("outcome", "tier", "endpoint")
+    list_filter = (WithinFilter, OutcomeFilter, FaultFilter)
+    paginator = PatientPaginator
+    list_select_related = ("caller", "supply", "origin")
     search_fields = ("=event_id", "=organization_id")
     ordering = ("-event_id",)
     show_full_result_count = False
 
-    charged = dollars("charged_nanos", "Charged")
-    waived = dollars("waived_nanos", "Waived")
+    received = displayed("received_at", "Received")
+    charged = dollars("charged_nanos", "Charged", is_stored=False)
+    waived = dollars("waived_nanos", "Waived", is_stored=False)
+    input = dollars("input_nanos", "Input")
+    cached_input = dollars("cached_input_nanos", "Cached input")
+    output = dollars("output_nanos", "Output")
     queue_time = milliseconds("queue_seconds", "Queue time")
     ttft = milliseconds("ttft_seconds", "Time to first token")
     total_time = milliseconds("total_seconds", "Total time")
+    project = displayed("caller.project_id", "Project")
+    key = displayed("caller.key_id", "Key")
+    of_model = displayed("supply.model_id", "Model")
+    variant = displayed("supply.variant_id", "Variant")
+    endpoint = displayed("supply.endpoint", "Endpoint")
+    tier = displayed("supply.tier", "Tier")
+    price = displayed("supply.price_id", "Price")
+    gateway = displayed("origin.gateway_id", "Gateway")
+    deployment = displayed("origin.deployment_id", "Deployment")
+    replica = displayed("origin.replica_id", "Replica")
+
+
+@admin.register(UsageCorrection)
+class UsageCorrectionAdmin(UsageEventAdmin):
+    """What requests really came to that were first reported as lost."""
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(ReadOnlyAdmin):
-    """Events that could not be booked, as they came."""
+    """Events that could not be booked, as they came: booked again, or dismissed with a reason."""
 
-    list_display = ("received_at", "gateway_id", "event_id", "reason", "booked_at")
+    list_display = (
+        "received_at", "gateway_id", "event_id", "reason", "booked_at", "dismissed_at",
+    )  # fmt: skip
+    list_filter = (LetterFilter,)
     search_fields = ("event_id", "reason")
     ordering = ("-received_at",)
-    fields = ("received_at", "gateway_id", "event_id", "reason", "text", "booked_at")
+    fields = (
+        "received_at", "gateway_id", "event_id", "reason", "text", "booked_at", "dismissed_at",
+    )  # fmt: skip
     readonly_fields = ("text",)
     actions = ("book",)
+    actions_detail = ("book_one", "dismiss")
 
     @admin.display(description="payload")
     def text(self, letter: DeadLetter) -> str:
         """Return the bytes as text."""
         return bytes(letter.payload).decode(errors="replace")
 
-    @admin.action(description="Try to book again")
+    def has_settle_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Only who may change dead letters books or dismisses them; booked ones are settled."""
+        may = request.user.has_perm("metering.change_deadletter")
+        if object_id is None or not may:
+            return may
+        return DeadLetter.objects.filter(pk=object_id, booked_at__isnull=True).exists()
+
+    @admin.action(description="Try to book again", permissions=["settle"])
     def book(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
         """Send the selected events through ingest once more."""
         self.carry_out(
@@ -63,11 +114,58 @@ class DeadLetterAdmin(ReadOnlyAdmin):
             lambda actor, row: book_again(actor=actor, letter=row, now=timezone.now()),
         )  # fmt: skip
 
+    @action(description="Book again", permissions=["settle"])
+    def book_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask once, and send the event through ingest once more."""
+        letter = self._letter(object_id)
+        words = (
+            f"It was not booked because: {letter.reason}. Booked now, it is charged to the"
+            " organization it names, in the period it was received in."
+        )
+        verb = partial(book_again, letter=letter, now=timezone.now())
+        return decide(self, request, letter, Decision("Book again", words, Form, verb))
+
+    @action(description="Dismiss", permissions=["settle"])
+    def dismiss(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Note, with the reason, that the event is never to be booked."""
+        letter = self._letter(object_id)
+        words = (
+            f"It was not booked because: {letter.reason}. Dismissed, nobody is charged for it and"
+            " it waits for nobody; it is kept, and can still be booked."
+        )
+        verb = partial(dismiss, letter_id=letter.pk, now=timezone.now())
+        return decide(self, request, letter, Decision("Dismiss", words, ReasonForm, verb))
+
+    def _letter(self, object_id: str) -> DeadLetter:
+        return get_object_or_404(DeadLetter, pk=object_id)
+
 
 @admin.register(Tally)
 class TallyAdmin(ReadOnlyAdmin):
-    """Alarms by day."""
+    """Alarms by day; the page of alarms says what they mean."""
 
-    list_display = ("day", "kind", "organization_id", "count")
+    list_display = ("day", "alarm", "organization_id", "count")
     list_filter = ("kind",)
+    search_fields = ("=organization_id",)
+    fields = ("day", "alarm", "meaning", "to_do", "organization_id", "count")
+    readonly_fields = ("alarm", "meaning", "to_do")
     ordering = ("-day", "kind")
+
+    def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
+        """Return the address of the page of alarms."""
+        return (("alarms/", "metering_alarms", AlarmsPage.as_view(model_admin=self)),)
+
+    @admin.display(description="Alarm", ordering="kind")
+    def alarm(self, tally: Tally) -> str:
+        """Return its name in words."""
+        return words_of(tally.kind).name
+
+    @admin.display(description="What it means")
+    def meaning(self, tally: Tally) -> str:
+        """Return what happened."""
+        return words_of(tally.kind).meaning
+
+    @admin.display(description="What to do")
+    def to_do(self, tally: Tally) -> str:
+        """Return what an operator does about it."""
+        return words_of(tally.kind).action

@@ -4,9 +4,25 @@ from django.apps import AppConfig
 
 
 class MeteringConfig(AppConfig):
-    """Usage events, dead letters and rollups."""
+    """Usage events, their corrections, dead letters and alarms."""
 
     name = "billing.metering"
     label = "metering"
     verbose_name = "Metering"
     default_auto_field = "django.db.models.BigAutoField"
+    facts = (
+        "metering_usage_event",
+        "metering_usage_correction",
+        "metering_caller",
+        "metering_supply",
+        "metering_origin",
+    )
+
+    def ready(self) -> None:
+        """Forget what was interned when the database becomes another one."""
+        from billing.metering.claims import forget_claims
+        from billing.metering.interning import forget_interned
+        from control.publish.lineage import on_change
+
+        on_change(forget_interned)
+        on_change(forget_claims)

@@ -1,16 +1,15 @@
 """Days of usage events: one PostgreSQL partition per UTC day, bounded by UUIDv7 event ids."""
 
+import uuid
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
 
-from django.db import connection, migrations, transaction
+from django.db import connection, migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
-from serving.contract.ids import uuid7
-
-LOCK_ID = 0x7061_7274
-"""The advisory lock ("part") under which partitions are made."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAKE_DAY = "SELECT metering_make_day(%s)"
 
 
 class CreatePartitionedModel(migrations.CreateModel):
@@ -35,11 +34,16 @@ def partition_name(day: date) -> str:
     return f"metering_usage_event_{day:%Y%m%d}"
 
 
+def id_floor(moment: datetime) -> uuid.UUID:
+    """Return the smallest id of an event that was received at or after a moment: a range of time
+    is a range of ids."""
+    milliseconds = max(-((EPOCH - moment) // timedelta(milliseconds=1)), 0)
+    return uuid.UUID(int=milliseconds << 80)
+
+
 def first_id(day: date) -> str:
     """Return the smallest UUIDv7 of a UTC day."""
-    midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
-    milliseconds = (midnight - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-    return str(uuid7(at_ms=milliseconds, random_bits=0))[:13] + "-0000-0000-000000000000"
+    return str(id_floor(datetime(day.year, day.month, day.day, tzinfo=UTC)))
 
 
 def missing_days(days: Iterable[date]) -> list[date]:
@@ -55,16 +59,10 @@ def missing_days(days: Iterable[date]) -> list[date]:
 
 
 def ensure_days(days: Iterable[date]) -> None:
-    """Make the partitions of `days` that are missing, in a transaction of their own.
+    """Make the partitions of `days` that are missing; those that were archived stay away.
 
-    It takes the parent's lock for a moment, so it must not run inside another transaction that
-    has written events.
+    Raises django.db.IntegrityError for an archived day.
     """
     for day in missing_days(days):
-        with transaction.atomic(), connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK_ID])
-            cursor.execute(
-                f"CREATE TABLE IF NOT EXISTS {partition_name(day)}"
-                " PARTITION OF metering_usage_event"
-                f" FOR VALUES FROM ('{first_id(day)}') TO ('{first_id(day + timedelta(days=1))}')"
-            )
+        with connection.cursor() as cursor:
+            cursor.execute(MAKE_DAY, [day])

@@ -9,7 +9,7 @@ from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict
+from control.errors import Conflict, Invalid
 from control.tenants.permissions import require_operator
 from serving.contract.usage import UsageBatch
 
@@ -17,9 +17,12 @@ from serving.contract.usage import UsageBatch
 def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     """Try to book a dead letter, say after its price was published.
 
-    Raises Conflict with the reason when it still cannot be booked.
+    A dismissed one can be booked all the same. Raises Conflict with the reason when it still cannot
+    be booked, and for one that is booked already.
     """
     require_operator(actor)
+    if letter.booked_at is not None:
+        raise Conflict("It is booked already.")
     batch = UsageBatch(letter.gateway_id, (msgspec.Raw(bytes(letter.payload)),))
     receipt = ingest(batch, now=now)
     if receipt.dead_lettered:
@@ -30,3 +33,26 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
         audit.record(
             actor=actor, action="usage.book", target_kind="dead_letter", target_id=letter.id
         )
+
+
+@transaction.atomic
+def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None:
+    """Note that a dead letter is never to be booked, and why; nobody is charged for it.
+
+    Raises Invalid without a reason, Conflict for one that is booked or dismissed already.
+    """
+    require_operator(actor)
+    if not reason.strip():
+        raise Invalid("Say why it is never to be booked.", param="reason")
+    letter = DeadLetter.objects.select_for_update().get(pk=letter_id)
+    if letter.booked_at is not None or letter.dismissed_at is not None:
+        raise Conflict("It is booked or dismissed already.")
+    letter.dismissed_at = now
+    letter.save(update_fields=["dismissed_at"])
+    audit.record(
+        actor=actor,
+        action="usage.dismiss",
+        target_kind="dead_letter",
+        target_id=letter.id,
+        details={"reason": reason.strip(), "event_id": letter.event_id},
+    )

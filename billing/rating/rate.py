@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from serving.contract.price import Meters, charge_nanos
+from serving.contract.price import Charge, Meters, charge
 
 
 class Tokens(Protocol):
@@ -18,55 +18,44 @@ class Tokens(Protocol):
 
 
 class Ratable(Tokens, Protocol):
-    """Token counts that know whether the customer pays for them."""
+    """Token counts that know whether the customer pays for them, and by which rule."""
 
     @property
     def billable(self) -> bool: ...
+    @property
+    def rating(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """What the customer pays, or what the operator waives; one of them is always zero."""
+class Rating:
+    """What one event costs per meter, and whether the operator waives all of it."""
 
-    charged_nanos: int
-    waived_nanos: int
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Tokens of one meter times its price. `amount_millionths` is in 10^-6 nanos, exact, since
-    a charge is rounded once, after its lines are added."""
-
-    meter: str
-    tokens: int
-    nanos_per_million_tokens: int
+    charge: Charge
+    is_waived: bool
 
     @property
-    def amount_millionths(self) -> int:
-        """Tokens times price, not yet rounded to nanos."""
-        return self.tokens * self.nanos_per_million_tokens
+    def charged_nanos(self) -> int:
+        """What the customer pays."""
+        return 0 if self.is_waived else self.charge.total_nanos
+
+    @property
+    def waived_nanos(self) -> int:
+        """What the customer would have paid had the failure not been ours."""
+        return self.charge.total_nanos if self.is_waived else 0
 
 
-def rate(event: Ratable, meters: Meters) -> Charge:
-    """Return the charge of one event; all of it is waived when the event is not billable.
+def rate(event: Ratable, meters: Meters) -> Rating:
+    """Return what one event costs, by the version of the rule that it names.
 
-    Worked example: `charge_nanos` in serving.contract.price gives 132,000 nanos; a `completed`
-    event is charged 132,000 and waived 0, an `engine_failed` one charged 0 and waived 132,000.
+    Worked example: `charge` in serving.contract.price gives 90,000 + 30,000 + 12,000 nanos; a
+    `completed` event is charged 132,000 and waived 0, an `engine_failed` one charged 0 and waived
+    132,000. Raises ValueError for a rule that is not known.
     """
-    nanos = charge_nanos(
+    due = charge(
         meters,
         input_tokens=event.input_tokens,
         cached_input_tokens=event.cached_input_tokens,
         output_tokens=event.output_tokens,
+        rating=event.rating,
     )
-    return Charge(nanos, 0) if event.billable else Charge(0, nanos)
-
-
-def lines(event: Tokens, meters: Meters) -> tuple[Line, ...]:
-    """Return the three lines that a charge is made of."""
-    uncached = event.input_tokens - event.cached_input_tokens
-    return (
-        Line("input", uncached, meters.input_nanos),
-        Line("cached_input", event.cached_input_tokens, meters.cached_input_nanos),
-        Line("output", event.output_tokens, meters.output_nanos),
-    )
+    return Rating(due, is_waived=not event.billable)

@@ -140,7 +140,7 @@ def manage(context: typer.Context) -> None:
     """Run one of Django's management commands: `penstock manage help` lists them."""
     from infra.local.manage import become_manage
 
-    become_manage(_environment(), context.args or ["help"])
+    become_manage(_owner_environment(), context.args or ["help"])
 
 
 @app.command("check-integrity", context_settings=PASS_THROUGH)
@@ -149,6 +149,43 @@ def check_integrity(context: typer.Context) -> None:
     from infra.local.manage import become_manage
 
     become_manage(_environment(), ["check_integrity", *context.args])
+
+
+@app.command("reconcile-followers", context_settings=PASS_THROUGH)
+def reconcile_followers(context: typer.Context) -> None:
+    """After a restore: make again what follows from the usage of open days, and go on."""
+    from infra.local.manage import become_manage
+
+    become_manage(_owner_environment(), ["reconcile_followers", *context.args])
+
+
+@app.command(context_settings=PASS_THROUGH)
+def archive(context: typer.Context) -> None:
+    """Move old sealed days of usage into Parquet files; --before DATE, --dry-run."""
+    from infra.local.manage import become_manage
+
+    become_manage(_owner_environment(), ["archive", *context.args])
+
+
+@app.command("simulate-books", context_settings=PASS_THROUGH)
+def simulate_books(
+    context: typer.Context,
+    server: Annotated[
+        str | None, typer.Option(help="A PostgreSQL as its superuser; its own by default.")
+    ] = None,
+) -> None:
+    """Run the books against seeds of gateways, crashes and clocks: --seeds N --start S."""
+    from infra.local.simulate import simulate_books as simulate
+
+    raise typer.Exit(simulate(context.args, server_url=server))
+
+
+@app.command("export-focus", context_settings=PASS_THROUGH)
+def export_focus(context: typer.Context) -> None:
+    """Write usage and cost as FinOps FOCUS CSV: --from DAY --to DAY [--organization ID]."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["export_focus", *context.args])
 
 
 def main() -> None:
@@ -168,13 +205,24 @@ def main() -> None:
 
 def _environment() -> dict[str, str]:
     """Return the environment as it is, filled up from the home folder where there is one."""
-    from infra.local.environment import RUN_VARIABLE, build_environment
+    from infra.local.environment import OWNER_VARIABLE, RUN_VARIABLE, build_environment
 
     config: LocalConfig = read_config(os.environ)
     home = Home(config.home)
     local = build_environment(config, home, os.environ) if home.exists else {}
     local.pop(RUN_VARIABLE, None)  # not a part of the run: `penstock down` leaves it alone
-    return {**local, **os.environ}
+    found = {**local, **os.environ}
+    found.pop(OWNER_VARIABLE, None)  # services have no use for it
+    return found
+
+
+def _owner_environment() -> dict[str, str]:
+    """Return the same with the database owner's address, for a person at the terminal."""
+    from infra.local.environment import owner_environment
+
+    config, environment = read_config(os.environ), _environment()
+    home = Home(config.home)
+    return owner_environment(config, home, environment) if home.exists else dict(os.environ)
 
 
 def _become(module: str) -> NoReturn:

@@ -16,6 +16,10 @@ REPLICA_COUNT_MAX = 8
 ENGINES = ("vllm", "simulated")
 HOME_CHARACTERS_MAX = 80  # the supervisor's socket lies in it, and a socket's path is short
 HOST = "127.0.0.1"
+ONE_ROLE = (
+    "Warning: DATABASE_OWNER_URL is not set, so the services log in as the owner of the tables,"
+    " and the database cannot refuse them to alter facts."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,13 @@ class LocalConfig:
     weights: str
     model_id: str
     database_url: str | None = None
+    database_owner_url: str | None = None
     redis_url: str | None = None
+
+    @property
+    def has_one_role(self) -> bool:
+        """Whether the services log in to the operator's database as the owner of its tables."""
+        return self.database_url is not None and self.database_owner_url is None
 
     @property
     def console_url(self) -> str:
@@ -106,6 +116,11 @@ def read_config(
     """Build the configuration; options of the command line win. Raises LocalError."""
     weights, model_id = _model(model or environ.get("MODEL") or "")
     home = _home(environ.get("PENSTOCK_HOME") or "")
+    database_url, owner_url = (
+        environ.get(name) or None for name in ("DATABASE_URL", "DATABASE_OWNER_URL")
+    )
+    if owner_url is not None and database_url is None:
+        raise LocalError("DATABASE_OWNER_URL is set; wanted DATABASE_URL, the application's, too")
     base = environ.get("PENSTOCK_PORT_BASE") or Home(home).port_base() or str(PORT_BASE)
     return LocalConfig(
         home=home,
@@ -113,7 +128,8 @@ def read_config(
         engine=_engine(engine or environ.get("PENSTOCK_ENGINE") or ENGINES[0]),
         weights=weights,
         model_id=model_id,
-        database_url=environ.get("DATABASE_URL") or None,
+        database_url=database_url,
+        database_owner_url=owner_url,
         redis_url=environ.get("REDIS_URL") or None,
     )
 

@@ -12,6 +12,11 @@ from infra.local.errors import StartFailed
 MANAGE = str(ROOT / "platform" / "manage.py")
 
 
+def manage_command(name: str) -> list[str]:
+    """Return the command line of a management command."""
+    return [sys.executable, MANAGE, name]
+
+
 def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
     """Run a command to its end and return its output. Raises StartFailed with its last words."""
     command = [sys.executable, MANAGE, *arguments]

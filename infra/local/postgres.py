@@ -26,18 +26,13 @@ class PostgresError(Exception):
 
 @dataclass(frozen=True)
 class Postgres:
-    """One embedded server: where its data lie, where it listens, who it runs as."""
+    """One embedded server: where its data lie, where it listens, its superuser, who it runs as."""
 
     data: Path
     port: int
     password: str
     binaries: Path
     system_user: str | None
-
-    @property
-    def url(self) -> str:
-        """Where Django and the tools find it."""
-        return f"postgresql://{SUPERUSER}:{self.password}@{ADDRESS}:{self.port}/{DATABASE}"
 
     def command(self, *settings: str) -> list[str]:
         """Return the server's command line; `settings` are `name=value` pairs."""

@@ -90,8 +90,11 @@ def check_ports(config: LocalConfig) -> None:
 
 def check_servers(config: LocalConfig) -> None:
     """Raise LocalError when a server that was named does not answer."""
-    if config.database_url is not None and (error := database_error(config.database_url)):
-        raise LocalError(f"DATABASE_URL: {error}")
+    databases = {"DATABASE_URL": config.database_url}
+    databases |= {"DATABASE_OWNER_URL": config.database_owner_url}
+    for name, url in databases.items():
+        if url is not None and (error := database_error(url)):
+            raise LocalError(f"{name}: {error}")
     if config.redis_url is not None:
         try:
             redis.from_url(config.redis_url, socket_connect_timeout=SERVER_SECONDS_MAX).ping()

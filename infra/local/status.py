@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from infra.local.config import LocalConfig
+from infra.local.config import ONE_ROLE, LocalConfig
 from infra.local.home import Home
 from infra.local.leftovers import find_processes
 from infra.local.processes import STOP_ORDER
@@ -36,6 +36,7 @@ def read_status(config: LocalConfig) -> dict[str, Any]:
         "replicas": _replicas(config, home) if pid is not None else [],
         "ports": config.ports.named() | {"replicas": config.ports.replicas.start},
         "versions": versions(),
+        "warnings": [ONE_ROLE] if config.has_one_role else [],
     }
 
 
@@ -136,6 +137,7 @@ def render(status: dict[str, Any]) -> str:
         lines.append(f"  {each['engine']:<10} {pid:>8} {_megabytes(each)}  {state}")
     lines += ["", "Ports", "  " + ", ".join(f"{name} {p}" for name, p in status["ports"].items())]
     lines += ["Versions", "  " + ", ".join(f"{n} {v}" for n, v in status["versions"].items())]
+    lines += ["", *status["warnings"]] if status["warnings"] else []
     return "\n".join(lines)
 
 

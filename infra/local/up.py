@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import psycopg
 import typer
 
-from infra.local import preflight, processes, readiness
-from infra.local.config import LocalConfig
+from infra.local import preflight, processes, readiness, roles
+from infra.local.config import ONE_ROLE, LocalConfig
 from infra.local.down import down
-from infra.local.environment import build_environment
+from infra.local.environment import build_environment, home_role, owner_environment, postgres_url
 from infra.local.errors import LocalError
 from infra.local.home import Home
 from infra.local.leftovers import end_processes
 from infra.local.manage import run_manage
-from infra.local.postgres import PostgresError
+from infra.local.postgres import SUPERUSER, PostgresError
 from infra.local.progress import step
 from infra.local.replicas import wait_for_replica
 from infra.local.seed import Credentials, seed
@@ -40,6 +41,8 @@ def up(config: LocalConfig) -> Credentials:
         preflight.check_machine(config)
         home.remember_port_base(config.ports.base)
         typer.echo(f"Starting Penstock in {home.path}, ports from {config.ports.base}")
+        if config.has_one_role:
+            typer.secho(ONE_ROLE, fg=typer.colors.YELLOW)
         try:
             return _start(config, home, supervisor)
         except BaseException:
@@ -55,8 +58,8 @@ def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentia
         _start_postgres(config, home, supervisor, environment)
     if config.redis_url is None:
         _start_redis(config, home, supervisor, environment)
-    with step("migrations", "done"):
-        run_manage(environment, "migrate", "--no-input", "--verbosity", "0")
+    with step("database", "prepared"):
+        run_manage(owner_environment(config, home, environment), "prepare_database")
     for process in processes.platform_processes(home):
         supervisor.add(process, environment)
     with step("seed", "done"):
@@ -74,9 +77,13 @@ def _start_postgres(
         except PostgresError as error:
             raise LocalError(str(error)) from error
         supervisor.add(process, environment)
-        url = environment["DATABASE_URL"]
+        url = postgres_url(config, home_role(home, SUPERUSER))
         # A port that listens may still be recovering from a kill.
         _await(supervisor, process.name, lambda: preflight.database_error(url) is None)
+        with psycopg.connect(url) as connection:
+            for name in (roles.OWNER, roles.APP):
+                roles.make_role(connection, home_role(home, name))
+            roles.hand_over(connection, owner=roles.OWNER)
 
 
 def _start_redis(

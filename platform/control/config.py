@@ -12,6 +12,7 @@ Environment = Mapping[str, str]
 
 SECRET_CHARACTERS_MIN = 16
 SIGNUP_CREDIT_NANOS = 5_000_000_000
+MINUTE_ROLLUP_DAYS = 14
 LOG_FORMATS = ("console", "json")
 
 
@@ -110,11 +111,21 @@ class Database:
         )
 
 
+def owner(environ: Environment) -> Database:
+    """Return the database as who migrates sees it; without two roles it is the application's.
+
+    Raises ConfigError.
+    """
+    name = "DATABASE_OWNER_URL" if environ.get("DATABASE_OWNER_URL") else "DATABASE_URL"
+    return Database.from_url(name, text(environ, name))
+
+
 @dataclass(frozen=True, slots=True)
 class ControlConfig:
     """All that the control plane is told from outside. Money in nano-dollars."""
 
     database: Database
+    database_owner: Database
     redis_url: str
     django_secret: str
     internal_secret: str
@@ -131,6 +142,10 @@ class ControlConfig:
     debug: bool
     log_format: str
     static_dir: Path | None
+    archive_dir: Path | None
+    """Where archived usage lies; without it none is archived or shown."""
+    minute_rollup_days: int
+    """How long usage is known by the minute; by the hour it is known for good."""
 
     @property
     def is_https(self) -> bool:
@@ -148,8 +163,10 @@ class ControlConfig:
         console_url = url(environ, "PENSTOCK_CONSOLE_URL", "http://127.0.0.1:8700")
         host = text(environ, "PENSTOCK_CONTROL_HOST", "127.0.0.1")
         static_dir = environ.get("PENSTOCK_STATIC_DIR")
+        archive_dir = environ.get("PENSTOCK_ARCHIVE_DIR")
         return cls(
             database=Database.from_url("DATABASE_URL", text(environ, "DATABASE_URL")),
+            database_owner=owner(environ),
             redis_url=url(environ, "REDIS_URL", schemes=("redis", "rediss", "unix")),
             django_secret=secret(environ, "PENSTOCK_DJANGO_SECRET"),
             internal_secret=secret(environ, "PENSTOCK_INTERNAL_SECRET"),
@@ -168,4 +185,8 @@ class ControlConfig:
             debug=switch(environ, "PENSTOCK_DEBUG"),
             log_format=one_of(environ, "PENSTOCK_LOG_FORMAT", LOG_FORMATS),
             static_dir=Path(static_dir) if static_dir else None,
+            archive_dir=Path(archive_dir) if archive_dir else None,
+            minute_rollup_days=whole_number(
+                environ, "PENSTOCK_MINUTE_ROLLUP_DAYS", MINUTE_ROLLUP_DAYS, 36_500
+            ),
         )

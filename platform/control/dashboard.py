@@ -1,13 +1,31 @@
-"""The figures on the admin's first page."""
+"""The admin's first page and its rail."""
 
+from functools import partial
 from typing import Any
 
+from django.contrib import admin
 from django.http import HttpRequest
+from django.urls import reverse
 
 from control.catalog.fleet import fleet_view
 from control.keys import selectors as keys
 from control.publish import selectors as published
 from control.tenants import selectors as tenants
+
+PAGES = (
+    ({"title": "Alarms", "icon": "notifications"}, "metering.view_tally", "admin:metering_alarms"),
+    (
+        {"title": "Margin", "icon": "monitoring"},
+        "economics.view_enginelife",
+        "admin:economics_margin",
+    ),
+    (
+        {"title": "Reconciliation", "icon": "balance"},
+        "economics.view_enginelife",
+        "admin:economics_reconciliation",
+    ),
+)
+"""Named, not imported: control knows no layer above it."""
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -22,3 +40,27 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
         "Feed version": published.last_version(),
     }
     return {**context, "figures": figures.items()}
+
+
+def navigation(request: HttpRequest) -> list[dict[str, Any]]:
+    """Return the admin's rail: the pages an operator comes for, then every app's rows."""
+    pages = [
+        {**page, "permission": partial(_may, permission), "link": reverse(name)}
+        for page, permission, name in PAGES
+    ]
+    apps = [
+        {
+            "title": app["name"],
+            "items": [
+                {"title": model["name"], "link": model["admin_url"]}
+                for model in app["models"]
+                if model["admin_url"]
+            ],
+        }
+        for app in admin.site.get_app_list(request)
+    ]
+    return [{"title": "Books", "items": pages}, *apps]
+
+
+def _may(permission: str, request: HttpRequest) -> bool:
+    return request.user.has_perm(permission)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from django.contrib import admin
@@ -85,10 +86,24 @@ class InDollars(BaseModelAdmin):
         return DollarsField(label=label, required=not db_field.blank, help_text=help_text)
 
 
-def dollars(column: str, description: str) -> Callable[[Any, Any], str]:
-    """Return a column of the admin that shows nano-dollars as dollars, no digit rounded away."""
+def displayed(path: str, description: str) -> Callable[[Any, Any], Any]:
+    """Return a column of the admin that shows an attribute, by a path such as `caller.key_id`."""
+    read = attrgetter(path)
 
-    @admin.display(description=description, ordering=column)
+    @admin.display(description=description)
+    def shown(_: Any, row: Any) -> Any:
+        return read(row)
+
+    return shown
+
+
+def dollars(column: str, description: str, *, is_stored: bool = True) -> Callable[[Any, Any], str]:
+    """Return a column of the admin that shows nano-dollars as dollars, no digit rounded away.
+
+    What is no stored column (`is_stored` False) is not sorted by.
+    """
+
+    @admin.display(description=description, ordering=column if is_stored else None)
     def shown(_: Any, row: Any) -> str:
         nanos = getattr(row, column)
         return NOTHING if nanos is None else exact_dollars(nanos)

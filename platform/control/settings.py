@@ -6,7 +6,7 @@ from typing import Any
 
 from django.templatetags.static import static
 
-from control.config import ControlConfig
+from control.config import ControlConfig, Database
 from control.logging import logging_settings
 
 CONFIG = ControlConfig.from_environment(os.environ)
@@ -39,6 +39,7 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "django_htmx",
+    "pgtrigger",
     "control",
     "control.tenants",
     "control.keys",
@@ -48,9 +49,13 @@ INSTALLED_APPS = [
     "control.publish",
     "control.api",
     # The layers above are named, not imported: control knows none of them.
-    "billing.metering",
     "billing.ledger",
     "billing.credit",
+    "billing.metering",
+    "billing.following",
+    "billing.reading",
+    "billing.economics",
+    "billing.simulation",
     "web.console",
 ]
 INTERNAL_URLS = ["control.publish.urls", "billing.internal_urls"]
@@ -92,23 +97,29 @@ TEMPLATES: list[dict[str, Any]] = [
     }
 ]
 
-DATABASES: dict[str, dict[str, Any]] = {
-    "default": {
+
+def _postgresql(database: Database, **options: object) -> dict[str, Any]:
+    return {
         "ENGINE": "django.db.backends.postgresql",
-        "NAME": CONFIG.database.name,
-        "USER": CONFIG.database.user,
-        "PASSWORD": CONFIG.database.password,
-        "HOST": CONFIG.database.host,
-        "PORT": CONFIG.database.port,
+        "NAME": database.name,
+        "USER": database.user,
+        "PASSWORD": database.password,
+        "HOST": database.host,
+        "PORT": database.port,
         # A pooled connection is checked before each use, so a restart of PostgreSQL costs one
         # reconnection and no failed request; without PostgreSQL a request fails in 3 s, not 30.
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {
-            "connect_timeout": 3,
-            **CONFIG.database.options,
-            "pool": {"min_size": 1, "max_size": 20, "timeout": 3, "reconnect_timeout": 10},
-        },
+        "OPTIONS": {"connect_timeout": 3, **database.options, **options},
     }
+
+
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": _postgresql(
+        CONFIG.database,
+        pool={"min_size": 1, "max_size": 20, "timeout": 3, "reconnect_timeout": 10},
+    ),
+    # The same database as the owner of its tables: migrations and archives, never a service.
+    "owner": _postgresql(CONFIG.database_owner),
 }
 
 AUTH_USER_MODEL = "tenants.User"
@@ -217,7 +228,11 @@ UNFOLD = {
     "STYLES": [lambda request: static("control/admin.css")],
     "SHOW_BACK_BUTTON": True,
     "DASHBOARD_CALLBACK": "control.dashboard.dashboard",
-    "SIDEBAR": {"show_search": True, "show_all_applications": True},
+    "SIDEBAR": {
+        "show_search": True,
+        "show_all_applications": True,
+        "navigation": "control.dashboard.navigation",
+    },
 }
 
 CELERY_BROKER_URL = CONFIG.redis_url

@@ -3,5 +3,5 @@
 Only the standard library and msgspec are imported here. `docs/structure.md` says who speaks which.
 """
 
-SCHEMA = 1
+SCHEMA = 2
 """The version that every record carries; a reader refuses records newer than it knows."""

@@ -12,7 +12,15 @@ from serving.contract import records
 from serving.contract.units import Id, Version
 
 Kind = Literal[
-    "organization", "project", "api_key", "model", "deployment", "price", "fleet_size", "replica"
+    "organization",
+    "project",
+    "api_key",
+    "model",
+    "deployment",
+    "price",
+    "contract_price",
+    "fleet_size",
+    "replica",
 ]
 
 RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
@@ -22,6 +30,7 @@ RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
     "model": records.ModelRecord,
     "deployment": records.DeploymentRecord,
     "price": records.PriceRecord,
+    "contract_price": records.ContractPriceRecord,
     "fleet_size": records.FleetSizeRecord,
 }
 """The kinds control publishes. A reader ignores, and counts, kinds it does not know."""

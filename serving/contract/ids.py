@@ -3,6 +3,9 @@
 import secrets
 import time
 import uuid
+from datetime import UTC, datetime, timedelta
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def uuid7(*, at_ms: int, random_bits: int) -> uuid.UUID:
@@ -18,3 +21,12 @@ def uuid7(*, at_ms: int, random_bits: int) -> uuid.UUID:
 def new_id() -> str:
     """Return a fresh UUIDv7 as text, from the wall clock and the system's randomness."""
     return str(uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=secrets.randbits(74)))
+
+
+def moment_of(uuid7_text: str) -> datetime:
+    """Return when an id was made, to the millisecond: the time a usage event belongs to.
+
+    Worked example: `0192e4a6-1c00-7…` was made 0x0192e4a61c00 milliseconds after 1970.
+    """
+    milliseconds = int(uuid7_text[:8] + uuid7_text[9:13], 16)
+    return EPOCH + timedelta(milliseconds=milliseconds)

@@ -4,7 +4,6 @@ import re
 
 DOLLAR_NANOS = 1_000_000_000
 CENT_NANOS = 10_000_000
-MILLION = 1_000_000
 NANOS_MAX = 2**63 - 1
 SIGNIFICANT_DIGITS = 4
 _AMOUNT = re.compile(r"\$?(\d{1,10})(?:\.(\d{1,9}))?", re.ASCII)
@@ -41,17 +40,12 @@ def format_dollars(nanos: int) -> str:
     Worked examples: 12,300 nanos are `$0.0000123`, 132,000 `$0.000132`, 123,456,789 `$0.1235`,
     500,000,000 `$0.50`, 1,234,567,890,000 `$1,234.57`, 0 `$0.00`, -12,300 `-$0.0000123`.
     """
-    return _with_sign(nanos, _decimal(_rounded_for_people(abs(nanos)), 9))
+    return _with_sign(nanos, _decimal(_rounded_for_people(abs(nanos))))
 
 
 def exact_dollars(nanos: int) -> str:
     """Return the whole amount, no digit rounded away: 1,234,567,890 nanos are `$1.23456789`."""
-    return _with_sign(nanos, _decimal(abs(nanos), 9))
-
-
-def exact_dollars_of_millionths(millionths: int) -> str:
-    """Return an amount in 10^-6 nanos, such as tokens times price, no digit rounded away."""
-    return _with_sign(millionths, _decimal(abs(millionths), 15))
+    return _with_sign(nanos, _decimal(abs(nanos)))
 
 
 def _rounded_for_people(amount: int) -> int:
@@ -66,9 +60,9 @@ def _round_to(amount: int, unit: int) -> int:
     return (amount + unit // 2) // unit * unit
 
 
-def _decimal(amount: int, places: int) -> str:
-    whole, part = divmod(amount, 10**places)
-    decimals = str(part).rjust(places, "0").rstrip("0").ljust(2, "0")
+def _decimal(amount: int) -> str:
+    whole, part = divmod(amount, DOLLAR_NANOS)
+    decimals = str(part).rjust(9, "0").rstrip("0").ljust(2, "0")
     return f"${whole:,}.{decimals}"
 
 

@@ -7,6 +7,7 @@ import msgspec
 from serving.contract import SCHEMA
 from serving.contract.codec import require
 from serving.contract.units import (
+    WRITTEN_TIER,
     At,
     Count,
     Id,
@@ -14,6 +15,7 @@ from serving.contract.units import (
     NanosPerMillionTokens,
     Seconds,
     Tokens,
+    WrittenTier,
 )
 
 
@@ -27,11 +29,12 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class OrganizationRecord(msgspec.Struct, frozen=True):
-    """An organization as the gateway needs it."""
+    """An organization as the gateway needs it; `budget_ids` are its balance's, and its limit's
+    where one is set (`serving.contract.budget`)."""
 
     organization_id: Id
     status: Literal["active", "suspended"]
-    budget_id: Id
+    budget_ids: tuple[Id, ...]
     cache_salt_id: Id
     weight: Count = 1
     limits: Limits = Limits()
@@ -39,12 +42,12 @@ class OrganizationRecord(msgspec.Struct, frozen=True):
 
 
 class ProjectRecord(msgspec.Struct, frozen=True):
-    """A project; `budget_id` only where a spend limit is set."""
+    """A project; it has a budget only where a spend limit is set."""
 
     project_id: Id
     organization_id: Id
+    budget_ids: tuple[Id, ...]
     status: Literal["active", "archived"] = "active"
-    budget_id: Id | None = None
     limits: Limits = Limits()
     schema: int = SCHEMA
 
@@ -52,18 +55,18 @@ class ProjectRecord(msgspec.Struct, frozen=True):
 class ApiKeyRecord(msgspec.Struct, frozen=True):
     """An API key by its digest; the secret itself never travels. Revoking deletes the record.
 
-    `models` and `networks` (CIDR) of None mean any.
+    `models` and `networks` (CIDR) of None mean any; it has a budget where a limit is set.
     """
 
     key_id: Id
     digest: Id
     organization_id: Id
     project_id: Id
+    budget_ids: tuple[Id, ...]
     scopes: tuple[Name, ...] = ("inference",)
     models: tuple[Name, ...] | None = None
     networks: tuple[Name, ...] | None = None
     expires_at: At | None = None
-    budget_id: Id | None = None
     limits: Limits = Limits()
     schema: int = SCHEMA
 
@@ -131,16 +134,30 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
 
 
 class PriceRecord(msgspec.Struct, frozen=True):
-    """The three prices of one variant and tier, in force from `effective_at`."""
+    """One band of what a variant costs in a tier, in force from `effective_at`: it applies to
+    requests with at least `input_tokens_min` input tokens. All bands of one book begin together.
+    """
 
     price_id: Id
     variant_id: Id
-    tier: Literal["priority", "standard", "batch"]
+    tier: WrittenTier
     input_nanos: NanosPerMillionTokens
     cached_input_nanos: NanosPerMillionTokens
     output_nanos: NanosPerMillionTokens
     effective_at: At
+    input_tokens_min: Tokens = 0
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        if self.tier in WRITTEN_TIER:
+            msgspec.structs.force_setattr(self, "tier", WRITTEN_TIER[self.tier])
+
+
+class ContractPriceRecord(PriceRecord, frozen=True, kw_only=True):
+    """A price of one organization's own: it goes before the list price until `ends_at`."""
+
+    organization_id: Id
+    ends_at: At | None = None
 
 
 class FleetSizeRecord(msgspec.Struct, frozen=True):

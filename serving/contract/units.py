@@ -1,13 +1,16 @@
 """The bounded types that contract records are made of."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 INT64_MAX = 2**63 - 1
 
 Id = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.:-]+\Z")]
+Label = Annotated[str, Meta(min_length=1, max_length=64)]
+"""An id as a usage event names it. Its characters are those of `Id`; who reads thousands of events
+checks them over a whole event at once, since a pattern for each id costs more than decoding."""
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Nanos = Annotated[int, Meta(ge=0, le=INT64_MAX)]
 """Nano-dollars: 10^-9 USD."""
@@ -19,3 +22,8 @@ Seconds = Annotated[float, Meta(ge=0.0, le=10.0**7)]
 """A duration. Durations may be floats; money never is."""
 At = Annotated[datetime, Meta(tz=True)]
 """An aware moment in UTC."""
+Tier = Literal["priority", "default", "flex", "batch"]
+"""How urgent a request is, in OpenAI's words."""
+WrittenTier = Literal["priority", "default", "flex", "batch", "standard"]
+WRITTEN_TIER: dict[str, Tier] = {"standard": "default"}
+"""What older processes call a tier: records take it in and never say it themselves."""

@@ -19,13 +19,18 @@ class EngineSilent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """An engine's own counters; tokens count from its start, prompts once per choice."""
+    """An engine's own counters from its start on; prompts and requests count once per choice.
+
+    `prompt_tokens` includes `cached_tokens`; `requests` are those that ended, however they did.
+    """
 
     running: int
     waiting: int
     prompt_tokens: int
     generation_tokens: int
     cache_usage: float
+    cached_tokens: int = 0
+    requests: int = 0
 
     @property
     def is_idle(self) -> bool:
@@ -129,6 +134,8 @@ def read_vitals(exposition: str) -> Vitals | None:
         "vllm:prompt_tokens_total": 0.0,
         "vllm:generation_tokens_total": 0.0,
         "vllm:kv_cache_usage_perc": 0.0,
+        "vllm:prompt_tokens_cached_total": 0.0,
+        "vllm:request_success_total": 0.0,
     }
     # Only a few of vLLM's 500 lines matter, and this is read every second.
     lines = [line for line in exposition.splitlines() if line.startswith(tuple(wanted))]
@@ -138,5 +145,6 @@ def read_vitals(exposition: str) -> Vitals | None:
         for sample in family.samples:
             if sample.name in wanted:
                 wanted[sample.name] += sample.value
-    running, waiting, prompt, generation, usage = wanted.values()
-    return Vitals(int(running), int(waiting), int(prompt), int(generation), usage)
+    running, waiting, prompt, generation, usage, cached, requests = wanted.values()
+    counts = int(running), int(waiting), int(prompt), int(generation)
+    return Vitals(*counts, usage, cached_tokens=int(cached), requests=int(requests))

@@ -33,13 +33,17 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Everything up to `version`. A snapshot replaces all but the `rejected` ids."""
+    """Everything up to `version`. A snapshot replaces all but the `rejected` ids.
+
+    It is partial when it was saved by an older version, and not all of it is understood any more.
+    """
 
     version: int
     snapshot: bool
     updates: tuple[Update, ...] = ()
     rejected: tuple[Rejection, ...] = ()
     unknown_kinds: Mapping[str, int] = field(default_factory=dict)
+    is_partial: bool = False
 
 
 def sort_out(page: Page, kinds: Kinds) -> Batch:

@@ -39,6 +39,8 @@ class Timings:
     """The longest pause before a restart."""
     steady_seconds: float = 60.0
     """Being ready this long forgives earlier failures."""
+    sample_seconds: float = 60.0
+    """Between two samples of what the engines counted, on full minutes of the wall clock."""
     ended_kept_seconds: float = 600.0
     """A stopped or failed replica stays in the feed so that its reason can be read."""
 

@@ -21,6 +21,7 @@ from serving.fleet.life import Life
 from serving.fleet.log_file import LogFile
 from serving.fleet.replica import Replica, Surroundings
 from serving.fleet.restarts import Restarts
+from serving.fleet.samples import Samples
 from serving.fleet.store import Store, StoredFleet, StoredReplica
 
 log = structlog.get_logger(__name__)
@@ -42,6 +43,8 @@ class Fleet:
         self.config = config
         self.engines = engines
         self.store = store
+        self.samples = Samples(store.directory / "samples.json")
+        self.fleet_id = ""
         self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000)
         self.replicas: dict[str, Replica] = {}
         self.restarts: dict[str, Restarts] = {}
@@ -58,7 +61,8 @@ class Fleet:
         )
 
     def adopt(self, stored: StoredFleet) -> None:
-        """Take over living replicas of an earlier fleet, and what was wanted of it."""
+        """Take over living replicas of an earlier fleet, its name, and what was wanted of it."""
+        self.fleet_id = stored.fleet_id or f"fl_{new_id()}"
         self._deployments = {record.deployment_id: record for record in stored.deployments}
         self.is_informed = bool(stored.deployments)
         for entry in stored.replicas:
@@ -97,6 +101,11 @@ class Fleet:
             if replica.deployment.deployment_id not in self._deployments:
                 replica.leave()
 
+    def sample(self) -> None:
+        """Keep a sample of what every living replica's engine counted, and go on from there."""
+        self._save()
+        self.samples.take(self._living())
+
     async def close(self) -> None:
         """Stop every replica in order, or leave all for adoption if so configured."""
         self.is_closing = True
@@ -107,7 +116,7 @@ class Fleet:
         for task in self._lives.values():
             task.cancel()
         await asyncio.gather(*self._lives.values(), return_exceptions=True)
-        self._save()
+        self.sample()
 
     def _reconcile(self, deployment: DeploymentRecord) -> None:
         wanted = wanted_places(deployment)
@@ -190,6 +199,8 @@ class Fleet:
             self.feed.refresh(record)
             return
         self.feed.publish(record)
+        if replica.is_over:
+            self.samples.take_last(replica)
         if replica.state == "failed":
             self._note_failure(replica)
         self._save()
@@ -247,7 +258,8 @@ class Fleet:
             for replica in self.replicas.values()
             if not replica.is_over or (replica.group is not None and replica.group.survivors)
         ]
-        self.store.save(StoredFleet(tuple(unfinished), tuple(self._deployments.values())))
+        deployments = tuple(self._deployments.values())
+        self.store.save(StoredFleet(tuple(unfinished), deployments, self.fleet_id))
 
 
 def wanted_places(deployment: DeploymentRecord) -> Counter[str]:

@@ -156,6 +156,7 @@ class Life:
         if vitals is None:
             pulse.answered(time.monotonic())
         else:
+            self.replica.saw(vitals)
             pulse.saw(vitals, time.monotonic())
 
     async def _test(self, pulse: Pulse) -> None:
@@ -189,7 +190,10 @@ class Life:
             vitals = await self._probe().vitals()
         except EngineSilent:
             return True
-        return vitals is not None and not vitals.is_idle
+        if vitals is None:
+            return False
+        self.replica.saw(vitals)
+        return not vitals.is_idle
 
     async def _stop(self) -> None:
         group = self.replica.group
@@ -249,9 +253,7 @@ class Life:
     async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
         model = self.replica.engine.served_name(self.replica.deployment)
         made = await self._probe(timeout_seconds).generate(model, tokens_max=tokens_max)
-        self.replica.probe_input_tokens += made.prompt_tokens
-        self.replica.probe_output_tokens += made.completion_tokens
-        self.around.changed(self.replica)
+        self.replica.probed(made)
 
     async def _leaves_within(self, seconds: float) -> bool:
         try:

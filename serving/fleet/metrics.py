@@ -11,14 +11,16 @@ from prometheus_client.registry import Collector
 
 from serving.feed.follower import Follower
 from serving.fleet.fleet import Fleet
+from serving.fleet.report import Reporter
 
 
 class FleetCollector(Collector):
     """Turns the fleet and its follower into metric families; ids are ours, never a tenant's."""
 
-    def __init__(self, fleet: Fleet, follower: Follower) -> None:
+    def __init__(self, fleet: Fleet, follower: Follower, reporter: Reporter) -> None:
         self.fleet = fleet
         self.follower = follower
+        self.reporter = reporter
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family once."""
@@ -38,6 +40,7 @@ class FleetCollector(Collector):
             value=self.follower.counts.failures,
         )
         yield self._feed_age()
+        yield from self._samples()
 
     def _replicas(self) -> Metric:
         labels = ("deployment_id", "engine", "state")
@@ -57,8 +60,8 @@ class FleetCollector(Collector):
         )
         for replica in self.fleet.replicas.values():
             ids = (replica.deployment.deployment_id, replica.replica_id)
-            family.add_metric((*ids, "input"), replica.probe_input_tokens)
-            family.add_metric((*ids, "output"), replica.probe_output_tokens)
+            family.add_metric((*ids, "input"), replica.probes.input_tokens)
+            family.add_metric((*ids, "output"), replica.probes.output_tokens)
         return family
 
     def _load_seconds(self) -> Metric:
@@ -70,6 +73,20 @@ class FleetCollector(Collector):
                 family.add_metric((replica.replica_id,), replica.load_seconds)
         return family
 
+    def _samples(self) -> Iterator[Metric]:
+        """Samples of engines: an alarm where many wait, or any was dropped."""
+        yield GaugeMetricFamily(
+            "penstock_fleet_samples_unsent",
+            "Samples that billing has not acknowledged",
+            value=len(self.fleet.samples),
+        )
+        for name, help_text, count in (
+            ("samples_reported", "Samples acknowledged", self.reporter.reported_count),
+            ("samples_dropped", "Samples given up", self.fleet.samples.dropped_count),
+            ("samples_failures", "Reports that failed", self.reporter.failure_count),
+        ):
+            yield CounterMetricFamily(f"penstock_fleet_{name}", help_text, value=count)
+
     def _feed_age(self) -> Metric:
         contact_at = self.follower.contact_at
         age = float("inf") if contact_at is None else time.monotonic() - contact_at
@@ -78,10 +95,10 @@ class FleetCollector(Collector):
         )
 
 
-def registry_of(fleet: Fleet, follower: Follower) -> CollectorRegistry:
+def registry_of(fleet: Fleet, follower: Follower, reporter: Reporter) -> CollectorRegistry:
     """Return a registry that holds this fleet's metrics."""
     registry = CollectorRegistry()
-    registry.register(FleetCollector(fleet, follower))
+    registry.register(FleetCollector(fleet, follower, reporter))
     return registry
 
 

@@ -11,7 +11,9 @@ import structlog
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.engine.engine import Engine
+from serving.engine.probe import Generated, Vitals
 from serving.fleet.config import Timings
+from serving.fleet.counted import NOTHING, UNSEEN, Counted
 from serving.fleet.group import Group, find_group
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import StoredReplica
@@ -60,9 +62,12 @@ class Replica:
         self.started_at = datetime.now(UTC)
         self.ready_since: float | None = None
         self.ended_at: float | None = None
+        self.ready_at: datetime | None = None
+        self.ready_until: datetime | None = None
         self.load_seconds: float | None = None
-        self.probe_input_tokens = 0
-        self.probe_output_tokens = 0
+        self.counted = UNSEEN if place else Counted()
+        self.probes = NOTHING
+        self.is_known = True
         self.pause_seconds = pause_seconds
         self.leaving = asyncio.Event()
 
@@ -75,6 +80,11 @@ class Replica:
     def is_leaving(self) -> bool:
         """Whether it was told to go."""
         return self.leaving.is_set()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether there is a count of its engine that is not behind what was told before."""
+        return self.is_known and self.state != "pending" and self.counted != UNSEEN
 
     @property
     def record(self) -> ReplicaRecord:
@@ -90,8 +100,8 @@ class Replica:
             capabilities=self.engine.capabilities(self.deployment),
             progress=self.progress,
             reason=self.reason,
-            probe_input_tokens=self.probe_input_tokens,
-            probe_output_tokens=self.probe_output_tokens,
+            probe_input_tokens=self.probes.input_tokens,
+            probe_output_tokens=self.probes.output_tokens,
         )
 
     @property
@@ -106,8 +116,10 @@ class Replica:
             started_at=self.started_at,
             leader=self.group.leader if self.group else None,
             members=self.group.members if self.group else (),
-            probe_input_tokens=self.probe_input_tokens,
-            probe_output_tokens=self.probe_output_tokens,
+            ready_at=self.ready_at,
+            ready_until=self.ready_until,
+            counted=self.counted,
+            probes=self.probes,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
@@ -116,8 +128,10 @@ class Replica:
         self.url = stored.url or f"http://127.0.0.1:{stored.port}"
         self.state = stored.state
         self.started_at = stored.started_at
-        self.probe_input_tokens = stored.probe_input_tokens
-        self.probe_output_tokens = stored.probe_output_tokens
+        self.ready_at, self.ready_until = stored.ready_at, stored.ready_until
+        self.counted = stored.counted or self.counted
+        self.probes = stored.probes
+        self.is_known = False  # until it is looked at: samples were told of later moments
         if self.place:
             return True
         if stored.leader is None:
@@ -130,6 +144,23 @@ class Replica:
             self.leave()
         return self.group is not None and self.group.is_alive
 
+    def saw(self, vitals: Vitals) -> None:
+        """Take in what the engine counted; all probes so far are part of it."""
+        self.counted = self.counted.saw(vitals, self.probes, datetime.now(UTC))
+        self.is_known = True
+
+    def probed(self, made: Generated) -> None:
+        """Take in a test generation, and have it remembered: nobody else can tell it apart."""
+        self.probes = self.probes.plus_probe(made)
+        self.around.changed(self)
+        self.around.saved()
+
+    def ready_seconds(self, at: datetime) -> int:
+        """Return how long it was ready until `at`."""
+        if self.ready_at is None:
+            return 0
+        return max(0, int((min(at, self.ready_until or at) - self.ready_at).total_seconds()))
+
     def leave(self) -> None:
         """Ask it to drain and stop; it does so at its next step."""
         self.leaving.set()
@@ -138,7 +169,14 @@ class Replica:
         """Take on a state and tell the fleet."""
         if state != self.state:
             log.info("replica_state", replica_id=self.replica_id, state=state, was=self.state)
+            self._note_readiness(state)
         self.state = state
         self.progress = progress
         self.reason = reason
         self.around.changed(self)
+
+    def _note_readiness(self, state: State) -> None:
+        if state == "ready":
+            self.ready_at = datetime.now(UTC)
+        elif self.state == "ready":
+            self.ready_until = datetime.now(UTC)

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import suppress
 
 import aiohttp
 import structlog
@@ -13,6 +14,7 @@ from serving.feed.source import HttpSource
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.metrics import registry_of
+from serving.fleet.report import HttpSend, NotReported, Reporter
 from serving.fleet.server import FleetServer
 from serving.fleet.store import Store
 
@@ -35,19 +37,24 @@ async def run(config: FleetConfig) -> None:
         fleet = Fleet(config, engines, store, session)
         source = HttpSource(session, config.control_url + FEED_PATH, config.internal_secret)
         follower = Follower(source, {"deployment": DeploymentRecord})
-        server = FleetServer(fleet, registry_of(fleet, follower), config.internal_secret)
+        send = HttpSend(session, config.control_url, config.internal_secret)
+        reporter = Reporter(fleet, send)
+        server = FleetServer(fleet, registry_of(fleet, follower, reporter), config.internal_secret)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
         await server.start(config.host, config.port)
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
-        await _until_stopped(fleet, follower)
+        await _until_stopped(fleet, follower, reporter)
         await fleet.close()
+        # The replicas' last samples: what control does not take now, the next start sends.
+        with suppress(NotReported):
+            await reporter.report()
         await server.stop()
     store.close()
 
 
-async def _until_stopped(fleet: Fleet, follower: Follower) -> None:
-    """Follow and reconcile until a signal comes; an error in either ends the fleet aloud."""
+async def _until_stopped(fleet: Fleet, follower: Follower, reporter: Reporter) -> None:
+    """Follow, reconcile and report until a signal comes; an error in any ends the fleet aloud."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,6 +63,8 @@ async def _until_stopped(fleet: Fleet, follower: Follower) -> None:
     tasks = [
         loop.create_task(fleet.reconcile_forever()),
         loop.create_task(_follow(fleet, follower)),
+        loop.create_task(reporter.sample_forever()),
+        loop.create_task(reporter.report_forever()),
     ]
     await asyncio.wait((stopped, *tasks), return_when=asyncio.FIRST_COMPLETED)
     for task in (stopped, *tasks):

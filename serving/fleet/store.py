@@ -3,19 +3,22 @@
 import fcntl
 import os
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import msgspec
 import structlog
 
 from serving.contract import SCHEMA
-from serving.contract.codec import ContractError, decode, encode
+from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import State
 from serving.contract.units import At
+from serving.fleet.counted import NOTHING, Counted, Counters
 from serving.fleet.group import Member
 
 log = structlog.get_logger(__name__)
+
+Kept = TypeVar("Kept")
 
 
 class StoredReplica(msgspec.Struct, frozen=True):
@@ -29,8 +32,10 @@ class StoredReplica(msgspec.Struct, frozen=True):
     started_at: At
     leader: Member | None = None
     members: tuple[Member, ...] = ()
-    probe_input_tokens: int = 0
-    probe_output_tokens: int = 0
+    ready_at: At | None = None
+    ready_until: At | None = None
+    counted: Counted | None = None
+    probes: Counters = NOTHING
 
 
 class StoredFleet(msgspec.Struct, frozen=True):
@@ -38,6 +43,7 @@ class StoredFleet(msgspec.Struct, frozen=True):
 
     replicas: tuple[StoredReplica, ...] = ()
     deployments: tuple[DeploymentRecord, ...] = ()
+    fleet_id: str = ""
     schema: int = SCHEMA
 
 
@@ -63,19 +69,14 @@ class Store:
         except BlockingIOError as error:
             self.close()
             raise DirectoryTaken(f"another fleet runs on {self.directory}") from error
-        return self._read()
+        return read_file(self.path, StoredFleet, default=StoredFleet())
 
     def save(self, fleet: StoredFleet) -> None:
         """Write durably, if anything changed: what is lost here becomes an orphan process."""
         data = encode(fleet)
         if data == self._written:
             return
-        draft = self.path.with_suffix(".new")
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self.path)
+        replace_file(self.path, data)
         self._written = data
 
     def log_path(self, replica_id: str) -> Path:
@@ -88,13 +89,25 @@ class Store:
             self._lock.close()
             self._lock = None
 
-    def _read(self) -> StoredFleet:
-        try:
-            return decode(self.path.read_bytes(), StoredFleet)
-        except FileNotFoundError:
-            return StoredFleet()
-        except ContractError as error:
-            aside = self.path.with_suffix(".unreadable")
-            self.path.replace(aside)
-            log.error("fleet_state_unreadable", kept_as=str(aside), error=str(error))
-            return StoredFleet()
+
+def read_file(path: Path, kind: type[Kept], *, default: Kept) -> Kept:
+    """Return what `replace_file` wrote, `default` without it; what is unreadable is kept aside."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        return default
+    except (msgspec.MsgspecError, ValueError) as error:
+        aside = path.with_suffix(".unreadable")
+        path.replace(aside)
+        log.error("fleet_state_unreadable", kept_as=str(aside), error=str(error))
+        return default
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file whole and durably: a crash leaves the old one or the new one."""
+    draft = path.with_suffix(".new")
+    with draft.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(path)

@@ -4,22 +4,23 @@ from datetime import datetime
 
 import msgspec
 
-from serving.contract.records import DeploymentRecord, PriceRecord
+from serving.contract.records import DeploymentRecord
 from serving.gateway.directory import Directory, Principal
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.job import Job
+from serving.gateway.price_list import Schedule
 from serving.pool.pool import Pool
 from serving.usage.hold import Hold
 from serving.usage.journal import Journal
-from serving.usage.treasury import BillingUnreachable, BudgetRefused, Treasury
+from serving.usage.treasury import BudgetRefused, MoneyRecalled, MoneyUnavailable, Treasury
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Where the job may run, at what price, with what money held."""
+    """Where the job may run, at what prices, with what money held."""
 
     deployment: DeploymentRecord
     pool: Pool
-    price: PriceRecord
+    schedule: Schedule
     hold: Hold
 
 
@@ -32,21 +33,27 @@ class Admission:
         self._journal = journal
 
     async def admit(self, principal: Principal, job: Job, now: datetime) -> Admitted:
-        """Hold the worst case on every budget of the chain. Raises NoMoney or Unavailable."""
+        """Hold the worst case on every budget of the chain, of a request received at `now`.
+
+        Raises NoMoney or Unavailable.
+        """
         if not self._journal.healthy:
             raise usage_unavailable()
         deployment, pool = self._place(job.model.variant_id, principal.organization_id)
-        price = self._directory.price(job.model.variant_id, now)
-        if price is None:
+        schedule = self._directory.schedule(job.model.variant_id, principal.organization_id, now)
+        if schedule is None:
             raise model_unavailable()
-        worst = job.worst_case_nanos(price)
+        worst = job.worst_case_nanos(schedule)
         try:
-            hold = await self._treasury.hold(principal.budget_ids, worst)
+            hold = await self._treasury.hold(principal.budget_ids, worst, now)
         except BudgetRefused as refused:
-            raise NoMoney(refused.code) from None
-        except BillingUnreachable:
+            available_nanos = refused.available_nanos
+            raise NoMoney(refused.code, cost_nanos=worst, available_nanos=available_nanos) from None
+        except MoneyRecalled:
+            raise money_recalled() from None
+        except MoneyUnavailable:
             raise usage_unavailable() from None
-        return Admitted(deployment, pool, price, hold)
+        return Admitted(deployment, pool, schedule, hold)
 
     def _place(self, variant_id: str, organization_id: str) -> tuple[DeploymentRecord, Pool]:
         for deployment in self._directory.deployments(variant_id, organization_id):
@@ -59,6 +66,11 @@ class Admission:
 def usage_unavailable() -> Unavailable:
     """Return the error for work that could not be metered or paid for."""
     return Unavailable("Usage cannot be recorded at the moment.", code="usage_unavailable")
+
+
+def money_recalled() -> Unavailable:
+    """Return the error for money that other gateways are giving back: a retry finds it."""
+    return Unavailable("Your budget is in use elsewhere. Please retry.", code="usage_unavailable")
 
 
 def model_unavailable() -> Unavailable:

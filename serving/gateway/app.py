@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from serving.contract.ids import moment_of
 from serving.contract.usage import UsageEvent
 from serving.gateway import models
 from serving.gateway.admission import Admission, Admitted
@@ -126,9 +127,10 @@ class App:
         self, conversation: Conversation, principal: Principal, job: Job, trace: Trace
     ) -> Attributes:
         """Admit and serve; return what a span should say of it."""
-        now = self._now()
-        admitted = await self._admission.admit(principal, job, now)
-        metered = self._metered(conversation, principal, job, admitted, now)
+        # Nothing may disagree with the time in the event's id: its day and its budgets' periods.
+        received_at = moment_of(conversation.request_id)
+        admitted = await self._admission.admit(principal, job, received_at)
+        metered = self._metered(conversation, principal, job, admitted, received_at)
         exchange = Exchange(
             self.means, conversation, job=job, admitted=admitted, metered=metered, trace=trace
         )
@@ -166,7 +168,7 @@ class App:
         principal: Principal,
         job: Job,
         admitted: Admitted,
-        now: datetime,
+        received_at: datetime,
     ) -> Metered:
         return Metered(
             event_id=conversation.request_id,
@@ -176,9 +178,9 @@ class App:
             key_id=principal.key.key_id,
             model_id=job.model.model_id,
             deployment_id=admitted.deployment.deployment_id,
-            price=admitted.price,
+            schedule=admitted.schedule,
             endpoint=job.endpoint.name,
-            received_at=now,
+            received_at=received_at,
             streamed=job.streamed,
             client_request_id=conversation.client_request_id,
         )

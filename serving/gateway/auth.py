@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 from serving.contract.key import digest, is_well_formed
 from serving.gateway.directory import Directory, Principal
-from serving.gateway.errors import Forbidden, Unauthorized
+from serving.gateway.errors import Forbidden, Unauthorized, Unavailable
 
 INFERENCE = "inference"
 
@@ -18,11 +18,17 @@ def authenticate(
     client_host: str | None,
     now: datetime,
 ) -> Principal:
-    """Return whose key it is. Raises Unauthorized, or Forbidden when it lacks the scope."""
+    """Return whose key it is.
+
+    Raises Unauthorized, Forbidden when it lacks the scope, or Unavailable while keys are unknown.
+    """
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not is_well_formed(secret.strip()):
         raise Unauthorized
     principal = directory.principal(digest(secret.strip(), pepper))
+    if principal is None and not directory.is_whole:
+        message = "This gateway is starting. Please try again."
+        raise Unavailable(message, code="server_is_overloaded")
     if principal is None or _is_expired(principal, now) or not _may_call(principal, client_host):
         raise Unauthorized
     if INFERENCE not in principal.key.scopes:

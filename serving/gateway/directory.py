@@ -2,7 +2,6 @@
 
 import hashlib
 import hmac
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 from serving.contract.records import (
     ApiKeyRecord,
+    ContractPriceRecord,
     DeploymentRecord,
     ModelRecord,
     OrganizationRecord,
@@ -17,13 +17,17 @@ from serving.contract.records import (
     ProjectRecord,
 )
 from serving.contract.replica import ReplicaRecord
+from serving.contract.units import WrittenTier
 from serving.feed.batch import Batch
 from serving.feed.mirror import Mirror
+from serving.gateway.price_list import PriceList, Schedule
 from serving.pool.pool import Pool
 
 Network = IPv4Network | IPv6Network
-TIER = "standard"
-MODEL_KINDS = frozenset({"model", "price", "deployment"})
+TIER: WrittenTier = "default"
+"""What requests are served as: they cannot ask for another tier yet."""
+MODEL_KINDS = frozenset({"model", "deployment"})
+PRICE_KINDS = frozenset({"price", "contract_price"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Directory:
 
     def __init__(self, salt_secret: str, *, make_pool: Callable[[str], Pool] = Pool) -> None:
         self.mirror = Mirror()
+        self.is_whole = False
+        """Whether a key that is not here is no key: false before the first page of the feed."""
         self.pools: dict[str, Pool] = {}
         self._salt_secret = salt_secret.encode()
         self._make_pool = make_pool
@@ -54,7 +60,7 @@ class Directory:
         self._key_digests: dict[str, str] = {}
         self._keys_of: dict[str, set[str]] = {}
         self._names: dict[str, ModelRecord] = {}
-        self._prices: dict[str, list[PriceRecord]] = {}
+        self._prices = PriceList()
         self._deployments: dict[str, list[DeploymentRecord]] = {}
 
     def principal(self, digest: str) -> Principal | None:
@@ -72,11 +78,11 @@ class Directory:
         granted = [model for model in known if is_granted(model, organization_id)]
         return sorted(granted, key=lambda model: (model.created_at, model.public_id))
 
-    def price(self, variant_id: str, at: datetime) -> PriceRecord | None:
-        """Return the price in force at a moment."""
-        dated = self._prices.get(variant_id, [])
-        place = bisect_right(dated, at, key=lambda price: price.effective_at)
-        return dated[place - 1] if place else None
+    def schedule(
+        self, variant_id: str, organization_id: str, at: datetime, tier: WrittenTier = TIER
+    ) -> Schedule | None:
+        """Return what the variant costs an organization at a moment: bands, the base first."""
+        return self._prices.schedule(variant_id, tier, organization_id, at)
 
     def deployments(self, variant_id: str, organization_id: str) -> list[DeploymentRecord]:
         """Return where a variant runs for an organization: its own deployments first."""
@@ -89,6 +95,7 @@ class Directory:
     def apply(self, batch: Batch) -> None:
         """Take in a batch of control's feed."""
         self.mirror.apply(batch)
+        self.is_whole = not batch.is_partial
         kinds = {update.kind for update in batch.updates}
         if batch.snapshot:
             self._index_keys()
@@ -96,6 +103,8 @@ class Directory:
             self._index_changed_keys(batch)
         if batch.snapshot or kinds & MODEL_KINDS:
             self._index_models()
+        if batch.snapshot or kinds & PRICE_KINDS:
+            self._index_prices()
 
     def apply_replicas(self, replicas: Mirror) -> None:
         """Take in what the fleet's feed says now."""
@@ -167,22 +176,17 @@ class Directory:
             organization=organization,
             networks=_networks(key),
             cache_salt=self._salt(organization.cache_salt_id),
-            budget_ids=_budget_ids(organization, project, key),
+            budget_ids=organization.budget_ids + project.budget_ids + key.budget_ids,
         )
 
     def _salt(self, cache_salt_id: str) -> str:
         return hmac.new(self._salt_secret, cache_salt_id.encode(), hashlib.sha256).hexdigest()
 
     def _index_models(self) -> None:
-        self._names, self._prices, self._deployments = {}, {}, {}
+        self._names, self._deployments = {}, {}
         for model in self.mirror.all("model", ModelRecord).values():
             for name in (model.public_id, *model.aliases):
                 self._names[name] = model
-        for price in self.mirror.all("price", PriceRecord).values():
-            if price.tier == TIER:
-                self._prices.setdefault(price.variant_id, []).append(price)
-        for dated in self._prices.values():
-            dated.sort(key=lambda price: price.effective_at)
         for deployment in self.mirror.all("deployment", DeploymentRecord).values():
             self._deployments.setdefault(deployment.variant_id, []).append(deployment)
             if deployment.deployment_id not in self.pools:
@@ -190,6 +194,12 @@ class Directory:
                 self.pools[deployment.deployment_id] = pool
         for listed in self._deployments.values():
             listed.sort(key=lambda deployment: deployment.dedicated_to is None)
+
+    def _index_prices(self) -> None:
+        self._prices = PriceList(
+            self.mirror.all("price", PriceRecord).values(),
+            self.mirror.all("contract_price", ContractPriceRecord).values(),
+        )
 
 
 def is_granted(model: ModelRecord, organization_id: str) -> bool:
@@ -208,10 +218,3 @@ def _networks(key: ApiKeyRecord) -> tuple[Network, ...] | None:
         except ValueError:
             continue
     return tuple(networks)
-
-
-def _budget_ids(
-    organization: OrganizationRecord, project: ProjectRecord, key: ApiKeyRecord
-) -> tuple[str, ...]:
-    chain = (organization.budget_id, project.budget_id, key.budget_id)
-    return tuple(budget_id for budget_id in chain if budget_id is not None)

@@ -13,6 +13,8 @@ ApiError
 
 import msgspec
 
+from serving.contract.money import format_dollars
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -126,8 +128,12 @@ class NoMoney(ApiError):
     status = 429
     kind = "insufficient_quota"
 
-    def __init__(self, code: str) -> None:
-        message = f"Your budget is used up ({code.replace('_', ' ')}). Check plan and billing."
+    def __init__(self, code: str, *, cost_nanos: int, available_nanos: int) -> None:
+        message = (
+            f"Your budget is used up ({code.replace('_', ' ')}): this request could cost"
+            f" {format_dollars(cost_nanos)}, and {format_dollars(available_nanos)} is left."
+            " Check plan and billing."
+        )
         super().__init__(message, code=code, headers=[(b"x-should-retry", b"false")])
 
 

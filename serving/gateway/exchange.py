@@ -32,8 +32,9 @@ from serving.pool.pool import NoReplica, PoolError
 from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
 from serving.telemetry import Trace, Tracing
-from serving.usage.journal import Journal, JournalUnavailable
-from serving.usage.meter import Metered, Timings, make_event, price_of
+from serving.usage.journal import Journal
+from serving.usage.meter import NO_TOKENS, Metered, Timings, make_event, price_of
+from serving.usage.writer import JournalUnavailable
 
 RETRYABLE = (EngineError, BrokenStream, aiohttp.ClientError, OSError)
 TRIES_MAX = 2
@@ -184,7 +185,12 @@ class Exchange:
         if self._replica_id is None:
             hold.void()
             return
-        tokens, timings = self._relay.tokens, self._timings()
+        timings = self._timings()
+        try:
+            tokens = self._relay.tokens
+        except BrokenStream:
+            # An engine that cannot count is at fault, whoever ended the request.
+            tokens, outcome = NO_TOKENS, "engine_failed"
         self.charged_nanos = price_of(self._metered, tokens, outcome)
         if self.charged_nanos > hold.nanos:
             self._means.metrics.overruns.inc()

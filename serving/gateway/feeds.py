@@ -40,8 +40,10 @@ class FollowedFeed:
         self._changed = asyncio.Event()
         saved = state.load(path, kinds)
         if saved is not None:
-            apply(saved)
-        self.follower = Follower(fetch, kinds, version=mirror.version)
+            apply(saved.batch)
+        self._is_partial = saved is not None and saved.batch.is_partial
+        follows_on = saved is not None and saved.is_current
+        self.follower = Follower(fetch, kinds, version=mirror.version if follows_on else 0)
         self._started_at = time.monotonic()
 
     @property
@@ -53,12 +55,14 @@ class FollowedFeed:
     @property
     def is_fresh(self) -> bool:
         """Whether anything is known and the feed was heard of lately."""
-        return self.mirror.version > 0 and self.age_seconds < STALE_SECONDS
+        is_known = self.mirror.version > 0 and not self._is_partial
+        return is_known and self.age_seconds < STALE_SECONDS
 
     async def follow(self) -> None:
         """Apply every batch of news, for ever."""
         async for batch in self.follower.batches():
             self._apply(batch)
+            self._is_partial = False
             self._changed.set()
 
     async def keep_saved(self) -> None:

@@ -19,9 +19,13 @@ from serving.gateway.operator import OperatorApp
 from serving.pool.retries import RetryBudget
 from serving.telemetry import open_tracing
 from serving.usage.billing import Billing
-from serving.usage.journal import Journal, JournalUnavailable
+from serving.usage.journal import Journal
+from serving.usage.lineage import Lineage
+from serving.usage.outbox import Returns
+from serving.usage.poll import Poll
 from serving.usage.ship import ShipmentFailed, Shipper
 from serving.usage.treasury import BillingUnreachable, Treasury
+from serving.usage.writer import JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -37,10 +41,15 @@ class Gateway:
         self.session = open_session()
         self.directory = Directory(config.salt_secret)
         self.journal = Journal(config.directory / "journal.sqlite3")
-        billing = Billing(self.session, config.control_url, config.internal_secret)
-        self.treasury = Treasury(billing.leases, self.journal)
-        self.treasury.adopt(self.journal.left_leases)
-        self.shipper = Shipper(self.journal, billing.usage_events, self.treasury.acknowledged)
+        self.billing = Billing(self.session, config.control_url, config.internal_secret)
+        self.lineage = Lineage(self.journal.lineage, self.journal.note_lineage)
+        returns = Returns()
+        self.treasury = Treasury(returns.outbox)
+        self.poll = Poll(self.billing.leases, self.treasury, returns, self.journal, self.lineage)
+        self.poll.adopt(self.journal.left_leases)
+        self.shipper = Shipper(
+            self.journal, self.billing.usage_events, self.poll.acknowledged, self.lineage
+        )
         self.control_feed, self.replica_feed = self._feeds(config)
         self.app = App(
             self.directory,
@@ -90,7 +99,7 @@ class Gateway:
         try:
             async with asyncio.timeout(LAST_SHIPMENT_SECONDS):
                 await self.shipper.ship_all()
-                await self.treasury.give_all_back()
+                await self.poll.give_all_back()
         except (ShipmentFailed, JournalUnavailable, BillingUnreachable, TimeoutError) as error:
             # The journal keeps the events, and the next life returns the leases.
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
@@ -104,7 +113,7 @@ class Gateway:
             "control state": self.control_feed.keep_saved(),
             "replica feed": self.replica_feed.follow(),
             "replica state": self.replica_feed.keep_saved(),
-            "leases": self.treasury.run(),
+            "leases": self.poll.run(),
             "shipper": self.shipper.run(),
         }
 
@@ -123,10 +132,16 @@ class Gateway:
             "Records that did not validate.",
             self.control_feed.follower.counts.rejected.total,
         )
-        gauge("lease_nanos", "Granted and not yet returned.", self.treasury.granted_nanos)
+        gauge("lease_nanos", "Granted and not yet returned.", self.poll.granted_nanos)
+        gauge("leases", "Leases not yet closed.", lambda: len(self.poll.leases))
+        gauge("deferred_asks", "Asks put off by billing.", lambda: self.poll.counts.deferred)
+        gauge("lineage_changes", "Restored databases met.", lambda: self.lineage.changes)
         gauge("held_nanos", "Held by requests under way.", self.treasury.held_nanos)
         gauge("shipped_events", "Events acknowledged.", lambda: counts.shipped)
         gauge("shipment_failures", "Batches not acknowledged.", lambda: counts.failures)
+        gauge("sent_again_events", "Events a new database got.", lambda: counts.sent_again)
+        gauge("clock_ahead", "Calls refused for our clock.", lambda: self.billing.clock_ahead_count)
+        gauge("kept_bytes", "Acknowledged events kept.", lambda: self.journal.kept_bytes)
         gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
 
 

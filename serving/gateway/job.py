@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from serving.contract.price import worst_case_nanos
-from serving.contract.records import ModelRecord, PriceRecord
+from serving.contract.records import ModelRecord
 from serving.gateway.errors import BadRequest
+from serving.gateway.price_list import Schedule
 from serving.gateway.schema import chat, completions
 from serving.gateway.schema.decode import invalid
 
@@ -86,10 +87,10 @@ class Job(msgspec.Struct, frozen=True):
     prompt_tokens_max: int
     output_tokens_max: int
 
-    def worst_case_nanos(self, price: PriceRecord) -> int:
-        """Return the most that the job can cost."""
+    def worst_case_nanos(self, schedule: Schedule) -> int:
+        """Return the most that the job can cost, in the dearest band it can reach."""
         return worst_case_nanos(
-            price,
+            schedule,
             prompt_bytes=self.prompt_tokens_max,
             context_tokens=self.model.context_tokens * self.prompts,
             output_tokens_max=self.output_tokens_max,

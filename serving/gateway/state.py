@@ -1,18 +1,40 @@
-"""The last good state on disk: a feed page and its digest, replaced whole or not at all."""
+"""The last good state on disk: a feed page and its digest, replaced whole or not at all.
+
+It says which version of the contract wrote it. An older one knew no such kinds or fields as came
+since, so that following on from its version would never bring them: it only bridges the time
+until everything was read anew.
+"""
 
 import hashlib
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 import structlog
 
+from serving.contract import SCHEMA
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.feed import Change, Page
 from serving.feed.batch import Batch, Kinds, sort_out
 from serving.feed.mirror import Mirror
 
 log = structlog.get_logger(__name__)
+
+
+class Written(msgspec.Struct, frozen=True):
+    """What the file holds after its digest."""
+
+    schema: int
+    page: Page
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a file held; with `is_current` the feed may be followed on from its version."""
+
+    batch: Batch
+    is_current: bool
 
 
 def page_of(mirror: Mirror, kinds: Kinds) -> Page:
@@ -27,7 +49,7 @@ def page_of(mirror: Mirror, kinds: Kinds) -> Page:
 
 def save(path: Path, page: Page) -> None:
     """Write the page so that a reader finds the old one or the new one, never half."""
-    data = encode(page)
+    data = encode(Written(SCHEMA, page))
     draft = path.with_suffix(".new")
     with draft.open("wb") as file:
         file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
@@ -36,7 +58,7 @@ def save(path: Path, page: Page) -> None:
     draft.replace(path)
 
 
-def load(path: Path, kinds: Kinds) -> Batch | None:
+def load(path: Path, kinds: Kinds) -> Saved | None:
     """Return what was saved; None, and a log line, when there is nothing whole."""
     try:
         digest, _, data = path.read_bytes().partition(b"\n")
@@ -46,7 +68,27 @@ def load(path: Path, kinds: Kinds) -> Batch | None:
         log.error("saved_state_damaged", path=path.name)
         return None
     try:
-        return sort_out(decode(data, Page), kinds)
+        written = _read(data)
     except ContractError as error:
         log.error("saved_state_unreadable", path=path.name, error=str(error))
         return None
+    batch, is_current = sort_out(written.page, kinds), written.schema == SCHEMA
+    if not is_current:
+        log.error(
+            "saved_state_of_another_version",
+            path=path.name,
+            schema=written.schema,
+            wanted=SCHEMA,
+            records=len(batch.updates),
+            rejected=len(batch.rejected),
+        )
+        batch = replace(batch, is_partial=bool(batch.rejected))
+    return Saved(batch, is_current)
+
+
+def _read(data: bytes) -> Written:
+    """Parse the file; the first version wrote the page alone. Raises ContractError."""
+    try:
+        return decode(data, Written)
+    except ContractError:
+        return Written(1, decode(data, Page))

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import aiohttp
 import msgspec
+import structlog
 
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.lease import LeaseReply, LeaseRequest
@@ -12,11 +13,14 @@ from serving.engine.client import as_payload
 from serving.usage.ship import ShipmentFailed
 from serving.usage.treasury import BillingUnreachable
 
+log = structlog.get_logger(__name__)
+
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 LEASE_SECONDS = 2.0
 SHIP_SECONDS = 30.0
 CONNECT_SECONDS = 2.0
+REASON_MAX = 200
 
 
 class CallFailed(Exception):
@@ -27,10 +31,20 @@ class CallFailed(Exception):
         self.status = status
 
 
+class Refused(msgspec.Struct):
+    """The body of an answer that is not 200."""
+
+    error: str
+
+
 class Billing:
-    """Leases and usage events over the process's one session."""
+    """Leases and usage events over the process's one session.
+
+    `clock_ahead_count` is how often billing would not listen because of this gateway's clock.
+    """
 
     def __init__(self, session: aiohttp.ClientSession, control_url: str, secret: str) -> None:
+        self.clock_ahead_count = 0
         self._session = session
         self._base = f"{control_url}/internal/v1"
         self._headers = {
@@ -68,8 +82,19 @@ class Billing:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise CallFailed(f"{name}: {type(error).__name__}") from error
         if answer.status != 200:
-            raise CallFailed(f"{name} answered {answer.status}", answer.status)
+            raise CallFailed(self._reason(name, answer.status, data), answer.status)
         try:
             return decode(data, kind)
         except ContractError as error:
             raise CallFailed(f"{name}: {error}", answer.status) from error
+
+    def _reason(self, name: str, status: int, data: bytes) -> str:
+        """Say in a line what an answer that is not 200 says."""
+        try:
+            says = decode(data, Refused).error[:REASON_MAX]
+        except ContractError:
+            says = ""
+        if status == 409 and says.startswith("clock_ahead"):
+            self.clock_ahead_count += 1
+            log.error("clock_ahead", call=name, reason=says)
+        return f"{name} answered {status} {says}".strip()

@@ -1,31 +1,24 @@
 """A hold: one request's worst case, set aside on every budget of its chain, settled once."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 from serving.contract.usage import LeaseCharge
-from serving.usage.lease import Lease
+from serving.usage.lease import Part, Parts
+from serving.usage.purse import Purse
 
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What a hold takes from one lease."""
-
-    lease: Lease
-    nanos: int
-
-
-Parts = tuple[Part, ...]
-"""The parts of one budget; together they are the worst case."""
+Taken = tuple[Purse, Parts]
+"""The parts of one budget, which together are the worst case, and the purse they are from."""
 
 
 class Hold:
     """Ends in exactly one `charge` or `void`; a second is an error in our own code."""
 
-    __slots__ = ("_budgets", "_charged", "_ended", "nanos")
+    __slots__ = ("_charged", "_clock", "_ended", "_taken", "nanos")
 
-    def __init__(self, nanos: int, budgets: tuple[Parts, ...]) -> None:
+    def __init__(self, nanos: int, taken: tuple[Taken, ...], clock: Callable[[], float]) -> None:
         self.nanos = nanos
-        self._budgets = budgets
+        self._taken = taken
+        self._clock = clock
         self._charged: list[Part] = []
         self._ended = False
 
@@ -36,7 +29,9 @@ class Hold:
         (usage is a fact), to the last lease of the budget.
         """
         self._end()
-        self._charged = [part for parts in self._budgets for part in _settle(parts, nanos)]
+        now = self._clock()
+        for purse, parts in self._taken:
+            self._charged += purse.settle(parts, nanos, now)
         return tuple(
             LeaseCharge(part.lease.budget_id, part.lease.lease_id, part.nanos)
             for part in self._charged
@@ -45,36 +40,16 @@ class Hold:
     def revoke(self) -> None:
         """Undo a charge whose event could not be made durable."""
         for part in self._charged:
-            part.lease.charged_nanos -= part.nanos
-            part.lease.unacknowledged -= 1
+            part.lease.revoke(part.nanos)
         self._charged = []
 
     def void(self) -> None:
         """Give everything back."""
         self._end()
-        for parts in self._budgets:
-            release(parts)
+        for purse, parts in self._taken:
+            purse.release(parts)
 
     def _end(self) -> None:
         if self._ended:
             raise RuntimeError("a hold ends once")
         self._ended = True
-
-
-def release(parts: Parts) -> None:
-    """Give back what the parts of one budget hold."""
-    for part in parts:
-        part.lease.held_nanos -= part.nanos
-
-
-def _settle(parts: Parts, nanos: int) -> list[Part]:
-    release(parts)
-    charged: list[Part] = []
-    for part in parts:
-        taken = nanos if part is parts[-1] else min(nanos, part.nanos)
-        nanos -= taken
-        if taken:
-            part.lease.charged_nanos += taken
-            part.lease.unacknowledged += 1
-            charged.append(Part(part.lease, taken))
-    return charged

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from serving.contract.price import charge_nanos
+from serving.contract.price import RATING, band_of, charge
 from serving.contract.records import PriceRecord
 from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
 
@@ -81,23 +81,28 @@ class Metered(msgspec.Struct, frozen=True):
     key_id: str
     model_id: str
     deployment_id: str
-    price: PriceRecord
+    schedule: tuple[PriceRecord, ...]
     endpoint: str
     received_at: datetime
     streamed: bool
     client_request_id: str | None
+
+    def price(self, tokens: Tokens) -> PriceRecord:
+        """Return the band that so many input tokens fall into."""
+        return band_of(self.schedule, tokens.input)
 
 
 def price_of(metered: Metered, tokens: Tokens, outcome: Outcome) -> int:
     """Return the charge in nanos: nothing unless the outcome is billable."""
     if outcome not in BILLABLE:
         return 0
-    return charge_nanos(
-        metered.price,
+    due = charge(
+        metered.price(tokens),
         input_tokens=tokens.input,
         cached_input_tokens=tokens.cached_input,
         output_tokens=tokens.output,
     )
+    return due.total_nanos
 
 
 def make_event(
@@ -110,7 +115,7 @@ def make_event(
     charges: tuple[LeaseCharge, ...] = (),
 ) -> UsageEvent:
     """Return the one fact about a request."""
-    timings = timings or Timings()
+    timings, price = timings or Timings(), metered.price(tokens)
     return UsageEvent(
         event_id=metered.event_id,
         gateway_id=metered.gateway_id,
@@ -118,11 +123,11 @@ def make_event(
         project_id=metered.project_id,
         key_id=metered.key_id,
         model_id=metered.model_id,
-        variant_id=metered.price.variant_id,
+        variant_id=price.variant_id,
         deployment_id=metered.deployment_id,
-        price_id=metered.price.price_id,
+        price_id=price.price_id,
         endpoint=metered.endpoint,
-        tier=metered.price.tier,
+        tier=price.tier,
         outcome=outcome,
         received_at=metered.received_at,
         replica_id=replica_id,
@@ -136,4 +141,5 @@ def make_event(
         ttft_seconds=timings.ttft_seconds,
         total_seconds=timings.total_seconds,
         client_request_id=metered.client_request_id,
+        rating=RATING,
     )

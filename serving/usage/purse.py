@@ -1,19 +1,35 @@
-"""The purse of one budget: its leases, who waits for money, and what to ask billing for."""
+"""The purse of one budget in one period: its leases, who waits for money, what to ask for."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
 
 from serving.contract.lease import Ask, Granted, Refused
-from serving.usage.demand import RecentDemand
-from serving.usage.hold import Part, Parts
-from serving.usage.lease import Lease
+from serving.contract.money import NANOS_MAX
+from serving.usage.demand import AHEAD_SECONDS, Demand
+from serving.usage.lease import Lease, Outbox, Part, Parts
+from serving.usage.moment import Moment
 
 WANT_NANOS_MIN = 10_000_000
 """One cent: the least a gateway asks ahead while a budget is in use."""
-
 REFUSAL_SECONDS = 0.5
 """A refusal is believed this long, so that a grant of credit works within 2 s."""
+AGAIN_SECONDS = 0.05
+"""How soon an ask is sent again that was not answered, or deferred."""
+RECALL_SECONDS = 0.1
+"""How soon billing is asked again while it calls money back from other gateways."""
+SCARCE_SECONDS = 30.0
+"""How long nothing is fetched ahead after billing gave less than was wanted."""
+WANT_LESS = 4
+STRAGGLER_SECONDS = 30.0
+"""How long after the period's end its lease admits requests that were received before it."""
+STRAGGLERS = timedelta(seconds=STRAGGLER_SECONDS)
+EARLY_SECONDS = 2.0
+"""How far the two clocks may drift apart while a lease waits for its period to begin."""
+TICK = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,68 +38,113 @@ class Refusal:
 
     code: str
     need_nanos: int
+    available_nanos: int
     recall_in_progress: bool
     until: float
 
 
 class Purse:
-    """Money of one budget in this gateway. `now` is monotonic seconds throughout."""
+    """Money of one budget and period in this gateway. `now` is monotonic seconds, except where
+    it is a `Moment` of both clocks."""
 
-    def __init__(self, budget_id: str, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        budget_id: str,
+        period: tuple[datetime, datetime | None],
+        demand: Demand,
+        outbox: Outbox,
+        new_id: Callable[[], str],
+    ) -> None:
         self.budget_id = budget_id
+        self.starts_at, self.ends_at = period
+        self.demand = demand
         self.leases: list[Lease] = []
         self.ask: Ask | None = None
-        self.refusal: Refusal | None = None
+        self.ask_after = 0.0
+        """When the open or next ask may be sent, once billing has answered one without money."""
+        self.held_nanos = 0
+        self._asked = Moment(0.0, self.starts_at)
+        self._refusal: Refusal | None = None
+        self._scarce_until = 0.0
+        self._want_max = NANOS_MAX
+        """Of asks while money is scarce."""
+        self._outbox = outbox
         self._new_id = new_id
-        self._demand = RecentDemand()
         self._needs: dict[asyncio.Future[None], int] = {}
+
+    def covers(self, at: datetime) -> bool:
+        """Tell whether a moment lies in the period."""
+        return self.starts_at <= at and (self.ends_at is None or at < self.ends_at)
 
     def spendable(self, now: float) -> int:
         """Return what new requests could hold."""
         return sum(lease.spendable(now) for lease in self.leases)
 
-    def is_idle(self, now: float) -> bool:
-        """Whether nobody wants anything of it: no lease, no ask, no waiter, no recent demand."""
-        wanted = self.leases or self.ask or self._needs
-        return not wanted and self._demand.total(now) == 0
+    def is_done(self, now: Moment) -> bool:
+        """Whether nobody wants anything of it: no lease, ask, waiter, hold or recent use."""
+        wanted = self.leases or self.ask or self._needs or self.held_nanos
+        return not wanted and (self._is_over(now.wall) or self.demand.is_idle(now.monotonic))
 
     def try_hold(self, nanos: int, now: float) -> Parts | None:
         """Hold `nanos` over as few leases as it takes, or nothing and None."""
         parts: list[Part] = []
         missing = nanos
         for lease in self.leases:
+            if missing == 0:
+                break
             taken = min(missing, lease.spendable(now))
             if taken:
                 parts.append(Part(lease, taken))
                 missing -= taken
-            if missing == 0:
-                break
         if missing:
             return None
         for part in parts:
             part.lease.held_nanos += part.nanos
-        self._demand.add(nanos, now)
+        self.held_nanos += nanos
+        self.demand.note_hold(nanos, self.held_nanos, now)
         return tuple(parts)
+
+    def release(self, parts: Parts) -> None:
+        """Give back what a hold took here."""
+        for part in parts:
+            part.lease.release(part.nanos)
+            self.held_nanos -= part.nanos
+
+    def settle(self, parts: Parts, nanos: int, now: float) -> list[Part]:
+        """Charge `nanos` to the leases of a hold, give the rest back, and return what was
+        charged to which. What exceeds the hold is charged to its last lease."""
+        charged: list[Part] = []
+        left = nanos
+        for part in parts:
+            taken = left if part is parts[-1] else min(left, part.nanos)
+            left -= taken
+            if taken:
+                part.lease.charge(taken)
+                charged.append(Part(part.lease, taken))
+        self.release(parts)
+        self.demand.note_charge(nanos, now)
+        return charged
 
     def refuses(self, nanos: int, now: float) -> Refusal | None:
         """Return the refusal in force for a request of `nanos`, if there is one."""
-        refusal = self.refusal
+        refusal = self._refusal
         if refusal is None or now >= refusal.until:
             return None
         shortfall = nanos - self.spendable(now)
         return refusal if shortfall >= refusal.need_nanos else None
 
-    async def wait(self, nanos: int, seconds: float) -> None:
-        """Wait for news of a lease, at most `seconds`; counts as needing `nanos` meanwhile."""
-        news = asyncio.get_running_loop().create_future()
+    @property
+    def has_waiters(self) -> bool:
+        """Whether a request waits for money that is not here."""
+        return any(not news.done() for news in self._needs)
+
+    def add_waiter(self, news: asyncio.Future[None], nanos: int) -> None:
+        """Count a request as needing `nanos`, and resolve `news` when it should look again."""
         self._needs[news] = nanos
-        try:
-            async with asyncio.timeout(seconds):
-                await news
-        except TimeoutError:
-            return
-        finally:
-            del self._needs[news]
+
+    def remove_waiter(self, news: asyncio.Future[None]) -> None:
+        """End what `add_waiter` began."""
+        del self._needs[news]
 
     def wake(self) -> None:
         """Let all who wait look again."""
@@ -91,40 +152,141 @@ class Purse:
             if not news.done():
                 news.set_result(None)
 
-    def next_ask(self, now: float) -> Ask | None:
-        """Return the ask that is open or due; the same one until it is answered."""
-        if self.ask is None:
+    def look(self, now: Moment) -> Ask | None:
+        """Stop what no longer admits, and return the ask that is open or due.
+
+        An ask stays the same one until it is answered, so that a lost answer grants nothing twice.
+        """
+        self._stop_ended(now)
+        if self.ask is None and now.monotonic >= self.ask_after:
             self.ask = self._make_ask(now)
         return self.ask
 
-    def _make_ask(self, now: float) -> Ask | None:
-        spendable, recent = self.spendable(now), self._demand.total(now)
-        needs = self._needs.values()
-        wanted = max(2 * recent, WANT_NANOS_MIN)
+    def _make_ask(self, now: Moment) -> Ask | None:
+        if self.ends_at is not None and now.wall >= self.ends_at + STRAGGLERS:
+            return None
+        ahead = max(self.demand.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
+        needs = [nanos for news, nanos in self._needs.items() if not news.done()]
         if needs:
-            shortfall = max(1, min(needs) - spendable)
-            return self._ask(shortfall, max(shortfall, wanted, sum(needs)))
-        if recent and 2 * spendable < wanted and self.refuses(spendable + 1, now) is None:
-            return self._ask(1, wanted)
+            shortfall = max(1, min(needs) - self.spendable(now.monotonic))
+            want = max(ahead, sum(needs))
+            if now.monotonic < self._scarce_until:
+                want = min(want, self._want_max)
+            return self._ask(shortfall, max(shortfall, want), now)
+        if self._wants_renewal(now):
+            need = max(1, self.demand.largest_hold_nanos(now.monotonic))
+            return self._ask(need, max(need, ahead), now)
         return None
 
-    def _ask(self, need_nanos: int, want_nanos: int) -> Ask:
-        return Ask(self._new_id(), self.budget_id, need_nanos, want_nanos)
+    def _ask(self, need_nanos: int, want_nanos: int, now: Moment) -> Ask:
+        """Ask for the period: from now, or from its start where that is ahead."""
+        at = max(now.wall, self.starts_at)
+        if self.ends_at is not None:
+            at = min(at, self.ends_at - TICK)
+        self._asked = now
+        return Ask(self._new_id(), self.budget_id, need_nanos, want_nanos, at)
 
-    def accept(self, answer: Granted, admits_until: float) -> Lease | None:
-        """Take a granted lease in, once; `wake` those who wait when it admits."""
-        if self.ask is None or self.ask.ask_id != answer.ask_id:
-            return None
-        self.ask = self.refusal = None
-        lease = Lease(answer.lease_id, self.budget_id, answer.granted_nanos, admits_until)
-        self.leases.append(lease)
+    def _wants_renewal(self, now: Moment) -> bool:
+        """Tell whether, were control to go away now, less than ten minutes' spend would be here
+        for the next ten minutes."""
+        if self._is_over(now.wall) or now.monotonic < self._scarce_until:
+            return False
+        if self.demand.is_idle(now.monotonic):
+            return False
+        lasting = self._lasting(now)
+        unspent = self.held_nanos + sum(lease.unspent_nanos for lease in lasting)
+        return not lasting or unspent < self.demand.ahead_nanos(now.monotonic)
+
+    def _lasting(self, now: Moment) -> list[Lease]:
+        """Return the leases that admit for ten minutes from now, or from the period's start, or
+        to the period's end."""
+        until = max(now.monotonic, now.on_monotonic(self.starts_at)) + AHEAD_SECONDS
+        if self.ends_at is not None:
+            until = min(until, now.on_monotonic(self.ends_at))
+        return [lease for lease in self.leases if lease.admits_until >= until]
+
+    def _stop_ended(self, now: Moment) -> None:
+        """Stop the leases that are over, and those near their end that have been renewed."""
+        if not self.leases:
+            return
+        ended = [lease for lease in self.leases if now.monotonic >= lease.admits_until]
+        if not self._is_over(now.wall):
+            lasting = self._lasting(now)
+            unspent = sum(lease.unspent_nanos for lease in lasting)
+            if len(lasting) < len(self.leases) and unspent >= self._kept_ahead(now.monotonic):
+                ended = [lease for lease in self.leases if lease not in lasting]
+        for lease in ended:
+            lease.stop(self._outbox)
+            self.leases.remove(lease)
+
+    def _kept_ahead(self, now: float) -> int:
+        return max(self.demand.ahead_nanos(now), self.demand.largest_hold_nanos(now), 1)
+
+    def note_recall(self, lease: Lease, now: float) -> None:
+        """Hear that a lease of this purse was called back: its money is wanted elsewhere, so
+        that nothing is fetched ahead for a while."""
+        self.leases.remove(lease)
+        self._note_scarcity(now)
+
+    def put_off(self, now: float) -> None:
+        """Send the open ask again after a short pause, unless it is answered by then."""
+        self.ask_after = now + AGAIN_SECONDS
+
+    def defer(self) -> None:
+        """Hear that the budget was busy: the ask will be waited for when it is sent again."""
+        if self.ask is not None:
+            self.ask = msgspec.structs.replace(self.ask, deferred=True)
+
+    def accept(self, answer: Granted, now: float) -> Lease:
+        """Take in the lease that the open ask brought; one of another period is stopped at once."""
+        ask = self._answered()
+        self._refusal = None
+        if answer.granted_nanos < ask.want_nanos:
+            self._note_scarcity(now, want_max=ask.want_nanos // WANT_LESS)
+        until = self._asked.on_monotonic(answer.admits_until)
+        if answer.admits_until == answer.period_ends_at:
+            until += STRAGGLER_SECONDS
+        lease = Lease(
+            answer.lease_id,
+            self.budget_id,
+            answer.granted_nanos,
+            admits_from=self._asked.on_monotonic(answer.admits_from) - EARLY_SECONDS,
+            admits_until=until,
+        )
+        if answer.period == self.starts_at:
+            self.leases.append(lease)
+        else:
+            lease.stop(self._outbox)
         return lease
 
     def believe(self, answer: Refused, now: float) -> None:
-        """Remember a refusal for a moment."""
-        if self.ask is None or self.ask.ask_id != answer.ask_id:
-            return
-        need_nanos, self.ask = self.ask.need_nanos, None
-        until = now + REFUSAL_SECONDS
-        self.refusal = Refusal(answer.code, need_nanos, answer.recall_in_progress, until)
+        """Remember a refusal for a moment, and let those who wait hear of it."""
+        need_nanos = self._answered().need_nanos
+        if answer.recall_in_progress:
+            self.ask_after = now + RECALL_SECONDS
+        self._note_scarcity(now)
+        self._refusal = Refusal(
+            answer.code,
+            need_nanos,
+            answer.available_nanos,
+            answer.recall_in_progress,
+            until=now + REFUSAL_SECONDS,
+        )
         self.wake()
+
+    def _note_scarcity(self, now: float, *, want_max: int = NANOS_MAX) -> None:
+        """Ask only for who waits, and for less where less was given: billing gives the more the
+        less is wanted of what is left, so that many who wait are served in few calls."""
+        self._scarce_until = now + SCARCE_SECONDS
+        self._want_max = want_max
+
+    def _answered(self) -> Ask:
+        """End the open ask and return it."""
+        ask = self.ask
+        if ask is None:
+            raise RuntimeError("only an open ask is answered")
+        self.ask, self.ask_after = None, 0.0
+        return ask
+
+    def _is_over(self, wall: datetime) -> bool:
+        return self.ends_at is not None and wall >= self.ends_at

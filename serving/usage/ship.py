@@ -4,12 +4,16 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 import msgspec
 import structlog
 
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
-from serving.usage.journal import Charged, Journal, JournalUnavailable
+from serving.usage.journal import Charged, Journal
+from serving.usage.lineage import Lineage
+from serving.usage.moment import wall_clock
+from serving.usage.writer import JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -38,26 +42,38 @@ class ShipmentCounts:
     shipped: int = 0
     duplicates: int = 0
     dead_lettered: int = 0
+    sent_again: int = 0
     failures: int = 0
 
 
 class Shipper:
-    """Empties the journal into billing."""
+    """Empties the journal into billing, and fills a restored database again with what was kept.
+
+    `wall` is the clock that event ids are made from.
+    """
 
     def __init__(
         self,
         journal: Journal,
         send: Send,
         on_acknowledged: Callable[[list[LeaseCharge]], None],
+        lineage: Lineage,
         *,
+        wall: Callable[[], datetime] = wall_clock,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.counts = ShipmentCounts()
         self._journal = journal
         self._send = send
         self._on_acknowledged = on_acknowledged
+        self._lineage = lineage
+        self._wall = wall
         self._jitter = jitter
         self._limit = EVENTS_MAX
+        self._has_stale, self._stale_after = True, 0
+        """Whether something kept may be unknown to the database of today, and the last batch
+        that is not."""
+        lineage.on_change(self._note_restored)
 
     async def run(self) -> None:
         """Ship for ever; an outage is waited out with jitter."""
@@ -75,30 +91,66 @@ class Shipper:
             await self._wait_for_events()
 
     async def ship_all(self) -> None:
-        """Ship until the journal has no finished event left.
+        """Ship until the journal has no finished event left that billing's database lacks.
 
-        Raises ShipmentFailed, or JournalUnavailable when what is acknowledged cannot be deleted.
+        Raises ShipmentFailed, or JournalUnavailable when what is acknowledged cannot be put away.
         """
         while rows := await self._journal.next_done(self._limit):
             await self._ship(rows)
             if len(rows) < self._limit:
                 # What has come since may gather first, or a busy gateway ships one by one.
-                return
+                break
+        if self._has_stale:
+            await self._ship_stale()
 
     async def _ship(self, rows: list[tuple[str, bytes]]) -> None:
-        events = tuple(msgspec.Raw(body) for _, body in rows)
+        bodies = [body for _, body in rows]
+        receipt = await self._hand_over(bodies)
+        await self._journal.keep(rows, receipt.lineage or self._lineage.known)
+        charges = [
+            charge for body in bodies for charge in msgspec.json.decode(body, type=Charged).charges
+        ]
+        self._on_acknowledged(charges)
+
+    async def _ship_stale(self) -> None:
+        """Send one page of what only a database before has acknowledged to the one of today."""
+        lineage, after = self._lineage.known, self._stale_after
+        batches = await self._journal.stale(lineage, after=after, limit=EVENTS_MAX)
+        if not batches.batch_ids:
+            self._has_stale = False
+            return
+        await self._send_in_parts(batches.events)
+        await self._journal.mark(batches.batch_ids, lineage)
+        self.counts.sent_again += len(batches.events)
+        if lineage == self._lineage.known:
+            self._stale_after = batches.batch_ids[-1]
+
+    async def _send_in_parts(self, events: list[bytes]) -> None:
+        for start in range(0, len(events), self._limit):
+            await self._hand_over(events[start : start + self._limit])
+
+    async def _hand_over(self, bodies: list[bytes]) -> UsageReceipt:
+        """Send one batch, and take in the receipt. Raises ShipmentFailed."""
+        batch = UsageBatch(
+            self._journal.gateway_id,
+            tuple(msgspec.Raw(body) for body in bodies),
+            sent_at=self._wall(),
+            lineage=self._lineage.known,
+        )
         try:
-            receipt = await self._send(UsageBatch(self._journal.gateway_id, events))
+            receipt = await self._send(batch)
         except ShipmentFailed as error:
             if error.too_big:
                 self._limit = max(1, self._limit // 2)
             raise
+        self._lineage.hear(receipt.lineage)
         self._count(receipt)
-        await self._journal.forget([event_id for event_id, _ in rows])
-        charges = [
-            charge for _, body in rows for charge in msgspec.json.decode(body, type=Charged).charges
-        ]
-        self._on_acknowledged(charges)
+        return receipt
+
+    def _note_restored(self) -> None:
+        """The database was restored: what it was told since its backup has to be told again."""
+        self._has_stale, self._stale_after = True, 0
+        self._journal.committed.set()
 
     def _count(self, receipt: UsageReceipt) -> None:
         self.counts.shipped += receipt.accepted
@@ -109,6 +161,8 @@ class Shipper:
 
     async def _wait_for_events(self) -> None:
         self._limit = EVENTS_MAX
+        if self._has_stale:
+            return
         try:
             async with asyncio.timeout(IDLE_SECONDS):
                 await self._journal.committed.wait()

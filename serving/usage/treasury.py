@@ -1,218 +1,174 @@
-"""The treasury: every purse of a gateway, and the one poll that keeps them filled.
+"""The treasury: every purse of a gateway, and the money that requests hold on them.
 
-Admission spends locally; only when a purse is short does a request wait for a lease call.
+Admission spends locally; only when a purse is short does a request wait for a lease call, which
+`poll.py` makes.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from itertools import chain
 
-import structlog
-
+from serving.contract.budget import period_end, period_start
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
-from serving.contract.usage import LeaseCharge
-from serving.usage.hold import Hold, Parts, release
-from serving.usage.journal import Journal, KnownLease
-from serving.usage.lease import Lease
+from serving.usage.demand import Demand
+from serving.usage.hold import Hold, Taken
+from serving.usage.lease import Outbox
+from serving.usage.moment import Moment, wall_clock
 from serving.usage.purse import Purse
 
-log = structlog.get_logger(__name__)
-
-Exchange = Callable[[LeaseRequest], Awaitable[LeaseReply]]
-"""One call to billing. Raises BillingUnreachable."""
-
-POLL_SECONDS = 0.5
-"""Recalls are heard of within this; the contract asks for at least one poll a second."""
 WAIT_SECONDS = 2.0
-EXPIRY_MARGIN_SECONDS = 10.0
-BACKOFF_SECONDS = 0.5
-ASKS_MAX = 500
+"""How long a request waits in all for money that is not here."""
+LOOK_AGAIN_SECONDS = 0.5
 
 
-class BillingUnreachable(Exception):
+class MoneyUnavailable(Exception):
+    """Nothing is held, and nobody said that there is no money: a retry may help."""
+
+
+class BillingUnreachable(MoneyUnavailable):
     """Billing did not answer; nothing is known of the money."""
 
 
-class BudgetRefused(Exception):
-    """A budget of the chain has less than the request's worst case."""
+class MoneyRecalled(MoneyUnavailable):
+    """The money lies idle in other gateways and is on its way back."""
 
-    def __init__(self, code: str) -> None:
+
+class BudgetRefused(Exception):
+    """A budget of the chain has less than the request's worst case: `available_nanos`."""
+
+    def __init__(self, code: str, *, available_nanos: int) -> None:
         super().__init__(code)
         self.code = code
+        self.available_nanos = available_nanos
 
 
 class Treasury:
-    """Holds, leases and the poll. `clock` is monotonic seconds."""
+    """Purses by budget and period, and the holds on them.
+
+    `clock` is monotonic seconds; `wall` is the clock that event ids are made from. What was held
+    on since the last look is in `used`, what requests wait for in `wanted`; then `short` is set.
+    """
 
     def __init__(
         self,
-        exchange: Exchange,
-        journal: Journal,
+        outbox: Outbox,
         *,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = wall_clock,
         make_id: Callable[[], str] = new_id,
     ) -> None:
-        self.leases: dict[str, Lease] = {}
-        self._purses: dict[str, Purse] = {}
-        self._exchange = exchange
-        self._journal = journal
+        self.used: dict[Purse, None] = {}
+        self.wanted: dict[Purse, None] = {}
+        self.short = asyncio.Event()
+        self._outbox = outbox
         self._clock = clock
+        self._wall = wall
         self._make_id = make_id
-        self._short = asyncio.Event()
-        self._is_closing = False
+        self._purses: dict[str, list[Purse]] = {}
 
-    def adopt(self, left: list[KnownLease]) -> None:
-        """Take over the leases of a previous life: they admit nothing and go back when settled."""
-        for known in left:
-            self.leases[known.lease_id] = Lease(
-                known.lease_id,
-                known.budget_id,
-                known.granted_nanos,
-                admits_until=0.0,
-                charged_nanos=known.charged_nanos,
-                unacknowledged=known.unacknowledged,
-                stopped=True,
-            )
+    def now(self) -> Moment:
+        """Return this instant on both clocks."""
+        return Moment(self._clock(), self._wall())
 
-    async def hold(self, budget_ids: tuple[str, ...], nanos: int) -> Hold:
-        """Set `nanos` aside on every budget, or on none.
+    async def hold(self, budget_ids: tuple[str, ...], nanos: int, received_at: datetime) -> Hold:
+        """Set `nanos` aside on every budget, in the period of `received_at`, or on none.
 
-        Raises BudgetRefused when billing says no, BillingUnreachable when it says nothing.
+        Raises BudgetRefused when billing says no, MoneyUnavailable when it says nothing, or that
+        the money is on its way.
         """
-        taken: list[Parts] = []
-        try:
-            for budget_id in budget_ids:
-                taken.append(await self._take(self._purse(budget_id), nanos))
-        except BaseException:
-            for parts in taken:
-                release(parts)
-            raise
-        return Hold(nanos, tuple(taken))
+        purses = [self.purse(budget_id, received_at) for budget_id in budget_ids]
+        deadline = self._clock() + WAIT_SECONDS
+        while True:
+            now = self._clock()
+            taken, short = _take(purses, nanos, now)
+            if not short:
+                for purse in purses:
+                    self.used[purse] = None
+                return Hold(nanos, taken, self._clock)
+            _raise_refusal(short, nanos, now, is_late=now >= deadline)
+            await self._wait(short, nanos, min(deadline - now, LOOK_AGAIN_SECONDS))
 
-    def _purse(self, budget_id: str) -> Purse:
-        purse = self._purses.get(budget_id)
-        if purse is None:
-            purse = self._purses[budget_id] = Purse(budget_id, self._make_id)
+    async def _wait(self, short: list[Purse], nanos: int, seconds: float) -> None:
+        """Wait for news of any of the purses; they count `nanos` as needed meanwhile."""
+        news = asyncio.get_running_loop().create_future()
+        for purse in short:
+            purse.add_waiter(news, nanos)
+            self.wanted[purse] = None
+        self.short.set()
+        try:
+            async with asyncio.timeout(seconds):
+                await news
+        except TimeoutError:
+            return
+        finally:
+            for purse in short:
+                purse.remove_waiter(news)
+
+    def purse(self, budget_id: str, at: datetime) -> Purse:
+        """Return the purse of the period that a moment lies in."""
+        purses = self._purses.setdefault(budget_id, [])
+        for purse in purses:
+            if purse.covers(at):
+                return purse
+        starts_at = period_start(budget_id, at)
+        period = (starts_at, period_end(budget_id, starts_at))
+        demand = purses[0].demand if purses else Demand()
+        purse = Purse(budget_id, period, demand, self._outbox, self._make_id)
+        purses.append(purse)
         return purse
 
-    async def _take(self, purse: Purse, nanos: int) -> Parts:
-        now = self._clock()
-        deadline = now + WAIT_SECONDS
-        while (parts := purse.try_hold(nanos, now)) is None:
-            refusal = purse.refuses(nanos, now)
-            if refusal is not None and (not refusal.recall_in_progress or now >= deadline):
-                raise BudgetRefused(refusal.code)
-            if now >= deadline:
-                raise BillingUnreachable
-            self._short.set()
-            await purse.wait(nanos, min(deadline - now, POLL_SECONDS))
-            now = self._clock()
-        return parts
+    def purses_of(self, budget_id: str) -> list[Purse]:
+        """Return the purses of a budget, one for each period."""
+        return self._purses.get(budget_id, [])
 
-    def acknowledged(self, charges: list[LeaseCharge]) -> None:
-        """Hear that billing has booked these charges."""
-        for charge in charges:
-            lease = self.leases.get(charge.lease_id)
-            if lease is not None:
-                lease.unacknowledged -= 1
+    def all_purses(self) -> Iterator[Purse]:
+        """Return every purse there is."""
+        return chain.from_iterable(self._purses.values())
 
-    def granted_nanos(self) -> int:
-        """Return the money of all leases not yet closed."""
-        return sum(lease.granted_nanos for lease in self.leases.values())
+    def drop(self, purse: Purse) -> None:
+        """Forget a purse that nobody uses."""
+        self.used.pop(purse, None)
+        self.wanted.pop(purse, None)
+        others = [other for other in self._purses[purse.budget_id] if other is not purse]
+        if others:
+            self._purses[purse.budget_id] = others
+        else:
+            del self._purses[purse.budget_id]
 
     def held_nanos(self) -> int:
         """Return what requests under way hold."""
-        return sum(lease.held_nanos for lease in self.leases.values())
+        return sum(purse.held_nanos for purse in self.all_purses())
 
-    async def run(self) -> None:
-        """Poll for ever: at once when short, else every half second."""
-        while True:
-            try:
-                await self.poll()
-            except BillingUnreachable as error:
-                log.warning("leases_unreachable", error=str(error))
-                await asyncio.sleep(BACKOFF_SECONDS)
-            try:
-                async with asyncio.timeout(POLL_SECONDS):
-                    await self._short.wait()
-            except TimeoutError:
-                continue
 
-    async def poll(self) -> None:
-        """Ask for what is short, return what is stopped, and take the answers in."""
-        self._short.clear()
-        now = self._clock()
-        asks = self._asks(now)
-        returns = [back for lease in self.leases.values() if (back := lease.due_return(now))]
-        if not asks and not returns and not self.leases:
-            return
-        reply = await self._exchange(
-            LeaseRequest(self._journal.gateway_id, tuple(asks[:ASKS_MAX]), tuple(returns))
-        )
-        self._take_back(returns)
-        self._take_in(reply)
-        if len(asks) > ASKS_MAX:
-            self._short.set()
-
-    def _asks(self, now: float) -> list[Ask]:
-        """Return what is short; a gateway that closes only repeats what it asked before."""
-        if self._is_closing:
-            return [purse.ask for purse in self._purses.values() if purse.ask is not None]
-        for budget_id in [id_ for id_, purse in self._purses.items() if purse.is_idle(now)]:
-            del self._purses[budget_id]
-        return [ask for purse in self._purses.values() if (ask := purse.next_ask(now))]
-
-    async def give_all_back(self) -> None:
-        """Return every lease: a gateway that shuts down in order.
-
-        The second round returns what an ask still open brought in the first.
-        """
-        self._is_closing = True
-        for _ in range(2):
-            for lease in self.leases.values():
-                lease.stopped = True
-            await self.poll()
-
-    def _take_in(self, reply: LeaseReply) -> None:
-        now = self._clock()
-        for answer in reply.answers:
-            purse = self._purses.get(answer.budget_id)
-            if purse is None:
-                continue
-            if isinstance(answer, Granted):
-                self._accept(purse, answer, now)
-            else:
-                purse.believe(answer, now)
-        for lease_id in reply.recalls:
-            if (recalled := self.leases.get(lease_id)) is not None:
-                recalled.stopped = True
-                self._short.set()
-
-    def _accept(self, purse: Purse, answer: Granted, now: float) -> None:
-        lease = purse.accept(answer, self._admits_until(answer.expires_at))
-        if lease is None:
-            return
-        self.leases[lease.lease_id] = lease
-        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos)
-        if lease.admits(now):
-            purse.wake()
+def _take(purses: list[Purse], nanos: int, now: float) -> tuple[tuple[Taken, ...], list[Purse]]:
+    """Hold on all purses or on none; return what was held, and the purses that are short."""
+    taken: list[Taken] = []
+    short: list[Purse] = []
+    for purse in purses:
+        parts = purse.try_hold(nanos, now)
+        if parts is None:
+            short.append(purse)
         else:
-            # Waking would only make the waiters ask again at once, until all money is leased.
-            log.error("lease_expired_when_granted", lease_id=lease.lease_id)
+            taken.append((purse, parts))
+    if not short:
+        return tuple(taken), short
+    for purse, parts in taken:
+        purse.release(parts)
+    return (), short
 
-    def _admits_until(self, expires_at: datetime) -> float:
-        left_seconds = (expires_at - datetime.now(UTC)).total_seconds()
-        return self._clock() + left_seconds - EXPIRY_MARGIN_SECONDS
 
-    def _take_back(self, returns: list[Return]) -> None:
-        for back in returns:
-            lease = self.leases[back.lease_id]
-            lease.kept_nanos = back.keep_nanos
-            purse = self._purses.get(lease.budget_id)
-            if purse is not None and lease in purse.leases:
-                purse.leases.remove(lease)
-            if back.closed:
-                del self.leases[back.lease_id]
-                self._journal.forget_lease(back.lease_id)
+def _raise_refusal(short: list[Purse], nanos: int, now: float, *, is_late: bool) -> None:
+    """Raise what billing has said of a short purse, or that it said nothing in time."""
+    is_recalling = False
+    for purse in short:
+        refusal = purse.refuses(nanos, now)
+        if refusal is None:
+            continue
+        if not refusal.recall_in_progress:
+            available_nanos = refusal.available_nanos + purse.spendable(now)
+            raise BudgetRefused(refusal.code, available_nanos=available_nanos)
+        is_recalling = True
+    if is_late:
+        raise MoneyRecalled if is_recalling else BillingUnreachable

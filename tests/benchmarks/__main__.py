@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks`: what Penstock's gateway adds and takes, with what proves it."""
+"""`python -m tests.benchmarks`: what Penstock's gateway and its books take, with what proves it."""
 
 import shlex
 import sys
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from tests.benchmarks import latency, peers, through_vllm, throughput, wrk
+from tests.benchmarks.books import density, ingest, integrity, pages, poll
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import allow_many_files, alone, describe, split_cores
 from tests.benchmarks.plan import Plan
@@ -27,6 +28,12 @@ class Benchmark(StrEnum):
     REQUESTS = "requests"
     CHUNKS = "chunks"
     VLLM = "vllm"
+    INGEST = "ingest"
+    REPEATS = "repeats"
+    POLL = "poll"
+    USAGE = "usage"
+    INTEGRITY = "integrity"
+    BYTES = "bytes"
 
 
 MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
@@ -34,28 +41,44 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.REQUESTS: throughput.measure_requests,
     Benchmark.CHUNKS: throughput.measure_chunks,
     Benchmark.VLLM: through_vllm.measure,
+    Benchmark.INGEST: ingest.measure,
+    Benchmark.REPEATS: ingest.measure_repeats,
+    Benchmark.POLL: poll.measure,
+    Benchmark.USAGE: pages.measure,
+    Benchmark.INTEGRITY: integrity.measure,
+    Benchmark.BYTES: density.measure,
 }
+OF_THE_GATEWAY = {Benchmark.LATENCY, Benchmark.REQUESTS, Benchmark.CHUNKS, Benchmark.VLLM}
+"""What wrk sends load for; the books need no more than PostgreSQL."""
 
 
-def main(
+def main(  # noqa: PLR0917 -- options of a command line
     only: Annotated[list[Benchmark] | None, typer.Option(help="May be repeated.")] = None,
     rounds: Annotated[int, typer.Option(min=1, max=50, help="Rounds, in turn.")] = 5,
     with_peers: Annotated[
         bool, typer.Option("--peers", help="LiteLLM and vllm-router too; installs them once.")
     ] = False,
     weights: Annotated[Path, typer.Option(help="Folder of the model that vLLM serves.")] = WEIGHTS,
+    seconds: Annotated[int, typer.Option(min=1, help="Of ingest and of lease polls.")] = 60,
+    minutes: Annotated[int, typer.Option(min=0, help="The same in minutes.")] = 0,
+    events: Annotated[int, typer.Option(min=1000, help="In the books at rest.")] = 1_000_000,
     out: Annotated[
         Path | None, typer.Option(help="Also write NAME.md, and NAME.json with every round.")
     ] = None,
 ) -> None:
-    """Measure the gateway: added latency, requests and chunks a second, tokens through vLLM.
+    """Measure the gateway (added latency, requests and chunks a second, tokens through vLLM) and
+    the books (ingest, repeats, lease polls, pages over usage, the checks, bytes).
 
-    A wrong answer or an unbooked request ends it with exit code 1 instead of a figure.
+    A wrong answer, an unbooked request or a broken promise of the books ends it with exit code 1
+    instead of a figure.
     """
     allow_many_files()
     try:
         with alone(), tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
-            plan = Plan(Path(folder), split_cores(), rounds, with_peers, weights)
+            plan = Plan(
+                *(Path(folder), split_cores(), rounds, with_peers, weights),
+                *(minutes * 60 or seconds, events),
+            )
             _measure(plan, only or list(Benchmark), out)
     except BenchmarkFailed as failure:
         typer.echo(f"benchmark failed: {failure}", err=True)
@@ -64,18 +87,19 @@ def main(
 
 def _measure(plan: Plan, wanted: list[Benchmark], out: Path | None) -> None:
     """Fill a report and print it, also what there is of it when a benchmark fails."""
-    report = _begin(plan)
+    report = _begin(plan, wanted)
     try:
         _fill(report, plan, wanted)
     finally:
         _publish(report, out)
 
 
-def _begin(plan: Plan) -> Report:
+def _begin(plan: Plan, wanted: list[Benchmark]) -> Report:
+    load = {"load generator": wrk.version()} if OF_THE_GATEWAY & set(wanted) else {}
     return Report(
         command=shlex.join(["python", "-m", "tests.benchmarks", *sys.argv[1:]]),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        machine={**describe(plan.split), "load generator": wrk.version()},
+        machine={**describe(plan.split), **load},
     )
 
 

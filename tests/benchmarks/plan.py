@@ -8,10 +8,15 @@ from tests.benchmarks.machine import Split
 
 @dataclass(frozen=True)
 class Plan:
-    """`folder` takes logs and journals and goes away with the run."""
+    """`folder` takes logs, journals and databases and goes away with the run.
+
+    The books are measured for `seconds` under load, and on about `events` events at rest.
+    """
 
     folder: Path
     split: Split
     rounds: int
     with_peers: bool
     weights: Path
+    seconds: int
+    events: int

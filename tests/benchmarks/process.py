@@ -24,10 +24,17 @@ LOG_TAIL_BYTES = 6_000
 class Child:
     """A started process and where it logs."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        process: subprocess.Popen[bytes],
+        log: Path,
+        stop_signal: signal.Signals = signal.SIGTERM,
+    ) -> None:
         self.name = name
         self.process = process
         self.log = log
+        self.stop_signal = stop_signal
 
     @property
     def cpu_seconds(self) -> float:
@@ -57,7 +64,7 @@ class Child:
 
     def stop(self) -> None:
         """End it and its whole group: asked first, killed after STOP_SECONDS."""
-        self._signal(signal.SIGTERM)
+        self._signal(self.stop_signal)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(timeout=STOP_SECONDS)
         self._signal(signal.SIGKILL)
@@ -70,9 +77,17 @@ class Child:
 
 @contextmanager
 def running(
-    name: str, command: Sequence[str], *, folder: Path, cores: Cores, env: Mapping[str, str]
+    name: str,
+    command: Sequence[str],
+    *,
+    folder: Path,
+    cores: Cores,
+    env: Mapping[str, str],
+    user: str | None = None,
+    stop_signal: signal.Signals = signal.SIGTERM,
 ) -> Iterator[Child]:
-    """Run a command on `cores` while the block lasts, with `env` on top of our environment."""
+    """Run a command on `cores` while the block lasts, with `env` on top of our environment, as
+    another `user` where one is named."""
     log = folder / f"{name}.log"
     with log.open("wb") as sink, pinned(cores):
         process = subprocess.Popen(
@@ -81,8 +96,10 @@ def running(
             stderr=subprocess.STDOUT,
             env={**os.environ, **env},
             start_new_session=True,
+            user=user,
+            cwd=os.sep if user else None,
         )
-    child = Child(name, process, log)
+    child = Child(name, process, log, stop_signal)
     try:
         yield child
     finally:

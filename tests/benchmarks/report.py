@@ -52,6 +52,12 @@ class Report:
         return "\n\n".join(parts) + "\n"
 
 
+def percentile(values: Sequence[float], percent: int) -> float:
+    """Return the smallest value that so many percent of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(-(-len(ordered) * percent // 100) - 1, 0)]
+
+
 def difference(figure: str, ours: Row, theirs: Row) -> Row:
     """Return `ours` minus `theirs`, round by round."""
     values = [a - b for a, b in zip(ours.values, theirs.values, strict=True)]

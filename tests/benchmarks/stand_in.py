@@ -14,11 +14,12 @@ import uvloop
 from aiohttp import web
 
 from serving.contract import records
+from serving.contract.budget import balance_budget_id, period_start
 from serving.contract.codec import decode, encode
 from serving.contract.feed import Change, Page
 from serving.contract.ids import new_id
-from serving.contract.lease import Granted, LeaseReply, LeaseRequest
-from serving.contract.price import charge_nanos
+from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest
+from serving.contract.price import charge
 from serving.contract.replica import ReplicaRecord
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
 from tests.benchmarks.mock import MODEL
@@ -29,12 +30,13 @@ SLOTS = 4_096
 CAPABILITIES = ("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs")
 POLL_SECONDS = 20.0
 LEASE_MINUTES = 15
+LINEAGE = "bench"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 VARIANT_ID = "var_bench"
 PRICE = records.PriceRecord(
     price_id="price_bench",
     variant_id=VARIANT_ID,
-    tier="standard",
+    tier="default",
     input_nanos=150_000_000,
     cached_input_nanos=75_000_000,
     output_nanos=600_000_000,
@@ -54,9 +56,10 @@ class Tally(msgspec.Struct):
 
 def control_page(digest: str) -> Page:
     """Return the snapshot of a control plane with one of everything."""
-    organization = records.OrganizationRecord("org_bench", "active", "org_bench", "salt_bench")
-    project = records.ProjectRecord("proj_bench", "org_bench")
-    key = records.ApiKeyRecord("key_bench", digest, "org_bench", "proj_bench")
+    budget_ids = (balance_budget_id("org_bench"),)
+    organization = records.OrganizationRecord("org_bench", "active", budget_ids, "salt_bench")
+    project = records.ProjectRecord("proj_bench", "org_bench", ())
+    key = records.ApiKeyRecord("key_bench", digest, "org_bench", "proj_bench", ())
     return _snapshot(
         [
             ("organization", "org_bench", organization),
@@ -107,6 +110,19 @@ def _snapshot(known: list[tuple[str, str, msgspec.Struct]]) -> Page:
     return Page(version=len(changes), snapshot=True, changes=tuple(changes))
 
 
+def granted(ask: Ask) -> Granted:
+    """Return a lease of all that is wanted."""
+    return Granted(
+        ask.ask_id,
+        ask.budget_id,
+        new_id(),
+        ask.want_nanos,
+        period=period_start(ask.budget_id, ask.at),
+        admits_from=ask.at,
+        admits_until=ask.at + timedelta(minutes=LEASE_MINUTES),
+    )
+
+
 class StandIn:
     """The endpoints that a gateway calls."""
 
@@ -135,20 +151,17 @@ class StandIn:
         return await _page(request, self.replicas)
 
     async def leases(self, request: web.Request) -> web.Response:
-        """Grant all that is wanted, for a quarter of an hour."""
+        """Grant all that is wanted, for a quarter of an hour, and take every return."""
         asked = decode(await request.read(), LeaseRequest)
-        expires_at = datetime.now(UTC) + timedelta(minutes=LEASE_MINUTES)
-        answers = tuple(
-            Granted(ask.ask_id, ask.budget_id, new_id(), ask.want_nanos, expires_at)
-            for ask in asked.asks
-        )
-        return _json(LeaseReply(answers))
+        answers = tuple(granted(ask) for ask in asked.asks)
+        returned = tuple(back.lease_id for back in asked.returns)
+        return _json(LeaseReply(LINEAGE, answers, returned))
 
     async def usage_events(self, request: web.Request) -> web.Response:
         """Book every event once."""
         batch = decode(await request.read(), UsageBatch)
         new = sum(self.book(decode(raw, UsageEvent)) for raw in batch.events)
-        return _json(UsageReceipt(accepted=new, duplicates=len(batch.events) - new))
+        return _json(UsageReceipt(new, duplicates=len(batch.events) - new, lineage=LINEAGE))
 
     async def tell(self, _: web.Request) -> web.Response:
         """Answer the tally so far."""
@@ -176,12 +189,14 @@ def _charged(event: UsageEvent) -> int:
 def _owed(event: UsageEvent) -> int:
     if not event.billable:
         return 0
-    return charge_nanos(
+    due = charge(
         PRICE,
         input_tokens=event.input_tokens,
         cached_input_tokens=event.cached_input_tokens,
         output_tokens=event.output_tokens,
+        rating=event.rating,
     )
+    return due.total_nanos
 
 
 async def _page(request: web.Request, page: Page) -> web.Response:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.benchmarks.report import Report, Row, Table, difference, ratio
+from tests.benchmarks.report import Report, Row, Table, difference, percentile, ratio
 
 pytestmark = pytest.mark.unit
 
@@ -19,6 +19,12 @@ def test_a_row_shows_least_median_and_greatest() -> None:
 def test_differences_and_ratios_are_taken_round_by_round() -> None:
     assert difference("added", OURS, DIRECT).values == pytest.approx([0.2, 0.3, 0.3])
     assert ratio("ratio", OURS, DIRECT).values == pytest.approx([3.0, 2.0, 2.5])
+
+
+def test_a_percentile_is_a_value_that_was_seen() -> None:
+    values = [float(number) for number in range(200, 0, -1)]
+    assert [percentile(values, percent) for percent in (50, 99, 100)] == [100, 198, 200]
+    assert percentile([7.0], 99) == 7.0
 
 
 def test_rounds_that_do_not_match_are_an_error() -> None:

@@ -23,7 +23,7 @@ def event(event_id: str, *, outcome: str = "completed", charged_nanos: int = 39_
         deployment_id="x",
         price_id="x",
         endpoint="chat",
-        tier="standard",
+        tier="default",
         outcome=outcome,
         received_at=BEGAN,
         charges=(LeaseCharge("org_bench", "lease", charged_nanos),),

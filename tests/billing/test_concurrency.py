@@ -1,28 +1,44 @@
 """Money under real concurrency: threads with connections of their own, and connections that die."""
 
 import random
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import Any
 
+import psycopg
 import pytest
 from django.db import Error, connection
 
-from billing.credit.limits import available_nanos
-from billing.credit.models import CreditGrant, Lease
-from billing.credit.selectors import balance
+from billing.credit.models import Budget, CreditGrant, Lease, Payment
+from billing.credit.selectors import available_nanos, balance_nanos, recalled_lease_ids
+from billing.credit.services import budgets
+from billing.credit.services.adjustments import refund
 from billing.credit.services.grants import expire_grants
-from billing.credit.services.leases import void_abandoned_leases
+from billing.credit.services.leases import answer, charge, grant_leases, void_abandoned_leases
+from billing.credit.services.payments import record_payment
 from billing.metering.ingest import ingest
-from billing.metering.models import HourRollup, UsageEvent
+from billing.metering.models import UsageEvent
+from control.actor import system
 from control.audit.models import Entry
-from serving.contract.lease import Granted
+from control.errors import Conflict
+from control.publish.lineage import lineage
+from control.tenants.models import BillingMode, Organization
+from control.tenants.services import set_organization_terms
+from serving.contract.budget import balance_budget_id, limit_budget_id
+from serving.contract.ids import new_id
+from serving.contract.lease import Answer, Ask, Deferred, Granted, LeaseRequest, Refused, Return
+from tests.support import database
+from tests.support.books import differences
 from tests.support.usage import (
+    GATEWAY,
     NOW,
+    Customer,
     ask_for,
-    broken_promises,
     give_credit,
     make_batch,
     make_customer,
@@ -31,6 +47,8 @@ from tests.support.usage import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+OPERATOR = system("tests")
+THREADS = 16
 
 
 def at_once(calls: Iterable[Callable[[], Any]]) -> list[Any]:
@@ -49,30 +67,253 @@ def at_once(calls: Iterable[Callable[[], Any]]) -> list[Any]:
         return list(threads.map(run, calls))
 
 
-def test_a_budget_for_three_admits_three_of_many(customer):
+def ask_until_answered(ask: Ask, gateway: str) -> Answer:
+    """Ask as a gateway does: what is deferred is asked again, and waited for then."""
+    for _ in range(100):
+        (reply,) = grant_leases(gateway_id=gateway, asks=[ask], lineage=lineage(), now=NOW)
+        if not isinstance(reply, Deferred):
+            return reply
+        ask = Ask(ask.ask_id, ask.budget_id, ask.need_nanos, ask.want_nanos, ask.at, deferred=True)
+    raise AssertionError("never answered")
+
+
+@contextmanager
+def held_elsewhere(*budget_ids: str) -> Iterator[None]:
+    """Hold the rows of budgets in a transaction of another connection."""
+    query = "SELECT FROM credit_budget WHERE budget_id = ANY(%s) FOR UPDATE"
+    with psycopg.connect(database.owner_url()) as other:
+        other.execute(query, [list(budget_ids)])
+        yield
+
+
+def asker(customer: Customer, number: int) -> Callable[[], list[Answer]]:
+    """Return thirteen asks of one thread, each for a third of the money."""
+
+    def ask() -> list[Answer]:
+        gateway = f"gw_{number % 2}"
+        asks = (Ask(new_id(), customer.balance, 1_000, 1_000, NOW) for _ in range(13))
+        return [ask_until_answered(one, gateway) for one in asks]
+
+    return ask
+
+
+def test_a_budget_for_three_admits_three_of_two_hundred(customer):
+    """16 threads of two gateways ask 13 times each."""
     give_credit(customer, 3_000)
-    answers = [
-        one
-        for _ in range(4)
-        for one in at_once(
-            lambda gateway=f"gw_{number % 2}": ask_for(customer.id, 1_000, gateway=gateway)
-            for number in range(15)
+    answers = at_once(asker(customer, number) for number in range(THREADS))
+    kinds = Counter(type(one) for each in answers for one in each)
+    assert kinds == {Granted: 3, Refused: THREADS * 13 - 3}
+    assert available_nanos(customer.organization, NOW) == 0
+    assert differences() == []
+
+
+def test_one_ask_sent_many_times_at_once_is_granted_once(customer):
+    give_credit(customer, 3_000)
+    ask = Ask("ask_1", customer.balance, 1_000, 1_000, NOW)
+    answers = at_once([lambda: ask_until_answered(ask, GATEWAY)] * 8)
+    assert len({one.lease_id for one in answers}) == 1
+    assert available_nanos(customer.organization, NOW) == 2_000
+
+
+def test_one_ask_id_of_two_gateways_at_once_is_granted_once_and_harms_nobody(customer, outsider):
+    for one in (customer, outsider):
+        give_credit(one, 3_000)
+    calls = [
+        lambda gateway=f"gw_{number}", budget=one.balance: grant_leases(
+            gateway_id=gateway, asks=[Ask("ask_1", budget, 1, 1, NOW)], lineage=lineage(), now=NOW
         )
+        for number in range(4)
+        for one in (customer, outsider)
     ]
-    assert sum(isinstance(one, Granted) for one in answers) == 3
-    assert available_nanos(customer.id, NOW) == 0
+    answers = [one for each in at_once(calls) for one in each]
+    assert len([one for one in answers if isinstance(one, Granted)]) >= 1
+    assert Lease.objects.count() == 1
+    assert differences() == []
+
+
+# A busy row
+
+
+def test_a_busy_budget_is_deferred_and_its_neighbours_are_answered_at_once(customer, outsider):
+    for one in (customer, outsider):
+        give_credit(one, 1_000)
+    asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (customer, outsider)]
+    with held_elsewhere(customer.balance):
+        began = time.monotonic()
+        reply = answer(LeaseRequest(GATEWAY, NOW, asks=tuple(asks)), now=NOW)
+        assert time.monotonic() - began < 0.15
+    assert [type(one) for one in reply.answers] == [Deferred, Granted]
+
+
+def test_a_budget_that_was_busy_is_waited_for_a_moment(customer):
+    give_credit(customer, 1_000)
+    again = Ask(new_id(), customer.balance, 10, 10, NOW, deferred=True)
+    with held_elsewhere(customer.balance):
+        began = time.monotonic()
+        reply = answer(LeaseRequest(GATEWAY, NOW, asks=(again,)), now=NOW)
+        assert 0.19 < time.monotonic() - began < 1
+    assert isinstance(reply.answers[0], Deferred)
+    assert isinstance(ask_until_answered(again, GATEWAY), Granted)
+
+
+def test_a_budget_that_is_free_in_time_is_granted_while_it_is_waited_for(customer):
+    give_credit(customer, 1_000)
+    again = Ask(new_id(), customer.balance, 10, 10, NOW, deferred=True)
+
+    def hold() -> None:
+        with held_elsewhere(customer.balance):
+            time.sleep(0.1)
+
+    def ask() -> Answer:
+        time.sleep(0.05)
+        (reply,) = grant_leases(gateway_id=GATEWAY, asks=[again], lineage=lineage(), now=NOW)
+        return reply
+
+    assert isinstance(at_once([hold, ask])[1], Granted)
+
+
+def test_a_return_to_a_busy_budget_comes_again(customer, outsider):
+    for one in (customer, outsider):
+        give_credit(one, 1_000)
+    leases = [ask_for(one.balance, 600) for one in (customer, outsider)]
+    returns = tuple(Return(lease.lease_id, 0, True) for lease in leases)
+    request = LeaseRequest(GATEWAY, NOW, returns=returns)
+    with held_elsewhere(customer.balance):
+        assert answer(request, now=NOW).returned == (leases[1].lease_id,)
+    assert answer(request, now=NOW).returned == tuple(lease.lease_id for lease in leases)
+    assert differences() == []
+
+
+def test_recurring_work_passes_by_a_busy_balance(customer, outsider):
+    for one in (customer, outsider):
+        give_credit(one, 1_000, expires_at=NOW)
+        ask_for(one.balance, 600, now=NOW + timedelta(minutes=1))
+    later = NOW + timedelta(days=2)
+    with held_elsewhere(customer.balance):
+        assert void_abandoned_leases(now=later) == 1
+        assert expire_grants(now=later) == 1
+    assert void_abandoned_leases(now=later) == 1
+    assert expire_grants(now=later) == 1
+
+
+def test_a_row_that_somebody_else_is_making_holds_up_nobody(customer, outsider):
+    """The first ask for a new period meets another transaction that has just begun it."""
+    give_credit(outsider, 1_000)
+    new = Ask(new_id(), limit_budget_id(customer.id), 10, 10, NOW)
+    beside = Ask(new_id(), outsider.balance, 10, 10, NOW)
+    insert = """
+        INSERT INTO credit_budget (budget_id, kind, organization_id, starts_at, ends_at,
+            posted_nanos, pending_nanos, funded_nanos)
+        VALUES (%s, 'organization', %s, '2026-11-01Z', '2026-12-01Z', 0, 0, 0)
+    """
+    with psycopg.connect(database.owner_url()) as other:
+        other.execute(insert, [new.budget_id, customer.id])
+        reply = answer(LeaseRequest(GATEWAY, NOW, asks=(new, beside)), now=NOW)
+    assert [type(one) for one in reply.answers] == [Deferred, Granted]
+    assert isinstance(ask_until_answered(new, GATEWAY), Granted)
+
+
+# Cold starts
+
+
+def test_hundreds_of_organizations_begin_cold_in_two_polls():
+    """400 organizations, their balance and their month: 800 asks of which none had a row."""
+    owners = Organization.objects.bulk_create(
+        Organization(name=f"cold {number}", billing_mode=BillingMode.POSTPAID)
+        for number in range(400)
+    )
+    asks = [
+        Ask(new_id(), name, 10, 10, NOW)
+        for owner in owners
+        for name in (balance_budget_id(owner.id), limit_budget_id(owner.id))
+    ]
+    halves = (tuple(asks[:400]), tuple(asks[400:]))
+    replies = at_once(
+        lambda half=half: answer(LeaseRequest(GATEWAY, NOW, asks=half), now=NOW) for half in halves
+    )
+    assert {type(one) for reply in replies for one in reply.answers} == {Granted}
+    assert Budget.objects.count() == 800
+    assert differences() == []
+
+
+def test_two_gateways_begin_cold_on_the_same_organizations():
+    owners = [make_customer(f"cold {number}") for number in range(30)]
+    for one in owners:
+        give_credit(one, 1_000)
+
+    def begin(gateway: str) -> list[Answer]:
+        asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in owners]
+        return [ask_until_answered(one, gateway) for one in asks]
+
+    answers = at_once(lambda gateway=f"gw_{n}": begin(gateway) for n in range(4))
+    assert {type(one) for each in answers for one in each} == {Granted}
+    assert {row.pending_nanos for row in Budget.objects.all()} == {40}
+
+
+# Asks, charges, limits and money at once
 
 
 def test_asks_and_ingest_together_never_overspend(customer, price):
     give_credit(customer, 10 * 132_000)
-    spent = [ask_for(customer.id, 132_000) for _ in range(5)]
+    spent = [ask_for(customer.balance, 132_000) for _ in range(5)]
     batches = [make_batch([with_lease(make_event(customer, price), x.lease_id)]) for x in spent]
-    calls = [lambda batch=batch: ingest(batch, now=NOW) for batch in batches]
-    calls += [lambda: ask_for(customer.id, 132_000)] * 10
+    calls: list[Any] = [lambda batch=batch: ingest(batch, now=NOW) for batch in batches]
+    asks = [Ask(new_id(), customer.balance, 132_000, 132_000, NOW) for _ in range(10)]
+    calls += [lambda ask=ask: ask_until_answered(ask, GATEWAY) for ask in asks]
     granted = [one for one in at_once(calls) if isinstance(one, Granted)]
     assert len(granted) == 5
-    assert available_nanos(customer.id, NOW) == 0
-    assert broken_promises() == []
+    assert available_nanos(customer.organization, NOW) == 0
+    assert balance_nanos(customer.id) == 5 * 132_000
+    assert differences() == []
+
+
+def test_a_limit_lowered_in_mid_traffic_is_never_passed_afterwards(customer):
+    """Of 1,000,000 a limit of 300 is left while four threads ask for 100 each, again and again."""
+    now = datetime.now(UTC)
+
+    def limit(nanos: int) -> None:
+        set_organization_terms(
+            actor=OPERATOR, organization=customer.organization, billing_mode="postpaid",
+            spend_limit_nanos=nanos, weight=1,
+        )  # fmt: skip
+
+    def ask() -> None:
+        for _ in range(20):
+            one = Ask(new_id(), limit_budget_id(customer.id), 100, 100, now)
+            grant_leases(gateway_id=GATEWAY, asks=[one], lineage=lineage(), now=now)
+
+    limit(1_000_000)
+    at_once([ask, ask, ask, ask, lambda: limit(300)])
+    row = Budget.objects.get(kind="organization", starts_at__lte=now, ends_at__gt=now)
+    assert row.limit_nanos == 300
+    before = row.pending_nanos
+    ask()
+    row.refresh_from_db()
+    assert row.pending_nanos <= max(before, 300)
+    if before > 300:
+        assert len(recalled_lease_ids(GATEWAY, lineage())) == before // 100
+    assert differences() == []
+
+
+def test_limits_and_charges_of_the_same_budgets_never_wait_for_each_other_in_a_ring(customer):
+    """A month's row older than the balance's: set in the order of names they would."""
+    month, balance = (
+        budgets.open_budgets([budgets.key_at(name, NOW)])[budgets.key_at(name, NOW)]
+        for name in (limit_budget_id(customer.id), customer.balance)
+    )
+    assert month < balance
+
+    def limit() -> None:
+        for _ in range(15):
+            limits = {customer.balance: None, limit_budget_id(customer.id): 10**9}
+            budgets.set_limits(limits, now=NOW)
+
+    def spend() -> None:
+        for _ in range(15):
+            charge({balance: 1, month: 1}, {})
+
+    at_once([limit, spend, limit, spend])
+    assert set(Budget.objects.values_list("posted_nanos", flat=True)) == {30}
 
 
 def test_one_batch_sent_twice_at_once_is_booked_once(customer, price):
@@ -80,11 +321,10 @@ def test_one_batch_sent_twice_at_once_is_booked_once(customer, price):
     receipts = at_once([lambda: ingest(batch, now=NOW)] * 4)
     assert sum(receipt.accepted for receipt in receipts) == 50
     assert sum(receipt.duplicates for receipt in receipts) == 150
-    assert balance(customer.organization, NOW) == -50 * 132_000
-    assert broken_promises() == []
+    assert balance_nanos(customer.id) == -50 * 132_000
 
 
-def writer(customers, price, seed):
+def writer(customers: list[Customer], price: Any, seed: int) -> int:
     rng = random.Random(seed)
     accepted = 0
     for _ in range(6):
@@ -97,30 +337,55 @@ def test_eight_writers_of_overlapping_organizations_lose_nothing(price):
     customers = [make_customer(f"organization {number}") for number in range(5)]
     accepted = at_once(lambda seed=seed: writer(customers, price, seed) for seed in range(8))
     assert sum(accepted) == 8 * 6 * 40 == UsageEvent.objects.count()
-    assert sum(HourRollup.objects.values_list("request_count", flat=True)) == 8 * 6 * 40
-    assert broken_promises() == []
+    assert sum(balance_nanos(one.id) for one in customers) == -8 * 6 * 40 * 132_000
+
+
+# Once, whoever does it
 
 
 def test_a_double_submit_at_once_grants_once(customer):
     grants = at_once([lambda: give_credit(customer, 500, idempotency_key="form-1")] * 6)
     assert len({grant.id for grant in grants}) == 1
-    assert balance(customer.organization, NOW) == 500
+    assert balance_nanos(customer.id) == 500
+
+
+def money(verb: Any, customer: Customer, nanos: int, key: str) -> Any:
+    try:
+        return verb(
+            organization_id=customer.id, amount_nanos=nanos, idempotency_key=key, actor=OPERATOR,
+            reason="test", now=NOW,
+        )  # fmt: skip
+    except Conflict as error:
+        return error
+
+
+def test_a_payment_recorded_many_times_at_once_is_one(customer):
+    paid = at_once([lambda: money(record_payment, customer, 500, "form-1")] * 6)
+    assert len({payment.id for payment in paid}) == Payment.objects.count() == 1
+    assert balance_nanos(customer.id) == 500
+
+
+def test_refunds_at_once_never_pay_back_more_than_there_is(customer):
+    give_credit(customer, 250)
+    calls = [lambda key=f"form-{n}": money(refund, customer, 100, key) for n in range(6)]
+    assert sum(isinstance(one, Conflict) for one in at_once(calls)) == 4
+    assert balance_nanos(customer.id) == 50
 
 
 def test_two_beats_expire_a_grant_once(customer):
     give_credit(customer, 500, expires_at=NOW)
     assert sum(at_once([lambda: expire_grants(now=NOW)] * 4)) == 1
     assert CreditGrant.objects.get().remaining_nanos == 0
-    assert broken_promises() == []
 
 
 def test_two_beats_void_a_lease_once(customer):
     give_credit(customer, 1_000)
-    lease = ask_for(customer.id, 600)
-    later = lease.expires_at + timedelta(days=1)
+    lease = ask_for(customer.balance, 600)
+    later = lease.admits_until + timedelta(days=1)
     assert sum(at_once([lambda: void_abandoned_leases(now=later)] * 4)) == 1
     assert Entry.objects.filter(action="lease.void").count() == 1
     assert Lease.objects.get().held_nanos == 0
+    assert differences() == []
 
 
 class Cut:
@@ -137,12 +402,12 @@ class Cut:
         return execute(sql, params, many, context)
 
 
-def ingest_with_a_cut(batch, at):
-    """Return whether the batch got through before statement `at`."""
+def got_through(call: Callable[[], Any], at: int) -> bool:
+    """Return whether a call got through before statement `at`, where its connection dies."""
     cut = Cut(at)
     try:
         with connection.execute_wrapper(cut):
-            ingest(batch, now=NOW)
+            call()
     except Error:
         connection.close()
         return False
@@ -151,15 +416,27 @@ def ingest_with_a_cut(batch, at):
 
 def test_a_connection_that_dies_at_any_statement_loses_and_doubles_nothing(customer, price):
     give_credit(customer, 10**9)
-    lease = ask_for(customer.id, 10**8)
+    lease = ask_for(customer.balance, 10**8)
     events = [with_lease(make_event(customer, price), lease.lease_id) for _ in range(3)]
     batch = make_batch([*events, b'{"schema": 9}'])
     for statement in range(1, 100):
-        if ingest_with_a_cut(batch, statement):
+        if got_through(lambda: ingest(batch, now=NOW), statement):
             break
-        assert UsageEvent.objects.count() == 0
-        assert broken_promises() == []
-    assert statement > 15
+        assert UsageEvent.objects.count() in (0, 3)
+        assert differences() == []
+    assert statement > 5
     assert UsageEvent.objects.count() == 3
-    assert balance(customer.organization, NOW) == 10**9 - 3 * 132_000
-    assert broken_promises() == []
+    assert balance_nanos(customer.id) == 10**9 - 3 * 132_000
+
+
+def test_a_poll_cut_at_any_statement_is_repeated_to_the_same_end(customer):
+    give_credit(customer, 10**9)
+    lease = ask_for(customer.balance, 600)
+    asks = (Ask("ask_1", customer.balance, 100, 100, NOW),)
+    request = LeaseRequest(GATEWAY, NOW, asks=asks, returns=(Return(lease.lease_id, 0, True),))
+    for statement in range(1, 50):
+        if got_through(lambda: answer(request, now=NOW), statement):
+            break
+        assert differences() == []
+    assert statement > 3
+    assert Budget.objects.get().pending_nanos == 100

@@ -1,5 +1,7 @@
 """The calls of gateways: contract records in, contract records out, behind the bearer secret."""
 
+from datetime import timedelta
+
 import msgspec
 import pytest
 from django.conf import settings
@@ -25,9 +27,30 @@ def post(path, body):
 
 def test_a_gateway_asks_for_money(customer):
     give_credit(customer, 10**9)
-    asked = LeaseRequest(GATEWAY, asks=(Ask(new_id(), customer.id, 10, 10),))
+    now = timezone.now()
+    asked = LeaseRequest(GATEWAY, now, asks=(Ask(new_id(), customer.balance, 10, 10, now),))
     answer = msgspec.json.decode(post(LEASES, asked).content, type=LeaseReply)
     assert answer.answers[0].granted_nanos == 10
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=6), -timedelta(hours=25)])
+def test_a_gateway_that_lives_at_another_time_is_told_so(off):
+    answer = post(LEASES, LeaseRequest(GATEWAY, timezone.now() + off))
+    assert answer.status_code == 409
+    assert answer.json()["error"].startswith("clock_")
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [{"need_nanos": -1}, {"want_nanos": 2**63}, {"budget_id": "x y"}, {"at": "2026-11-21"},
+     {"ask_id": ""}],
+)  # fmt: skip
+def test_an_absurd_ask_is_refused_by_name(customer, absurd):
+    ask = msgspec.to_builtins(Ask("ask_1", customer.balance, 1, 1, timezone.now())) | absurd
+    body = msgspec.to_builtins(LeaseRequest(GATEWAY, timezone.now())) | {"asks": [ask]}
+    answer = post(LEASES, body)
+    assert answer.status_code == 400
+    assert next(iter(absurd)) in answer.json()["error"]
 
 
 def test_a_gateway_ships_a_full_batch(customer, price):

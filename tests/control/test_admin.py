@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
@@ -20,6 +21,7 @@ from control.catalog.models import Deployment, Model, Variant
 from control.keys.models import ApiKey
 from control.prices import services as pricing
 from control.prices.models import PriceBook
+from control.publish.models import Change as Published
 from control.publish.selectors import last_record
 from control.tenants.models import User
 from serving.contract.codec import encode
@@ -34,6 +36,11 @@ from tests.support.organizations import (
     quality_report,
 )
 
+DOLLARS = {
+    "input_nanos": "0.00000015",
+    "cached_input_nanos": "0.000000075",
+    "output_nanos": "0.0000006",
+}
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 PAGES = [
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
@@ -84,6 +91,11 @@ def save(client: Client, row: Any, **changes: Any) -> Any:
     return client.post(change_url(row), lines | management | changes)
 
 
+def decide(book: PriceBook, verb: str) -> str:
+    """Return the address where a price book is published or cancelled."""
+    return reverse(f"admin:prices_pricebook_{verb}", args=[book.pk])
+
+
 def act(client: Client, row: Any, action: str) -> str:
     """Choose an action for a row in its list; return the page that follows."""
     url = reverse(f"admin:{row._meta.app_label}_{row._meta.model_name}_changelist")
@@ -130,6 +142,18 @@ def test_raising_replicas_from_zero_is_published(operator: Client, deployment: D
     assert Entry.objects.filter(action="deployment.update", target_id=deployment.id).exists()
 
 
+def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
+    operator: Client, deployment: Deployment
+) -> None:
+    before = last_record("deployment", deployment.id)
+    assert save(operator, deployment, hourly_cost_nanos="2.49").status_code == 302
+    deployment.refresh_from_db()
+    assert deployment.hourly_cost_nanos == 2_490_000_000
+    assert last_record("deployment", deployment.id) == before
+    assert Published.objects.filter(kind="deployment", record_id=deployment.id).count() == 1
+    assert Entry.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+
+
 def test_saving_nothing_publishes_nothing(operator: Client, deployment: Deployment) -> None:
     before = Entry.objects.count()
     assert save(operator, deployment).status_code == 302
@@ -167,12 +191,82 @@ def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:
 def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant) -> None:
     book = pricing.draft_book(actor=OPERATOR, name="Draft")
     row = {f"prices-0-{name}": value for name, value in METERS.items()}
-    row |= {"prices-0-variant": variant.id, "prices-0-tier": "standard", "prices-0-book": book.id}
+    row |= {"prices-0-variant": variant.id, "prices-0-tier": "default", "prices-0-book": book.id}
+    row |= {"prices-0-input_tokens_min": 0}
     save(operator, book, **row, **{"prices-TOTAL_FORMS": 1})
     price = book.prices.get()
-    assert "is published" in act(operator, book, "publish")
+    page = operator.post(decide(book, "publish"), {"effective_at_0": "", "effective_at_1": ""})
+    assert page.status_code == 302
     assert last_record("price", price.id) is not None
     assert Entry.objects.filter(action="price_book.set_price").exists()
+
+
+def test_the_publish_page_shows_old_and_new_and_asks_for_words(
+    operator: Client, variant: Variant
+) -> None:
+    first = pricing.draft_book(actor=OPERATOR, name="First")
+    pricing.set_price(actor=OPERATOR, book=first, variant=variant, **METERS)
+    pricing.publish_book(actor=OPERATOR, book=first)
+    book = pricing.draft_book(actor=OPERATOR, name="Summer")
+    dear = METERS | {"output_nanos": 6_000}
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **dear)
+    page = operator.get(decide(book, "publish")).content.decode()
+    sentence = "publish Summer with 1 unusual price"
+    assert all(each in page for each in ("$0.0000006", "$0.000006", "unusual", sentence))
+    empty = {"effective_at_0": "", "effective_at_1": ""}
+    refused = operator.post(decide(book, "publish"), empty | {"confirmation": "yes"})
+    assert "type as confirmation" in refused.content.decode()
+    assert not PriceBook.objects.get(id=book.id).is_published
+    operator.post(decide(book, "publish"), empty | {"confirmation": sentence})
+    assert PriceBook.objects.get(id=book.id).is_published
+
+
+def test_a_moment_in_the_past_is_an_error_on_the_page(operator: Client, variant: Variant) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Late")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    moment = {"effective_at_0": "2020-01-01", "effective_at_1": "00:00:00"}
+    reply = operator.post(decide(book, "publish"), moment)
+    assert "must not be in the past" in reply.content.decode()
+    wrong = operator.post(decide(book, "publish"), moment | {"effective_at_0": "soon"})
+    assert "Enter a valid date" in wrong.content.decode()
+
+
+def test_a_book_to_come_is_cancelled_on_a_page_of_its_own(
+    operator: Client, variant: Variant
+) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Later")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    assert operator.get(decide(book, "cancel")).status_code == 403
+    pricing.publish_book(
+        actor=OPERATOR, book=book, effective_at=timezone.now() + timedelta(hours=1)
+    )
+    assert operator.get(decide(book, "publish")).status_code == 403
+    assert operator.get(decide(book, "cancel")).status_code == 200
+    assert not PriceBook.objects.get().is_cancelled
+    assert operator.post(decide(book, "cancel")).status_code == 302
+    assert PriceBook.objects.get().is_cancelled
+
+
+@pytest.mark.parametrize("verb", ["publish", "cancel"])
+def test_members_decide_no_price_books(client: Client, house: House, verb: str) -> None:
+    client.force_login(house.owner)
+    book = pricing.draft_book(actor=OPERATOR, name="Draft")
+    assert client.post(decide(book, verb)).status_code == 302
+    assert not PriceBook.objects.get().is_published
+
+
+def test_a_price_moved_to_another_band_leaves_none_behind(
+    operator: Client, variant: Variant
+) -> None:
+    book = pricing.draft_book(actor=OPERATOR, name="Draft")
+    price = pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    row = {f"prices-0-{name}": value for name, value in DOLLARS.items()}
+    row |= {"prices-0-variant": variant.id, "prices-0-tier": "flex", "prices-0-book": book.id}
+    row |= {"prices-0-id": price.id, "prices-0-input_tokens_min": 200}
+    save(operator, book, **row, **{"prices-TOTAL_FORMS": 1, "prices-INITIAL_FORMS": 1})
+    moved = book.prices.get()
+    assert (moved.tier, moved.input_tokens_min) == ("flex", 200)
+    assert (moved.input_nanos, moved.output_nanos) == (150, 600)
 
 
 def test_a_published_book_is_looked_at_only(operator: Client, variant: Variant) -> None:

@@ -42,6 +42,7 @@ def test_a_short_secret_is_refused_and_not_shown(name: str) -> None:
         ("PENSTOCK_DEBUG", "yes"),
         ("PENSTOCK_LOG_FORMAT", "xml"),
         ("PENSTOCK_SIGNUP_CREDIT_NANOS", "5.0"),
+        ("PENSTOCK_MINUTE_ROLLUP_DAYS", "-1"),
         ("REDIS_URL", "http://127.0.0.1"),
     ],
 )
@@ -61,6 +62,15 @@ def test_a_database_may_be_behind_a_socket() -> None:
     database = config(DATABASE_URL="postgresql://me@/books?host=/run/pg&sslmode=disable").database
     assert (database.name, database.user, database.host) == ("books", "me", "/run/pg")
     assert database.options == {"sslmode": "disable"}
+
+
+def test_who_migrates_is_the_application_where_nobody_else_is_named() -> None:
+    one = config(DATABASE_URL="postgresql://me@db/books", DATABASE_OWNER_URL="")
+    assert one.database_owner == one.database
+    two = config(DATABASE_OWNER_URL="postgresql://boss@db/books")
+    assert two.database_owner.user == "boss"
+    with pytest.raises(ConfigError, match=r"^DATABASE_OWNER_URL is no PostgreSQL address"):
+        config(DATABASE_OWNER_URL="mysql://h/d")
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ State = dict[tuple[str, str], bytes]
 
 def news(project_id: str, organization_id: str | None) -> News:
     """Return a project of an organization, or its deletion."""
-    record = organization_id and ProjectRecord(project_id, organization_id)
+    record = organization_id and ProjectRecord(project_id, organization_id, ())
     return News("project", project_id, record or None)
 
 
@@ -145,7 +145,7 @@ def test_a_rolled_back_transaction_publishes_nothing() -> None:
 
 @pytest.mark.usefixtures("pooled")
 def test_a_record_that_readers_would_refuse_undoes_its_transaction() -> None:
-    bad = News("project", "proj_a", ProjectRecord("proj_a", "not an id"))
+    bad = News("project", "proj_a", ProjectRecord("proj_a", "not an id", ()))
     with pytest.raises(ContractError):
         publish([news("proj_b", "org_1"), bad])
     assert page_after(0).changes == ()

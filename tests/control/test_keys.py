@@ -67,7 +67,7 @@ def test_limits_travel_with_the_key(house: House) -> None:
     record = published(key)
     assert record is not None
     assert (record.models, record.networks) == (("small",), ("10.0.0.0/8",))
-    assert (record.expires_at, record.budget_id) == (end, key.id)
+    assert (record.expires_at, record.budget_ids) == (end, (f"limit:{key.id}",))
 
 
 @pytest.mark.parametrize(

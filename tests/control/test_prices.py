@@ -36,7 +36,7 @@ def publish(price: Price, **fields: object) -> PriceBook:
 
 def test_a_draft_is_not_published(price: Price) -> None:
     assert last_record("price", price.id) is None
-    assert selectors.price(price.id) is None
+    assert selectors.prices_in_force(None, timezone.now()) == {}
 
 
 def test_a_published_price_is_in_force_from_its_moment(price: Price) -> None:
@@ -45,9 +45,8 @@ def test_a_published_price_is_in_force_from_its_moment(price: Price) -> None:
     record = last_record("price", price.id)
     assert record is not None
     assert decode(record.encode(), PriceRecord).effective_at == effective_at
-    before = selectors.price_in_force(price.variant_id, effective_at - timedelta(seconds=1))
-    assert before is None
-    assert selectors.price_in_force(price.variant_id, effective_at) == price
+    assert selectors.prices_in_force(None, effective_at - timedelta(seconds=1)) == {}
+    assert selectors.prices_in_force(None, effective_at) == {price.variant_id: price}
 
 
 def test_a_later_book_takes_over_for_what_it_prices(price: Price, variant: Variant) -> None:
@@ -56,7 +55,7 @@ def test_a_later_book_takes_over_for_what_it_prices(price: Price, variant: Varia
     book = services.draft_book(actor=OPERATOR, name="Second")
     services.set_price(actor=OPERATOR, book=book, variant=other, **METERS)
     services.publish_book(actor=OPERATOR, book=book)
-    found = selectors.prices_in_force(timezone.now())
+    found = selectors.prices_in_force(None, timezone.now())
     assert found[variant.id] == price
     assert found[other.id].book_id == book.id
 

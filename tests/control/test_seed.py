@@ -66,7 +66,7 @@ def test_the_demo_model_is_seeded_with_three_variants(family: Path) -> None:
 
 def test_quantized_variants_cost_less(family: Path) -> None:
     seed(family)
-    found = prices_in_force(timezone.now()).values()
+    found = prices_in_force(None, timezone.now()).values()
     outputs = {each.variant.precision: each.output_nanos for each in found}
     assert outputs["bf16"] == 600_000_000  # $0.60 per million
     assert outputs["bf16"] > outputs["int8"] > outputs["int4"]

@@ -3,9 +3,16 @@
 from typing import Any
 
 import pytest
+from django.utils import timezone
 from rest_framework.test import APIClient
 
-from control.tenants.models import Membership, Organization, Project, Role
+from billing.credit.models import Budget
+from billing.credit.selectors import budget
+from control.audit.models import Entry
+from control.errors import Conflict
+from control.tenants.models import BillingMode, Membership, Organization, Project, Role
+from control.tenants.signals import limits_changed
+from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.support.organizations import House
 
 
@@ -34,6 +41,45 @@ def test_an_organizations_terms_cannot_be_set(api: APIClient, base: str, field: 
 def test_an_organization_is_renamed_and_limited(api: APIClient, base: str) -> None:
     reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5}).json()
     assert (reply["name"], reply["spend_limit_nanos"]) == ("New", 5)
+
+
+def test_a_change_is_made_whole_or_not_at_all(api: APIClient, base: str, house: House) -> None:
+    """A postpaid organization's limit is the operator's: its new name is not kept either."""
+    Organization.objects.filter(id=house.id).update(billing_mode=BillingMode.POSTPAID)
+    reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5})
+    assert reply.status_code == 403
+    assert Organization.objects.get(id=house.id).name == "Acme"
+    assert not Entry.objects.filter(action="organization.rename").exists()
+
+
+def test_a_change_of_a_project_is_made_whole_or_not_at_all(
+    api: APIClient, base: str, house: House
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise Conflict("no room")
+
+    limits_changed.connect(refuse)
+    try:
+        one = f"{base}/projects/{house.project.id}"
+        assert api.patch(one, {"name": "New", "spend_limit_nanos": 5}).status_code == 409
+        assert api.patch(base, {"name": "New", "spend_limit_nanos": 5}).status_code == 409
+    finally:
+        limits_changed.disconnect(refuse)
+    assert (Project.objects.get().name, Organization.objects.get().name) == ("Default", "Acme")
+    assert Project.objects.get().spend_limit_nanos is None
+
+
+def test_limits_set_by_the_api_reach_the_budgets(api: APIClient, base: str, house: House) -> None:
+    api.patch(base, {"spend_limit_nanos": 7})
+    api.patch(f"{base}/projects/{house.project.id}", {"spend_limit_nanos": 5})
+    limits = {row.budget_id: row.limit_nanos for row in Budget.objects.all()}
+    assert limits == {
+        balance_budget_id(house.id): 0,
+        limit_budget_id(house.id): 7,
+        limit_budget_id(house.project.id): 5,
+    }
+    api.patch(base, {"spend_limit_nanos": None})
+    assert budget(limit_budget_id(house.id), timezone.now()).limit_nanos is None
 
 
 def test_projects_are_made_changed_and_archived(api: APIClient, base: str) -> None:

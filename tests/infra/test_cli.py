@@ -12,7 +12,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run `penstock` with arguments and variables; return the exit code, output and errors."""
 
     def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
-        for name in ("DATABASE_URL", "REDIS_URL", "PENSTOCK_HOME", "PENSTOCK_PORT_BASE", "MODEL"):
+        ours = ("DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL", "MODEL")
+        for name in (*ours, "PENSTOCK_HOME", "PENSTOCK_PORT_BASE"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
@@ -66,7 +67,16 @@ def test_a_bug_is_one_line_and_a_traceback_on_request(run, monkeypatch) -> None:
 
 def test_every_command_explains_itself(run) -> None:
     _, overview, _ = run("--help")
-    for name in ("up", "down", "reset", "status", "logs", "manage", "check-integrity"):
+    for name in (
+        "up",
+        "down",
+        "reset",
+        "status",
+        "logs",
+        "manage",
+        "check-integrity",
+        "export-focus",
+    ):
         assert f"\n  {name} " in overview
     for name in ("up", "status", "logs", "gateway"):
         code, explained, _ = run(name, "--help")

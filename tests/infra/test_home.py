@@ -2,13 +2,16 @@
 
 import stat
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
-from infra.local.config import DEMO_MODEL_ID, PORT_BASE, read_config
-from infra.local.environment import RUN_VARIABLE, build_environment
+from infra.local.config import DEMO_MODEL_ID, ONE_ROLE, PORT_BASE, read_config
+from infra.local.environment import RUN_VARIABLE, build_environment, owner_environment
+from infra.local.errors import LocalError
 from infra.local.follow import Tail
 from infra.local.home import Home
+from infra.local.status import read_status
 
 pytestmark = pytest.mark.unit
 
@@ -44,6 +47,41 @@ def test_servers_that_run_elsewhere_are_used(home: Home) -> None:
     config = read_config({"PENSTOCK_HOME": str(home.path), **given})
     environment = build_environment(config, home, {})
     assert {name: environment[name] for name in given} == given
+
+
+def test_no_service_gets_the_owner_of_the_database(home: Home) -> None:
+    config = read_config({"PENSTOCK_HOME": str(home.path)})
+    services = build_environment(config, home, {"DATABASE_OWNER_URL": "postgresql://boss@db/x"})
+    assert "DATABASE_OWNER_URL" not in services
+    migrating = owner_environment(config, home, services)
+    users = {name: urlsplit(migrating[name]).username for name in migrating if "DATABASE" in name}
+    assert users == {"DATABASE_URL": "penstock_app", "DATABASE_OWNER_URL": "penstock_owner"}
+
+
+APPS, OWNERS = "postgresql://app@db/penstock", "postgresql://owner@db/penstock"
+
+
+@pytest.mark.parametrize(
+    ("given", "owner_url", "has_one_role"),
+    [
+        ({}, None, False),
+        ({"DATABASE_URL": APPS}, APPS, True),
+        ({"DATABASE_URL": APPS, "DATABASE_OWNER_URL": OWNERS}, OWNERS, False),
+    ],
+)
+def test_one_role_for_everything_is_warned_of(
+    home: Home, given: dict[str, str], owner_url: str | None, has_one_role: bool
+) -> None:
+    config = read_config({"PENSTOCK_HOME": str(home.path), **given})
+    assert config.has_one_role is has_one_role
+    assert read_status(config)["warnings"] == ([ONE_ROLE] if has_one_role else [])
+    found = owner_environment(config, home, {})["DATABASE_OWNER_URL"]
+    assert owner_url in (None, found)
+
+
+def test_an_owner_alone_is_refused() -> None:
+    with pytest.raises(LocalError, match=r"^DATABASE_OWNER_URL is set; wanted DATABASE_URL"):
+        read_config({"DATABASE_OWNER_URL": OWNERS})
 
 
 def test_a_model_is_a_folder_or_a_name_on_a_hub(tmp_path: Path) -> None:

@@ -5,7 +5,25 @@ from collections.abc import Iterable
 from typing import Any
 
 import psycopg
+from django.db import connection
 from psycopg.rows import dict_row
+
+DIFFERENCES = """
+SELECT budget.id, budget.pending_nanos, coalesce(sum(credit_held(lease.keep_nanos,
+    lease.settled_nanos, lease.closed_at)), 0)::bigint AS held
+FROM credit_budget AS budget LEFT JOIN credit_lease AS lease ON lease.budget_id = budget.id
+GROUP BY budget.id
+HAVING budget.pending_nanos <> coalesce(sum(credit_held(lease.keep_nanos, lease.settled_nanos,
+    lease.closed_at)), 0)
+"""
+"""Budgets whose pending is not the sum of what their leases hold."""
+
+
+def differences() -> list[tuple[int, int, int]]:
+    """Return the budgets that say something else than their leases."""
+    with connection.cursor() as cursor:
+        cursor.execute(DIFFERENCES)
+        return cursor.fetchall()
 
 
 class Books:
@@ -23,7 +41,11 @@ class Books:
 
     def events(self, event_ids: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the booked events of `event_ids`, by id."""
-        query = "SELECT * FROM metering_usage_event WHERE event_id = ANY(%s::uuid[])"
+        query = """
+            SELECT *, CASE WHEN is_waived THEN 0
+                ELSE input_nanos + cached_input_nanos + output_nanos END AS charged_nanos
+            FROM metering_usage_event WHERE event_id = ANY(%s::uuid[])
+        """
         return {str(row["event_id"]): row for row in self.rows(query, list(event_ids))}
 
     def tokens(self) -> Counter[str]:

@@ -4,9 +4,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 
+import msgspec
+
+from serving.contract.budget import balance_budget_id
 from serving.contract.key import digest, make_secret
 from serving.contract.records import (
     ApiKeyRecord,
+    ContractPriceRecord,
     DeploymentRecord,
     ModelRecord,
     OrganizationRecord,
@@ -40,10 +44,12 @@ def tenant(name: str = "a", **key_fields: object) -> Tenant:
         digest=digest(secret, PEPPER.encode()),
         organization_id=f"org_{name}",
         project_id=f"proj_{name}",
+        budget_ids=(),
         **key_fields,  # type: ignore[arg-type]
     )
-    organization = OrganizationRecord(f"org_{name}", "active", f"org_{name}", f"salt_{name}")
-    return Tenant(secret, organization, ProjectRecord(f"proj_{name}", f"org_{name}"), key)
+    balance = (balance_budget_id(f"org_{name}"),)
+    organization = OrganizationRecord(f"org_{name}", "active", balance, f"salt_{name}")
+    return Tenant(secret, organization, ProjectRecord(f"proj_{name}", f"org_{name}", ()), key)
 
 
 def model(variant: str = "var_demo", name: str = "demo", **fields: object) -> ModelRecord:
@@ -62,11 +68,24 @@ def model(variant: str = "var_demo", name: str = "demo", **fields: object) -> Mo
     )
 
 
-def price(variant: str = "var_demo") -> PriceRecord:
-    """Return prices of 150, 75 and 600 nanos a token."""
-    return PriceRecord(
-        f"price_{variant}", variant, "standard", 150_000_000, 75_000_000, 600_000_000, START
+def price(variant: str = "var_demo", **fields: object) -> PriceRecord:
+    """Return prices of 150, 75 and 600 nanos a token, unless `fields` say otherwise."""
+    made = PriceRecord(
+        f"price_{variant}", variant, "default", 150_000_000, 75_000_000, 600_000_000, START
     )
+    return msgspec.structs.replace(made, **fields)
+
+
+def contract_price(organization_id: str = "org_a", **fields: object) -> ContractPriceRecord:
+    """Return an organization's own prices of 100, 50 and 400 nanos a token."""
+    own = {
+        "price_id": f"price_{organization_id}",
+        "input_nanos": 100_000_000,
+        "cached_input_nanos": 50_000_000,
+        "output_nanos": 400_000_000,
+    }
+    listed = msgspec.structs.asdict(price()) | own | fields
+    return ContractPriceRecord(**listed, organization_id=organization_id)  # type: ignore[arg-type]
 
 
 def deployment(variant: str = "var_demo", **fields: object) -> DeploymentRecord:
@@ -86,7 +105,8 @@ def publish(control: FakeControl, *tenants: Tenant, credit_nanos: int = 10**12) 
         control.feed.publish("organization", one.organization.organization_id, one.organization)
         control.feed.publish("project", one.project.project_id, one.project)
         control.feed.publish("api_key", one.key.key_id, one.key)
-        control.billing.balances[one.organization.budget_id] = credit_nanos
+        for budget_id in one.organization.budget_ids:
+            control.billing.limits[budget_id] = credit_nanos
     control.feed.publish("model", "var_demo", model())
     control.feed.publish("price", "price_var_demo", price())
     control.feed.publish("deployment", "dep_var_demo", deployment())

@@ -2,9 +2,14 @@
 
 import random
 import uuid
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
+
+from django.utils import timezone
 
 from billing.metering.ingest import ingest
 from control.actor import Actor, system
@@ -20,7 +25,7 @@ from control.tenants.permissions import member
 from control.tenants.services import create_organization
 from serving.contract.ids import uuid7
 from serving.contract.usage import UsageEvent
-from tests.support.usage import make_batch
+from tests.support.usage import make_batch, roll_up
 
 OPERATOR = system("tests")
 PASSWORD = "correct horse battery staple"
@@ -93,9 +98,16 @@ def make_catalog() -> dict[str, Price]:
         )
         for step, (precision, variant) in enumerate(variants.items(), start=1)
     }
-    prices.publish_book(actor=OPERATOR, book=book)
+    with long_ago():
+        prices.publish_book(actor=OPERATOR, book=book)
     catalog.create_deployment(actor=OPERATOR, variant=variants["bf16"], replicas_min=1)
     return made
+
+
+def long_ago() -> AbstractContextManager[object]:
+    """Let prices be published before the usage that they are for."""
+    then = timezone.now() - timedelta(days=100)
+    return patch("control.prices.services.timezone", SimpleNamespace(now=lambda: then))
 
 
 def make_variant(model: Any, precision: str) -> Variant:
@@ -130,7 +142,7 @@ def make_request(key: ApiKey, price: Price, at: datetime, **changes: Any) -> Usa
         "replica_id": "rep_1",
         "price_id": price.id,
         "endpoint": "chat.completions",
-        "tier": "standard",
+        "tier": "default",
         "outcome": "completed",
         "received_at": at,
         "input_tokens": 1000,
@@ -149,6 +161,7 @@ def book(*events: UsageEvent, now: datetime) -> None:
     for start in range(0, len(events), EVENTS_PER_BATCH):
         receipt = ingest(make_batch(events[start : start + EVENTS_PER_BATCH]), now=now)
         assert not receipt.dead_lettered, receipt.dead_lettered
+    roll_up()
 
 
 def weeks_of_usage(

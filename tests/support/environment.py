@@ -5,6 +5,15 @@ import random
 import socket
 import tempfile
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from infra.local.roles import Role
+
+NOBODY = "http://127.0.0.1:1"
+"""Where nobody listens, a platform on the default ports least of all."""
+OWNER = Role("penstock_tests_owner", "test")
+APP = Role("penstock_tests_app", "test")
+"""Roles of their own: a server given from outside may hold a real platform's too."""
 
 
 def free_port() -> int:
@@ -31,27 +40,26 @@ def _is_free(port: int) -> bool:
 
 def _values() -> dict[str, str]:
     secrets = ("DJANGO_SECRET", "INTERNAL_SECRET", "KEY_PEPPER", "SALT_SECRET", "PLAYGROUND_SECRET")
-    postgres_port = free_port()
+    ports = free_port_base()
     return {
         **{
             f"PENSTOCK_{name}": f"test-{name.lower().replace('_', '-')}-{7:032}" for name in secrets
         },
-        "DATABASE_URL": f"postgresql://postgres:test@127.0.0.1:{postgres_port}/penstock",
-        "REDIS_URL": "redis://127.0.0.1:1/0",
-        "PENSTOCK_CONSOLE_URL": "http://127.0.0.1:8700",
-        "PENSTOCK_API_BASE": "http://127.0.0.1:8701/v1",
+        "REDIS_URL": NOBODY.replace("http", "redis"),
+        "PENSTOCK_CONSOLE_URL": NOBODY,
+        "PENSTOCK_API_BASE": f"{NOBODY}/v1",
         "PENSTOCK_CONTROL_HOST": "127.0.0.1",
-        "PENSTOCK_CONTROL_PORT": "8700",
+        "PENSTOCK_CONTROL_PORT": str(ports),
         "PENSTOCK_CONTROL_INTERNAL_HOST": "127.0.0.1",
-        "PENSTOCK_CONTROL_INTERNAL_PORT": "8702",
-        "PENSTOCK_CONTROL_URL": "http://127.0.0.1:8702",
-        "PENSTOCK_FLEET_URL": "http://127.0.0.1:8704",
+        "PENSTOCK_CONTROL_INTERNAL_PORT": str(ports + 2),
+        "PENSTOCK_CONTROL_URL": NOBODY,
+        "PENSTOCK_FLEET_URL": NOBODY,
         "PENSTOCK_GATEWAY_HOST": "127.0.0.1",
-        "PENSTOCK_GATEWAY_PORT": "8701",
-        "PENSTOCK_GATEWAY_OPERATOR_PORT": "8703",
+        "PENSTOCK_GATEWAY_PORT": str(ports + 1),
+        "PENSTOCK_GATEWAY_OPERATOR_PORT": str(ports + 3),
         "PENSTOCK_FLEET_HOST": "127.0.0.1",
-        "PENSTOCK_FLEET_PORT": "8704",
-        "PENSTOCK_REPLICA_PORT_BASE": "8710",
+        "PENSTOCK_FLEET_PORT": str(ports + 4),
+        "PENSTOCK_REPLICA_PORT_BASE": str(ports + 10),
         "PENSTOCK_REPLICA_COUNT_MAX": "8",
         "PENSTOCK_SIGNUP_CREDIT_NANOS": "5000000000",
         "PENSTOCK_DEBUG": "0",
@@ -64,6 +72,8 @@ SESSION = "PENSTOCK_TEST_SESSION"
 FOLDER_PREFIX = "penstock-tests-"
 EMBEDDED_POSTGRES = "PENSTOCK_TEST_POSTGRES"
 """The folder of the session's own PostgreSQL; unset where DATABASE_URL was given."""
+SUPERUSER_URL = "PENSTOCK_TEST_SUPERUSER_URL"
+"""The same server as its superuser, who makes roles and databases: DATABASE_URL as it was given."""
 
 
 def stack_folder_prefix() -> str:
@@ -79,11 +89,28 @@ def is_own_session() -> bool:
 def set_up() -> None:
     """Fill in what the environment lacks. Workers of pytest-xdist inherit it from their parent."""
     os.environ.setdefault(SESSION, str(os.getpid()))
-    if "DATABASE_URL" not in os.environ:
-        folder = Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{os.getpid()}"
-        os.environ[EMBEDDED_POSTGRES] = str(folder)
+    if SUPERUSER_URL not in os.environ:
+        _set_up_database()
     for name, value in _values().items():
         os.environ.setdefault(name, value)
+
+
+def _set_up_database() -> None:
+    given = os.environ.get("DATABASE_URL")
+    if given is None:
+        folder = Path(tempfile.gettempdir()) / f"{FOLDER_PREFIX}{os.getpid()}"
+        os.environ[EMBEDDED_POSTGRES] = str(folder)
+        given = f"postgresql://postgres:test@127.0.0.1:{free_port()}/penstock"
+    os.environ[SUPERUSER_URL] = given
+    os.environ["DATABASE_URL"] = url_as(APP, given)
+    os.environ["DATABASE_OWNER_URL"] = url_as(OWNER, given)
+
+
+def url_as(role: Role, url: str) -> str:
+    """Return the address of a server with another login."""
+    parts = urlsplit(url)
+    place = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{role.name}:{role.password}@{place}").geturl()
 
 
 set_up()

@@ -1,4 +1,4 @@
-"""A fleet as a process, and a control plane that publishes deployments to it."""
+"""A fleet as a process, and a control plane that publishes deployments to it and takes samples."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract.codec import decode, encode
+from serving.contract.counters import CountersReply, CountersRequest, EngineSample
 from serving.contract.feed import Change, Page
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
@@ -40,15 +42,20 @@ QUICK = {
 
 
 class Control:
-    """Publishes deployments as control's change feed does: always as a snapshot."""
+    """Publishes deployments as control's change feed does, always as a snapshot; keeps samples
+    of engines once by their key, unless it `takes_no_samples`."""
 
     def __init__(self) -> None:
         self.version = 1
         self.deployments: dict[str, DeploymentRecord] = {}
         self.url = ""
+        self.samples: dict[tuple[str, datetime], EngineSample] = {}
+        self.fleet_ids: set[str] = set()
+        self.takes_no_samples = False
         self._news = asyncio.Event()
         application = web.Application()
         application.router.add_get("/internal/v1/feed", self._feed)
+        application.router.add_post("/internal/v1/engine-counters", self._counters)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
 
     async def start(self) -> None:
@@ -74,6 +81,24 @@ class Control:
             for id_, record in self.deployments.items()
         )
         return web.Response(body=encode(Page(self.version, True, changes)))
+
+    def lives(self) -> dict[str, list[EngineSample]]:
+        """Return the samples of each replica, in order."""
+        lives: dict[str, list[EngineSample]] = {}
+        for key in sorted(self.samples):
+            lives.setdefault(key[0], []).append(self.samples[key])
+        return lives
+
+    async def _counters(self, request: web.Request) -> web.Response:
+        assert request.headers["authorization"] == f"Bearer {SECRET}"
+        if self.takes_no_samples:
+            return web.Response(status=503)
+        asked = decode(await request.read(), CountersRequest)
+        self.fleet_ids.add(asked.fleet_id)
+        known = len(self.samples)
+        self.samples |= {(one.replica_id, one.at): one for one in asked.samples}
+        fresh = len(self.samples) - known
+        return web.Response(body=encode(CountersReply(fresh, len(asked.samples) - fresh)))
 
 
 class FleetProcess:

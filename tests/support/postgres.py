@@ -1,4 +1,4 @@
-"""The session's own PostgreSQL: started by whoever needs it first, stopped by the session."""
+"""The tests' PostgreSQL: the session's own is started by whoever needs it first."""
 
 import fcntl
 import os
@@ -8,19 +8,29 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+import psycopg
 
 from infra.local.postgres import Postgres, prepare
+from infra.local.roles import make_role
 from tests.support.environment import (
+    APP,
     EMBEDDED_POSTGRES,
     FOLDER_PREFIX,
+    OWNER,
+    SUPERUSER_URL,
     is_own_session,
 )
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
+ORPHANS_LOCK = f"penstock_tests_{os.geteuid()}.lock"
+"""Two sessions that clean up the same folder would each undo the other's half."""
 
 
 def ensure_running() -> str:
-    """Return the URL of a PostgreSQL that answers; start the session's own if none was given."""
+    """Return the superuser's URL of a PostgreSQL that answers and knows the tests' roles.
+
+    Starts the session's own where none was given.
+    """
     if EMBEDDED_POSTGRES in os.environ:
         folder = Path(os.environ[EMBEDDED_POSTGRES])
         folder.mkdir(exist_ok=True)
@@ -31,7 +41,11 @@ def ensure_running() -> str:
                 _end_orphans(folder.parent)
                 options = " ".join(server.command(*FAST)[3:])
                 _pg_ctl(server, "start", "-l", str(server.data / "log"), "-o", options)
-    return os.environ["DATABASE_URL"]
+    url = os.environ[SUPERUSER_URL]
+    with psycopg.connect(url) as connection:
+        for role in (OWNER, APP):
+            make_role(connection, role)
+    return url
 
 
 def stop() -> None:
@@ -42,11 +56,13 @@ def stop() -> None:
 
 
 def _end_orphans(parent: Path) -> None:
-    """End the servers of sessions that were killed before they could."""
-    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
-        pid = folder.name.removeprefix(FOLDER_PREFIX)
-        if not psutil.pid_exists(int(pid)) and folder.stat().st_uid == os.geteuid():
-            _end(folder)
+    """End the servers of sessions that were killed before they could, one session at a time."""
+    with (parent / ORPHANS_LOCK).open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for folder in sorted(parent.glob(f"{FOLDER_PREFIX}*")):
+            pid = folder.name.removeprefix(FOLDER_PREFIX)
+            if not psutil.pid_exists(int(pid)) and folder.stat().st_uid == os.geteuid():
+                _end(folder)
 
 
 def _end(folder: Path) -> None:
@@ -57,7 +73,7 @@ def _end(folder: Path) -> None:
 
 
 def _server(folder: Path) -> Postgres:
-    parts = urlsplit(os.environ["DATABASE_URL"])
+    parts = urlsplit(os.environ[SUPERUSER_URL])
     assert parts.port
     assert parts.password
     return prepare(folder / "data", port=parts.port, password=parts.password)

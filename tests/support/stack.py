@@ -20,10 +20,11 @@ import psutil
 
 from infra.local import readiness
 from infra.local.config import ROOT, LocalConfig, read_config
-from infra.local.environment import postgres_url
+from infra.local.environment import home_role, postgres_url
 from infra.local.home import Home
 from infra.local.leftovers import find_processes
 from infra.local.replicas import read_replicas
+from infra.local.roles import APP
 from infra.local.status import replica_pids
 from infra.local.supervisor import Supervisor
 from serving.contract.codec import decode
@@ -38,12 +39,14 @@ PENSTOCK = Path(sys.executable).with_name("penstock")
 UP_SECONDS_MAX = 240
 NEW_TENANT = """\
 import json
+from allauth.account.models import EmailAddress
 from control.actor import system
 from control.keys.services import mint_key
 from control.tenants.models import User
 from control.tenants.selectors import default_project
 from control.tenants.services import create_organization
 owner = User.objects.create_user("{email}", "correct horse battery staple")
+EmailAddress.objects.create(user=owner, email=owner.email, verified=True, primary=True)
 organization = create_organization(actor=system("tests"), name="{email}", owner=owner)
 project = default_project(organization)
 def mint(scopes):
@@ -136,7 +139,7 @@ class Stack:
 
     @property
     def database_url(self) -> str:
-        return self.config.database_url or postgres_url(self.config, self.home)
+        return self.config.database_url or postgres_url(self.config, home_role(self.home, APP))
 
     @property
     def internal_secret(self) -> str:
@@ -237,12 +240,12 @@ class Stack:
             return decode(connection.getresponse().read(), Page)
 
     def price(self) -> PriceRecord:
-        """Return the standard price, in force now, of the model that is served."""
+        """Return the list price, in force now, of the model that is served."""
         changes = self.published().changes
         models = [decode(each.record, ModelRecord) for each in changes if each.kind == "model"]
         variant_id = next(each.variant_id for each in models if each.public_id == self.model)
         prices = [decode(each.record, PriceRecord) for each in changes if each.kind == "price"]
-        own = [p for p in prices if (p.variant_id, p.tier) == (variant_id, "standard")]
+        own = [p for p in prices if (p.variant_id, p.tier) == (variant_id, "default")]
         now = datetime.now(UTC)
         return max((p for p in own if p.effective_at <= now), key=lambda p: p.effective_at)
 
@@ -260,6 +263,6 @@ def running(*, engine: str, **variables: str) -> Iterator[Stack]:
 
 def own_environment() -> dict[str, str]:
     """Return the environment without what the tests put into it for Django."""
-    ours = ("PENSTOCK_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "MODEL")
+    ours = ("PENSTOCK_", "DATABASE_", "REDIS_URL", "DJANGO_", "MODEL")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     return kept | {"PENSTOCK_TEST_SESSION": os.environ["PENSTOCK_TEST_SESSION"]}

@@ -11,17 +11,21 @@ import msgspec
 
 from billing.credit.models import CreditGrant, GrantKind
 from billing.credit.services.grants import grant_credit
-from billing.credit.services.leases import grant_lease
-from billing.metering.integrity import check_all
+from billing.credit.services.leases import grant_leases
+from billing.following.cursor import Page
+from billing.following.models import HourRollup, MinuteRollup
+from billing.following.rollups import follow_rollups
 from control.actor import system
 from control.catalog.models import Model, Variant
 from control.ids import new_id as new_control_id
 from control.keys.models import ApiKey
 from control.prices.models import Price, PriceBook
+from control.publish.lineage import lineage
 from control.tenants.models import Organization, Project
+from serving.contract.budget import balance_budget_id
 from serving.contract.ids import new_id, uuid7
-from serving.contract.lease import Ask, Granted, Refused
-from serving.contract.price import charge_nanos
+from serving.contract.lease import Ask, Deferred, Granted, Refused
+from serving.contract.price import RATING, charge
 from serving.contract.usage import BILLABLE, LeaseCharge, UsageBatch, UsageEvent
 
 NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
@@ -42,6 +46,11 @@ class Customer:
     @property
     def id(self) -> str:
         return self.organization.id
+
+    @property
+    def balance(self) -> str:
+        """The budget that its balance is."""
+        return balance_budget_id(self.id)
 
 
 def make_customer(name: str = "Acme", **fields: Any) -> Customer:
@@ -104,7 +113,7 @@ def make_event(customer: Customer, price: Price, **changes: Any) -> UsageEvent:
         "replica_id": "rep_1",
         "price_id": price.id,
         "endpoint": "chat.completions",
-        "tier": "standard",
+        "tier": "default",
         "outcome": "completed",
         "received_at": received_at,
         "input_tokens": 1000,
@@ -112,6 +121,7 @@ def make_event(customer: Customer, price: Price, **changes: Any) -> UsageEvent:
         "output_tokens": 20,
         "ttft_seconds": 0.02,
         "total_seconds": 0.4,
+        "rating": RATING,
         **changes,
     }
     return UsageEvent(**values)
@@ -121,18 +131,21 @@ def charge_of(event: UsageEvent) -> int:
     """Return what the event costs at the one price there is."""
     if event.outcome not in BILLABLE:
         return 0
-    return charge_nanos(
+    due = charge(
         METERS,
         input_tokens=event.input_tokens,
         cached_input_tokens=event.cached_input_tokens,
         output_tokens=event.output_tokens,
+        rating=event.rating,
     )
+    return due.total_nanos
 
 
 def with_lease(event: UsageEvent, lease_id: str, budget_id: str | None = None) -> UsageEvent:
-    """Return the event charged to a lease."""
-    charge = LeaseCharge(budget_id or event.organization_id, lease_id, charge_of(event))
-    return msgspec.structs.replace(event, charges=(*event.charges, charge))
+    """Return the event charged to a lease, of the balance unless a budget is named."""
+    budget_id = budget_id or balance_budget_id(event.organization_id)
+    claimed = LeaseCharge(budget_id, lease_id, charge_of(event))
+    return msgspec.structs.replace(event, charges=(*event.charges, claimed))
 
 
 def make_batch(events: Iterable[UsageEvent | bytes], gateway_id: str = GATEWAY) -> UsageBatch:
@@ -163,10 +176,21 @@ def ask_for(
     budget_id: str, need: int, want: int = 0, *, gateway: str = GATEWAY, now: datetime = NOW
 ) -> Granted | Refused:
     """Ask billing for a lease as a gateway would."""
-    ask = Ask(new_id(), budget_id, need, want or need)
-    return grant_lease(gateway_id=gateway, ask=ask, now=now)
+    ask = Ask(new_id(), budget_id, need, want or need, now)
+    (answer,) = grant_leases(gateway_id=gateway, asks=[ask], lineage=lineage(), now=now)
+    assert not isinstance(answer, Deferred)
+    return answer
+
+
+def roll_up() -> None:
+    """Sum all usage anew, that of this test's own transaction too, which no follower sees yet."""
+    for rollup in (MinuteRollup, HourRollup):
+        rollup.objects.all().delete()
+    follow_rollups(Page(from_xid="0", until_xid=str(2**64 - 1), is_last=True))
 
 
 def broken_promises() -> list[str]:
     """Return the checks of the house that fail, with their counterexamples."""
+    from billing.following.integrity import check_all
+
     return [f"{one.sentence}: {one.shown}" for one in check_all() if not one.holds]

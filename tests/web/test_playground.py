@@ -14,7 +14,7 @@ from control.keys.models import ApiKey, Kind
 from control.prices.models import Price
 from control.tenants.models import Membership, Role, User
 from serving.contract.key import is_well_formed
-from serving.contract.price import charge_nanos
+from serving.contract.price import charge
 from tests.support.console import Tenant
 from tests.support.gateway_double import WORDS, GatewayDouble
 from web.console.page import address
@@ -68,8 +68,11 @@ async def test_the_answer_comes_through_and_ends_in_its_receipt(
     assert told[0][0] == "opened"
     assert words == [f"{word} " for word in WORDS]
     assert name == "receipt"
-    assert receipt["charge_nanos"] == charge_nanos(
-        prices["bf16"], input_tokens=120, cached_input_tokens=96, output_tokens=len(WORDS)
+    assert (
+        receipt["charge_nanos"]
+        == charge(
+            prices["bf16"], input_tokens=120, cached_input_tokens=96, output_tokens=len(WORDS)
+        ).total_nanos
     )
 
 
@@ -134,7 +137,7 @@ async def test_a_browser_that_leaves_aborts_the_work(gateway: GatewayDouble) -> 
     gateway.pause_seconds = 0.05
     price = Price(input_nanos=1, cached_input_nanos=1, output_nanos=1)
     body = {"stream": True}
-    stream = relay(Errand(f"{gateway.url}/chat/completions", "/r/", "secret", body, price))
+    stream = relay(Errand(f"{gateway.url}/chat/completions", "/r/", "secret", body, (price,)))
     assert b"opened" in await anext(stream)
     await anext(stream)
     await stream.aclose()

@@ -1,14 +1,13 @@
 """The command that a customer pastes first, with the key and the address that are theirs."""
 
 import json
-from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from django.conf import settings
 
-from control.catalog import selectors as catalog
 from control.keys import selectors as keys
 from control.keys.models import ApiKey
+from web.console.names import Names
 from web.console.page import Page
 
 MODEL = "model-name"
@@ -18,10 +17,10 @@ MODEL = "model-name"
 class FirstCall:
     """Asked for only by the parts of a page that teach the first call."""
 
-    def __init__(self, page: Page, models: Mapping[str, str] | None = None) -> None:
-        """`models` spares a question where the page knows the models' names by id already."""
+    def __init__(self, page: Page, names: Names | None = None) -> None:
+        """`names` spares a question where the page knows the models' names already."""
         self._page = page
-        self._models = models
+        self._names = names or Names(page)
 
     @cached_property
     def key(self) -> ApiKey | None:
@@ -31,12 +30,7 @@ class FirstCall:
     @cached_property
     def curl(self) -> str:
         """A chat completion with the first model, as one command."""
-        return curl(next(iter(self._names()), MODEL))
-
-    def _names(self) -> Iterable[str]:
-        if self._models is not None:
-            return self._models.values()
-        return [model.public_id for model in catalog.models_for(self._page.organization)]
+        return curl(next(iter(self._names.models.values()), MODEL))
 
 
 def curl(model: str) -> str:

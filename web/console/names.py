@@ -1,56 +1,67 @@
-"""Names for the ids that usage is counted by."""
+"""Names for the ids that usage is counted by, asked for only by the pages that show them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from functools import cached_property
 
-from billing.metering.models import UsageEvent
+from billing.reading.sums import Usage
 from control.catalog import selectors as catalog
+from control.catalog.models import Variant
 from control.keys import selectors as keys
 from control.keys.models import ApiKey, Kind
-from control.tenants import selectors as tenants
-from control.tenants.models import Organization
 from web.console.offers import public_id_of
+from web.console.page import Page
 
 
-@dataclass(frozen=True, slots=True)
 class Names:
-    """Id → name of all that an organization's usage can point at, archived and revoked too."""
+    """Id → name of all that an organization's usage can point at, archived and revoked too, as its
+    members know them."""
 
-    models: dict[str, str]
-    variants: dict[str, str]
-    keys: dict[str, str]
-    projects: dict[str, str]
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    @cached_property
+    def models(self) -> dict[str, str]:
+        """Models that the organization may use."""
+        return {variant.model_id: variant.model.public_id for variant in self._variants}
+
+    @cached_property
+    def variants(self) -> dict[str, str]:
+        """Published variants of those models."""
+        return {variant.id: public_id_of(variant) for variant in self._variants}
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """All keys there ever were, those of the playground too."""
+        every = keys.keys(self._page.organization, with_revoked=True, with_playground=True)
+        return {key.id: key_name(key) for key in every}
+
+    @property
+    def projects(self) -> dict[str, str]:
+        """All projects, archived ones too."""
+        return {project.id: project.name for project in self._page.every_project}
 
     def of(self, dimension: str) -> Mapping[str, str]:
         """Return the names of one dimension, none for no dimension."""
-        every = {
-            "model": self.models,
-            "variant": self.variants,
-            "key": self.keys,
-            "project": self.projects,
+        every: dict[str, Callable[[], dict[str, str]]] = {
+            "model": lambda: self.models,
+            "variant": lambda: self.variants,
+            "key": lambda: self.keys,
+            "project": lambda: self.projects,
         }
-        return every.get(dimension, {})
+        return every[dimension]() if dimension else {}
 
-    def of_event(self, event: UsageEvent) -> dict[str, str]:
+    def of_event(self, event: Usage) -> dict[str, str]:
         """Return the names that one request touched; what is gone keeps its id."""
+        caller, variant_id = event.caller, event.supply.variant_id
         return {
-            "model": self.variants.get(event.variant_id, event.variant_id),
-            "key": self.keys.get(event.key_id, event.key_id),
-            "project": self.projects.get(event.project_id, event.project_id),
+            "model": self.variants.get(variant_id, variant_id),
+            "key": self.keys.get(caller.key_id, caller.key_id),
+            "project": self.projects.get(caller.project_id, caller.project_id),
         }
 
-
-def names_for(organization: Organization) -> Names:
-    """Return the names as the organization's members know them."""
-    models = list(catalog.models_for(organization))
-    every_key = keys.keys(organization, with_revoked=True, with_playground=True)
-    every_project = tenants.projects(organization, with_archived=True)
-    return Names(
-        models={model.id: model.public_id for model in models},
-        variants={v.id: public_id_of(m, v) for m in models for v in m.variants.all()},
-        keys={key.id: key_name(key) for key in every_key},
-        projects={project.id: project.name for project in every_project},
-    )
+    @cached_property
+    def _variants(self) -> list[Variant]:
+        return list(catalog.variants_for(self._page.organization))
 
 
 def key_name(key: ApiKey) -> str:

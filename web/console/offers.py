@@ -9,6 +9,7 @@ from control.catalog import selectors as catalog
 from control.catalog.models import Model, QualityReport, Variant
 from control.prices import selectors as prices
 from control.prices.models import Price
+from control.prices.selectors import Schedule
 from control.tenants.models import Organization
 
 
@@ -19,9 +20,19 @@ class Offer:
     model: Model
     variant: Variant
     public_id: str
-    price: Price
+    schedule: Schedule
     report: QualityReport | None
     is_running: bool
+
+    @property
+    def price(self) -> Price:
+        """The prices of the base band."""
+        return self.schedule[0]
+
+    @property
+    def longer(self) -> Schedule:
+        """The bands above the base, for longer inputs."""
+        return self.schedule[1:]
 
     @property
     def is_default(self) -> bool:
@@ -30,13 +41,13 @@ class Offer:
 
 
 def offers_for(organization: Organization, at: datetime | None = None) -> list[Offer]:
-    """Return the offers at a moment, now by default: running ones and defaults first."""
-    in_force = prices.prices_in_force(at or timezone.now())
+    """Return the offers at a moment, now by default, at the organization's own prices: running
+    ones and defaults first."""
+    in_force = prices.schedules_in_force(organization, at or timezone.now())
     running = running_variant_ids(organization)
     offers = [
-        offer_of(model, variant, in_force[variant.id], variant.id in running)
-        for model in catalog.models_for(organization)
-        for variant in model.variants.all()
+        offer_of(variant, in_force[variant.id], variant.id in running)
+        for variant in catalog.variants_for(organization).prefetch_related("quality_reports")
         if variant.id in in_force
     ]
     return sorted(offers, key=lambda offer: (not offer.is_running, not offer.is_default))
@@ -48,22 +59,21 @@ def offer_named(organization: Organization, public_id: str) -> Offer | None:
     return next((offer for offer in offers if offer.public_id == public_id), None)
 
 
-def offer_of(model: Model, variant: Variant, price: Price, is_running: bool) -> Offer:
-    """Return a variant of a model as an offer."""
+def offer_of(variant: Variant, schedule: Schedule, is_running: bool) -> Offer:
+    """Return a variant as an offer."""
     return Offer(
-        model=model,
+        model=variant.model,
         variant=variant,
-        public_id=public_id_of(model, variant),
-        price=price,
+        public_id=public_id_of(variant),
+        schedule=schedule,
         report=max(variant.quality_reports.all(), key=lambda r: r.created_at, default=None),
         is_running=is_running,
     )
 
 
-def public_id_of(model: Model, variant: Variant) -> str:
+def public_id_of(variant: Variant) -> str:
     """Return what a request names to get the variant."""
-    is_default = model.default_variant_id == variant.id
-    return model.public_id if is_default else f"{model.public_id}:{variant.precision}"
+    return variant.model.public_id if variant.is_default else str(variant)
 
 
 def running_variant_ids(organization: Organization) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec
 from urllib.parse import urlencode
 
 from django.contrib.auth.decorators import login_required
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -49,9 +49,14 @@ class Page:
     organization: Organization
     membership: Membership
     memberships: list[Membership]
-    projects: list[Project]
+    every_project: list[Project]
     project: Project | None
     section: str
+
+    @property
+    def projects(self) -> list[Project]:
+        """The projects that are not archived."""
+        return [project for project in self.every_project if not project.is_archived]
 
     @property
     def actor(self) -> Actor:
@@ -111,8 +116,8 @@ class Page:
         return render(self.request, template, {"page": self, **(context or {})}, status=status)
 
 
-View = Callable[Concatenate[Page, P], HttpResponse]
-Routed = Callable[..., HttpResponse]
+View = Callable[Concatenate[Page, P], HttpResponseBase]
+Routed = Callable[..., HttpResponseBase]
 
 
 def address(organization: Organization, section: str, *arguments: str, **parameters: str) -> str:
@@ -130,7 +135,7 @@ def console_page(section: str) -> Callable[[View[P]], Routed]:
         @wraps(view)
         def routed(
             request: HttpRequest, organization_id: str, *args: P.args, **kwargs: P.kwargs
-        ) -> HttpResponse:
+        ) -> HttpResponseBase:
             return view(open_page(request, organization_id, section), *args, **kwargs)
 
         return routed
@@ -145,15 +150,16 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
         raise NotFound("There is no such organization.")
-    projects = list(tenants.projects(membership.organization))
+    every_project = list(tenants.projects(membership.organization, with_archived=True))
+    open_projects = [project for project in every_project if not project.is_archived]
     return Page(
         request=request,
         user=user,
         organization=membership.organization,
         membership=membership,
         memberships=memberships,
-        projects=projects,
-        project=project_of(projects, request.GET.get("project", "")),
+        every_project=every_project,
+        project=project_of(open_projects, request.GET.get("project", "")),
         section=section,
     )
 

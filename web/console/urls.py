@@ -53,6 +53,12 @@ urlpatterns = [
     path("<organization:organization_id>/usage", usage.usage, name="usage"),
     path("<organization:organization_id>/usage.csv", usage.usage_csv, name="usage_csv"),
     path("<organization:organization_id>/requests", requests.requests, name="requests"),
+    path("<organization:organization_id>/requests.csv", requests.requests_csv, name="requests_csv"),
+    path(
+        "<organization:organization_id>/requests.jsonl",
+        requests.requests_jsonl,
+        name="requests_jsonl",
+    ),
     path(
         "<organization:organization_id>/requests/<uuid:event_id>",
         requests.receipt,

@@ -1,61 +1,157 @@
-"""The lock on an organization's money, and what a month has taken from each budget."""
+"""Budgets: opening a period's row, locking rows, moving a limit."""
 
-from collections.abc import Iterable, Mapping
-from datetime import date
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from datetime import datetime, timedelta
+from typing import Any
 
-from django.db import connection
+import structlog
+from django.db import OperationalError, connection, transaction
 
-from billing.credit.models import Budget, BudgetKind
-from billing.credit.selectors import present_budget_ids
+from billing.credit.selectors import BudgetKey, budget_rows, key_at
+from control.publish.lineage import on_change
+from control.tenants.signals import limits_changed
+from serving.contract.budget import (
+    balance_budget_id,
+    kind_of,
+    limited_id,
+    period_end,
+)
 
-LOCK = "SELECT id FROM credit_budget WHERE id = ANY(%s) ORDER BY id FOR UPDATE"
+AHEAD = timedelta(minutes=15)
+"""How long before a period begins its leases may be asked for."""
+CLOCK_AHEAD_MAX = timedelta(minutes=5)
+LOCK_NOT_AVAILABLE = "55P03"
+BEAT_WAIT_MILLISECONDS = 1_000
+"""How long recurring work waits for one balance before it goes on to the next."""
+KNOWN_MAX = 500_000
 
-ADD_SPEND = """
-INSERT INTO credit_spend AS spend (budget_id, period, organization_id, charged_nanos)
-SELECT * FROM unnest(%s::text[], %s::date[], %s::text[], %s::bigint[])
-ON CONFLICT (budget_id, period)
-DO UPDATE SET charged_nanos = spend.charged_nanos + excluded.charged_nanos
+OPEN = """
+SELECT credit_open_budgets(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
 """
+LOCK = "SELECT credit_lock(%s::bigint[])"
+FUND = "SELECT credit_fund(%s, %s, %s)"
+SET_LIMITS = "SELECT credit_set_limits(%s::bigint[], %s::bigint[], %s)"
+
+logger = structlog.get_logger(__name__)
+
+_known: dict[BudgetKey, int] = {}
+"""Rows that were committed when they were seen; a row never goes and never changes its id."""
 
 
-class SpendKey(NamedTuple):
-    """One budget in one UTC month, named by its first day."""
-
-    budget_id: str
-    period: date
-    organization_id: str
+class BusyError(Exception):
+    """A lock was waited for as long as allowed, and not had."""
 
 
-def lock_budgets(organization_ids: Iterable[str]) -> None:
-    """Lock the money of these organizations until the transaction ends, in the order of ids.
+@contextmanager
+def waiting_at_most(milliseconds: int) -> Iterator[None]:
+    """Run a transaction that waits no longer than this for any lock. Raises BusyError."""
+    try:
+        with transaction.atomic():
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET LOCAL lock_timeout = {int(milliseconds)}")
+            yield
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", None) != LOCK_NOT_AVAILABLE:
+            raise
+        raise BusyError from error
 
-    Everyone who reads a balance to act on it, or changes one, holds this lock: that makes
-    `available` exact and deadlocks impossible.
+
+def open_budgets(
+    keys: Iterable[BudgetKey], *, wait_milliseconds: int | None = None
+) -> dict[BudgetKey, int]:
+    """Return the row ids of budgets in periods, making those that are missing.
+
+    What control does not know has no row and is left out. Raises BusyError where somebody else is
+    making one of the rows and does not commit in time.
     """
-    wanted = sorted(set(organization_ids))
-    missing = sorted(set(wanted) - present_budget_ids(wanted))
+    wanted = set(keys)
+    found = {key: row for key in wanted if (row := _known.get(key)) is not None}
+    missing = wanted - found.keys()
     if missing:
-        Budget.objects.bulk_create(
-            [Budget(id=id, kind=BudgetKind.ORGANIZATION, organization_id=id) for id in missing],
-            ignore_conflicts=True,
-        )
+        rows = budget_rows(missing)
+        if len(rows) < len(missing):
+            with waiting_at_most(wait_milliseconds) if wait_milliseconds else nullcontext():
+                _make(sorted(missing - rows.keys()))
+            rows = budget_rows(missing)
+        _remember(rows)
+        found |= rows
+    return found
+
+
+def open_balance(organization_id: str) -> int | None:
+    """Return the row id of an organization's balance, None for an unknown organization."""
+    key = key_at(balance_budget_id(organization_id), datetime.max)
+    return open_budgets([key]).get(key)
+
+
+def forget_known() -> None:
+    """Forget which rows there are: the database is another one."""
+    _known.clear()
+
+
+def lock_budgets(rows: Collection[int]) -> None:
+    """Lock budgets until the transaction ends, in the one order."""
     with connection.cursor() as cursor:
-        cursor.execute(LOCK, [wanted])
+        cursor.execute(LOCK, [list(rows)])
 
 
-def add_spend(charges: Mapping[SpendKey, int]) -> None:
-    """Add charged nanos to the months of budgets; the organizations' locks are held."""
-    if not charges:
-        return
-    rows = sorted(charges.items())
+def fund(row: int, nanos: int, *, now: datetime) -> None:
+    """Add to what funds a balance, or take from it, and recall what is leased beyond it.
+
+    The balance is locked.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(FUND, [row, nanos, now])
+
+
+def listen() -> None:
+    """Follow control's limits from now on, and which database this is."""
+    limits_changed.connect(_on_limits_changed, dispatch_uid="billing.credit.budgets")
+    on_change(forget_known)
+
+
+@transaction.atomic
+def set_limits(limits: Mapping[str, int | None], *, now: datetime) -> None:
+    """Put new limits on budgets (a credit line on a balance) from this period on.
+
+    Money leased beyond a lowered limit is recalled at once. Rows of the next period that a gateway
+    may have opened by now have the limit corrected too.
+    """
+    moments = (now, now + AHEAD + CLOCK_AHEAD_MAX)
+    rows = open_budgets({key_at(name, at) for name in limits for at in moments})
+    with connection.cursor() as cursor:
+        new = [limits[key.budget_id] for key in rows]
+        cursor.execute(SET_LIMITS, [list(rows.values()), new, now])
+        recalled = cursor.fetchone()[0]
+    logger.info("limits_set", limits=dict(limits), recalled_count=recalled)
+
+
+def _on_limits_changed(
+    sender: object, limits: Mapping[str, int | None], now: datetime, **_: Any
+) -> None:
+    set_limits(limits, now=now)
+
+
+def _make(keys: list[BudgetKey]) -> None:
+    kinds = {key: kind_of(key.budget_id) for key in keys}
+    named = [key for key in keys if kinds[key] is not None]
     with connection.cursor() as cursor:
         cursor.execute(
-            ADD_SPEND,
+            OPEN,
             [
-                [key.budget_id for key, _ in rows],
-                [key.period for key, _ in rows],
-                [key.organization_id for key, _ in rows],
-                [nanos for _, nanos in rows],
+                [key.budget_id for key in named],
+                [kinds[key] for key in named],
+                [limited_id(key.budget_id) for key in named],
+                [key.starts_at for key in named],
+                [period_end(key.budget_id, key.starts_at) for key in named],
             ],
         )
+
+
+def _remember(rows: Mapping[BudgetKey, int]) -> None:
+    if connection.in_atomic_block:
+        return
+    if len(_known) > KNOWN_MAX:
+        _known.clear()
+    _known.update(rows)

@@ -1,27 +1,42 @@
-"""Giving credit, once per idempotency key, and taking back what expired."""
+"""Giving credit, once per idempotency key; taking back what expired, or was given by mistake."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
+import structlog
 from django.db import transaction
 
 from billing.credit.models import CreditGrant, GrantKind, new_grant_id
 from billing.credit.selectors import (
-    expired_grants,
+    budget_by_row,
     grant_by_key,
-    grant_for_expiry,
-    is_needed_by_leases,
+    grant_with_account,
+    grants_to_expire,
+    held_since_before,
+    unfollowed_nanos,
 )
-from billing.credit.services.budgets import lock_budgets
-from billing.ledger.models import AccountKind, TransactionKind
+from billing.credit.services.budgets import (
+    BEAT_WAIT_MILLISECONDS,
+    BusyError,
+    fund,
+    lock_budgets,
+    open_balance,
+    waiting_at_most,
+)
+from billing.credit.services.draws import EXPIRES_INTO, allocate, post_unposted
+from billing.ledger.models import AccountKind, Cause
+from billing.ledger.selectors import funding_account
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, Invalid, NotFound
 from control.tenants.permissions import require_operator
 from serving.contract.ids import new_id
 
 GRANT_MAX_NANOS = 10**18
 """A billion dollars; sums of grants stay far inside 64 bits."""
+KEY_MAX = 100
+FOLLOWED_WITHIN = timedelta(hours=1)
+"""How long after its end a grant waits for charges that the ledger does not hold yet."""
 CREDIT_ACCOUNT = {
     GrantKind.PROMOTIONAL: AccountKind.PROMOTIONAL_CREDIT,
     GrantKind.PREPAID: AccountKind.CUSTOMER_BALANCE,
@@ -30,10 +45,9 @@ FUNDED_BY = {
     GrantKind.PROMOTIONAL: AccountKind.PROMOTION_EXPENSE,
     GrantKind.PREPAID: AccountKind.CASH,
 }
-EXPIRES_INTO = {
-    GrantKind.PROMOTIONAL: AccountKind.PROMOTION_EXPENSE,
-    GrantKind.PREPAID: AccountKind.BREAKAGE,
-}
+
+
+logger = structlog.get_logger(__name__)
 
 
 @transaction.atomic
@@ -48,31 +62,64 @@ def grant_credit(
     now: datetime,
     expires_at: datetime | None = None,
 ) -> CreditGrant:
-    """Give credit and post it; it may be spent as soon as this commits.
+    """Give credit and post it; it may be spent as soon as this commits, and pays debts first.
 
     Repeating a call with its idempotency key returns the first grant. Raises NotPermitted for who
     is no operator, Invalid on an amount that is not positive or a missing key, Conflict when the
-    key came with another kind or amount.
+    key came with another kind or amount, NotFound for an unknown organization.
     """
     require_operator(actor)
-    _check(amount_nanos, idempotency_key)
-    lock_budgets([organization_id])
+    check_once(amount_nanos, idempotency_key)
+    row = hold_balance(organization_id, now=now)
     before = grant_by_key(organization_id, idempotency_key)
     if before is not None:
         return _the_same(before, kind, amount_nanos)
+    grant = open_grant(
+        organization_id=organization_id, kind=kind, amount_nanos=amount_nanos,
+        funding=open_account(organization_id, FUNDED_BY[kind]), cause=Cause.GRANT,
+        idempotency_key=idempotency_key, actor=actor, reason=reason, now=now,
+        expires_at=expires_at,
+    )  # fmt: skip
+    fund(row, amount_nanos, now=now)
+    allocate([organization_id], now=now)
+    _record(actor, "credit.grant", grant, amount_nanos)
+    return grant
+
+
+def hold_balance(organization_id: str, *, now: datetime) -> int:
+    """Lock an organization's balance, catch its postings up, and return the balance's row id.
+
+    Every change of what funds a balance begins so. Raises NotFound.
+    """
+    row = open_balance(organization_id)
+    if row is None:
+        raise NotFound("There is no such organization.")
+    lock_budgets([row])
+    post_unposted([organization_id], now=now)
+    return row
+
+
+def open_grant(
+    *,
+    organization_id: str,
+    kind: GrantKind,
+    amount_nanos: int,
+    funding: int,
+    cause: Cause,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+    expires_at: datetime | None = None,
+) -> CreditGrant:
+    """Make a grant with its account and move the amount there from the account `funding`."""
     grant_id = new_grant_id()
     account_id = open_account(organization_id, CREDIT_ACCOUNT[kind], grant_id)
-    funding_id = open_account(organization_id, FUNDED_BY[kind])
-    _move(
-        source=f"grant:{grant_id}",
-        kind=TransactionKind.GRANT,
-        organization_id=organization_id,
-        debit_id=funding_id,
-        credit_id=account_id,
-        nanos=amount_nanos,
-        now=now,
-    )
-    grant = CreditGrant.objects.create(
+    move(
+        source=f"grant:{grant_id}", cause=cause, organization_id=organization_id,
+        debit_id=funding, credit_id=account_id, nanos=amount_nanos, now=now,
+    )  # fmt: skip
+    return CreditGrant.objects.create(
         id=grant_id,
         organization_id=organization_id,
         kind=kind,
@@ -84,43 +131,98 @@ def grant_credit(
         granted_by=actor.name,
         granted_at=now,
     )
-    _record(actor, "credit.grant", grant, amount_nanos)
-    return grant
 
 
 def expire_grants(*, now: datetime) -> int:
     """Take back what is left of grants past their time; return how many were closed.
 
-    Money that open leases may still spend is left for a later run. Safe to run twice at once.
+    Safe to run twice at once. What leases granted before still hold goes when they close, and a
+    busy balance is left for the next run.
     """
-    return sum(
-        expire_grant(grant_id=grant.id, organization_id=grant.organization_id, now=now)
-        for grant in expired_grants(now)
-    )
+    closed = 0
+    for grant in grants_to_expire(now):
+        try:
+            with waiting_at_most(BEAT_WAIT_MILLISECONDS):
+                closed += expire_grant(
+                    grant_id=grant.id, organization_id=grant.organization_id, now=now
+                )
+        except BusyError:
+            logger.warning("grant_busy", grant_id=grant.id)
+    return closed
 
 
 @transaction.atomic
 def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
-    """Close one grant past its time; return False when it is closed already, or needed."""
-    lock_budgets([organization_id])
-    grant = grant_for_expiry(grant_id, now)
-    if grant is None or is_needed_by_leases(grant, now):
+    """Take back what is left of one grant past its time; return whether that closed it.
+
+    It waits for what leases granted before still hold, and for charges that are still on their way
+    into the ledger; later ones undo the expiry as far as they need.
+    """
+    row = hold_balance(organization_id, now=now)
+    grant = grant_with_account(grant_id)
+    if grant.closed_at is not None or grant.expires_at is None or grant.expires_at > now:
         return False
     remaining_nanos = grant.remaining_nanos
-    if remaining_nanos:
-        _move(
-            source=f"expiry:{grant.id}",
-            kind=TransactionKind.EXPIRY,
-            organization_id=organization_id,
-            debit_id=grant.account_id,
-            credit_id=open_account(organization_id, EXPIRES_INTO[GrantKind(grant.kind)]),
-            nanos=remaining_nanos,
-            now=now,
-        )
-    grant.expired_at = now
-    grant.save(update_fields=["expired_at"])
-    _record(system("billing"), "credit.expire", grant, remaining_nanos)
-    return True
+    waited_for_nanos = held_since_before(row, grant.expires_at)
+    if now < grant.expires_at + FOLLOWED_WITHIN:
+        waited_for_nanos += unfollowed_nanos(budget_by_row(row))
+    nanos = max(remaining_nanos - waited_for_nanos, 0)
+    if nanos:
+        into = open_account(organization_id, EXPIRES_INTO[grant.kind])
+        move(
+            source=f"expiry:{grant.id}:{new_id()}", cause=Cause.EXPIRY,
+            organization_id=organization_id, debit_id=grant.account_id, credit_id=into,
+            nanos=nanos, now=now,
+        )  # fmt: skip
+        fund(row, -nanos, now=now)
+        grant.expired_nanos += nanos
+        _record(system("billing"), "credit.expire", grant, nanos)
+    if nanos == remaining_nanos:
+        grant.closed_at = now
+    grant.save(update_fields=["expired_nanos", "closed_at"])
+    return grant.closed_at is not None
+
+
+@transaction.atomic
+def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) -> int:
+    """Take back what is left of a grant that was given by mistake; return the nanos taken.
+
+    Raises NotPermitted, NotFound, Conflict when it is reversed or closed already.
+    """
+    require_operator(actor)
+    organization_id = grant_with_account(grant_id).organization_id
+    row = hold_balance(organization_id, now=now)
+    grant = grant_with_account(grant_id)
+    if grant.reversed_at is not None or grant.closed_at is not None:
+        raise Conflict("The grant is closed already.")
+    nanos = grant.remaining_nanos
+    if nanos:
+        funding = funding_account(f"grant:{grant.id}")
+        move(
+            source=f"grant-reversal:{grant.id}", cause=Cause.GRANT_REVERSAL,
+            organization_id=organization_id, debit_id=grant.account_id, credit_id=funding,
+            nanos=nanos, now=now,
+        )  # fmt: skip
+        fund(row, -nanos, now=now)
+    grant.reversed_at = grant.closed_at = now
+    grant.save(update_fields=["reversed_at", "closed_at"])
+    _record(actor, "credit.reverse", grant, nanos, why=reason)
+    return nanos
+
+
+def move(
+    *,
+    source: str,
+    cause: Cause,
+    organization_id: str,
+    debit_id: int,
+    credit_id: int,
+    nanos: int,
+    now: datetime,
+) -> None:
+    """Post one movement from the account credited to the account debited."""
+    sides = (Side(debit_id, nanos), Side(credit_id, -nanos))
+    post([Posting(new_id(), source, cause, organization_id, sides)], now=now)
 
 
 def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditGrant:
@@ -133,35 +235,32 @@ def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditG
     return grant
 
 
-def _check(amount_nanos: int, idempotency_key: str) -> None:
+def check_once(amount_nanos: int, idempotency_key: str) -> None:
+    """Raise Invalid for an amount that is no amount, or a name that names nothing once."""
     if not 0 < amount_nanos <= GRANT_MAX_NANOS:
         wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
         raise Invalid(f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos")
-    if not idempotency_key:
-        message = "idempotency_key is empty; wanted a name for this one grant."
+    if not 0 < len(idempotency_key) <= KEY_MAX:
+        message = f"idempotency_key has {len(idempotency_key)} characters; wanted 1 to {KEY_MAX}."
         raise Invalid(message, param="idempotency_key")
 
 
-def _record(actor: Actor, action: str, grant: CreditGrant, nanos: int) -> None:
+def require_same(idempotency_key: str, before: int, now: int) -> None:
+    """Raise Conflict where a key came with another amount (nanos) before."""
+    if before != now:
+        raise Conflict(
+            f"{idempotency_key!r} named an amount of {before} nanos before, not {now}.",
+            param="idempotency_key",
+            code="idempotency_conflict",
+        )
+
+
+def _record(actor: Actor, action: str, grant: CreditGrant, nanos: int, **details: object) -> None:
     audit.record(
         actor=actor,
         action=action,
         target_kind="credit_grant",
         target_id=grant.id,
         organization_id=grant.organization_id,
-        details={"nanos": nanos, "reason": grant.reason},
+        details={"nanos": nanos, "reason": grant.reason, **details},
     )
-
-
-def _move(
-    *,
-    source: str,
-    kind: TransactionKind,
-    organization_id: str,
-    debit_id: int,
-    credit_id: int,
-    nanos: int,
-    now: datetime,
-) -> None:
-    sides = (Side(debit_id, nanos), Side(credit_id, -nanos))
-    post([Posting(new_id(), source, kind, organization_id, sides)], now=now)

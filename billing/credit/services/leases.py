@@ -1,168 +1,360 @@
 """Leases: money set aside for gateways, settled by their events, given back, or voided.
 
-settled + held <= limit at every instant: each decision is made under the organization's lock.
+`posted + pending + n <= limit` is decided in the statement that grants (sql/authorization.sql).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 import structlog
 from django.db import connection, transaction
 
-from billing.credit.limits import Headroom, find_budget, headroom
-from billing.credit.models import Budget, Lease
+from billing.arrays import array
+from billing.credit.models import Lease
 from billing.credit.selectors import (
-    abandoned_lease,
+    BudgetKey,
     abandoned_leases,
-    idle_leases,
-    lease_of_ask,
-    lease_of_gateway,
+    budget_rows,
+    key_at,
+    lease,
     recalled_lease_ids,
 )
-from billing.credit.services.budgets import lock_budgets
-from control.actor import system
+from billing.credit.services.budgets import (
+    AHEAD,
+    BEAT_WAIT_MILLISECONDS,
+    CLOCK_AHEAD_MAX,
+    BusyError,
+    lock_budgets,
+    open_budgets,
+    waiting_at_most,
+)
+from control.actor import Actor, system
 from control.audit import services as audit
-from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused, Return
+from control.errors import Conflict
+from control.publish.lineage import lineage
+from control.tenants.permissions import require_operator
+from serving.contract.budget import BudgetKind, kind_of, period_end
+from serving.contract.lease import (
+    Answer,
+    Ask,
+    Deferred,
+    Granted,
+    LeaseReply,
+    LeaseRequest,
+    Refusal,
+    Refused,
+    Return,
+)
 
+FORGOTTEN_AFTER = timedelta(days=14)
+"""How long a closed lease is kept. An event that names one forgotten is booked, with an alarm."""
+FORGOTTEN_AT_ONCE = 10_000
 LEASE_DURATION = timedelta(minutes=15)
-"""The grace in which a gateway serves while control is down."""
+"""How long a lease admits; gateways renew it ten minutes before."""
+CLOCK_BEHIND_MAX = timedelta(hours=24)
+WAIT_MILLISECONDS = 200
+"""How long a budget is waited for that was busy the last time."""
+DEFERRED_WAITED_FOR_MAX = 5
 
-SETTLE = """
-UPDATE credit_lease AS lease SET settled_nanos = lease.settled_nanos + event.nanos
-FROM unnest(%s::text[], %s::bigint[]) AS event (lease_id, nanos)
-WHERE lease.id = event.lease_id
-RETURNING lease.organization_id, lease.settled_nanos > lease.granted_nanos
+REFUSAL: dict[BudgetKind, Refusal] = {
+    "balance": "credit_balance_exhausted",
+    "organization": "organization_spend_limit_exceeded",
+    "project": "project_spend_limit_exceeded",
+    "key": "key_budget_exceeded",
+}
+
+GRANT = """
+SELECT * FROM credit_grant_leases(%s, %s, %s, %s::text[], %s::bigint[], %s::bigint[],
+    %s::bigint[], %s::timestamptz[], %s::timestamptz[])
 """
+TAKE_BACK = "SELECT credit_take_back(%s, %s, %s::bigint[], %s::bigint[], %s::boolean[])"
+CHARGE = "SELECT * FROM credit_charge(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+VOID = "SELECT credit_void_lease(%s, %s)"
+FORGET = "SELECT credit_forget_leases(%s, %s)"
 
 logger = structlog.get_logger(__name__)
 
 
+class ClockError(ValueError):
+    """A gateway's clock is too far from billing's."""
+
+
+class ClockAheadError(ClockError):
+    """It is ahead: what the gateway says would land in a period to come."""
+
+
+class ClockBehindError(ClockError):
+    """It is a day late: leases would be over before they begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An ask with the budget's row and the span in which its lease would admit."""
+
+    ask: Ask
+    key: BudgetKey
+    row: int
+    admits_from: datetime
+    admits_until: datetime
+
+
+class Decided(NamedTuple):
+    """What the database answered to an ask: a lease, or what is left where that is too little."""
+
+    ask_id: str
+    lease: int | None
+    granted_nanos: int
+    period: datetime
+    admits_from: datetime
+    admits_until: datetime
+    available_nanos: int
+    is_recalled: bool
+
+
 def answer(request: LeaseRequest, *, now: datetime) -> LeaseReply:
-    """Take back what a gateway returns, then grant or refuse each of its asks.
+    """Take back what a gateway returns, then grant, refuse or defer each of its asks.
 
-    Every part is a transaction of its own and may be repeated after a lost answer.
+    Returns and asks are transactions of their own and may be repeated after a lost answer.
+    Raises ClockAheadError, ClockBehindError.
     """
-    for given in request.returns:
-        take_back(gateway_id=request.gateway_id, given=given, now=now)
-    answers = tuple(
-        grant_lease(gateway_id=request.gateway_id, ask=ask, now=now) for ask in request.asks
+    check_clock(request.sent_at, now)
+    if now - request.sent_at > CLOCK_BEHIND_MAX:
+        raise ClockBehindError(f"clock_behind: the gateway says {request.sent_at}, billing {now}")
+    era = lineage()
+    returned = take_back(
+        gateway_id=request.gateway_id, returns=request.returns, lineage=era, now=now
     )
-    return LeaseReply(answers=answers, recalls=recalled_lease_ids(request.gateway_id))
+    answers = grant_leases(gateway_id=request.gateway_id, asks=request.asks, lineage=era, now=now)
+    recalls = recalled_lease_ids(request.gateway_id, era)
+    return LeaseReply(lineage=era, answers=answers, returned=returned, recalls=recalls)
+
+
+def check_clock(sent_at: datetime | None, now: datetime) -> None:
+    """Raise ClockAheadError for a gateway that lives in the future."""
+    if sent_at is not None and sent_at - now > CLOCK_AHEAD_MAX:
+        raise ClockAheadError(f"clock_ahead: the gateway says {sent_at}, billing {now}")
+
+
+def grant_leases(
+    *, gateway_id: str, asks: Sequence[Ask], lineage: str, now: datetime
+) -> tuple[Answer, ...]:
+    """Answer each ask; one whose budget is busy is deferred, and waited for when it comes again."""
+    wanted, busy = _wanted(asks, now)
+    answers: dict[str, Answer] = {}
+    if wanted:
+        with transaction.atomic():
+            answers = _grant(gateway_id, list(wanted.values()), lineage, now)
+    again = [one for one in wanted.values() if one.ask.deferred and one.ask.ask_id not in answers]
+    for one in again[:DEFERRED_WAITED_FOR_MAX]:
+        answers |= _grant_patiently(gateway_id, one, lineage, now)
+    return tuple(
+        answers.get(ask.ask_id)
+        or (
+            Deferred(ask.ask_id, ask.budget_id)
+            if ask.ask_id in wanted or ask.ask_id in busy
+            else Refused(ask.ask_id, ask.budget_id, _refusal(ask.budget_id), 0, False)
+        )
+        for ask in asks
+    )
 
 
 @transaction.atomic
-def grant_lease(*, gateway_id: str, ask: Ask, now: datetime) -> Granted | Refused:
-    """Set money aside for a gateway, or say why not and recall what lies idle elsewhere."""
-    budget = find_budget(ask.budget_id)
-    if budget is None:
-        return Refused(ask.ask_id, ask.budget_id, "credit_balance_exhausted", False)
-    lock_budgets([budget.organization_id])
-    before = lease_of_ask(ask.ask_id)
-    if before is not None and before.gateway_id == gateway_id:
-        return _granted(before)
-    room = headroom(budget, now)
-    nanos = grant_size(
-        need_nanos=ask.need_nanos, want_nanos=ask.want_nanos, available_nanos=room.available_nanos
-    )
-    if nanos is None or before is not None:
-        return _refused(ask, room, gateway_id, now)
-    return _granted(_open_lease(budget, ask, gateway_id, nanos, now))
+def take_back(
+    *, gateway_id: str, returns: Sequence[Return], lineage: str, now: datetime
+) -> tuple[str, ...]:
+    """Lower what a gateway claims of its leases, and close those it is done with.
 
-
-def grant_size(*, need_nanos: int, want_nanos: int, available_nanos: int | None) -> int | None:
-    """Return what to grant: the need if that is all there is, up to the wish while plenty is
-    left, more than half of what is available only where the need asks for it; None to refuse.
-
-    `available_nanos` of None is no limit. Worked examples with need 10 and want 100: of 9
-    available None, of 10 available 10, of 60 available 30, of 1,000 available 100.
+    Returns the ids that were taken, unknown ones too; those of busy budgets come again.
     """
-    if available_nanos is None:
-        return max(need_nanos, want_nanos)
-    if available_nanos <= 0 or available_nanos < need_nanos:
-        return None
-    return max(need_nanos, min(want_nanos, available_nanos // 2))
+    rows = {given.lease_id: lease_row(given.lease_id, lineage) for given in returns}
+    known = [given for given in returns if rows[given.lease_id] is not None]
+    taken: set[int] = set()
+    if known:
+        columns = (
+            (rows[given.lease_id] or 0 for given in known),
+            (given.keep_nanos for given in known),
+            (given.closed for given in known),
+        )
+        with connection.cursor() as cursor:
+            cursor.execute(TAKE_BACK, [gateway_id, now, *map(array, columns)])
+            taken = {row[0] for row in cursor.fetchall()}
+    return tuple(name for name, row in rows.items() if row is None or row in taken)
 
 
-@transaction.atomic
-def take_back(*, gateway_id: str, given: Return, now: datetime) -> None:
-    """Lower what a gateway claims of its lease, and close the lease when it is done with it."""
-    lease = lease_of_gateway(given.lease_id, gateway_id)
-    if lease is None:
-        logger.warning("lease_return_unknown", lease_id=given.lease_id, gateway_id=gateway_id)
-        return
-    lock_budgets([lease.organization_id])
-    lease.refresh_from_db()
-    if lease.closed_at is not None:
-        return
-    settled_nanos = min(lease.settled_nanos, lease.granted_nanos)
-    lease.keep_nanos = min(lease.keep_nanos, max(given.keep_nanos, settled_nanos))
-    lease.recalled_at = None
-    lease.closed_at = now if given.closed else None
-    lease.save(update_fields=["keep_nanos", "recalled_at", "closed_at"])
+def charge(charges: Mapping[int, int], settles: Mapping[int, int]) -> tuple[set[int], set[int]]:
+    """Add charged nanos to budgets, and settle leases, by row id.
 
-
-def settle_leases(charges: Mapping[str, int]) -> list[str]:
-    """Count charged nanos against leases; return the organizations, once per lease, of those
-    that took more than they were granted. The organizations' locks are held."""
-    rows = sorted(charges.items())
+    Returns the leases that took more than they were granted, and those that were closed already.
+    It locks budgets and leases until the transaction ends, so it comes last.
+    """
+    columns = charges.keys(), charges.values(), settles.keys(), settles.values()
     with connection.cursor() as cursor:
-        cursor.execute(SETTLE, [[row[0] for row in rows], [row[1] for row in rows]])
-        return [owner for owner, is_overrun in cursor.fetchall() if is_overrun]
+        cursor.execute(CHARGE, [array(column) for column in columns])
+        odd = cursor.fetchall()
+    overrun = {row for row, is_over, _ in odd if is_over}
+    return overrun, {row for row, _, is_closed in odd if is_closed}
+
+
+def lease_row(lease_id: str, lineage: str) -> int | None:
+    """Return the row id in a lease's wire id; None for one of another lineage, or no id at all."""
+    era, _, number = lease_id.partition(".")
+    if era != lineage or not (number.isascii() and number.isdecimal()) or len(number) > 18:
+        return None
+    return int(number)
 
 
 def void_abandoned_leases(*, now: datetime) -> int:
-    """Void the leases whose gateway vanished; return how many. Safe to run twice at once."""
-    return sum(
-        void_lease(lease_id=lease.id, organization_id=lease.organization_id, now=now)
-        for lease in abandoned_leases(now)
-    )
+    """Void the leases whose gateway vanished a day ago, and those of another lineage.
+
+    Returns how many. Safe to run twice at once; a busy budget is left for the next run.
+    """
+    voided = 0
+    for gone in abandoned_leases(lineage(), now):
+        try:
+            with waiting_at_most(BEAT_WAIT_MILLISECONDS):
+                voided += _void(gone, actor=system("billing"), reason="abandoned", now=now)
+        except BusyError:
+            logger.warning("lease_busy", lease_id=gone.wire_id)
+    return voided
+
+
+def forget_leases(*, now: datetime) -> int:
+    """Delete leases that were closed long ago, page by page; return how many."""
+    forgotten = 0
+    while True:
+        with connection.cursor() as cursor:
+            cursor.execute(FORGET, [now - FORGOTTEN_AFTER, FORGOTTEN_AT_ONCE])
+            page: int = cursor.fetchone()[0]
+        forgotten += page
+        if page < FORGOTTEN_AT_ONCE:
+            return forgotten
+
+
+def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) -> None:
+    """Give back at once what the lease of a gateway holds whose journal is known to be lost.
+
+    Events that arrive all the same are booked, with an alarm. Raises Conflict when it is closed.
+    """
+    require_operator(actor)
+    if not _void(lease(lease_id), actor=actor, reason=reason, now=now):
+        raise Conflict("The lease is closed already.")
 
 
 @transaction.atomic
-def void_lease(*, lease_id: str, organization_id: str, now: datetime) -> bool:
-    """Give back what an abandoned lease holds; return False when it is closed already."""
-    lock_budgets([organization_id])
-    lease = abandoned_lease(lease_id, now)
-    if lease is None:
-        return False
-    held_nanos = lease.held_nanos
-    lease.closed_at = lease.voided_at = now
-    lease.save(update_fields=["closed_at", "voided_at"])
-    audit.record(
-        actor=system("billing"),
-        action="lease.void",
-        target_kind="lease",
-        target_id=lease.id,
-        organization_id=organization_id,
-        details={"held_nanos": held_nanos, "gateway_id": lease.gateway_id},
+def acknowledge_overrun(*, actor: Actor, lease_id: int, reason: str, now: datetime) -> None:
+    """Note that a person looked into a lease that took more than it was granted."""
+    require_operator(actor)
+    seen = lease(lease_id)
+    if seen.settled_nanos <= seen.granted_nanos:
+        raise Conflict("The lease took no more than it was granted.")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT credit_see_overrun(%s, %s)", [lease_id, now])
+    _record(actor, "lease.acknowledge_overrun", seen, reason=reason)
+
+
+def _wanted(asks: Sequence[Ask], now: datetime) -> tuple[dict[str, Wanted], set[str]]:
+    """Return the asks of budgets that exist, and the ids of those whose rows others are making."""
+    keys = {ask.ask_id: key_at(ask.budget_id, _begin(ask, now)) for ask in asks}
+    named = {key for key in keys.values() if kind_of(key.budget_id) is not None}
+    try:
+        rows, busy = open_budgets(named, wait_milliseconds=WAIT_MILLISECONDS), set[BudgetKey]()
+    except BusyError:
+        rows = budget_rows(named)
+        busy = named - rows.keys()
+        logger.warning("budgets_busy", count=len(busy))
+    wanted = {
+        ask.ask_id: _with_span(ask, keys[ask.ask_id], rows[keys[ask.ask_id]], now)
+        for ask in asks
+        if keys[ask.ask_id] in rows
+    }
+    return wanted, {ask_id for ask_id, key in keys.items() if key in busy}
+
+
+def _begin(ask: Ask, now: datetime) -> datetime:
+    """The moment a lease begins to admit, by the gateway's clock; never far from now."""
+    return max(min(ask.at, now + AHEAD + CLOCK_AHEAD_MAX), now - CLOCK_BEHIND_MAX)
+
+
+def _with_span(ask: Ask, key: BudgetKey, row: int, now: datetime) -> Wanted:
+    begin = _begin(ask, now)
+    end = period_end(key.budget_id, key.starts_at)
+    until = begin + LEASE_DURATION
+    return Wanted(ask, key, row, begin, until if end is None else min(until, end))
+
+
+def _grant(
+    gateway_id: str, wanted: Sequence[Wanted], lineage: str, now: datetime
+) -> dict[str, Answer]:
+    by_ask = {one.ask.ask_id: one for one in wanted}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            GRANT,
+            [
+                *(gateway_id, lineage, now, [one.ask.ask_id for one in wanted]),
+                [one.row for one in wanted],
+                [one.ask.need_nanos for one in wanted],
+                [one.ask.want_nanos for one in wanted],
+                [one.admits_from for one in wanted],
+                [one.admits_until for one in wanted],
+            ],
+        )
+        rows = [Decided(*row) for row in cursor.fetchall()]
+    return {row.ask_id: _answer(by_ask[row.ask_id], lineage, row) for row in rows}
+
+
+def _grant_patiently(
+    gateway_id: str, one: Wanted, lineage: str, now: datetime
+) -> dict[str, Answer]:
+    """Wait a moment for one busy budget, in a transaction of its own."""
+    try:
+        with waiting_at_most(WAIT_MILLISECONDS):
+            lock_budgets([one.row])
+            return _grant(gateway_id, [one], lineage, now)
+    except BusyError:
+        logger.warning("budget_busy", budget_id=one.key.budget_id)
+        return {}
+
+
+def _answer(one: Wanted, lineage: str, decided: Decided) -> Answer:
+    ask = one.ask
+    if decided.lease is None:
+        code, left = _refusal(ask.budget_id), decided.available_nanos
+        return Refused(ask.ask_id, ask.budget_id, code, left, decided.is_recalled)
+    return Granted(
+        ask_id=ask.ask_id,
+        budget_id=ask.budget_id,
+        lease_id=f"{lineage}.{decided.lease}",
+        granted_nanos=decided.granted_nanos,
+        period=decided.period,
+        admits_from=decided.admits_from,
+        admits_until=decided.admits_until,
+        period_ends_at=period_end(ask.budget_id, decided.period),
     )
+
+
+def _refusal(budget_id: str) -> Refusal:
+    return REFUSAL[kind_of(budget_id) or "balance"]
+
+
+@transaction.atomic
+def _void(gone: Lease, *, actor: Actor, reason: str, now: datetime) -> bool:
+    with connection.cursor() as cursor:
+        cursor.execute(VOID, [gone.pk, now])
+        held_nanos = cursor.fetchone()[0]
+    if held_nanos is None:
+        return False
+    _record(actor, "lease.void", gone, reason=reason, held_nanos=held_nanos)
     return True
 
 
-def _open_lease(budget: Budget, ask: Ask, gateway_id: str, nanos: int, now: datetime) -> Lease:
-    Budget.objects.bulk_create([budget], ignore_conflicts=True)
-    return Lease.objects.create(
-        ask_id=ask.ask_id,
-        budget=budget,
-        organization_id=budget.organization_id,
-        gateway_id=gateway_id,
-        granted_nanos=nanos,
-        keep_nanos=nanos,
-        granted_at=now,
-        expires_at=now + LEASE_DURATION,
+def _record(actor: Actor, action: str, about: Lease, **details: object) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="lease",
+        target_id=about.wire_id,
+        organization_id=about.organization_id,
+        details={"gateway_id": about.gateway_id, **details},
     )
-
-
-def _granted(lease: Lease) -> Granted:
-    return Granted(
-        ask_id=lease.ask_id,
-        budget_id=lease.budget_id,
-        lease_id=lease.id,
-        granted_nanos=lease.granted_nanos,
-        expires_at=lease.expires_at,
-    )
-
-
-def _refused(ask: Ask, room: Headroom, gateway_id: str, now: datetime) -> Refused:
-    recalled = idle_leases(ask.budget_id, gateway_id, now).update(recalled_at=now)
-    return Refused(ask.ask_id, ask.budget_id, room.code, recall_in_progress=recalled > 0)

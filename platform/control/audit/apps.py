@@ -9,4 +9,5 @@ class AuditConfig(AppConfig):
     name = "control.audit"
     label = "audit"
     verbose_name = "Audit"
+    facts = ("audit_entry",)
     default_auto_field = "django.db.models.BigAutoField"

@@ -173,12 +173,16 @@ class DeploymentAdmin(OperatorAdmin):
         (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
         ("Size", {"fields": (("replicas_min", "replicas_max", "slots"),)}),
         ("Engine", {"fields": ("engine_arguments", "external_urls")}),
+        ("Cost", {"fields": ("hourly_cost_nanos",)}),
         (
             "Timeouts in seconds",
             {"fields": ("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds")},
         ),
     )
     readonly_fields = ("live_replicas", "replicas")
+    dollars_help = {
+        "hourly_cost_nanos": "In dollars, what one replica costs you for an hour; empty: unknown."
+    }
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """A deployment stays with its variant."""

@@ -136,7 +136,10 @@ class Engine(models.TextChoices):
 
 
 class Deployment(models.Model):
-    """The desired state of running a variant; `replicas_min` of 0 stops it. Waits in seconds."""
+    """The desired state of running a variant; `replicas_min` of 0 stops it. Waits in seconds.
+
+    `hourly_cost_nanos` is what one replica costs the operator for an hour, None where unknown.
+    """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
@@ -153,6 +156,7 @@ class Deployment(models.Model):
     first_byte_seconds = models.FloatField(default=60.0)
     gap_seconds = models.FloatField(default=30.0)
     total_seconds = models.FloatField(default=600.0)
+    hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -163,6 +167,10 @@ class Deployment(models.Model):
                 condition=Q(replicas_max__gte=F("replicas_min")), name="replicas_max_not_below_min"
             ),
             models.CheckConstraint(condition=Q(slots__gte=1), name="slots_are_positive"),
+            models.CheckConstraint(
+                condition=Q(hourly_cost_nanos__isnull=True) | Q(hourly_cost_nanos__gte=0),
+                name="hourly_cost_not_negative",
+            ),
         ]
 
     def __str__(self) -> str:

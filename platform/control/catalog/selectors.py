@@ -19,6 +19,14 @@ def models_for(organization: Organization) -> QuerySet[Model]:
     )
 
 
+def variants_for(organization: Organization) -> QuerySet[Variant]:
+    """Return the variants that an organization may name, model by model, the oldest first."""
+    open_to = Q(model__organization_ids__isnull=True) | Q(
+        model__organization_ids__contains=[organization.id]
+    )
+    return published_variants().filter(open_to).order_by("model__public_id", "created_at")
+
+
 def model_for(organization: Organization, name: str) -> Model:
     """Return a model by its id or public id. Raises NotFound, also where it is not open."""
     found = models_for(organization).filter(Q(id=name) | Q(public_id=name)).first()

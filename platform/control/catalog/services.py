@@ -27,8 +27,11 @@ DEPLOYMENT_FIELDS = frozenset(
     {
         "engine", "replicas_min", "replicas_max", "slots", "engine_arguments", "external_urls",
         "dedicated_to", "connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds",
+        "hourly_cost_nanos",
     }
 )  # fmt: skip
+OURS = frozenset({"hourly_cost_nanos"})
+"""What the data plane is not told of a deployment."""
 
 
 @transaction.atomic
@@ -160,13 +163,17 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
 def update_deployment(
     *, actor: Actor, deployment: Deployment, changes: Mapping[str, Any]
 ) -> Deployment:
-    """Change DEPLOYMENT_FIELDS of a deployment; the fleet and the gateways follow."""
+    """Change DEPLOYMENT_FIELDS of a deployment; the fleet and the gateways follow.
+
+    Another hourly cost holds from now on: what engines counted before was worth the one before.
+    """
     require_operator(actor)
     _allow(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := edit(deployment, changes):
         _record(actor, "deployment.update", deployment, **differences)
-        publish([deployment_news(deployment)])
+        if not differences.keys() <= OURS:
+            publish([deployment_news(deployment)])
     return deployment
 
 

@@ -36,11 +36,13 @@ def playground_secret(*, user: User, project: Project) -> str:
     """
     actor = member(tenants.membership(user, project.organization_id))
     require(actor, project.organization, Action.MAKE_KEYS)
-    project = tenants.open_project(project)
     now = timezone.now()
+    if lasting := _lasting(selectors.open_playground_key(project, user), now):
+        return lasting
+    project = tenants.open_project(project)
     key = selectors.playground_key(project, user)
-    if key is not None and key.expires_at is not None and key.expires_at - now > RENEWAL:
-        return derive(key.id, key.expires_at)
+    if lasting := _lasting(key, now):
+        return lasting
     is_new = key is None
     key = key or _unsaved_key(user, project)
     secret = _give_secret(key, now + LIFETIME)
@@ -61,6 +63,13 @@ def derive(key_id: str, expires_at: datetime) -> str:
     """Return the secret of a playground key that ends at `expires_at`."""
     characters = _characters(f"{key_id} {expires_at.isoformat()}")
     return make_secret(Mode.LIVE, lambda alphabet: next(characters))
+
+
+def _lasting(key: ApiKey | None, now: datetime) -> str | None:
+    """Return the secret of a key that has time left."""
+    if key is None or key.expires_at is None or key.expires_at - now <= RENEWAL:
+        return None
+    return derive(key.id, key.expires_at)
 
 
 def _unsaved_key(user: User, project: Project) -> ApiKey:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from control.keys.models import ApiKey
 from control.publish.services import News
+from serving.contract.budget import limit_budget_id
 from serving.contract.records import ApiKeyRecord
 
 
@@ -27,5 +28,5 @@ def _record(key: ApiKey) -> ApiKeyRecord:
         models=None if key.allowed_models is None else tuple(key.allowed_models),
         networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
         expires_at=key.expires_at,
-        budget_id=None if key.spend_limit_nanos is None else key.id,
+        budget_ids=() if key.spend_limit_nanos is None else (limit_budget_id(key.id),),
     )

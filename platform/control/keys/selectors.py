@@ -61,6 +61,17 @@ def playground_key(project: Project, user: User) -> ApiKey | None:
     return rows.filter(revoked_at__isnull=True).first()
 
 
+def open_playground_key(project: Project, user: User) -> ApiKey | None:
+    """Return the playground key of a user in a project that is not archived, of an organization
+    that is not suspended; nothing is locked."""
+    rows = _rows().filter(project=project, created_by=user, kind=Kind.PLAYGROUND)
+    return rows.filter(
+        revoked_at__isnull=True,
+        project__archived_at__isnull=True,
+        organization__status=OrganizationStatus.ACTIVE,
+    ).first()
+
+
 def key_by_digest(digest: str, now: datetime) -> ApiKey | None:
     """Return the key that a digest opens at `now`, if its organization and project are active."""
     found = (

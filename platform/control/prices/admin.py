@@ -1,18 +1,28 @@
-"""The operator's price books: drafts are edited, published ones looked at."""
+"""The operator's price books: filled in dollars per million tokens, published, looked at."""
 
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import QuerySet
+from django.contrib.admin.utils import unquote
 from django.forms import BaseInlineFormSet, ModelForm
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.http import urlencode
 from unfold.admin import TabularInline
+from unfold.decorators import action
 
 from control.actor import Actor
 from control.operator_admin import OperatorAdmin, operator
 from control.operator_fields import InDollars, dollars
-from control.prices import services
+from control.prices import decisions, selectors, services
 from control.prices.models import Price, PriceBook
+
+BAND = ("variant", "tier", "input_tokens_min")
+"""What a price prices; another band is another price."""
+REPLAY = "admin:economics_replayrun_add"
+"""Where a draft is replayed: named, not imported, since control knows none of the layers above."""
 
 
 class PriceInline(InDollars, TabularInline):
@@ -20,6 +30,7 @@ class PriceInline(InDollars, TabularInline):
 
     model = Price
     verbose_name_plural = "prices in dollars per million tokens"
+    ordering = BAND
     extra = 0
     hide_title = True
 
@@ -32,7 +43,7 @@ class PriceInline(InDollars, TabularInline):
         meters = ("input_nanos", "cached_input_nanos", "output_nanos")
         if not self.has_change_permission(request, obj):
             meters = ("input", "cached_input", "output")
-        return ("variant", "tier", *meters)
+        return (*BAND, *meters)
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: PriceBook | None = None
@@ -52,16 +63,47 @@ class PriceInline(InDollars, TabularInline):
 class PriceBookAdmin(OperatorAdmin):
     """Price books."""
 
-    list_display = ("name", "effective_at", "published_at", "published_by", "created_at")
-    fields = ("name", "effective_at", "published_at", "published_by")
-    readonly_fields = ("published_at", "published_by")
+    list_display = (
+        "name", "state", "organization", "effective_at", "ends_at", "published_by", "created_at",
+    )  # fmt: skip
+    list_select_related = ("organization", "published_by")
+    search_fields = ("name", "id", "organization__name", "organization__id")
+    fields = (
+        "name", "organization", "effective_at", "ends_at",
+        "published_at", "published_by", "cancelled_at", "cancelled_by",
+    )  # fmt: skip
+    readonly_fields = ("published_at", "published_by", "cancelled_at", "cancelled_by")
+    autocomplete_fields = ("organization",)
     inlines = (PriceInline,)
-    actions = ("publish",)
+    actions_detail = ("publish", "replay", "cancel")
+
+    @admin.display(description="State")
+    def state(self, book: PriceBook) -> str:
+        """Return how far the book has come."""
+        return book.state(timezone.now())
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """A published book never changes."""
         published = isinstance(obj, PriceBook) and obj.is_published
         return not published and super().has_change_permission(request, obj)
+
+    def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only drafts are published."""
+        state = selectors.book(unquote(object_id)).state(timezone.now())
+        return super().has_change_permission(request) and state == "draft"
+
+    def has_replay_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only drafts are replayed, where somebody brings the page."""
+        try:
+            reverse(REPLAY)
+        except NoReverseMatch:
+            return False
+        return self.has_publish_permission(request, object_id)
+
+    def has_cancel_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only what has yet to take effect is cancelled."""
+        state = selectors.book(unquote(object_id)).state(timezone.now())
+        return super().has_change_permission(request) and state == "to come"
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> PriceBook:
         """Begin a book."""
@@ -77,8 +119,9 @@ class PriceBookAdmin(OperatorAdmin):
         """Set and remove the prices that the table changed, through their services."""
         actor = operator(request)
         formset.save(commit=False)
-        for price in formset.deleted_objects:
-            services.remove_price(actor=actor, price=price)
+        moved = [price for price, changed in formset.changed_objects if {*changed} & {*BAND}]
+        for price in (*formset.deleted_objects, *moved):
+            services.remove_price(actor=actor, price=selectors.price(price.id))
         changed = [price for price, _ in formset.changed_objects]
         for price in (*changed, *formset.new_objects):
             services.set_price(
@@ -86,17 +129,24 @@ class PriceBookAdmin(OperatorAdmin):
                 book=price.book,
                 variant=price.variant,
                 tier=price.tier,
+                input_tokens_min=price.input_tokens_min,
                 input_nanos=price.input_nanos,
                 cached_input_nanos=price.cached_input_nanos,
                 output_nanos=price.output_nanos,
             )
 
-    @admin.action(description="Publish, in force from the effective time or now")
-    def publish(self, request: HttpRequest, queryset: QuerySet[PriceBook]) -> None:
-        """Put books in force; they never change again."""
-        self.carry_out(
-            request, queryset, "is published",
-            lambda actor, row: services.publish_book(
-                actor=actor, book=row, effective_at=row.effective_at
-            ),
-        )  # fmt: skip
+    @action(description="Publish", permissions=["publish"])
+    def publish(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put the book in force; it never changes again."""
+        return decisions.publish_page(self, request, selectors.book(unquote(object_id)))
+
+    @action(description="Replay", permissions=["replay"])
+    def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what the draft would have charged for real usage: a page of the layers above."""
+        query = urlencode({"book": selectors.book(unquote(object_id)).id})
+        return redirect(f"{reverse(REPLAY)}?{query}")
+
+    @action(description="Cancel", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take the book back before it takes effect."""
+        return decisions.cancel_page(self, request, selectors.book(unquote(object_id)))

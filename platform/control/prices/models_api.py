@@ -16,16 +16,22 @@ from control.api.serializers import ClosedSerializer
 from control.catalog import selectors
 from control.catalog.models import Model, QualityReport, Variant
 from control.prices.models import Price
-from control.prices.selectors import prices_in_force
+from control.prices.selectors import Schedule, schedules_in_force
+from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A variant with its standard price and newest quality report."""
+    """A variant with what it costs the organization and its newest quality report."""
 
     variant: Variant
-    price: Price | None
+    schedule: Schedule
     report: QualityReport | None
+
+    @property
+    def price(self) -> Price | None:
+        """The price of the base band; None where the variant has none."""
+        return next(iter(self.schedule), None)
 
     @property
     def public_id(self) -> str:
@@ -34,9 +40,14 @@ class Offer:
 
 
 class PriceSerializer(ClosedSerializer):
-    """Nano-dollars per million tokens."""
+    """Nano-dollars per million tokens, of requests with at least `input_tokens_min` input tokens.
+
+    `is_contract` tells the organization's own price from the list price.
+    """
 
     price_id = serializers.CharField(source="id")
+    input_tokens_min = serializers.IntegerField()
+    is_contract = serializers.BooleanField()
     input_nanos = serializers.IntegerField()
     cached_input_nanos = serializers.IntegerField()
     output_nanos = serializers.IntegerField()
@@ -70,6 +81,7 @@ class VariantSerializer(ClosedSerializer):
     parameter_count = serializers.IntegerField(source="variant.parameter_count", allow_null=True)
     size_bytes = serializers.IntegerField(source="variant.size_bytes", allow_null=True)
     price = PriceSerializer(allow_null=True)
+    prices = PriceSerializer(source="schedule", many=True)
     quality = QualitySerializer(source="report", allow_null=True)
 
 
@@ -86,8 +98,8 @@ class ModelSerializer(ClosedSerializer):
     @extend_schema_field(VariantSerializer(many=True))
     def get_variants(self, model: Model) -> object:
         """Return the variants as the catalog offers them now."""
-        prices: Mapping[str, Price] = self.context["prices"]
-        return VariantSerializer(offers(model, prices), many=True).data
+        schedules: Mapping[str, Schedule] = self.context["schedules"]
+        return VariantSerializer(offers(model, schedules), many=True).data
 
 
 class Models(GenericAPIView[Model]):
@@ -100,7 +112,8 @@ class Models(GenericAPIView[Model]):
         """List models with variants, prices and quality reports."""
         found = access(request, organization_id)
         page = self.paginate_queryset(selectors.models_for(found.organization))
-        return self.get_paginated_response(_shown(page, timezone.now(), many=True))
+        shown = _shown(page, found.organization, timezone.now(), many=True)
+        return self.get_paginated_response(shown)
 
 
 class OneModel(GenericAPIView[Model]):
@@ -112,21 +125,21 @@ class OneModel(GenericAPIView[Model]):
         """Show a model by its id or public id."""
         found = access(request, organization_id)
         row = selectors.model_for(found.organization, model)
-        return Response(_shown(row, timezone.now()))
+        return Response(_shown(row, found.organization, timezone.now()))
 
 
-def offers(model: Model, prices: Mapping[str, Price]) -> list[Offer]:
-    """Return a model's prefetched variants, each with its price and newest report."""
+def offers(model: Model, schedules: Mapping[str, Schedule]) -> list[Offer]:
+    """Return a model's prefetched variants, each with its prices and newest report."""
     return [
         Offer(
             variant=variant,
-            price=prices.get(variant.id),
+            schedule=schedules.get(variant.id, ()),
             report=next(iter(variant.quality_reports.all()), None),
         )
         for variant in model.variants.all()
     ]
 
 
-def _shown(models: object, at: datetime, many: bool = False) -> object:
-    context = {"prices": prices_in_force(at)}
+def _shown(models: object, organization: Organization, at: datetime, many: bool = False) -> object:
+    context = {"schedules": schedules_in_force(organization, at)}
     return ModelSerializer(models, many=many, context=context).data

@@ -1,21 +1,38 @@
 """Prices as the data plane needs them."""
 
+from typing import Any
+
 from control.prices.models import Price
 from control.publish.services import News
-from serving.contract.records import PriceRecord
+from serving.contract.records import ContractPriceRecord, PriceRecord
 
 
 def price_news(price: Price) -> News:
     """Return what to publish of a price in a published book."""
     if price.book.effective_at is None:
         raise ValueError(f"{price.id} belongs to a draft, which is not published")
-    record = PriceRecord(
-        price_id=price.id,
-        variant_id=price.variant_id,
-        tier=price.tier,  # type: ignore[arg-type]
-        input_nanos=price.input_nanos,
-        cached_input_nanos=price.cached_input_nanos,
-        output_nanos=price.output_nanos,
-        effective_at=price.book.effective_at,
+    fields: dict[str, Any] = {
+        "price_id": price.id,
+        "variant_id": price.variant_id,
+        "tier": price.tier,
+        "input_tokens_min": price.input_tokens_min,
+        "input_nanos": price.input_nanos,
+        "cached_input_nanos": price.cached_input_nanos,
+        "output_nanos": price.output_nanos,
+        "effective_at": price.book.effective_at,
+    }
+    if price.book.organization_id is None:
+        return News(_kind(price), price.id, PriceRecord(**fields))
+    own = ContractPriceRecord(
+        **fields, organization_id=price.book.organization_id, ends_at=price.book.ends_at
     )
-    return News("price", price.id, record)
+    return News(_kind(price), price.id, own)
+
+
+def cancelled_news(price: Price) -> News:
+    """Return that a published price is no more."""
+    return News(_kind(price), price.id, None)
+
+
+def _kind(price: Price) -> str:
+    return "contract_price" if price.is_contract else "price"

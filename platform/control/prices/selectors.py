@@ -1,57 +1,159 @@
-"""Questions about prices. A price is in force from its book's effective time until the next
-book that prices the same variant and tier."""
+"""Questions about prices.
+
+A list price is in force from its book's effective time until the next book that prices the same
+variant and tier. An organization's contract goes before it, by the same rule, until it ends.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db import connection
+from django.db.models import F, Q, QuerySet, Window
+from django.db.models.functions import DenseRank
 
 from control.catalog.models import Variant
 from control.errors import NotFound
 from control.prices.models import Price, PriceBook, Tier
+from control.prices.standing import ContractTerm, PriceStanding
+from control.tenants.models import Organization
+
+Schedule = tuple[Price, ...]
+"""The bands that one variant costs in one tier, the base band first."""
 
 
-def prices_in_force(
-    at: datetime, *, variant_ids: Iterable[str] | None = None, tier: str = Tier.STANDARD
-) -> dict[str, Price]:
-    """Return the price in force at a moment by variant id, of the given variants or of all."""
+def schedules_in_force(
+    organization: Organization | None,
+    at: datetime,
+    *,
+    tier: str = Tier.DEFAULT,
+    variant_ids: Iterable[str] | None = None,
+) -> dict[str, Schedule]:
+    """Return what an organization (None: anybody without a contract) pays at a moment, by variant
+    id, of the given variants or of all.
+
+    The newest contract decides: once it has ended, list prices hold, not an older contract.
+    """
     rows = _published().filter(book__effective_at__lte=at, tier=tier)
     if variant_ids is not None:
         rows = rows.filter(variant_id__in=list(variant_ids))
-    newest = rows.order_by("variant_id", "-book__effective_at", "-book__published_at")
-    return {price.variant_id: price for price in newest.distinct("variant_id")}
+    listed: dict[str, list[Price]] = {}
+    own: dict[str, list[Price]] = {}
+    for price in _newest(rows.filter(_open_to(organization))):
+        book = price.book
+        if book.ends_at is None or at < book.ends_at:
+            prices = own if price.is_contract else listed
+            prices.setdefault(price.variant_id, []).append(price)
+    return {variant_id: tuple(bands) for variant_id, bands in (listed | own).items()}
 
 
-def price_in_force(variant_id: str, at: datetime, *, tier: str = Tier.STANDARD) -> Price | None:
-    """Return the price of a variant in force at a moment."""
-    return prices_in_force(at, variant_ids=[variant_id], tier=tier).get(variant_id)
+def prices_in_force(
+    organization: Organization | None, at: datetime, *, tier: str = Tier.DEFAULT
+) -> dict[str, Price]:
+    """Return the base bands of the schedules in force."""
+    found = schedules_in_force(organization, at, tier=tier)
+    return {variant_id: bands[0] for variant_id, bands in found.items()}
 
 
-def price(price_id: str) -> Price | None:
-    """Return a published price by its id."""
-    return _published().filter(id=price_id).first()
+# Each published price by its id, with its book's times, where the next band of its book begins, and
+# when the next book that prices the same takes effect.
+STANDING = """
+SELECT price.id, price.variant_id, price.tier, book.organization_id,
+    price.input_nanos, price.cached_input_nanos, price.output_nanos,
+    price.input_tokens_min,
+    (
+        SELECT min(band.input_tokens_min) FROM prices_price AS band
+        WHERE (band.book_id, band.variant_id, band.tier)
+            = (price.book_id, price.variant_id, price.tier)
+          AND band.input_tokens_min > price.input_tokens_min
+    ),
+    book.effective_at,
+    least(book.ends_at, (
+        SELECT min(later.effective_at) FROM prices_price_book AS later
+        WHERE later.organization_id IS NOT DISTINCT FROM book.organization_id
+          AND later.published_at IS NOT NULL AND later.cancelled_at IS NULL
+          AND later.effective_at > book.effective_at
+          AND EXISTS (
+              SELECT FROM prices_price AS same
+              WHERE (same.book_id, same.variant_id, same.tier)
+                  = (later.id, price.variant_id, price.tier))
+    )),
+    book.cancelled_at
+FROM prices_price AS price JOIN prices_price_book AS book ON book.id = price.book_id
+WHERE price.id = ANY(%s) AND book.published_at IS NOT NULL
+"""
+
+
+def standing(price_ids: Iterable[str]) -> dict[str, PriceStanding]:
+    """Return how the published ones of these prices stand, by price id; others are left out."""
+    with connection.cursor() as cursor:
+        cursor.execute(STANDING, [list(price_ids)])
+        return {row[0]: PriceStanding(*row) for row in cursor.fetchall()}
+
+
+# Each contract's term per variant and tier: until it ends or the organization's next one begins.
+# Every published book has a base band, once, so that it stands for the schedule.
+TERMS = """
+SELECT organization_id, variant_id, tier, starts_at, ends_at FROM (
+    SELECT book.organization_id, price.variant_id, price.tier, book.effective_at AS starts_at,
+        least(book.ends_at, lead(book.effective_at) OVER (
+            PARTITION BY book.organization_id, price.variant_id, price.tier
+            ORDER BY book.effective_at
+        )) AS ends_at
+    FROM prices_price AS price JOIN prices_price_book AS book ON book.id = price.book_id
+    WHERE book.organization_id IS NOT NULL AND price.input_tokens_min = 0
+      AND book.published_at IS NOT NULL AND book.cancelled_at IS NULL
+) AS term
+WHERE starts_at < %(end)s AND (ends_at IS NULL OR ends_at > %(start)s)
+"""
+
+
+def contract_terms(start: datetime, end: datetime) -> list[ContractTerm]:
+    """Return the contracts of all organizations that decided at some moment of [start, end)."""
+    with connection.cursor() as cursor:
+        cursor.execute(TERMS, {"start": start, "end": end})
+        return [ContractTerm(*row) for row in cursor.fetchall()]
 
 
 def books() -> QuerySet[PriceBook]:
     """Return all price books, the newest first, for operators."""
-    return PriceBook.objects.order_by("-created_at")
+    return PriceBook.objects.select_related("organization").order_by("-created_at")
 
 
-def is_taken(effective_at: datetime) -> bool:
-    """Tell whether a published book takes effect at just this moment."""
-    published = PriceBook.objects.filter(published_at__isnull=False)
-    return published.filter(effective_at=effective_at).exists()
+def book(book_id: str) -> PriceBook:
+    """Return a price book. Raises NotFound."""
+    found = books().filter(id=book_id).first()
+    if found is None:
+        raise NotFound("There is no such price book.")
+    return found
+
+
+def price(price_id: str) -> Price:
+    """Return a price of any book. Raises NotFound."""
+    found = Price.objects.select_related("book", "variant__model").filter(id=price_id).first()
+    if found is None:
+        raise NotFound("There is no such price.")
+    return found
+
+
+def is_taken(organization_id: str | None, effective_at: datetime) -> bool:
+    """Tell whether another list, or contract of the organization, takes effect at this moment."""
+    standing_books = PriceBook.objects.filter(published_at__isnull=False, cancelled_at__isnull=True)
+    same = standing_books.filter(organization_id=organization_id, effective_at=effective_at)
+    return same.exists()
 
 
 def prices(book: PriceBook) -> QuerySet[Price]:
-    """Return the prices of a book, by variant and tier."""
+    """Return the prices of a book, by variant, tier and band."""
     rows = Price.objects.filter(book=book).select_related("book", "variant__model")
-    return rows.order_by("variant__model__public_id", "variant__precision", "tier")
+    return rows.order_by(
+        "variant__model__public_id", "variant__precision", "tier", "input_tokens_min"
+    )
 
 
-def price_of(book: PriceBook, variant: Variant, tier: str) -> Price | None:
-    """Return the price that a book sets for a variant and tier."""
-    return prices(book).filter(variant=variant, tier=tier).first()
+def price_of(book: PriceBook, variant: Variant, tier: str, input_tokens_min: int) -> Price | None:
+    """Return the price that a book sets for a variant, tier and band."""
+    same = prices(book).filter(variant=variant, tier=tier, input_tokens_min=input_tokens_min)
+    return same.first()
 
 
 def locked_book(book_id: str) -> PriceBook:
@@ -63,5 +165,20 @@ def locked_book(book_id: str) -> PriceBook:
 
 
 def _published() -> QuerySet[Price]:
-    rows = Price.objects.filter(book__published_at__isnull=False)
+    rows = Price.objects.filter(book__published_at__isnull=False, book__cancelled_at__isnull=True)
     return rows.select_related("book", "variant__model")
+
+
+def _open_to(organization: Organization | None) -> Q:
+    listed = Q(book__organization__isnull=True)
+    return listed if organization is None else listed | Q(book__organization=organization)
+
+
+def _newest(rows: QuerySet[Price]) -> QuerySet[Price]:
+    """Return the bands of the newest book of each variant and organization, the base first."""
+    age = Window(
+        DenseRank(),
+        partition_by=[F("variant_id"), F("book__organization_id")],
+        order_by=F("book__effective_at").desc(),
+    )
+    return rows.annotate(age=age).filter(age=1).order_by("input_tokens_min")

@@ -1,6 +1,6 @@
-"""What operators do to price books: draft, set prices, publish once."""
+"""What operators do to price books: draft, set prices, publish once, cancel before it counts."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -13,19 +13,33 @@ from control.catalog.models import Variant
 from control.editing import create, edit
 from control.errors import Conflict, Invalid
 from control.prices import selectors
+from control.prices.comparison import changes_of, check_usual
 from control.prices.models import Price, PriceBook, Tier
-from control.prices.records import price_news
+from control.prices.records import cancelled_news, price_news
 from control.publish.services import publish
+from control.tenants.models import Organization
 from control.tenants.permissions import require_operator
 
-BOOK_FIELDS = frozenset({"name", "effective_at"})
+BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})
 
 
 @transaction.atomic
-def draft_book(*, actor: Actor, name: str, effective_at: datetime | None = None) -> PriceBook:
-    """Begin a price book, which is worth nothing before it is published."""
+def draft_book(
+    *,
+    actor: Actor,
+    name: str,
+    organization: Organization | None = None,
+    effective_at: datetime | None = None,
+    ends_at: datetime | None = None,
+) -> PriceBook:
+    """Begin a price book, which is worth nothing before it is published.
+
+    With an organization it is that one's contract, until `ends_at` where given.
+    """
     require_operator(actor)
-    book = PriceBook(name=name, effective_at=effective_at)
+    book = PriceBook(
+        name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
+    )
     create(book)
     _record(actor, "price_book.draft", book, name=name)
     return book
@@ -52,9 +66,11 @@ def set_price(
     input_nanos: int,
     cached_input_nanos: int,
     output_nanos: int,
-    tier: str = Tier.STANDARD,
+    tier: str = Tier.DEFAULT,
+    input_tokens_min: int = 0,
 ) -> Price:
-    """Set what a variant costs in a draft, in nano-dollars per million tokens.
+    """Set what a variant costs in a draft, in nano-dollars per million tokens, for requests with
+    at least so many input tokens.
 
     Raises Conflict once the book is published, Invalid where cached input is dearer than input.
     """
@@ -65,13 +81,15 @@ def set_price(
         "cached_input_nanos": cached_input_nanos,
         "output_nanos": output_nanos,
     }
-    price = selectors.price_of(book, variant, tier)
+    price = selectors.price_of(book, variant, tier, input_tokens_min)
     if price is None:
-        price = Price(book=book, variant=variant, tier=tier, **meters)
+        price = Price(
+            book=book, variant=variant, tier=tier, input_tokens_min=input_tokens_min, **meters
+        )
         create(price)
     else:
         edit(price, meters)
-    _record(actor, "price_book.set_price", book, variant=str(variant), tier=tier, **meters)
+    _record(actor, "price_book.set_price", book, **_named(price), **meters)
     return price
 
 
@@ -80,37 +98,57 @@ def remove_price(*, actor: Actor, price: Price) -> None:
     """Take a price out of a draft: the price before stays in force for its variant."""
     require_operator(actor)
     book = _draft(price.book)
-    _record(actor, "price_book.remove_price", book, variant=str(price.variant), tier=price.tier)
+    _record(actor, "price_book.remove_price", book, **_named(price))
     price.delete()
 
 
 @transaction.atomic
 def publish_book(
-    *, actor: Actor, book: PriceBook, effective_at: datetime | None = None
+    *,
+    actor: Actor,
+    book: PriceBook,
+    effective_at: datetime | None = None,
+    confirmation: str = "",
 ) -> PriceBook:
     """Put a book's prices in force from `effective_at`, or now; it never changes again.
 
-    Raises Invalid for a moment in the past or a book without prices, Conflict when it is
-    published already.
+    Raises Invalid for a moment in the past or a book that is not whole, Conflict when it is
+    published already or another book takes effect then, and Unconfirmed where prices look
+    mis-keyed and `confirmation` is not the sentence that the error names.
     """
     require_operator(actor)
-    book = _draft(book)
+    book, now = _draft(book), timezone.now()
     prices = list(selectors.prices(book))
-    now = timezone.now()
-    if not prices:
-        raise Invalid("The price book has no prices.")
-    if effective_at is not None and effective_at < now:
-        raise Invalid("effective_at must not be in the past.", param="effective_at")
-    if selectors.is_taken(effective_at or now):
-        raise Conflict("Another price book takes effect at that moment.", param="effective_at")
-    book.effective_at = effective_at or now
-    book.published_at = now
+    check_whole(prices)
+    _check_moment(book, effective_at or now, now)
+    changes = changes_of(book, prices, effective_at or now)
+    check_usual(book, changes, confirmation)
+    book.effective_at, book.published_at = effective_at or now, now
     book.published_by_id = actor.user_id
     book.save(update_fields=["effective_at", "published_at", "published_by"])
-    _record(actor, "price_book.publish", book, effective_at=book.effective_at.isoformat())
+    confirmed = {"confirmation": confirmation} if confirmation else {}
+    moment = book.effective_at.isoformat()
+    _record(actor, "price_book.publish", book, effective_at=moment, **confirmed)
     for price in prices:
         price.book = book
     publish(price_news(price) for price in prices)
+    return book
+
+
+@transaction.atomic
+def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
+    """Take a published book back before it takes effect; the prices before stay in force.
+
+    Raises Conflict for a draft, a cancelled book, and once it has taken effect.
+    """
+    require_operator(actor)
+    book, now = selectors.locked_book(book.id), timezone.now()
+    if (state := book.state(now)) != "to come":
+        raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")
+    book.cancelled_at, book.cancelled_by_id = now, actor.user_id
+    book.save(update_fields=["cancelled_at", "cancelled_by"])
+    _record(actor, "price_book.cancel", book)
+    publish(cancelled_news(price) for price in selectors.prices(book))
     return book
 
 
@@ -119,6 +157,35 @@ def _draft(book: PriceBook) -> PriceBook:
     if book.is_published:
         raise Conflict(f"{book.name} is published and never changes: draft another one.")
     return book
+
+
+def check_whole(prices: Collection[Price]) -> None:
+    """Raise Invalid where a book has no prices, or a band without its base: shorter requests would
+    have none."""
+    if not prices:
+        raise Invalid("The price book has no prices.")
+    based = {(price.variant_id, price.tier) for price in prices if price.input_tokens_min == 0}
+    for price in prices:
+        if (price.variant_id, price.tier) not in based:
+            raise Invalid(f"{price} has no base band: price it from 0 input tokens too.")
+
+
+def _check_moment(book: PriceBook, effective_at: datetime, now: datetime) -> None:
+    if effective_at < now:
+        raise Invalid("effective_at must not be in the past.", param="effective_at")
+    if book.ends_at is not None and book.ends_at <= effective_at:
+        raise Invalid("A contract ends after it takes effect.", param="ends_at")
+    if selectors.is_taken(book.organization_id, effective_at):
+        raise Conflict("Another price book takes effect at that moment.", param="effective_at")
+
+
+def _named(price: Price) -> dict[str, Any]:
+    """Return what a price prices, in words for the audit."""
+    return {
+        "variant": str(price.variant),
+        "tier": price.tier,
+        "input_tokens_min": price.input_tokens_min,
+    }
 
 
 def _record(actor: Actor, action: str, book: PriceBook, **details: Any) -> None:

@@ -1,6 +1,8 @@
 """The published changes. Superseded ones are compacted; the newest of each record stays, so that
 the log is always the whole state."""
 
+import uuid
+
 from django.db import models
 from django.utils import timezone
 
@@ -34,3 +36,15 @@ class Horizon(models.Model):
 
     def __str__(self) -> str:
         return str(self.version)
+
+
+class Lineage(models.Model):
+    """One row, made with the database: what tells it from every other (`lineage.py`)."""
+
+    seed = models.UUIDField(default=uuid.uuid4)
+
+    class Meta:
+        db_table = "publish_lineage"
+
+    def __str__(self) -> str:
+        return str(self.seed)

@@ -79,7 +79,7 @@ def _seed_deployment(actor: Actor, variant: Variant, engine: str, *, replicas_mi
 
 def _seed_prices(actor: Actor, variants: Iterable[Variant]) -> None:
     """Price what has no price yet, in a book of its own."""
-    known = prices.prices_in_force(timezone.now())
+    known = prices.prices_in_force(None, timezone.now())
     missing = [variant for variant in variants if variant.id not in known]
     if not missing:
         return

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from allauth.account.models import EmailAddress
 from django.db import transaction
 
 from control.actor import Actor
@@ -44,6 +45,9 @@ def seed_demo_tenant(actor: Actor, login: Login) -> DemoTenant:
     """Make the demo organization with owner, project and key, or find them."""
     owner = tenants.user_by_email(login.email)
     owner = owner or User.objects.create_user(login.email, login.password)
+    EmailAddress.objects.get_or_create(
+        user=owner, email=owner.email, defaults={"verified": True, "primary": True}
+    )
     organization = _organization(actor, owner)
     project = tenants.default_project(organization)
     return DemoTenant(organization.id, project.id, _first_key(actor, organization, project))

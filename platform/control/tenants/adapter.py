@@ -3,6 +3,7 @@
 from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.models import EmailAddress
 from django.db import transaction
 from django.http import HttpRequest
 
@@ -23,6 +24,11 @@ class AccountAdapter(DefaultAccountAdapter):
                     actor=person(user), name=organization_name(user.email), owner=user
                 )
         return user
+
+    def confirm_email(self, request: HttpRequest, email_address: EmailAddress) -> bool:
+        """Verify an address, and do what hangs on it in the same transaction."""
+        with transaction.atomic():
+            return bool(super().confirm_email(request, email_address))
 
 
 def organization_name(email: str) -> str:

@@ -1,5 +1,6 @@
 """Organizations and projects in the management API."""
 
+from django.db import transaction
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
@@ -77,8 +78,9 @@ class OneOrganization(GenericAPIView[Organization]):
         """Show an organization."""
         return Response(OrganizationSerializer(access(request, organization_id).organization).data)
 
+    @transaction.atomic
     def patch(self, request: Request, organization_id: str) -> Response:
-        """Rename an organization, or set its monthly limit."""
+        """Rename an organization, or set its monthly limit, all or nothing."""
         found = access(request, organization_id)
         asked = OrganizationSerializer.read(request.data, partial=True)
         organization = found.organization
@@ -130,8 +132,9 @@ class OneProject(GenericAPIView[Project]):
         project = selectors.project(found.organization, project_id)
         return Response(ProjectSerializer(project).data)
 
+    @transaction.atomic
     def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Rename a project, or set its monthly limit."""
+        """Rename a project, or set its monthly limit, all or nothing."""
         found = access(request, organization_id)
         project = selectors.project(found.organization, project_id)
         asked = ProjectSerializer.read(request.data, partial=True)

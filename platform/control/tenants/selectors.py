@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from allauth.account.models import EmailAddress
 from django.db.models import QuerySet
 
 from control.errors import Conflict, NotFound
@@ -52,6 +53,31 @@ def member(organization: Organization, membership_id: str) -> Membership:
 def owner_count(organization: Organization) -> int:
     """Return how many owners an organization has."""
     return members(organization).filter(role=Role.OWNER).count()
+
+
+def owner(organization: Organization) -> User | None:
+    """Return the first owner of an organization."""
+    seat = members(organization).filter(role=Role.OWNER).first()
+    return seat.user if seat else None
+
+
+def first_owned_organization(user: User) -> Organization | None:
+    """Return the oldest organization that a user owns."""
+    seat = memberships(user).filter(role=Role.OWNER).first()
+    return seat.organization if seat else None
+
+
+def has_verified_address(user: User) -> bool:
+    """Tell whether a person has shown that mail to their address reaches them."""
+    return EmailAddress.objects.filter(user=user, verified=True).exists()
+
+
+def locked_user(user_id: str) -> User:
+    """Return a person with their row locked until the transaction ends. Raises NotFound."""
+    found = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
+    if found is None:
+        raise NotFound("There is no such person.")
+    return found
 
 
 def locked_organization(organization_id: str) -> Organization:
@@ -128,6 +154,12 @@ def open_invitations(organization: Organization) -> QuerySet[Invitation]:
         organization=organization, accepted_at__isnull=True, revoked_at__isnull=True
     )
     return found.order_by("-created_at")
+
+
+def expired_invitation(organization: Organization, email: str, now: datetime) -> Invitation | None:
+    """Return the open invitation of an address whose time is over, its row locked."""
+    rows = open_invitations(organization).select_for_update(of=("self",), no_key=True)
+    return rows.filter(email=email, expires_at__lte=now).first()
 
 
 def invitation(organization: Organization, invitation_id: str) -> Invitation:

@@ -34,14 +34,24 @@ class Outlet(Protocol):
 
 
 class Run:
-    """One request at work; its choices advance together. A stalled run keeps its slots."""
+    """One request at work; its choices advance together. A stalled run keeps its slots.
+
+    `cached_tokens` is what the answer says of the cache, `hit_tokens` what all choices found.
+    """
 
     def __init__(
-        self, work: Work, plans: list[Plan], *, cached_tokens: int, block_size: int
+        self,
+        work: Work,
+        plans: list[Plan],
+        *,
+        cached_tokens: int,
+        hit_tokens: int,
+        block_size: int,
     ) -> None:
         self.work = work
         self.plans = plans
         self.cached_tokens = cached_tokens
+        self.hit_tokens = hit_tokens
         self.new_cached_tokens = work.prompt_tokens // block_size * block_size - cached_tokens
         self.position = 0
         self.length = max(len(plan.pieces) for plan in plans)
@@ -84,7 +94,13 @@ class SimulatedEngine:
         self.counts["prefix_cache_hits"] += sum(cached)
         # As vLLM tells it: a stream names what its first choice found, a whole answer its last.
         told = cached[0] if work.is_stream else cached[-1]
-        return Run(work, plans, cached_tokens=told, block_size=self.settings.block_size)
+        return Run(
+            work,
+            plans,
+            cached_tokens=told,
+            hit_tokens=sum(cached),
+            block_size=self.settings.block_size,
+        )
 
     def submit(self, run: Run, outlet: Outlet) -> None:
         """Queue a run; without pacing, and with a free slot, it is over when this returns."""
@@ -153,6 +169,7 @@ class SimulatedEngine:
         """Make one token of each choice, or all of them at once without an ITL."""
         if run.position == 0:
             self.counts["prompt_tokens"] += run.work.prompt_tokens * run.work.choices
+            self.counts["prompt_tokens_cached"] += run.hit_tokens
             outlet.begin()
         whole = self.settings.itl_seconds == 0
         if whole and not outlet.wants_tokens:

@@ -9,7 +9,13 @@ from prometheus_client.registry import Collector
 
 from serving.engine.simulated.engine import SimulatedEngine
 
-COUNTERS = ("prompt_tokens", "generation_tokens", "prefix_cache_queries", "prefix_cache_hits")
+COUNTERS = (
+    "prompt_tokens",
+    "prompt_tokens_cached",
+    "generation_tokens",
+    "prefix_cache_queries",
+    "prefix_cache_hits",
+)
 LABELS = ("engine", "model_name")
 REASONS = ("stop", "length", "abort", "error")
 

@@ -1,7 +1,6 @@
 """Ingest books every event once, whatever the order, the repeats and the neighbours."""
 
 import json
-from collections import Counter
 from datetime import timedelta
 
 import msgspec
@@ -10,18 +9,23 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from billing.credit.models import Lease, Spend
-from billing.credit.selectors import balance
-from billing.ledger.models import Transaction
+from billing.credit.models import Budget, Lease
+from billing.credit.selectors import balance_nanos
+from billing.credit.services.leases import ClockAheadError, take_back
 from billing.metering import staging
+from billing.metering.days import open_day
 from billing.metering.ingest import ingest
-from billing.metering.models import DeadLetter, HourRollup, Tally, UsageEvent
-from control.keys.models import ApiKey
+from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
+from control.prices.models import PriceBook
+from control.publish.lineage import lineage
+from serving.contract.budget import limit_budget_id
+from serving.contract.lease import Return
 from serving.contract.usage import LeaseCharge
 from tests.support.usage import (
     GATEWAY,
+    METERS,
     NOW,
-    add_key,
+    Customer,
     ask_for,
     broken_promises,
     charge_of,
@@ -45,7 +49,7 @@ def test_an_event_is_booked_once_however_often_it_is_sent(customer, price):
     second = ingest(make_batch([event]), now=NOW)
     assert (first.accepted, first.duplicates) == (1, 1)
     assert (second.accepted, second.duplicates) == (0, 1)
-    assert balance(customer.organization, NOW) == -132_000
+    assert balance_nanos(customer.id) == -132_000
     assert tallies()["duplicate_event"] == 2
     assert broken_promises() == []
 
@@ -67,20 +71,12 @@ def test_any_order_and_any_repeats_book_each_event_once(customer, outsider, pric
     assert broken_promises() == []
 
 
-def test_one_transaction_per_organization_and_batch(customer, outsider, price):
-    ingest(make_batch(make_event(one, price) for one in (customer, outsider) * 10), now=NOW)
-    assert Counter(Transaction.objects.values_list("organization_id", flat=True)) == {
-        customer.id: 1,
-        outsider.id: 1,
-    }
-
-
 @pytest.mark.parametrize("outcome", ["engine_failed", "timed_out", "gateway_lost"])
 def test_our_own_failures_are_waived(customer, price, outcome):
     ingest(make_batch([make_event(customer, price, outcome=outcome)]), now=NOW)
     event = UsageEvent.objects.get()
     assert (event.charged_nanos, event.waived_nanos) == (0, 132_000)
-    assert balance(customer.organization, NOW) == 0
+    assert balance_nanos(customer.id) == 0
     assert broken_promises() == []
 
 
@@ -88,7 +84,7 @@ def test_who_hung_up_pays_for_what_was_generated(customer, price):
     event = make_event(customer, price, outcome="client_cancelled", output_tokens=3)
     ingest(make_batch([event]), now=NOW)
     # 600*150 + 400*75 + 3*600
-    assert balance(customer.organization, NOW) == -121_800
+    assert balance_nanos(customer.id) == -121_800
 
 
 def spoiled(customer, price, **changes):
@@ -100,13 +96,14 @@ POISON = [
     ({"input_tokens": -1}, "input_tokens"),
     ({"cached_input_tokens": 5_000}, "cached_input_tokens"),
     ({"outcome": "vanished"}, "outcome"),
-    ({"schema": 99}, "schema is 99"),
+    ({"schema": 99}, "schema 99"),
     ({"event_id": "not-a-uuid"}, "UUIDv7"),
     ({"event_id": "6ba7b810-9dad-41d1-80b4-00c04fd430c8"}, "UUIDv7"),
     ({"event_id": "ffffffff-ffff-7fff-bfff-ffffffffffff"}, "calendars"),
-    ({"received_at": "2019-01-01T00:00:00Z"}, "90 days"),
-    ({"received_at": "0001-01-01T00:00:00Z"}, "90 days"),
-    ({"price_id": "price_unknown"}, "price_unknown"),
+    ({"event_id": "016b0000-0000-7000-8000-000000000000"}, "over 90 days ago"),
+    ({"event_id": "01a1feff-ffff-7000-8000-000000000000"}, "clock ahead"),
+    ({"key_id": "a\tb"}, "key_id"),
+    ({"rating": 3}, "rating 3"),
     ({"input_tokens": 10**9, "output_tokens": 10**9 + 1}, "output_tokens"),
     ({"input_tokens": "NaN"}, "input_tokens"),
 ]
@@ -155,59 +152,70 @@ def test_an_event_that_the_database_refuses_stands_alone(customer, price, monkey
     assert broken_promises() == []
 
 
+def wire(lease):
+    return f"{lineage()}.{lease.pk}"
+
+
 def test_leases_of_all_budgets_are_settled(customer, price):
     give_credit(customer, 1_000_000)
     event = make_event(customer, price)
-    for budget_id in (customer.id, customer.project.id, customer.key.id):
+    for budget_id in (customer.balance, *map(limit_budget_id, (customer.id, customer.key.id))):
         lease = ask_for(budget_id, 200_000)
         event = with_lease(event, lease.lease_id, budget_id)
     ingest(make_batch([event]), now=NOW)
     assert set(Lease.objects.values_list("settled_nanos", flat=True)) == {132_000}
-    assert set(Spend.objects.values_list("charged_nanos", flat=True)) == {132_000}
-    assert Spend.objects.count() == 3
+    assert set(Budget.objects.values_list("posted_nanos", flat=True)) == {132_000}
+    assert Budget.objects.count() == 4
+    assert set(Budget.objects.filter(leases__isnull=False).values_list("pending_nanos")) == {
+        (68_000,)
+    }
     assert tallies() == {}
     assert broken_promises() == []
 
 
 def test_a_charge_split_over_two_leases_settles_each_part(customer, price):
     give_credit(customer, 1_000_000)
-    first, second = ask_for(customer.id, 100_000), ask_for(customer.id, 100_000)
+    first, second = ask_for(customer.balance, 100_000), ask_for(customer.balance, 100_000)
     charges = (
-        LeaseCharge(customer.id, first.lease_id, 100_000),
-        LeaseCharge(customer.id, second.lease_id, 32_000),
+        LeaseCharge(customer.balance, first.lease_id, 100_000),
+        LeaseCharge(customer.balance, second.lease_id, 32_000),
     )
     ingest(make_batch([make_event(customer, price, charges=charges)]), now=NOW)
-    settled = dict(Lease.objects.values_list("id", "settled_nanos"))
+    settled = {wire(one): one.settled_nanos for one in Lease.objects.all()}
     assert settled == {first.lease_id: 100_000, second.lease_id: 32_000}
+    assert UsageEvent.objects.get().lease_nanos == [100_000, 32_000]
     assert tallies() == {}
-
-
-def close(lease):
-    Lease.objects.filter(id=lease.lease_id).update(closed_at=NOW)
 
 
 def alarm_cases(customer, outsider):
     """Return lease ids that each raise an alarm, by its kind."""
-    foreign = ask_for(outsider.id, 200_000)
-    other_gateway = ask_for(customer.id, 200_000, gateway="gw_2")
-    closed = ask_for(customer.id, 200_000)
-    close(closed)
+    foreign = ask_for(outsider.balance, 200_000)
+    other_gateway = ask_for(customer.balance, 200_000, gateway="gw_2")
+    closed = ask_for(customer.balance, 200_000)
+    back = [Return(closed.lease_id, 0, closed=True)]
+    take_back(gateway_id=GATEWAY, returns=back, lineage=lineage(), now=NOW)
+    november = ask_for(limit_budget_id(customer.id), 200_000)
     return [
+        ("unknown_lease", f"{lineage()}.999999"),
+        ("unknown_lease", "ffffffffffff.1"),
         ("unknown_lease", "lease_nowhere"),
         ("foreign_lease", foreign.lease_id),
         ("foreign_lease", other_gateway.lease_id),
+        ("foreign_lease", november.lease_id),
         ("closed_lease", closed.lease_id),
     ]
 
 
-@pytest.mark.parametrize("case", range(4))
+@pytest.mark.parametrize("case", range(7))
 def test_usage_on_a_wrong_lease_is_booked_and_raises_an_alarm(customer, outsider, price, case):
     for one in (customer, outsider):
         give_credit(one, 1_000_000)
     kind, lease_id = alarm_cases(customer, outsider)[case]
+    held = Budget.objects.get(budget_id=customer.balance).pending_nanos
     receipt = ingest(make_batch([with_lease(make_event(customer, price), lease_id)]), now=NOW)
     assert receipt.accepted == 1
-    assert balance(customer.organization, NOW) == 1_000_000 - 132_000
+    assert balance_nanos(customer.id) == 1_000_000 - 132_000
+    assert Budget.objects.get(budget_id=customer.balance).pending_nanos == held
     assert tallies() == {kind: 1}
     assert broken_promises() == []
 
@@ -219,53 +227,200 @@ def test_usage_without_a_lease_raises_an_alarm(customer, price):
 
 def test_billings_own_rating_is_charged_and_a_difference_raises_an_alarm(customer, price):
     give_credit(customer, 1_000_000)
-    lease = ask_for(customer.id, 200_000)
-    wrong = (LeaseCharge(customer.id, lease.lease_id, 131_999),)
+    lease = ask_for(customer.balance, 200_000)
+    wrong = (LeaseCharge(customer.balance, lease.lease_id, 131_999),)
     ingest(make_batch([make_event(customer, price, charges=wrong)]), now=NOW)
     assert UsageEvent.objects.get().charged_nanos == 132_000
     assert Lease.objects.get().settled_nanos == 132_000
     assert tallies() == {"charge_difference": 1}
 
 
-def test_a_lease_that_is_overrun_raises_an_alarm_and_fails_the_check(customer, price):
+def test_the_meters_add_up_to_the_charge(customer, price):
+    ingest(make_batch([make_event(customer, price)]), now=NOW)
+    event = UsageEvent.objects.get()
+    # 600*150, 400*75, 20*600
+    assert (event.input_nanos, event.cached_input_nanos, event.output_nanos) == (
+        90_000, 30_000, 12_000,
+    )  # fmt: skip
+
+
+def test_a_lease_that_is_overrun_raises_an_alarm_and_frees_what_it_held(customer, price):
     give_credit(customer, 1_000_000)
-    lease = ask_for(customer.id, 100_000)
+    lease = ask_for(customer.balance, 100_000)
     ingest(make_batch([with_lease(make_event(customer, price), lease.lease_id)]), now=NOW)
     assert tallies() == {"lease_overrun": 1}
-    assert "No lease settled more" in broken_promises()[0]
-
-
-def test_a_key_shows_when_it_was_last_used(customer, price):
-    early, late = NOW - timedelta(hours=2), NOW - timedelta(hours=1)
-    for moment in (late, early):
-        ingest(make_batch([make_event(customer, price, received_at=moment)]), now=NOW)
-    assert ApiKey.objects.get(id=customer.key.id).last_used_at == late
-
-
-def test_rollups_hold_every_sum(customer, price):
-    events = [make_event(customer, price), make_event(add_key(customer), price)]
-    events.append(make_event(customer, price, outcome="timed_out", ttft_seconds=None))
-    ingest(make_batch(events), now=NOW)
-    ingest(make_batch([make_event(customer, price)]), now=NOW)
-    mine = HourRollup.objects.get(key_id=customer.key.id)
-    assert (mine.request_count, mine.completed_count, mine.timed_out_count) == (3, 2, 1)
-    assert (mine.input_tokens, mine.cached_input_tokens, mine.output_tokens) == (3000, 1200, 60)
-    assert (mine.charged_nanos, mine.waived_nanos) == (264_000, 132_000)
-    assert sum(mine.ttft_counts) == 2
-    assert broken_promises() == []
+    balance = Budget.objects.get(budget_id=customer.balance)
+    assert (balance.posted_nanos, balance.pending_nanos) == (132_000, 0)
 
 
 def test_usage_is_charged_to_the_month_it_was_received_in(customer, price):
     october = NOW - timedelta(days=25)
     ingest(make_batch([make_event(customer, price, received_at=october)]), now=NOW)
-    assert {str(spend.period) for spend in Spend.objects.all()} == {"2026-10-01"}
-    assert broken_promises() == []
+    months = Budget.objects.exclude(kind="balance").values_list("starts_at", "posted_nanos")
+    assert {(f"{month:%Y-%m}", nanos) for month, nanos in months} == {("2026-10", 132_000)}
 
 
-def test_a_hundred_charges_sum_exactly_in_the_books(customer, price):
+def test_a_hundred_charges_sum_exactly(customer, price):
     events = [
         make_event(customer, price, input_tokens=n, cached_input_tokens=n // 3, output_tokens=n % 7)
         for n in range(100)
     ]
     ingest(make_batch(events, GATEWAY), now=NOW)
-    assert balance(customer.organization, NOW) == -sum(charge_of(event) for event in events)
+    assert balance_nanos(customer.id) == -sum(charge_of(event) for event in events)
+
+
+def lost_and_real(customer, price):
+    """Return a request reported as lost, and how it really ended."""
+    real = make_event(customer, price)
+    nothing = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
+    return msgspec.structs.replace(real, outcome="gateway_lost", **nothing), real
+
+
+def test_what_was_lost_and_then_told_is_charged_once(customer, price):
+    lost, real = lost_and_real(customer, price)
+    for event in (lost, real, real, lost):
+        ingest(make_batch([event]), now=NOW)
+    assert balance_nanos(customer.id) == -132_000
+    assert UsageEvent.objects.get().outcome == "gateway_lost"
+    assert UsageCorrection.objects.get().charged_nanos == 132_000
+    assert tallies() == {"missing_lease": 1, "duplicate_event": 2}
+
+
+def test_the_first_real_outcome_wins_and_another_is_an_alarm(customer, price):
+    lost, real = lost_and_real(customer, price)
+    other = msgspec.structs.replace(real, output_tokens=9)
+    for event in (lost, real, other):
+        ingest(make_batch([event]), now=NOW)
+    assert balance_nanos(customer.id) == -132_000
+    assert tallies()["other_content"] == 1
+
+
+def test_what_was_told_is_not_lost_again(customer, price):
+    lost, real = lost_and_real(customer, price)
+    for event in (real, lost):
+        ingest(make_batch([event]), now=NOW)
+    assert balance_nanos(customer.id) == -132_000
+    assert UsageCorrection.objects.count() == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_lost_and_real_in_one_batch_charge_the_real_one(customer, price, first):
+    both = lost_and_real(customer, price)
+    receipt = ingest(make_batch([both[first], both[1 - first]]), now=NOW)
+    assert (receipt.accepted, receipt.duplicates) == (1, 1)
+    assert balance_nanos(customer.id) == -132_000
+    assert UsageEvent.objects.get().outcome == "completed"
+    assert UsageCorrection.objects.count() == 0
+
+
+def test_other_content_in_one_batch_is_an_alarm_too(customer, price):
+    event = make_event(customer, price)
+    other = msgspec.structs.replace(event, output_tokens=21)
+    ingest(make_batch([event, other]), now=NOW)
+    assert balance_nanos(customer.id) == -132_000
+    assert tallies()["other_content"] == 1
+
+
+def test_the_same_id_with_other_content_is_an_alarm_and_charges_nothing(customer, price):
+    event = make_event(customer, price)
+    ingest(make_batch([event]), now=NOW)
+    receipt = ingest(make_batch([msgspec.structs.replace(event, output_tokens=21)]), now=NOW)
+    assert (receipt.accepted, receipt.duplicates) == (0, 1)
+    assert balance_nanos(customer.id) == -132_000
+    assert tallies()["other_content"] == 1
+
+
+def waived(kind):
+    """What of the books an event that does not fit has touched."""
+    event = UsageEvent.objects.get()
+    assert (event.fault, event.is_waived, event.charged_nanos) == (kind, True, 0)
+    assert tallies() == {kind: 1}
+    assert set(Budget.objects.values_list("posted_nanos", flat=True)) <= {0}
+    assert broken_promises() == []
+
+
+def test_a_key_of_somebody_else_is_waived(customer, outsider, price):
+    mixed = Customer(customer.organization, customer.project, outsider.key)
+    ingest(make_batch([make_event(mixed, price)]), now=NOW)
+    waived("foreign_caller")
+
+
+def test_an_organization_that_is_nobody_is_waived(customer, price):
+    ingest(make_batch([make_event(customer, price, organization_id="org_nobody")]), now=NOW)
+    waived("foreign_caller")
+
+
+def test_a_price_that_is_none_is_waived(customer, price):
+    ingest(make_batch([make_event(customer, price, price_id="price_none")]), now=NOW)
+    waived("unknown_price")
+
+
+def test_a_price_of_another_variant_is_waived(customer, price):
+    other = make_price("other")
+    event = make_event(customer, price, price_id=other.id)
+    ingest(make_batch([event]), now=NOW)
+    waived("foreign_price")
+
+
+def test_a_price_of_tomorrow_is_waived(customer):
+    tomorrow = make_price(at=NOW + timedelta(days=31))  # in force for 30 days at that moment
+    ingest(make_batch([make_event(customer, tomorrow)]), now=NOW)
+    waived("early_price")
+
+
+def supersede(price):
+    """Publish another price of the same variant, in force for an hour."""
+    moment = NOW - timedelta(hours=1)
+    book = PriceBook.objects.create(name="Next")
+    type(price).objects.create(book=book, variant=price.variant, **vars(METERS))
+    PriceBook.objects.filter(id=book.id).update(effective_at=moment, published_at=moment)
+
+
+def test_a_price_that_was_in_force_is_charged_as_named(customer, price):
+    supersede(price)
+    ingest(make_batch([make_event(customer, price)]), now=NOW)
+    assert balance_nanos(customer.id) == -132_000
+    assert tallies() == {"missing_lease": 1, "superseded_price": 1}
+
+
+def test_an_old_gateways_event_settles_by_its_rule_and_tier(customer, price):
+    raw = json.loads(msgspec.json.encode(make_event(customer, price, tier="default")))
+    del raw["rating"]
+    old = json.dumps(raw | {"tier": "standard", "schema": 1}).encode()
+    assert ingest(make_batch([old]), now=NOW).accepted == 1
+    event = UsageEvent.objects.select_related("supply").get()
+    assert (event.rating, event.supply.tier, event.charged_nanos) == (1, "default", 132_000)
+
+
+def test_late_usage_is_accounted_on_the_first_open_day(customer, price):
+    yesterday = NOW.date() - timedelta(days=1)
+    Day.objects.create(day=yesterday, closed_at=NOW)
+    for hours in (1, 20, 40):
+        at = NOW - timedelta(hours=hours)
+        ingest(make_batch([make_event(customer, price, received_at=at)]), now=NOW)
+    assert set(UsageEvent.objects.values_list("accounted_on", flat=True)) == {NOW.date()}
+
+
+@pytest.mark.unit
+def test_a_day_is_its_own_while_it_is_open():
+    today = NOW.date()
+    assert open_day(today, None) == today
+    assert open_day(today, today - timedelta(days=1)) == today
+    assert open_day(today - timedelta(days=9), today) == today + timedelta(days=1)
+
+
+def test_usage_of_an_archived_day_is_kept_for_a_person(customer, price):
+    before = NOW - timedelta(days=50)
+    Day.objects.create(day=before.date(), closed_at=NOW, dropped_at=NOW)
+    event = make_event(customer, price, received_at=before)
+    receipt = ingest(make_batch([event, make_event(customer, price)]), now=NOW)
+    assert receipt.accepted == 1
+    assert "is archived" in receipt.dead_lettered[0].reason
+
+
+def test_a_gateway_that_lives_in_the_future_is_told_so(customer, price):
+    batch = make_batch([make_event(customer, price)])
+    ahead = msgspec.structs.replace(batch, sent_at=NOW + timedelta(minutes=6))
+    with pytest.raises(ClockAheadError, match="clock_ahead"):
+        ingest(ahead, now=NOW)
+    assert UsageEvent.objects.count() == 0

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from serving.contract.money import (
     cents,
     exact_dollars,
-    exact_dollars_of_millionths,
     format_dollars,
     parse_dollars,
 )
@@ -45,11 +44,6 @@ def test_people_see_few_digits_and_no_exponent(nanos, text):
 )
 def test_hover_shows_every_digit(nanos, text):
     assert exact_dollars(nanos) == text
-
-
-def test_tokens_times_price_keeps_digits_below_a_nano():
-    # 3 tokens at 150,000,001 nanos a million: 450,000,003 millionths of a nano
-    assert exact_dollars_of_millionths(450_000_003) == "$0.000000450000003"
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from serving.contract.codec import ContractError, decode, encode
 from serving.contract.ids import uuid7
 from serving.contract.key import BASE62, is_well_formed, make_secret
 from serving.contract.lease import Granted, LeaseReply, Refused
-from serving.contract.price import charge_nanos, worst_case_nanos
 from serving.contract.records import ModelRecord, PriceRecord
 from serving.contract.usage import LeaseCharge, UsageEvent
 from tests.support import catalog
@@ -23,11 +22,12 @@ PRICES = st.builds(
     PriceRecord,
     price_id=st.just("price"),
     variant_id=st.just("var"),
-    tier=st.sampled_from(["priority", "standard", "batch"]),
+    tier=st.sampled_from(["priority", "default", "flex", "batch"]),
     input_nanos=st.integers(0, 10**12),
     cached_input_nanos=st.integers(0, 10**12),
     output_nanos=st.integers(0, 10**12),
     effective_at=MOMENTS,
+    input_tokens_min=TOKENS,
 )
 TENANT = catalog.tenant()
 RECORDS = [
@@ -36,9 +36,16 @@ RECORDS = [
     TENANT.key,
     catalog.model(),
     catalog.price(),
+    catalog.contract_price(ends_at=NOW),
     catalog.deployment(),
     catalog.replica("http://127.0.0.1:1"),
-    LeaseReply((Granted("a", "b", "l", 5, NOW), Refused("a", "b", "key_budget_exceeded", True))),
+    LeaseReply(
+        "lineage",
+        (
+            Granted("a", "b", "l", 5, NOW, NOW, NOW),
+            Refused("a", "b", "key_budget_exceeded", 0, True),
+        ),
+    ),
 ]
 
 
@@ -56,7 +63,7 @@ def test_prices_survive_the_journey(price: PriceRecord) -> None:
 def test_events_survive_the_journey(charge: LeaseCharge, tokens: int) -> None:
     event = UsageEvent(
         *("e", "gw", "org", "proj", "key", "mdl", "var", "dep", "price", "chat"),
-        tier="standard",
+        tier="default",
         outcome="completed",
         received_at=NOW,
         charges=(charge,),
@@ -76,24 +83,10 @@ def test_a_bad_record_is_refused_by_the_name_of_its_field(field: str, value: int
         decode(msgspec.json.encode(raw | {field: value}), ModelRecord)
 
 
-@given(PRICES, TOKENS, TOKENS, TOKENS, st.integers(1, 8))
-def test_the_worst_case_covers_every_charge(
-    price: PriceRecord, prompt: int, cached: int, output: int, choices: int
-) -> None:
-    worst = worst_case_nanos(
-        price,
-        prompt_bytes=prompt,
-        context_tokens=prompt,
-        output_tokens_max=output,
-        choices=choices,
-    )
-    due = charge_nanos(
-        price,
-        input_tokens=prompt,
-        cached_input_tokens=min(cached, prompt),
-        output_tokens=output * choices,
-    )
-    assert due <= worst
+@pytest.mark.parametrize("record", [catalog.price(), catalog.contract_price()])
+def test_a_price_of_an_older_control_plane_is_of_the_default_tier(record: PriceRecord) -> None:
+    raw = msgspec.json.decode(encode(record)) | {"tier": "standard"}
+    assert decode(msgspec.json.encode(raw), type(record)) == record
 
 
 @given(st.sampled_from(["live", "test"]), st.randoms())

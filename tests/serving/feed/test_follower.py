@@ -16,7 +16,7 @@ from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
 from serving.feed.source import FeedUnavailable, HttpSource
 
-PROJECT = {"project_id": "proj_a", "organization_id": "org_a"}
+PROJECT = {"project_id": "proj_a", "organization_id": "org_a", "budget_ids": ()}
 
 
 def page(version: int, *changes: tuple[str, str, Any], snapshot: bool = False) -> bytes:

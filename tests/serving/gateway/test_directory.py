@@ -20,8 +20,8 @@ RECORDS = [
     ("project", "proj_b", B.project),
     ("api_key", "key_b", B.key),
 ]
-SUSPENDED = OrganizationRecord("org_a", "suspended", "org_a", "salt_a")
-ARCHIVED = ProjectRecord("proj_a", "org_a", status="archived")
+SUSPENDED = OrganizationRecord("org_a", "suspended", (), "salt_a")
+ARCHIVED = ProjectRecord("proj_a", "org_a", (), status="archived")
 CHANGES = st.sampled_from(
     [
         *RECORDS,
@@ -72,8 +72,21 @@ def test_the_price_in_force_is_the_newest_that_has_begun() -> None:
         for n in (2, 0, 1)
     ]
     directory.apply(batch(*(("price", price.price_id, price) for price in prices)))
-    found = [directory.price("var_demo", start + timedelta(days=d)) for d in (-1, 0, 1.5, 9)]
-    assert [price and price.price_id for price in found] == [None, "p0", "p1", "p2"]
+    moments = [start + timedelta(days=d) for d in (-1, 0, 1.5, 9)]
+    found = [directory.schedule("var_demo", "org_a", moment) for moment in moments]
+    assert [bands and bands[0].price_id for bands in found] == [None, "p0", "p1", "p2"]
+
+
+def test_a_contract_price_is_its_organizations_and_a_cancelled_one_is_gone() -> None:
+    directory, at = Directory("s"), catalog.START
+    own = catalog.contract_price("org_a")
+    directory.apply(
+        batch(("price", "price_var_demo", catalog.price()), ("contract_price", own.price_id, own))
+    )
+    assert directory.schedule("var_demo", "org_a", at) == (own,)
+    assert directory.schedule("var_demo", "org_b", at) == (catalog.price(),)
+    directory.apply(batch(("contract_price", own.price_id, None)))
+    assert directory.schedule("var_demo", "org_a", at) == (catalog.price(),)
 
 
 def test_a_dedicated_deployment_serves_its_organization_first_and_nobody_else() -> None:

@@ -86,5 +86,6 @@ async def test_whoever_saw_the_end_is_billed_exactly_once_through_kills(tmp_path
     assert {one.request_id for one in finished} <= set(booked)
     assert all(booked[str(one.request_id)].outcome == "completed" for one in finished)
     charged = sum(c.charged_nanos for event in booked.values() for c in event.charges)
-    assert sum(control.billing.settled.values()) == charged
+    leases = control.billing.books.leases.values()
+    assert sum(lease.settled_nanos for lease in leases) == charged
     assert {event.outcome for event in booked.values()} >= {"completed", "client_cancelled"}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serving.contract.price import charge_nanos
+from serving.contract.price import charge
 from serving.gateway.app import GENERATING
 from tests.support import catalog
 from tests.support.gateway import MESSAGES, Stack, eventually
@@ -43,20 +43,20 @@ async def test_a_route_meters_what_it_tells_the_client(
     assert event.outcome == "completed"
     assert (event.input_tokens, event.output_tokens) == (usage["prompt_tokens"], 12)
     assert usage["prompt_tokens_details"]["cached_tokens"] == event.cached_input_tokens
-    due = charge_nanos(
+    due = charge(
         catalog.price(),
         input_tokens=event.input_tokens,
         cached_input_tokens=event.cached_input_tokens,
         output_tokens=event.output_tokens,
     )
-    assert sum(charge.charged_nanos for charge in event.charges) == due
+    assert sum(part.charged_nanos for part in event.charges) == due.total_nanos
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_route_is_refused_without_money_and_reaches_no_engine(
     stack: Stack, path: str
 ) -> None:
-    stack.control.billing.balances["org_a"] = 1
+    stack.control.billing.limits["balance:org_a"] = 1
     async with stack.post(path, BODIES[path]) as reply:
         error = (await reply.json())["error"]
     assert reply.status == 429
@@ -69,10 +69,10 @@ async def test_a_route_is_refused_without_money_and_reaches_no_engine(
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_grant_of_credit_works_within_two_seconds(stack: Stack, path: str) -> None:
-    stack.control.billing.balances["org_a"] = 0
+    stack.control.billing.limits["balance:org_a"] = 0
     async with stack.post(path, BODIES[path]) as reply:
         assert reply.status == 429
-    stack.control.billing.balances["org_a"] = 10**9
+    stack.control.billing.limits["balance:org_a"] = 10**9
     async with asyncio.timeout(2), stack.post(path, BODIES[path]) as reply:
         assert reply.status in (200, 429)
     await asyncio.sleep(0.6)
@@ -127,3 +127,33 @@ async def test_the_same_prompt_again_is_cached_and_cheaper_for_its_organization_
     assert cached[0] == 0
     assert cached[1] > 0
     assert cached[2] == 0
+
+
+async def test_an_organization_is_charged_by_its_contract_in_the_band_of_its_input(
+    stack: Stack,
+) -> None:
+    other = catalog.tenant("b")
+    catalog.publish(stack.control, other)
+    own = catalog.contract_price("org_a", price_id="own")
+    long = catalog.contract_price("org_a", price_id="own_long", input_tokens_min=20)
+    for price in (own, long):
+        stack.control.feed.publish("contract_price", price.price_id, price)
+    version = stack.control.feed.version
+    await eventually(lambda: stack.gateway.directory.mirror.version == version)
+    for secret, prompt in [
+        (stack.tenant.secret, "Water"),
+        (stack.tenant.secret, "Water falls. " * 20),
+        (other.secret, "Water"),
+    ]:
+        ask = {"model": "demo", "prompt": prompt, "max_tokens": 4}
+        await stack.client(secret).completions.create(**ask)  # type: ignore[call-overload]
+    await eventually(lambda: len(stack.events) == 3)
+    assert [event.price_id for event in stack.events] == ["own", "own_long", "price_var_demo"]
+    for event, price in zip(stack.events, (own, long, catalog.price()), strict=True):
+        due = charge(
+            price,
+            input_tokens=event.input_tokens,
+            cached_input_tokens=event.cached_input_tokens,
+            output_tokens=event.output_tokens,
+        )
+        assert sum(part.charged_nanos for part in event.charges) == due.total_nanos > 0

@@ -54,7 +54,7 @@ async def test_a_revoked_key_is_refused_within_a_second(stack: Stack) -> None:
 
 @pytest.mark.parametrize("status", ["suspended"])
 async def test_a_suspended_organization_is_refused(stack: Stack, status: str) -> None:
-    suspended = catalog.OrganizationRecord("org_a", status, "org_a", "salt_a")
+    suspended = catalog.OrganizationRecord("org_a", status, (), "salt_a")
     stack.control.feed.publish("organization", "org_a", suspended)
     await eventually(lambda: stack.gateway.directory.principal(stack.tenant.key.digest) is None)
     assert (await refusal(stack, ASK))[0] == 401

@@ -221,13 +221,13 @@ def test_the_hold_is_never_less_than_the_final_cost(
     told = msgspec.json.decode(made.body)
     most_input = min(512, len(text.encode()) + 200)
     most = worst_case_nanos(
-        price(),
+        (price(),),
         prompt_bytes=most_input,
         context_tokens=512,
         output_tokens_max=told["max_tokens"],
         choices=n,
     )
-    assert made.worst_case_nanos(price()) >= most
+    assert made.worst_case_nanos((price(),)) >= most
 
 
 @pytest.mark.parametrize(

@@ -1,69 +1,18 @@
-"""The journal survives its process; shipping loses and doubles nothing."""
+"""The journal survives its process, and its thread survives whatever it is given."""
 
 import asyncio
 import sqlite3
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from serving.contract.codec import decode
-from serving.contract.ids import new_id
-from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent, UsageReceipt
-from serving.usage.journal import BEHIND_SECONDS, Journal, JournalUnavailable
-from serving.usage.meter import Metered, Tokens, make_event
-from serving.usage.ship import ShipmentFailed, Shipper
-from tests.support.catalog import price
-
-
-def metered() -> Metered:
-    return Metered(
-        event_id=new_id(),
-        gateway_id="gw_1",
-        organization_id="org_a",
-        project_id="proj_a",
-        key_id="key_a",
-        model_id="mdl",
-        deployment_id="dep",
-        price=price(),
-        endpoint="chat.completions",
-        received_at=datetime.now(UTC),
-        streamed=False,
-        client_request_id=None,
-    )
-
-
-def event(charged: int = 0) -> UsageEvent:
-    charges = (LeaseCharge("org_a", "lease_1", charged),) if charged else ()
-    tokens = Tokens(input=3, output=4)
-    return make_event(metered(), outcome="completed", tokens=tokens, charges=charges)
-
-
-class Receiver:
-    """Billing that can be down, and forgets nothing."""
-
-    def __init__(self) -> None:
-        self.seen: dict[str, UsageEvent] = {}
-        self.sizes: list[int] = []
-        self.failures = 0
-        self.lost_answers = 0
-        self.limit = 10**6
-
-    async def __call__(self, batch: UsageBatch) -> UsageReceipt:
-        self.sizes.append(len(batch.events))
-        if self.failures:
-            self.failures -= 1
-            raise ShipmentFailed("down")
-        if len(batch.events) > self.limit:
-            raise ShipmentFailed("too big", too_big=True)
-        events = [decode(raw, UsageEvent) for raw in batch.events]
-        fresh = {one.event_id: one for one in events if one.event_id not in self.seen}
-        self.seen |= fresh
-        if self.lost_answers:
-            self.lost_answers -= 1
-            raise ShipmentFailed("answer lost")
-        return UsageReceipt(len(fresh), len(events) - len(fresh))
+from serving.contract.codec import decode, encode
+from serving.contract.usage import UsageEvent
+from serving.usage.journal import Journal
+from serving.usage.meter import make_event
+from serving.usage.writer import BEHIND_SECONDS, JournalUnavailable
+from tests.support.events import event, metered
 
 
 async def test_a_request_that_was_open_when_its_gateway_died_is_reported_lost(
@@ -122,7 +71,7 @@ async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path)
 async def test_what_nobody_waits_for_is_tried_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("serving.usage.journal.PROBE_SECONDS", 0.01)
+    monkeypatch.setattr("serving.usage.writer.PROBE_SECONDS", 0.01)
     journal = Journal(tmp_path / "j")
     await journal._ask(lambda db: db.execute("PRAGMA query_only = 1").fetchall())
     journal.commit_later(event())
@@ -143,53 +92,138 @@ async def test_only_one_gateway_uses_a_journal(tmp_path: Path) -> None:
     await journal.close()
 
 
-async def test_rows_stay_until_acknowledged_through_outages_and_lost_answers(
+@pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, OverflowError])
+async def test_work_that_fails_fails_alone_and_the_thread_goes_on(
+    tmp_path: Path, error: type[Exception]
+) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.note_lease("lease_1", "org_a", 1_000)
+
+    def fail(db: sqlite3.Connection) -> None:
+        db.execute("DELETE FROM leases")
+        raise error
+
+    outcomes = await asyncio.gather(
+        journal.commit(event(charged=5)),
+        journal._ask(fail),
+        journal.commit(event(charged=7)),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes] == [type(None), JournalUnavailable, type(None)]
+    assert journal.healthy
+    assert journal.done_rows == 2
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    [lease] = second.left_leases
+    assert (lease.charged_nanos, lease.unacknowledged) == (12, 2)
+    await second.close()
+
+
+async def test_work_that_nobody_waits_for_and_that_fails_is_not_tried_for_ever(
     tmp_path: Path,
 ) -> None:
-    journal, receiver = Journal(tmp_path / "j"), Receiver()
-    acknowledged: list[LeaseCharge] = []
-    shipper = Shipper(journal, receiver, acknowledged.extend)
-    sent = [event(charged=5) for _ in range(20)]
-    for one in sent:
-        await journal.commit(one)
-    receiver.failures, receiver.lost_answers = 1, 1
-    for _ in range(2):
-        with pytest.raises(ShipmentFailed):
-            await shipper.ship_all()
-        assert journal.done_rows == 20
-    await shipper.ship_all()
-    assert set(receiver.seen) == {one.event_id for one in sent}
-    assert len(acknowledged) == 20
-    assert journal.done_rows == 0
-    assert shipper.counts.duplicates == 20
-    await journal.close()
-
-
-async def test_a_batch_that_is_refused_as_too_big_is_halved(tmp_path: Path) -> None:
-    journal, receiver = Journal(tmp_path / "j"), Receiver()
-    receiver.limit = 40
-    shipper = Shipper(journal, receiver, lambda charges: None)
-    await asyncio.gather(*(journal.commit(event()) for _ in range(100)))
-    shipper._limit = 100
-    while journal.done_rows:
-        try:
-            await shipper.ship_all()
-        except ShipmentFailed:
-            continue
-    assert len(receiver.seen) == 100
-    await journal.close()
-
-
-async def test_shipping_ends_though_requests_go_on_ending(tmp_path: Path) -> None:
-    journal, receiver = Journal(tmp_path / "j"), Receiver()
-
-    async def send(batch: UsageBatch) -> UsageReceipt:
-        await journal.commit(event())
-        return await receiver(batch)
-
-    shipper = Shipper(journal, send, lambda charges: None)
+    journal = Journal(tmp_path / "j")
+    journal.note_lease("lease_1", "org_a", 2**70)
     await journal.commit(event())
-    await asyncio.wait_for(shipper.ship_all(), timeout=5)
-    assert receiver.sizes == [1]
-    assert journal.done_rows == 1
+    assert journal.healthy
+    assert journal._writer._waiting == []
+    await journal.close()
+
+
+OLD_SCHEMA = """
+CREATE TABLE gateway (gateway_id TEXT PRIMARY KEY, probes INTEGER DEFAULT 0);
+CREATE TABLE events (event_id TEXT PRIMARY KEY, state TEXT NOT NULL, body BLOB NOT NULL)
+WITHOUT ROWID;
+CREATE TABLE leases (
+    lease_id TEXT PRIMARY KEY, budget_id TEXT NOT NULL,
+    granted_nanos INTEGER NOT NULL, charged_nanos INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+INSERT INTO gateway VALUES ('gw_old', 0);
+INSERT INTO leases VALUES ('0199aaaa-0000-7000-8000-000000000000', 'org_a', 900, 132000);
+"""
+OLD_EVENT = {
+    "event_id": "0199aaaa-0000-7000-8000-000000000001",
+    "gateway_id": "gw_old",
+    **{f"{name}_id": f"{name}_a" for name in ("organization", "project", "key", "model")},
+    **{"variant_id": "var_demo", "deployment_id": "dep", "price_id": "price_var_demo"},
+    "endpoint": "chat.completions",
+    "tier": "standard",
+    "outcome": "completed",
+    "received_at": "2026-11-20T12:00:00.123456Z",
+    "charges": [
+        {
+            "budget_id": "org_a",
+            "lease_id": "0199aaaa-0000-7000-8000-000000000000",
+            "charged_nanos": 132_000,
+        }
+    ],
+    "input_tokens": 1_000,
+    "output_tokens": 20,
+    "schema": 1,
+}
+
+
+def write_old_journal(path: Path) -> None:
+    """Write a file as the version before left it."""
+    old = sqlite3.connect(path)
+    old.executescript(OLD_SCHEMA)
+    body = msgspec.json.encode(OLD_EVENT)
+    old.execute("INSERT INTO events VALUES (?, 'done', ?)", (OLD_EVENT["event_id"], body))
+    lost = msgspec.json.encode(OLD_EVENT | {"event_id": "e2", "charges": []})
+    old.execute("INSERT INTO events VALUES ('e2', 'open', ?)", (lost,))
+    old.commit()
+    old.close()
+
+
+async def test_a_file_of_the_version_before_is_taken_over_whole(tmp_path: Path) -> None:
+    write_old_journal(tmp_path / "j")
+    journal = Journal(tmp_path / "j")
+    assert (journal.gateway_id, journal.lineage, journal.done_rows) == ("gw_old", "", 2)
+    rows = dict(await journal.next_done(10))
+    old = decode(rows[OLD_EVENT["event_id"]], UsageEvent)
+    assert (old.schema, old.rating, old.tier) == (1, 1, "default")
+    assert rows[OLD_EVENT["event_id"]] == msgspec.json.encode(OLD_EVENT)
+    [lease] = journal.left_leases
+    assert (lease.charged_nanos, lease.unacknowledged) == (132_000, 1)
+    await journal.close()
+
+
+async def test_the_lineage_is_remembered(tmp_path: Path) -> None:
+    for known, next_one in (("", "first"), ("first", "second"), ("second", "second")):
+        journal = Journal(tmp_path / "j")
+        assert journal.lineage == known
+        journal.note_lineage(next_one)
+        await journal.close()
+
+
+async def test_what_is_kept_is_bounded_in_bytes_the_oldest_go_first(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", kept_bytes_max=3_000)
+    for number in range(20):
+        await journal.keep([(f"e{number}", encode(event()))], "here")
+        assert journal.kept_bytes <= 3_000
+    kept = await journal.stale("elsewhere", after=0, limit=100)
+    assert 3 <= len(kept.batch_ids) < 20
+    assert kept.batch_ids[-1] == 20
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    assert second.kept_bytes == journal.kept_bytes
+    await second.close()
+
+
+async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
+    hours = iter(range(0, 100, 10))
+    journal = Journal(tmp_path / "j", now=lambda: next(hours) * 3_600.0)
+    for number in range(5):
+        await journal.keep([(f"e{number}", encode(event()))], "here")
+    assert (await journal.stale("elsewhere", after=0, limit=100)).batch_ids == [3, 4, 5]
+    await journal.close()
+
+
+async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> None:
+    hours = iter(range(0, 100, 10))
+    journal = Journal(tmp_path / "j", kept_bytes_max=700, now=lambda: next(hours) * 3_600.0)
+    await journal.keep([("e0", encode(event()))], "before")
+    for number in range(1, 5):
+        await journal.keep([(f"e{number}", encode(event()))], "restored")
+    assert (await journal.stale("restored", after=0, limit=100)).batch_ids == [1]
     await journal.close()

@@ -3,10 +3,12 @@
 from datetime import UTC, datetime
 from typing import get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.contract.price import RATING
 from serving.contract.usage import BILLABLE, Outcome
 from serving.usage.meter import (
     CompletionDetails,
@@ -20,7 +22,18 @@ from serving.usage.meter import (
 from tests.support.catalog import price
 
 METERED = Metered(
-    "e", "gw", "org", "proj", "key", "mdl", "dep", price(), "chat", datetime.now(UTC), False, None
+    "e",
+    "gw",
+    "org",
+    "proj",
+    "key",
+    "mdl",
+    "dep",
+    (price(),),
+    "chat",
+    datetime.now(UTC),
+    False,
+    None,
 )
 COUNTS = st.integers(0, 10**6)
 
@@ -30,6 +43,29 @@ def test_only_billable_outcomes_cost_anything(outcome: Outcome) -> None:
     tokens = Tokens(input=1_000, cached_input=400, output=20)
     # 600 * 150 + 400 * 75 + 20 * 600 nanos
     assert price_of(METERED, tokens, outcome) == (132_000 if outcome in BILLABLE else 0)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "price_id", "nanos"),
+    [
+        (Tokens(input=199), "short", 29_850),  # 199 * 150
+        (Tokens(input=200), "long", 60_000),  # all 200 at 300
+    ],
+)
+def test_the_band_goes_by_the_input_tokens_there_were(
+    tokens: Tokens, price_id: str, nanos: int
+) -> None:
+    schedule = (
+        price(price_id="short"),
+        price(price_id="long", input_tokens_min=200, input_nanos=300_000_000),
+    )
+    metered = msgspec.structs.replace(METERED, schedule=schedule)
+    assert make_event(metered, outcome="completed", tokens=tokens).price_id == price_id
+    assert price_of(metered, tokens, "completed") == nanos
+
+
+def test_an_event_names_the_rule_it_was_charged_by() -> None:
+    assert make_event(METERED, outcome="completed").rating == RATING
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS)

@@ -1,12 +1,12 @@
 """What one answer took: tokens, money, and how quickly it came."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from serving.contract.money import exact_dollars, format_dollars
-from serving.contract.price import Meters, charge_nanos
+from serving.contract.price import Band, band_of, charge
 from web.console.figures import NONE, duration
 
 
@@ -85,23 +85,24 @@ class Watch:
         return (output_tokens - 1) / (self._last - self._first)
 
 
-def receipt_of(watch: Watch, meters: Meters) -> Receipt | None:
-    """Price what the watch saw; None when the stream never told its usage."""
+def receipt_of(watch: Watch, schedule: Sequence[Band]) -> Receipt | None:
+    """Price what the watch saw in its band; None when the stream never told its usage."""
     usage = watch.usage
     if usage is None:
         return None
     details = usage.prompt_tokens_details
     cached_tokens = details.cached_tokens if details else 0
+    due = charge(
+        band_of(schedule, usage.prompt_tokens),
+        input_tokens=usage.prompt_tokens,
+        cached_input_tokens=cached_tokens,
+        output_tokens=usage.completion_tokens,
+    )
     return Receipt(
         input_tokens=usage.prompt_tokens,
         cached_input_tokens=cached_tokens,
         output_tokens=usage.completion_tokens,
-        charge_nanos=charge_nanos(
-            meters,
-            input_tokens=usage.prompt_tokens,
-            cached_input_tokens=cached_tokens,
-            output_tokens=usage.completion_tokens,
-        ),
+        charge_nanos=due.total_nanos,
         ttft_seconds=watch.ttft_seconds,
         tokens_per_second=watch.tokens_per_second(usage.completion_tokens),
     )

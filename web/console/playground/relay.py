@@ -7,14 +7,14 @@ closed, which closes the call to the gateway, which aborts the engine's work.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import msgspec
 
-from serving.contract.price import Meters
+from serving.contract.price import Band
 from web.console.playground.receipt import Chunk, Watch, receipt_of, shown
 from web.console.playground.words import failure, failure_from
 
@@ -33,7 +33,7 @@ class Errand(msgspec.Struct, frozen=True):
     receipts_url: str
     secret: str
     body: dict[str, Any]
-    meters: Meters
+    schedule: Sequence[Band]
 
 
 def event(name: str, record: msgspec.Struct | dict[str, Any]) -> bytes:
@@ -86,7 +86,7 @@ async def pieces(
             return
         watch.note(msgspec.json.decode(data, type=Chunk))
         yield DATA + b" " + data + b"\n\n"
-    receipt = receipt_of(watch, errand.meters)
+    receipt = receipt_of(watch, errand.schedule)
     yield event("receipt", shown(receipt)) if receipt else event("failure", failure("cut_off"))
 
 

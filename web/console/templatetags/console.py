@@ -9,16 +9,12 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from serving.contract.money import (
-    exact_dollars,
-    exact_dollars_of_millionths,
-    format_dollars,
-)
+from serving.contract.money import exact_dollars, format_dollars
 from web.console import figures
 
 register = template.Library()
 
-METER_LABELS = {"input": "Input", "cached_input": "Cached input", "output": "Output"}
+METER_LABELS = {"input": "Uncached input", "cached_input": "Cached input", "output": "Output"}
 
 
 @register.filter
@@ -38,12 +34,6 @@ def exact(nanos: int) -> str:
 def per_million(nanos: int) -> str:
     """A price per million tokens, exact."""
     return exact_dollars(nanos)
-
-
-@register.filter
-def money_of_millionths(millionths: int) -> str:
-    """Tokens times price, no digit rounded away."""
-    return exact_dollars_of_millionths(millionths)
 
 
 @register.filter

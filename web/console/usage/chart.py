@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from billing.metering.sums import UsagePoint, UsageSums
+from billing.reading.sums import UsagePoint, UsageSums
 from serving.contract.money import format_dollars
 from web.console.figures import count
 from web.console.usage.query import By, Metric
@@ -46,7 +46,7 @@ def kinds_chart(starts: Sequence[datetime], points: Sequence[UsagePoint], by: By
     sums = {point.bucket_at: point.sums for point in points}
     each = [sums.get(start, UsageSums()) for start in starts]
     series = [
-        tokens_series("Input", "ink-input", [s.uncached_input_tokens for s in each]),
+        tokens_series("Uncached input", "ink-input", [s.uncached_input_tokens for s in each]),
         tokens_series("Cached input", "ink-cached_input", [s.cached_input_tokens for s in each]),
         tokens_series("Output", "ink-output", [s.output_tokens for s in each]),
     ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Literal, TypeVar
 
-from billing.metering.selectors import UsageFilters
+from billing.reading.filters import UsageFilters
 
 By = Literal["hour", "day"]
 Group = Literal["", "model", "variant", "key", "project"]
@@ -39,12 +39,12 @@ class UsageQuery:
     @property
     def start(self) -> datetime:
         """The first moment asked for."""
-        return datetime.combine(self.first, time(), UTC)
+        return midnight(self.first)
 
     @property
     def end(self) -> datetime:
         """The first moment after it."""
-        return datetime.combine(self.last + timedelta(days=1), time(), UTC)
+        return midnight(self.last + timedelta(days=1))
 
     @property
     def filters(self) -> UsageFilters:
@@ -87,6 +87,11 @@ def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
         key=parameters.get("key", ""),
         project=parameters.get("project", ""),
     )
+
+
+def midnight(day: date) -> datetime:
+    """Return the moment that a UTC day begins."""
+    return datetime.combine(day, time(), UTC)
 
 
 def one_of(value: str, choices: Iterable[Choice], usual: Choice) -> Choice:

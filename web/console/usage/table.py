@@ -1,13 +1,11 @@
 """The rows beneath the chart, and the CSV file: the same numbers in the same order."""
 
-import csv
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from io import StringIO
 
-from billing.metering.sums import UsagePoint, UsageSums
-from serving.contract.money import exact_dollars
+from billing.reading.exports import csv_bytes, plain_dollars
+from billing.reading.sums import UsagePoint, UsageSums
 
 ROWS_MAX = 60
 """Rows on one page of the table."""
@@ -26,7 +24,7 @@ CSV_HEADER = (
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """One bucket of one group. Input is shown without its cached part, so the kinds add up."""
+    """One bucket of one group."""
 
     bucket_at: datetime
     group_id: str
@@ -47,36 +45,22 @@ def row_of(point: UsagePoint, names: Mapping[str, str]) -> UsageRow:
     return UsageRow(point.bucket_at, group_id, names.get(group_id, group_id), point.sums)
 
 
-def csv_text(rows: Sequence[UsageRow]) -> str:
+def csv_text(rows: Sequence[UsageRow]) -> bytes:
     """Return the rows as CSV (RFC 4180)."""
-    file = StringIO()
-    writer = csv.writer(file)
-    writer.writerow(CSV_HEADER)
-    writer.writerows(csv_row(row) for row in rows)
-    return file.getvalue()
+    return csv_bytes([CSV_HEADER, *map(csv_row, rows)])
 
 
 def csv_row(row: UsageRow) -> tuple[object, ...]:
-    """Return one line of the file; names are quoted against spreadsheet formulas."""
+    """Return one line of the file; its input includes the cached part, as in the API."""
     sums = row.sums
     return (
         row.bucket_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
         row.group_id,
-        harmless(row.group_name),
+        row.group_name,
         sums.request_count,
-        sums.uncached_input_tokens,
+        sums.input_tokens,
         sums.cached_input_tokens,
         sums.output_tokens,
         plain_dollars(sums.charged_nanos),
         sums.charged_nanos,
     )
-
-
-def harmless(text: str) -> str:
-    """Return text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
-
-
-def plain_dollars(nanos: int) -> str:
-    """Return exact dollars as a plain number, for machines."""
-    return exact_dollars(nanos).replace("$", "").replace(",", "")

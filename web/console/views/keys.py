@@ -13,7 +13,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
-from billing.metering import selectors as metering
+from billing.reading import selectors as reading
+from billing.reading.filters import UsageFilters
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.keys import selectors, services
 from control.keys.models import ApiKey, Kind
@@ -151,11 +152,11 @@ def show_key(
     context = {
         "key": key,
         "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
-        "sums": metering.usage_totals(
+        "sums": reading.usage_totals(
             page.organization,
             now - timedelta(days=USAGE_DAYS),
             now,
-            filters=metering.UsageFilters(key_ids=(key.id,)),
+            filters=UsageFilters(key_ids=(key.id,)),
         ),
         "usage_url": page.url("usage", key=key.id),
         "rename": rename or NameForm(initial={"name": key.name}),

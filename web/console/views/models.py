@@ -8,8 +8,8 @@ from itertools import groupby
 from django.http import HttpResponse
 from django.utils import timezone
 
-from billing.metering import selectors as metering
-from billing.metering.sums import UsageSums
+from billing.reading import selectors as reading
+from billing.reading.sums import UsageSums
 from control.catalog.models import Model
 from web.console.comparison import Line, lines_of
 from web.console.offers import Offer, offers_for
@@ -62,7 +62,7 @@ def section_of(model: Model, offers: Sequence[Offer], hours: dict[str, UsageSums
 def last_hour(page: Page) -> dict[str, UsageSums]:
     """Return the last hour's sums by variant."""
     now = timezone.now()
-    groups = metering.usage_by_group(
-        page.organization, now - timedelta(hours=1), now, group_by=("variant",)
+    groups = reading.usage_by_group(
+        page.organization, now - timedelta(hours=1), now, group_by=("variant",), with_ttft=True
     )
     return {group.group[0]: group.sums for group in groups}

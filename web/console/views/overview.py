@@ -1,21 +1,21 @@
 """Overview: the money, the month, the speed, and the next step for who has just come."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from django.http import HttpResponse
 from django.utils import timezone
 
-from billing.metering import selectors as metering
-from billing.metering.sums import UsagePoint, UsageSums
+from billing.reading import selectors as reading
+from billing.reading.buckets import WIDTH, bucket_starts, floor
+from billing.reading.filters import UsageFilters
+from billing.reading.sums import UsageGroup, UsagePoint, UsageSums
 from web.console.first_call import FirstCall
-from web.console.names import Names, names_for
+from web.console.names import Names
 from web.console.page import Page, address, console_page
 from web.console.usage.chart import Chart, kinds_chart
 from web.console.views.requests import rows_of
 
-DAYS = 14
-LATEST = 6
 MODELS = 6
 
 
@@ -46,66 +46,33 @@ class ModelRow:
 def overview(page: Page) -> HttpResponse:
     """What an organization sees first."""
     now = timezone.now().astimezone(UTC)
-    names = names_for(page.organization)
-    filters = filters_of(page)
-    latest = metering.recent_events(page.organization, filters=filters, limit=LATEST)
-    money = metering.overview(page.organization, now)
-    today, month = (money.today, money.month) if not page.project else of_project(page, now)
+    names, filters = Names(page), filters_of(page)
+    seen = reading.overview(page.organization, now, filters=filters)
     context = {
         "now": now,
-        "days": DAYS,
-        "money": money,
-        "month": month,
-        "today": today,
-        "day": sums_since(page, hour_end(now) - timedelta(days=1), now),
-        "chart": chart_of(page, now, filters) if latest else None,
-        "kinds": kinds_of(month),
-        "cached_share": share(month.cached_input_tokens, month.input_tokens),
-        "models": models_of(page, now, filters, names),
-        "latest": rows_of(page, latest, names),
-        "first_call": FirstCall(page, names.models),
+        "days": reading.OVERVIEW_DAYS,
+        "seen": seen,
+        "chart": chart_of(seen.days, now) if seen.latest else None,
+        "kinds": kinds_of(seen.month),
+        "cached_share": share(seen.month.cached_input_tokens, seen.month.input_tokens),
+        "models": models_of(page, seen.models, names),
+        "latest": rows_of(page, seen.latest, names),
+        "first_call": FirstCall(page, names),
         **links(page, now),
     }
     return page.render("console/overview.html", context)
 
 
-def filters_of(page: Page) -> metering.UsageFilters:
+def filters_of(page: Page) -> UsageFilters:
     """Return the chosen project as a filter."""
-    return metering.UsageFilters(project_ids=(page.project.id,) if page.project else ())
+    return UsageFilters(project_ids=(page.project.id,) if page.project else ())
 
 
-def day_start(now: datetime) -> datetime:
-    """Return the midnight before, in UTC."""
-    return now.replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-def month_start(now: datetime) -> datetime:
-    """Return the first midnight of the month, in UTC."""
-    return day_start(now).replace(day=1)
-
-
-def hour_end(now: datetime) -> datetime:
-    """Return the end of the hour: sums up to there need whole hours only."""
-    return now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-
-
-def of_project(page: Page, now: datetime) -> tuple[UsageSums, UsageSums]:
-    """Return the sums of the day and of the month in the chosen project."""
-    return sums_since(page, day_start(now), now), sums_since(page, month_start(now), now)
-
-
-def sums_since(page: Page, start: datetime, now: datetime) -> UsageSums:
-    """Return the sums since `start`."""
-    return metering.usage_totals(page.organization, start, hour_end(now), filters=filters_of(page))
-
-
-def chart_of(page: Page, now: datetime, filters: metering.UsageFilters) -> Chart:
+def chart_of(days: list[UsagePoint], now: datetime) -> Chart:
     """Return the three kinds of tokens of the last days."""
-    start, end = day_start(now) - timedelta(days=DAYS - 1), day_start(now) + timedelta(days=1)
-    points: list[UsagePoint] = metering.usage_series(
-        page.organization, start, end, "day", filters=filters
-    )
-    return kinds_chart(metering.bucket_starts(start, end, "day"), points, "day")
+    end = floor(now, "day") + WIDTH["day"]
+    start = end - WIDTH["day"] * reading.OVERVIEW_DAYS
+    return kinds_chart(bucket_starts(start, end, "day"), days, "day")
 
 
 def kinds_of(sums: UsageSums) -> list[Kind]:
@@ -124,14 +91,8 @@ def share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def models_of(
-    page: Page, now: datetime, filters: metering.UsageFilters, names: Names
-) -> list[ModelRow]:
-    """Return this month's usage by model, the dearest first."""
-    groups = metering.usage_by_group(
-        page.organization, month_start(now), hour_end(now), group_by=("model",), filters=filters
-    )
-    groups.sort(key=lambda group: -group.sums.charged_nanos)
+def models_of(page: Page, groups: list[UsageGroup], names: Names) -> list[ModelRow]:
+    """Return this month's dearest models."""
     return [
         ModelRow(
             name=names.models.get(group.group[0], group.group[0]),
@@ -144,10 +105,10 @@ def models_of(
 
 def links(page: Page, now: datetime) -> dict[str, str]:
     """Return where the figures of the page are taken apart."""
-    month = {"from": month_start(now).date().isoformat(), "to": now.date().isoformat()}
-    project = page.project.id if page.project else ""
-    usage = {"project": project, **month}
+    month = {"from": f"{now:%Y-%m-01}", "to": f"{now:%Y-%m-%d}"}
+    asked = {"project": page.project.id if page.project else "", **month}
     return {
-        "month_url": address(page.organization, "usage", **usage, metric="cost"),
-        "by_model_url": address(page.organization, "usage", **usage, group="model"),
+        "month_url": address(page.organization, "usage", **asked, metric="cost"),
+        "by_model_url": address(page.organization, "usage", **asked, group="model"),
+        "month_requests_url": address(page.organization, "requests", **asked),
     }

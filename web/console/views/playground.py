@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from control.errors import NotFound, Refusal
 from control.keys.services import playground_secret
 from control.tenants.permissions import Action
-from web.console.first_call import FirstCall
+from web.console.first_call import MODEL, curl
 from web.console.offers import offer_named, offers_for
 from web.console.page import Page, address, console_page, open_page, project_of
 from web.console.playground.call import Call, gateway_body, parse_call
@@ -41,7 +41,7 @@ def playground(page: Page) -> HttpResponse:
         "chosen": page.request.GET.get("model", ""),
         "api_base": settings.CONFIG.api_base,
         "max_tokens": min([ANSWER_TOKENS, *(offer.variant.output_tokens_max for offer in offers)]),
-        "first_call": FirstCall(page),
+        "curl": curl(offers[0].public_id if offers else MODEL),
     }
     return page.render("console/playground.html", context)
 
@@ -80,7 +80,7 @@ def errand_of(request: HttpRequest, organization_id: str, call: Call) -> Errand:
         receipts_url=address(page.organization, "requests") + "/",
         secret=playground_secret(user=page.user, project=project),
         body=gateway_body(call),
-        meters=offer.price,
+        schedule=offer.schedule,
     )
 
 

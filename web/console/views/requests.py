@@ -1,22 +1,25 @@
-"""Requests, and the receipt of each: tokens times price is the amount."""
+"""Requests, the file of them, and the receipt of each: tokens times price is the amount."""
 
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from django.http import HttpResponse
+from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
 
-from billing.metering import selectors as metering
-from billing.metering.models import UsageEvent
+from billing.reading import exports, receipts
+from billing.reading import selectors as reading
+from billing.reading.sums import Usage
 from control.errors import NotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
-from web.console.names import Names, names_for
+from web.console.names import Names
 from web.console.page import Page, address, console_page
+from web.console.requests.query import RequestQuery, parse_query
+from web.console.requests.streams import streamed
 
 ROWS = 50
-FILTERS = ("model", "key", "project")
 UUID_WITH_TIME = 7
 ON_ITS_WAY = timedelta(minutes=2)
 """How long after a request its receipt is awaited rather than called missing."""
@@ -26,106 +29,125 @@ ON_ITS_WAY = timedelta(minutes=2)
 class RequestRow:
     """One request with the names of what it touched."""
 
-    event: UsageEvent
+    event: Usage
     model: str
     key: str
     url: str
-
-    @property
-    def uncached_input_tokens(self) -> int:
-        """Input tokens at the full price."""
-        return self.event.input_tokens - self.event.cached_input_tokens
 
 
 @console_page("requests")
 def requests(page: Page) -> HttpResponse:
     """The latest requests, a page at a time."""
-    chosen = {name: page.request.GET.get(name, "") for name in FILTERS}
-    names = names_for(page.organization)
-    before = event_id_of(page.request.GET.get("before", ""))
-    events = metering.recent_events(
-        page.organization, filters=filters_of(chosen), before=before, limit=ROWS + 1
+    query, names, now = parse_query(page.request.GET), Names(page), timezone.now()
+    found = reading.recent_events(
+        page.organization,
+        now=now,
+        filters=query.filters,
+        start=query.start,
+        end=query.end,
+        before=query.before,
+        limit=ROWS + 1,
     )
-    older = events[ROWS - 1].event_id if len(events) > ROWS else None
+    older = str(found[ROWS - 1].event_id) if len(found) > ROWS else ""
     context = {
-        "rows": rows_of(page, events[:ROWS], names),
-        "selects": selects(chosen, names),
-        "filtered": any(chosen.values()),
-        "before": before,
-        "newest_url": address(page.organization, "requests", **chosen),
-        "older_url": older and address(page.organization, "requests", **chosen, before=str(older)),
-        "first_call": FirstCall(page, names.models),
+        "query": query,
+        "today": now.date(),
+        "rows": rows_of(page, found[:ROWS], names, with_keys=True),
+        "selects": selects(query, names),
+        "first_call": FirstCall(page, names),
+        **links(page, query, older),
     }
     return page.render("console/requests.html", context)
+
+
+@console_page("requests")
+def requests_csv(page: Page) -> HttpResponseBase:
+    """The requests of some days as CSV, all of them."""
+    return file_of(page, exports.csv_pages, "text/csv; charset=utf-8", "csv")
+
+
+@console_page("requests")
+def requests_jsonl(page: Page) -> HttpResponseBase:
+    """The requests of some days as JSON Lines, all of them."""
+    return file_of(page, exports.jsonl_pages, "application/jsonl", "jsonl")
 
 
 @console_page("requests")
 def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
     try:
-        found = metering.receipt(page.organization, event_id)
+        found = receipts.receipt(page.organization, event_id)
     except NotFound:
         if not may_still_come(event_id, timezone.now()):
             raise
         return page.render("console/receipt_pending.html", status=404)
-    names = names_for(page.organization)
     context = {
         "receipt": found,
         "event": found.event,
         "pace": pace(found.event),
-        "names": names.of_event(found.event),
+        "names": Names(page).of_event(found.event),
     }
     return page.render("console/receipt.html", context)
+
+
+def file_of(
+    page: Page, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
+) -> HttpResponseBase:
+    """Answer with a file of the days and the filters in the address, the last 30 days without."""
+    query = parse_query(page.request.GET).within_days(timezone.now().date())
+    name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
+    chunks = pages(page.organization, query.start, query.end, filters=query.filters)
+    return streamed(page.request, chunks, content_type=content_type, name=name)
 
 
 def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
     """Tell whether an id is so young that its request may be on its way to the books."""
     if event_id.version != UUID_WITH_TIME:
         return False
-    made_at = datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
-    return abs(now - made_at) < ON_ITS_WAY
+    age_milliseconds = now.timestamp() * 1000 - (event_id.int >> 80)
+    return abs(age_milliseconds) < ON_ITS_WAY / timedelta(milliseconds=1)
 
 
-def filters_of(chosen: dict[str, str]) -> metering.UsageFilters:
-    """Return the drop-downs' values as billing asks for them."""
-    return metering.UsageFilters(
-        project_ids=tuple(filter(None, [chosen["project"]])),
-        key_ids=tuple(filter(None, [chosen["key"]])),
-        model_ids=tuple(filter(None, [chosen["model"]])),
-    )
-
-
-def event_id_of(text: str) -> uuid.UUID | None:
-    """Return the id in a page's address; what is no id means the newest page."""
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
-
-
-def rows_of(page: Page, events: list[UsageEvent], names: Names) -> list[RequestRow]:
+def rows_of(
+    page: Page, events: list[Usage], names: Names, *, with_keys: bool = False
+) -> list[RequestRow]:
     """Return the events with their names and the addresses of their receipts."""
+    keys = names.keys if with_keys and events else {}
     return [
         RequestRow(
             event=event,
-            model=names.variants.get(event.variant_id, event.variant_id),
-            key=names.keys.get(event.key_id, event.key_id),
+            model=names.variants.get(event.supply.variant_id, event.supply.variant_id),
+            key=keys.get(event.caller.key_id, event.caller.key_id),
             url=page.url("receipt", str(event.event_id)),
         )
         for event in events
     ]
 
 
-def selects(chosen: dict[str, str], names: Names) -> list[Select]:
+def selects(query: RequestQuery, names: Names) -> list[Select]:
     """Return the drop-downs of the page."""
     return [
-        select("model", "Model", chosen["model"], names.models, "All models"),
-        select("key", "API key", chosen["key"], names.keys, "All keys"),
-        select("project", "Project", chosen["project"], names.projects, "All projects"),
+        select("model", "Model", query.model, names.models, "All models"),
+        select("key", "API key", query.key, names.keys, "All keys"),
+        select("project", "Project", query.project, names.projects, "All projects"),
     ]
 
 
-def pace(event: UsageEvent) -> float | None:
+def links(page: Page, query: RequestQuery, older: str) -> dict[str, str]:
+    """Return the addresses of the same question asked a little differently."""
+
+    def link(section: str = "requests", **changes: str) -> str:
+        return address(page.organization, section, **query.parameters(**changes))
+
+    return {
+        "newest_url": link(),
+        "older_url": link(before=older) if older else "",
+        "csv_url": link("requests_csv"),
+        "jsonl_url": link("requests_jsonl"),
+    }
+
+
+def pace(event: Usage) -> float | None:
     """Return output tokens per second after the first, None for answers too short to tell."""
     if event.ttft_seconds is None or event.output_tokens < 2:
         return None

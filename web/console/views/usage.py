@@ -4,11 +4,12 @@ from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.utils import timezone
 
-from billing.metering import selectors as metering
-from billing.metering.sums import UsagePoint, UsageSums
+from billing.reading import selectors as reading
+from billing.reading.buckets import bucket_starts
+from billing.reading.sums import UsagePoint, UsageSums
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
-from web.console.names import Names, names_for
+from web.console.names import Names
 from web.console.page import Page, address, console_page
 from web.console.usage.chart import Chart, kinds_chart, metric_chart
 from web.console.usage.query import GROUPS, METRICS, UsageQuery, parse_query
@@ -21,14 +22,14 @@ BYS = {"day": "Day", "hour": "Hour"}
 def usage(page: Page) -> HttpResponse:
     """What was used and what it cost."""
     query = parse_query(page.request.GET, timezone.now().date())
-    names = names_for(page.organization)
+    names = Names(page)
     points = points_of(page, query)
     rows = Paginator(rows_of(points, names.of(query.group)), ROWS_MAX)
     shown = rows.get_page(page.request.GET.get("page"))
     context = {
         "query": query,
         "today": timezone.now().date(),
-        "totals": totals_of(page, query),
+        "totals": sum((point.sums for point in points), UsageSums()),
         "rows": shown,
         "chart": chart_of(query, points, names),
         "chart_title": title_of(query),
@@ -36,7 +37,7 @@ def usage(page: Page) -> HttpResponse:
         "selects": selects(query, names),
         "filtered": bool(query.model or query.key or query.project),
         **links(page, query, shown.number),
-        "first_call": FirstCall(page, names.models),
+        "first_call": FirstCall(page, names),
     }
     return page.render("console/usage.html", context)
 
@@ -45,7 +46,7 @@ def usage(page: Page) -> HttpResponse:
 def usage_csv(page: Page) -> HttpResponse:
     """The table as a file: every row of it, not only those on the page."""
     query = parse_query(page.request.GET, timezone.now().date())
-    names = names_for(page.organization)
+    names = Names(page)
     rows = rows_of(points_of(page, query), names.of(query.group))
     name = f"usage-{page.organization.id}-{query.first}-{query.last}.csv"
     return HttpResponse(
@@ -57,7 +58,7 @@ def usage_csv(page: Page) -> HttpResponse:
 
 def points_of(page: Page, query: UsageQuery) -> list[UsagePoint]:
     """Ask billing for the points of the chart and the table."""
-    return metering.usage_series(
+    return reading.usage_series(
         page.organization,
         query.start,
         query.end,
@@ -67,14 +68,9 @@ def points_of(page: Page, query: UsageQuery) -> list[UsagePoint]:
     )
 
 
-def totals_of(page: Page, query: UsageQuery) -> UsageSums:
-    """Ask billing for the sums over all of it."""
-    return metering.usage_totals(page.organization, query.start, query.end, filters=query.filters)
-
-
 def chart_of(query: UsageQuery, points: list[UsagePoint], names: Names) -> Chart:
     """Return the chart: the three inks where tokens are not grouped, else one colour a group."""
-    starts = metering.bucket_starts(query.start, query.end, query.by)
+    starts = bucket_starts(query.start, query.end, query.by)
     if query.metric == "tokens" and not query.group:
         return kinds_chart(starts, points, query.by)
     return metric_chart(starts, points, query.by, query.metric, names.of(query.group))
@@ -113,6 +109,7 @@ def links(page: Page, query: UsageQuery, number: int) -> dict[str, object]:
             model=query.model,
             key=query.key,
             project=query.project,
+            **{"from": query.first.isoformat(), "to": query.last.isoformat()},
         ),
         "metrics": [
             {"label": label, "url": link(metric=metric), "is_current": metric == query.metric}

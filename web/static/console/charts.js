@@ -18,6 +18,7 @@ function dataset(figure, series) {
     label: series.label,
     data: series.values,
     shown: series.shown,
+    stack: series.stack,
     backgroundColor: colour,
     hoverBackgroundColor: colour,
     maxBarThickness: 36,

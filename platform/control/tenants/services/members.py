@@ -27,7 +27,8 @@ def invite_member(
 ) -> tuple[Invitation, str]:
     """Offer a seat by mail; return the invitation and the secret that accepts it, told once.
 
-    Raises Conflict when the person is a member or was invited already.
+    One whose time is over is withdrawn for the new one. Raises Conflict when the person is a
+    member, or was invited and may still accept.
     """
     with transaction.atomic():
         invitation, secret = _create_invitation(actor, organization, email.strip().lower(), role)
@@ -50,6 +51,10 @@ def _create_invitation(
     _check_email(email)
     if selectors.is_member(organization, email):
         raise Conflict(f"{email} is a member already.", param="email")
+    now = timezone.now()
+    expired = selectors.expired_invitation(organization, email, now)
+    if expired is not None:
+        revoke_invitation(actor=actor, invitation=expired)
     if selectors.open_invitations(organization).filter(email=email).exists():
         raise Conflict(f"{email} was invited already.", param="email")
     secret = secrets.token_urlsafe(32)
@@ -59,7 +64,7 @@ def _create_invitation(
         role=role,
         digest=digest(secret),
         invited_by_id=actor.user_id,
-        expires_at=timezone.now() + timedelta(days=INVITATION_DAYS),
+        expires_at=now + timedelta(days=INVITATION_DAYS),
     )
     _record(actor, "member.invite", "invitation", invitation, email=email, role=role)
     return invitation, secret

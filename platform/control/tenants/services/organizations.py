@@ -3,6 +3,7 @@
 from typing import Any
 
 from django.db import transaction
+from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
@@ -22,7 +23,8 @@ from control.tenants.models import (
 )
 from control.tenants.permissions import Action, require, require_operator
 from control.tenants.records import organization_news, project_news
-from control.tenants.signals import organization_created
+from control.tenants.signals import limits_changed, organization_created
+from serving.contract.budget import balance_budget_id, limit_budget_id
 
 DEFAULT_PROJECT_NAME = "Default"
 
@@ -133,8 +135,18 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
         setattr(organization, field, value)
     organization.save(update_fields=list(terms))
     _record(actor, "organization.set_terms", organization, before=before, after=terms)
+    limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
     publish([organization_news(organization)])
     return organization
+
+
+def _limits(organization: Organization) -> dict[str, int | None]:
+    """Return the limits of both budgets; who pays afterwards has no credit line of its own yet."""
+    credit_line = 0 if organization.billing_mode == BillingMode.PREPAID else None
+    return {
+        balance_budget_id(organization.id): credit_line,
+        limit_budget_id(organization.id): organization.spend_limit_nanos,
+    }
 
 
 def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:

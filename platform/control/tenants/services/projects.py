@@ -15,6 +15,8 @@ from control.tenants import checks, selectors
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
 from control.tenants.records import project_news
+from control.tenants.signals import limits_changed
+from serving.contract.budget import limit_budget_id
 
 
 @transaction.atomic
@@ -62,6 +64,8 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     project.spend_limit_nanos = checks.spend_limit_nanos(spend_limit_nanos)
     project.save(update_fields=["spend_limit_nanos"])
     _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
+    limits = {limit_budget_id(project.id): project.spend_limit_nanos}
+    limits_changed.send(Project, limits=limits, now=timezone.now())
     publish([project_news(project)])
     return project
 

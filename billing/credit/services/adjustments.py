@@ -1,0 +1,206 @@
+"""What an operator puts right: money paid back, a debt given up, revenue returned.
+
+Each is made once per organization and idempotency key: the key is part of the name that its ledger
+transaction has. A repeat does nothing; with another amount it is a Conflict.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.credit.models import CreditGrant, GrantKind
+from billing.credit.selectors import (
+    budget_by_row,
+    grant_by_key,
+    owed_nanos,
+    refundable_grants,
+)
+from billing.credit.services.budgets import fund
+from billing.credit.services.grants import (
+    check_once,
+    hold_balance,
+    move,
+    open_grant,
+    require_same,
+)
+from billing.ledger.models import AccountKind, Cause
+from billing.ledger.selectors import balance_nanos, posted_nanos
+from billing.ledger.services import Posting, Side, open_account, post
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Conflict
+from control.tenants.permissions import require_operator
+from serving.contract.ids import new_id
+from serving.contract.money import exact_dollars
+
+
+@dataclass(frozen=True, slots=True)
+class CreditNote:
+    """What became of revenue given back: debt settled, and credit for the rest."""
+
+    settled_nanos: int
+    grant: CreditGrant | None
+
+
+@transaction.atomic
+def refund(
+    *,
+    organization_id: str,
+    amount_nanos: int,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+) -> None:
+    """Pay prepaid credit back: never more than is left of it and not held by gateways.
+
+    Raises NotPermitted, Invalid, NotFound, and Conflict for more than that or a key used before.
+    """
+    require_operator(actor)
+    check_once(amount_nanos, idempotency_key)
+    row = hold_balance(organization_id, now=now)
+    source = f"refund:{organization_id}:{idempotency_key}"
+    if _is_repeat(source, idempotency_key, amount_nanos):
+        return
+    grants = refundable_grants(organization_id, now)
+    budget = budget_by_row(row)
+    left = min(
+        sum(grant.remaining_nanos for grant in grants), budget.balance_nanos - budget.pending_nanos
+    )
+    _require_at_most(amount_nanos, left, "can be refunded")
+    sides = _drawn_from(grants, amount_nanos)
+    cash = Side(open_account(organization_id, AccountKind.CASH), -amount_nanos)
+    post([Posting(new_id(), source, Cause.REFUND, organization_id, (*sides, cash))], now=now)
+    fund(row, -amount_nanos, now=now)
+    _record(
+        actor, "credit.refund", organization_id, amount_nanos, reason=reason, key=idempotency_key
+    )
+
+
+@transaction.atomic
+def write_off(
+    *,
+    organization_id: str,
+    amount_nanos: int,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+) -> None:
+    """Give up a debt that will not be paid: the balance rises by it.
+
+    Raises NotPermitted, Invalid, NotFound, and Conflict for more than is owed or a key used before.
+    """
+    require_operator(actor)
+    check_once(amount_nanos, idempotency_key)
+    row = hold_balance(organization_id, now=now)
+    source = f"write-off:{organization_id}:{idempotency_key}"
+    if _is_repeat(source, idempotency_key, amount_nanos):
+        return
+    _require_at_most(amount_nanos, owed_nanos(organization_id), "is owed")
+    move(
+        source=source,
+        cause=Cause.WRITE_OFF,
+        organization_id=organization_id,
+        debit_id=open_account(organization_id, AccountKind.BAD_DEBT),
+        credit_id=open_account(organization_id, AccountKind.ACCOUNTS_RECEIVABLE),
+        nanos=amount_nanos,
+        now=now,
+    )
+    fund(row, amount_nanos, now=now)
+    _record(
+        actor, "credit.write_off", organization_id, amount_nanos, reason=reason, key=idempotency_key
+    )
+
+
+@transaction.atomic
+def issue_credit_note(
+    *,
+    organization_id: str,
+    amount_nanos: int,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+) -> CreditNote:
+    """Give revenue back: it settles the debt first, the rest becomes prepaid credit.
+
+    Worked example: 50 against a debt of 20 settles 20 and grants 30; the balance rises by 50.
+    Raises NotPermitted, Invalid, NotFound, and Conflict for more than was ever earned of the
+    organization, or a key used before with another amount.
+    """
+    require_operator(actor)
+    check_once(amount_nanos, idempotency_key)
+    row = hold_balance(organization_id, now=now)
+    source = f"credit-note:{organization_id}:{idempotency_key}"
+    before = _issued(organization_id, source, idempotency_key)
+    if before is not None:
+        granted_nanos = before.grant.amount_nanos if before.grant else 0
+        require_same(idempotency_key, before.settled_nanos + granted_nanos, amount_nanos)
+        return before
+    revenue = open_account(organization_id, AccountKind.REVENUE)
+    earned_nanos = -balance_nanos(organization_id, AccountKind.REVENUE)
+    _require_at_most(amount_nanos, earned_nanos, "was charged")
+    settled_nanos = min(max(owed_nanos(organization_id), 0), amount_nanos)
+    if settled_nanos:
+        move(
+            source=source,
+            cause=Cause.CORRECTION,
+            organization_id=organization_id,
+            debit_id=revenue,
+            credit_id=open_account(organization_id, AccountKind.ACCOUNTS_RECEIVABLE),
+            nanos=settled_nanos,
+            now=now,
+        )
+    grant = None
+    if settled_nanos < amount_nanos:
+        grant = open_grant(
+            organization_id=organization_id, kind=GrantKind.PREPAID,
+            amount_nanos=amount_nanos - settled_nanos, funding=revenue, cause=Cause.CORRECTION,
+            idempotency_key=f"credit-note:{idempotency_key}", actor=actor, reason=reason, now=now,
+        )  # fmt: skip
+    fund(row, amount_nanos, now=now)
+    _record(actor, "credit.note", organization_id, amount_nanos, reason=reason, key=idempotency_key)
+    return CreditNote(settled_nanos, grant)
+
+
+def _issued(organization_id: str, source: str, idempotency_key: str) -> CreditNote | None:
+    settled_nanos = posted_nanos(source)
+    grant = grant_by_key(organization_id, f"credit-note:{idempotency_key}")
+    if settled_nanos is None and grant is None:
+        return None
+    return CreditNote(settled_nanos or 0, grant)
+
+
+def _is_repeat(source: str, idempotency_key: str, amount_nanos: int) -> bool:
+    before = posted_nanos(source)
+    if before is not None:
+        require_same(idempotency_key, before, amount_nanos)
+    return before is not None
+
+
+def _require_at_most(amount_nanos: int, most_nanos: int, what: str) -> None:
+    if amount_nanos > most_nanos:
+        raise Conflict(f"Only {exact_dollars(max(most_nanos, 0))} {what}.", param="amount_nanos")
+
+
+def _drawn_from(grants: list[CreditGrant], nanos: int) -> list[Side]:
+    sides = []
+    for grant in grants:
+        part = min(grant.remaining_nanos, nanos)
+        if part:
+            sides.append(Side(grant.account_id, part))
+            nanos -= part
+    return sides
+
+
+def _record(actor: Actor, action: str, organization_id: str, nanos: int, **details: str) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="organization",
+        target_id=organization_id,
+        organization_id=organization_id,
+        details={"nanos": nanos, **details},
+    )

@@ -1,0 +1,187 @@
+"""Posting usage: it draws the credit that was valid when it was received, soonest to expire first,
+promotional before paid; what no credit covers is owed. The balances are locked."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+from django.db import connection
+
+from billing.credit.models import CreditGrant
+from billing.credit.selectors import CreditSource, credit_sources
+from billing.credit.services.budgets import fund, open_balance
+from billing.ledger.models import AccountKind, Cause
+from billing.ledger.selectors import AccountKey, account_ids, owed_by
+from billing.ledger.services import Posting, Side, open_account, open_accounts, post
+from serving.contract.ids import new_id
+
+# Locked in the order in which the follower adds to them, so that the two never meet in a ring.
+TAKE_UNPOSTED = """
+WITH due AS MATERIALIZED (
+    SELECT id FROM credit_unposted_usage
+    WHERE organization_id = ANY(%s) AND accounted_on <= %s
+    ORDER BY organization_id, accounted_on, received_before FOR UPDATE
+)
+DELETE FROM credit_unposted_usage AS unposted USING due WHERE unposted.id = due.id
+RETURNING unposted.organization_id, unposted.accounted_on, unposted.received_before, unposted.nanos
+"""
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+OF_USAGE = (AccountKind.REVENUE, AccountKind.ACCOUNTS_RECEIVABLE)
+EXPIRES_INTO = {
+    "promotional": AccountKind.PROMOTION_EXPENSE,
+    "prepaid": AccountKind.BREAKAGE,
+}
+
+
+class Unposted(NamedTuple):
+    """Charges of one day whose credit had to be valid until `received_before`, None for ever."""
+
+    organization_id: str
+    accounted_on: date
+    received_before: datetime | None
+    nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """What one piece of usage takes: of each source, of it out of what had expired; the rest is
+    owed."""
+
+    taken: tuple[tuple[CreditSource, int], ...]
+    owed_nanos: int
+
+
+def draw(nanos: int, sources: Iterable[CreditSource], received_before: datetime | None) -> Draw:
+    """Take `nanos` from the sources, in order, that were valid for it.
+
+    Worked example: 70 from sources holding 50 and 100 takes 50 and 20 and owes 0. Where the first
+    held 10 and its expiry, after the usage was received, took 40, it gives 50 all the same.
+    """
+    taken = []
+    for source in sources:
+        is_valid = source.expires_at is None or (
+            received_before is not None and received_before <= source.expires_at
+        )
+        part = min(nanos, source.remaining_nanos + source.expired_nanos) if is_valid else 0
+        if part:
+            taken.append((source, part))
+            nanos -= part
+    return Draw(tuple(taken), nanos)
+
+
+def post_unposted(
+    organization_ids: Collection[str], *, now: datetime, through: date = date.max
+) -> int:
+    """Post the usage followed so far, one transaction per organization and day; returns how many.
+
+    Debts that credit can pay are paid.
+    """
+    pieces = _take_unposted(organization_ids, through)
+    owners = sorted({one.organization_id for one in pieces})
+    sources = credit_sources(owners)
+    accounts = open_accounts(AccountKey(owner, kind) for owner in owners for kind in OF_USAGE)
+    by_day: dict[tuple[str, date], list[Unposted]] = defaultdict(list)
+    for piece in pieces:
+        by_day[piece.organization_id, piece.accounted_on].append(piece)
+    postings = [
+        _usage_of_a_day(day, of_day, sources, accounts, now)
+        for (_, day), of_day in sorted(by_day.items())
+    ]
+    post([posting for posting in postings if posting.sides], now=now)
+    allocate(owners, now=now)
+    return len(postings)
+
+
+def allocate(organization_ids: Collection[str], *, now: datetime) -> int:
+    """Pay the organizations' debts with the credit that they have now; returns the nanos paid."""
+    owed = owed_by(organization_ids)
+    sources = credit_sources(list(owed))
+    accounts = account_ids([AccountKey(owner, AccountKind.ACCOUNTS_RECEIVABLE) for owner in owed])
+    paid, postings = 0, []
+    for key, receivable in accounts.items():
+        valid = [
+            replace(source, expires_at=None, expired_nanos=0)
+            for source in sources.get(key.organization_id, [])
+            if source.expires_at is None or source.expires_at > now
+        ]
+        drawn = draw(owed[key.organization_id], valid, None)
+        sides = [Side(source.account_id, part) for source, part in drawn.taken]
+        nanos = sum(side.nanos for side in sides)
+        every = (*sides, Side(receivable, -nanos))
+        if nanos:
+            postings.append(_posting(Cause.ALLOCATION, key.organization_id, every))
+        paid += nanos
+    post(postings, now=now)
+    return paid
+
+
+def _take_unposted(organization_ids: Collection[str], through: date) -> list[Unposted]:
+    with connection.cursor() as cursor:
+        cursor.execute(TAKE_UNPOSTED, [list(organization_ids), through])
+        rows = [Unposted(*row) for row in cursor.fetchall()]
+    return sorted(rows, key=lambda row: (row.accounted_on, row.received_before or FOR_EVER))
+
+
+def _usage_of_a_day(
+    day: date,
+    pieces: list[Unposted],
+    sources: dict[str, list[CreditSource]],
+    accounts: Mapping[AccountKey, int],
+    now: datetime,
+) -> Posting:
+    """Draw an organization's charges of a day from its sources, and leave these as that does."""
+    sides: dict[int, int] = defaultdict(int)
+    owner = pieces[0].organization_id
+    revenue, receivable = (accounts[AccountKey(owner, kind)] for kind in OF_USAGE)
+    for piece in pieces:
+        mine = sources.get(owner, [])
+        drawn = draw(piece.nanos, mine, piece.received_before)
+        sources[owner] = _after(mine, drawn, now)
+        for source, part in drawn.taken:
+            sides[source.account_id] += part
+        sides[receivable] += drawn.owed_nanos
+        sides[revenue] -= piece.nanos
+    every = tuple(Side(account_id, nanos) for account_id, nanos in sides.items() if nanos)
+    return _posting(Cause.USAGE, owner, every, accounted_on=day)
+
+
+def _after(sources: list[CreditSource], drawn: Draw, now: datetime) -> list[CreditSource]:
+    """Return the sources as a draw leaves them; what had expired is given back first."""
+    taken = {source.grant_id: part for source, part in drawn.taken}
+    left = []
+    for source in sources:
+        part = taken.get(source.grant_id, 0)
+        back = max(part - source.remaining_nanos, 0)
+        if back:
+            undo_expiry(source, back, now=now)
+        left.append(
+            replace(
+                source,
+                remaining_nanos=source.remaining_nanos + back - part,
+                expired_nanos=source.expired_nanos - back,
+            )
+        )
+    return left
+
+
+def undo_expiry(source: CreditSource, nanos: int, *, now: datetime) -> None:
+    """Give back what expiry took of a grant, for usage that was received before it."""
+    row = open_balance(source.organization_id)
+    assert row is not None, source.organization_id  # noqa: S101 -- grants have a balance
+    into = open_account(source.organization_id, EXPIRES_INTO[source.kind])
+    sides = (Side(into, nanos), Side(source.account_id, -nanos))
+    post([_posting(Cause.EXPIRY_REVERSAL, source.organization_id, sides)], now=now)
+    fund(row, nanos, now=now)
+    grant = CreditGrant.objects.get(id=source.grant_id)
+    grant.expired_nanos -= nanos
+    grant.save(update_fields=["expired_nanos"])
+
+
+def _posting(
+    cause: Cause, organization_id: str, sides: tuple[Side, ...], accounted_on: date | None = None
+) -> Posting:
+    transaction_id = new_id()
+    source = f"{cause}:{transaction_id}"
+    return Posting(transaction_id, source, cause, organization_id, sides, accounted_on)

@@ -1,0 +1,115 @@
+"""Money received: it settles the debt first, and becomes prepaid credit then."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from billing.credit.models import CreditGrant, GrantKind, Payment, new_payment_id
+from billing.credit.selectors import owed_nanos, payment_by_key
+from billing.credit.services.budgets import fund
+from billing.credit.services.grants import check_once, hold_balance, open_grant, require_same
+from billing.ledger.models import AccountKind, Cause
+from billing.ledger.services import Posting, Side, open_account, post
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Invalid
+from control.tenants.permissions import require_operator
+from serving.contract.ids import new_id
+
+
+@transaction.atomic
+def record_payment(
+    *,
+    organization_id: str,
+    amount_nanos: int,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+    tax_nanos: int = 0,
+) -> Payment:
+    """Book money that came in: tax is put aside, debt is settled, the rest is prepaid credit.
+
+    Worked example: 119 with 19 of tax against a debt of 40 settles 40 and grants 60; the balance
+    rises by 100. Repeating a call with its idempotency key returns the first payment. Raises
+    NotPermitted, Invalid, NotFound, and Conflict when the key came with another amount or tax.
+    """
+    require_operator(actor)
+    check_once(amount_nanos, idempotency_key)
+    if not 0 <= tax_nanos < amount_nanos:
+        raise Invalid(f"tax_nanos is {tax_nanos} of {amount_nanos}.", param="tax_nanos")
+    row = hold_balance(organization_id, now=now)
+    before = payment_by_key(organization_id, idempotency_key)
+    if before is not None:
+        require_same(idempotency_key, before.amount_nanos, amount_nanos)
+        require_same(idempotency_key, before.tax_nanos, tax_nanos)
+        return before
+    net_nanos = amount_nanos - tax_nanos
+    settled_nanos = min(max(owed_nanos(organization_id), 0), net_nanos)
+    payment = Payment(
+        id=new_payment_id(),
+        organization_id=organization_id,
+        amount_nanos=amount_nanos,
+        tax_nanos=tax_nanos,
+        settled_nanos=settled_nanos,
+        idempotency_key=idempotency_key,
+        reason=reason,
+        recorded_by=actor.name,
+        received_at=now,
+    )
+    payment.grant = _credit(payment, net_nanos - settled_nanos, actor, now)
+    payment.save(force_insert=True)
+    fund(row, net_nanos, now=now)
+    _record(actor, payment)
+    return payment
+
+
+def _credit(payment: Payment, nanos: int, actor: Actor, now: datetime) -> CreditGrant | None:
+    """Post the payment; return the grant of what is left of it, None for nothing."""
+    cash = open_account(payment.organization_id, AccountKind.CASH)
+    _post_settled(payment, cash, now)
+    if nanos == 0:
+        return None
+    return open_grant(
+        organization_id=payment.organization_id,
+        kind=GrantKind.PREPAID,
+        amount_nanos=nanos,
+        funding=cash,
+        cause=Cause.PAYMENT,
+        idempotency_key=f"payment:{payment.idempotency_key}",
+        actor=actor,
+        reason=payment.reason,
+        now=now,
+    )
+
+
+def _post_settled(payment: Payment, cash: int, now: datetime) -> None:
+    """Post what becomes no credit: the debt that is paid, and the tax."""
+    parts = (
+        (Cause.PAYMENT, AccountKind.ACCOUNTS_RECEIVABLE, payment.settled_nanos),
+        (Cause.TAX, AccountKind.TAX_PAYABLE, payment.tax_nanos),
+    )
+    postings = []
+    for cause, kind, nanos in parts:
+        if nanos:
+            into = open_account(payment.organization_id, kind)
+            sides = (Side(cash, nanos), Side(into, -nanos))
+            source = f"{cause}:{payment.organization_id}:{payment.idempotency_key}"
+            postings.append(Posting(new_id(), source, cause, payment.organization_id, sides))
+    post(postings, now=now)
+
+
+def _record(actor: Actor, payment: Payment) -> None:
+    audit.record(
+        actor=actor,
+        action="payment.record",
+        target_kind="payment",
+        target_id=payment.id,
+        organization_id=payment.organization_id,
+        details={
+            "nanos": payment.amount_nanos,
+            "tax_nanos": payment.tax_nanos,
+            "settled_nanos": payment.settled_nanos,
+            "reason": payment.reason,
+        },
+    )

@@ -1,0 +1,80 @@
+"""The operator's FOCUS export: a period, one organization or all, and the file."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSingleDateWidget
+
+from billing.economics.focus import Days, focus_csv
+from billing.economics.models import CostExport
+from billing.economics.replay_runs import last_month
+from control.errors import Refusal
+from control.operator_admin import ReadOnlyAdmin, operator
+from control.tenants.selectors import organizations
+
+
+class ExportForm(forms.Form):
+    """Days of the books, both included."""
+
+    first = forms.DateField(label="From", widget=UnfoldAdminSingleDateWidget)
+    last = forms.DateField(label="To", widget=UnfoldAdminSingleDateWidget, help_text="Included.")
+    organization = forms.ModelChoiceField(
+        organizations(), required=False, empty_label="All", widget=UnfoldAdminSelectWidget
+    )
+
+
+@admin.register(CostExport)
+class CostExportAdmin(ReadOnlyAdmin):
+    """One page with a form in place of a list."""
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Operators alone see what every organization pays; there are no rows to open."""
+        return obj is None and operator(request).is_operator
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponseBase:
+        """Ask for a period, and send the file."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        first, last = last_month(timezone.now())
+        form = ExportForm(request.GET or None, initial={"first": first, "last": last})
+        if form.is_valid():
+            chosen = form.cleaned_data
+            try:
+                return _file(request, Days(chosen["first"], chosen["last"], _id(chosen)))
+            except Refusal as error:
+                messages.error(request, error.message)
+        context = {
+            **self.admin_site.each_context(request), "opts": self.opts, "form": form,
+            "title": "FOCUS export",
+        }  # fmt: skip
+        return TemplateResponse(request, "admin/economics/focus.html", context)
+
+
+def _id(chosen: dict[str, Any]) -> str | None:
+    return chosen["organization"].pk if chosen["organization"] else None
+
+
+def _file(request: HttpRequest, days: Days) -> StreamingHttpResponse:
+    chunks = focus_csv(days)
+    return StreamingHttpResponse(
+        # Under ASGI, Django would gather a plain iterator whole before it sends anything.
+        _one_by_one(chunks) if isinstance(request, ASGIRequest) else chunks,
+        content_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="focus-{days.first}-{days.last}.csv"'
+        },
+    )
+
+
+async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    advance = sync_to_async(lambda: next(chunks, None), thread_sensitive=True)
+    while (chunk := await advance()) is not None:
+        yield chunk

@@ -1,0 +1,63 @@
+"""One look at the margin: as close as the amount of usage allows within a page's patience."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from billing.economics.margin import Margin, margins
+from billing.economics.margin_by_variant import (
+    Sold,
+    Step,
+    allot_pools,
+    request_count,
+    used_by_variant,
+)
+from billing.economics.replica_hours import replica_hours
+from control.catalog.selectors import deployments
+
+Basis = Literal["replica", "hour", "day"]
+CLOSELY_MAX = 500_000
+"""As many requests are looked at one by one, at about 5 s per million of them."""
+BY_HOUR_MAX = timedelta(days=2)
+"""Longer looks share by the day: an hour has a row per organization and variant."""
+SHARED_BY: dict[Basis, str] = {
+    "replica": "by replica and hour, from each request",
+    "hour": "by variant and hour, from hourly sums",
+    "day": "by variant and day, from hourly sums",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The margin of every variant and organization, idle cost included, and how its costs were
+    shared."""
+
+    rows: tuple[Margin, ...]
+    basis: Basis
+    request_count: int
+
+    @property
+    def words(self) -> str:
+        """How busy cost was shared."""
+        return SHARED_BY[self.basis]
+
+
+def look(start: datetime, end: datetime) -> Look:
+    """Return the margin of [start, end), both full hours (UTC). Revenue, tokens and the whole cost
+    are exact on every basis; the shares of busy cost are as close as `basis` says."""
+    count = request_count(start, end)
+    if count <= CLOSELY_MAX:
+        return Look(tuple(margins(start, end)), "replica", count)
+    step: Step = "hour" if end - start <= BY_HOUR_MAX else "day"
+    return Look(tuple(margins_by_variant(start, end, step)), step, count)
+
+
+def margins_by_variant(start: datetime, end: datetime, step: Step) -> list[Margin]:
+    """Return the margin of every variant and organization in [start, end) from rollups; the
+    dearest to serve first."""
+    sold = {
+        each.id: Sold(each.variant.model_id, each.variant_id, each.dedicated_to_id)
+        for each in deployments()
+    }
+    used = used_by_variant(start, end, step)
+    return allot_pools(replica_hours(start, end), used, sold, step)

@@ -1,0 +1,126 @@
+"""The reconciliation page: what each engine counted beside what was booked, hour by hour."""
+
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.paginator import Paginator
+from django.db.models import Count, Q, Sum
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import reverse
+from django.utils import timezone
+
+from billing.economics.judging import full_hour
+from billing.economics.models import Judgement
+from billing.economics.pages.names import deployment_names
+from billing.economics.pages.reconciliation_query import (
+    ReconciliationQuery,
+    judged_hours,
+    judgements,
+    last_judged,
+    parse_query,
+)
+from billing.economics.pages.reconciliation_rows import JudgedRow, csv_pages
+from billing.economics.reconciliation import ONE_HOUR, SETTLED_AFTER
+from control.operator_pages import OperatorPage
+
+ROWS_MAX = 50
+"""Rows on one page of the table."""
+SUMMED = (
+    "engine_input_tokens",
+    "engine_output_tokens",
+    "event_input_tokens",
+    "event_output_tokens",
+)
+
+
+class ReconciliationPage(OperatorPage):
+    """Judged hours of up to a day, filtered by deployment and replica."""
+
+    title = "Reconciliation"
+    purpose = (
+        "What each engine counted beside what was booked, per replica and hour. Each difference"
+        " has reasons, and a tolerance of what those can make at most; what is left is an alarm."
+    )
+    permission_required = "economics.view_enginelife"
+    template_name = "economics/reconciliation.html"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Show the page, or send its rows as a file."""
+        if request.GET.get("format") == "csv":
+            return _file(self._query())  # type: ignore[return-value]
+        return super().get(request, *args, **kwargs)
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the rows, in words."""
+        now = timezone.now()
+        query = self._query()
+        found = judgements(query)
+        called = deployment_names()
+        page = Paginator(found, ROWS_MAX).get_page(self.request.GET.get("page"))
+        sums = found.aggregate(
+            *(Sum(name, default=0) for name in SUMMED),
+            row_count=Count("pk"),
+            alarm_count=Count("pk", filter=Q(is_alarming=True)),
+        )
+        return super().get_context_data(
+            **kwargs,
+            query=query,
+            today=now.date(),
+            hours=range(25),
+            deployments=called,
+            sums={name: f"{figure:,}" for name, figure in sums.items()},
+            has_alarms=sums["alarm_count"] > 0,
+            rows=[row_of(one, called) for one in page],
+            page=page,
+            last_judged=last_judged(),
+            waiting=waiting_words(query, now),
+            csv_url=_address(query, format="csv"),
+            alarms_url=_address(query, alarms="" if query.is_alarms_only else "1"),
+            newer_url=_address(query, page=str(page.number - 1)),
+            older_url=_address(query, page=str(page.number + 1)),
+        )
+
+    def _query(self) -> ReconciliationQuery:
+        newest = last_judged() or timezone.now()
+        return parse_query(self.request.GET.dict(), newest.date())
+
+
+def row_of(one: Judgement, called: dict[str, str]) -> JudgedRow:
+    """Return a judgement with its deployment's name."""
+    return JudgedRow(one, called.get(one.deployment_id, one.deployment_id))
+
+
+def waiting_words(query: ReconciliationQuery, now: datetime) -> str:
+    """Return which of the hours asked for nobody judged, and why; empty where all are."""
+    judged = judged_hours(query)
+    settled_until = full_hour(now - SETTLED_AFTER)
+    hours = (query.start + ONE_HOUR * count for count in range(query.to_hour - query.from_hour))
+    over = [hour for hour in hours if hour < now and hour not in judged]
+    late = [f"{hour:%H:%M}" for hour in over if hour < settled_until]
+    early = [f"{hour:%H:%M}" for hour in over if hour >= settled_until]
+    words = []
+    if late:
+        words.append(
+            f"Not judged: {', '.join(late)}. Hours before the first sample never are; others are"
+            " made up for within the hour, up to two days back."
+        )
+    if early:
+        words.append(f"Not judged yet: {', '.join(early)}. An hour is, 15 minutes after its end.")
+    return " ".join(words)
+
+
+def _file(query: ReconciliationQuery) -> StreamingHttpResponse:
+    called = deployment_names()
+    rows = (row_of(one, called) for one in judgements(query))
+    name = f"reconciliation-{query.day}.csv"
+    return StreamingHttpResponse(
+        csv_pages(rows),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+def _address(query: ReconciliationQuery, **changes: str) -> str:
+    parameters = query.parameters(**changes)
+    return f"{reverse('admin:economics_reconciliation')}?{urlencode(parameters)}"

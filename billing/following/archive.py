@@ -1,0 +1,198 @@
+"""Archiving: sealed days that ingest can no longer reach move to files, proved against their seals.
+
+A file holds what is accounted on a day. A partition holds what was received on one, and goes when
+all of it lies in files. Every step may be the last before a crash: the next run goes on from what
+the catalog and the files say.
+"""
+
+import uuid
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.db import connection, connections, transaction
+
+from billing.following import parquet
+from billing.following.sealing import PATIENTLY, RECORD, digests
+from billing.following.span import span, usage_of_span
+from billing.metering.batch import AGE_MAX
+from billing.metering.models import (
+    Caller,
+    Day,
+    Origin,
+    Supply,
+    UsageCorrection,
+    UsageEvent,
+)
+from billing.metering.partitions import partition_name
+
+OWNER = "owner"
+REACH_DAYS = AGE_MAX.days + 1
+"""How long after it was received usage may be accounted."""
+
+READ_DAY = f"""
+/* The records accounted on a day, by id. */
+SELECT {", ".join("event_id::text" if name == "event_id" else name for name in RECORD)}
+FROM {usage_of_span("following_record")} ORDER BY usage.event_id, usage.kind
+"""  # noqa: S608 -- constants of this room
+STAGE = f"""
+DROP TABLE IF EXISTS pg_temp.archived;
+CREATE TEMPORARY TABLE archived ON COMMIT DROP AS
+    SELECT {", ".join(RECORD)} FROM following_record WITH NO DATA
+"""  # noqa: S608 -- constants of this room
+FILL = f"COPY archived ({', '.join(RECORD)}) FROM STDIN"
+DIFFERS = f"""
+/* Organizations whose rows in a file are not those that were sealed. */
+SELECT organization_id FROM ({digests("archived AS usage")}) AS filed
+FULL JOIN (
+    SELECT organization_id, rows_digest AS sealed FROM following_seal WHERE day_id = %s
+) AS seal USING (organization_id)
+WHERE rows_digest IS DISTINCT FROM sealed
+"""  # noqa: S608 -- constants of this room
+STATE = """
+/* Whether a table is there, is a partition, and was about to be detached. */
+SELECT part.oid IS NOT NULL, child.inhrelid IS NOT NULL, coalesce(child.inhdetachpending, false)
+FROM (SELECT to_regclass(%s)::oid AS oid) AS part
+LEFT JOIN pg_inherits AS child ON child.inhrelid = part.oid
+"""
+NOT_FILED = "SELECT count(*) FROM {part} WHERE accounted_on > %s"
+DETACH = "ALTER TABLE metering_usage_event DETACH PARTITION {part} {how}"
+
+
+class ArchiveError(RuntimeError):
+    """A day cannot be archived as it is; nothing of it was dropped."""
+
+
+def archive(*, before: date, folder: Path, now: datetime) -> Iterator[str]:
+    """Archive the sealed days before a date and drop what lies in files; yield what was done.
+
+    Raises ArchiveError for a date within ingest's reach, and for a file that is not what was
+    sealed.
+    """
+    newest = (now - AGE_MAX).date()
+    if before > newest:
+        raise ArchiveError(f"{before} is within ingest's reach; wanted {newest} or before")
+    folder.mkdir(parents=True, exist_ok=True)
+    for day in to_archive(before):
+        yield f"{day}: {archive_day(day, folder=folder, now=now)} records archived"
+    for day in to_drop(before):
+        drop_day(day, now=now)
+        yield f"{day}: partition dropped"
+
+
+def to_archive(before: date) -> list[date]:
+    """Return the sealed days before a date that are not archived yet, in order."""
+    sealed = Day.objects.filter(day__lt=before, sealed_at__isnull=False, archived_at__isnull=True)
+    return list(sealed.order_by("day").values_list("day", flat=True))
+
+
+def to_drop(before: date) -> list[date]:
+    """Return the days before a date whose partition is there, all of it in files."""
+    filed = Day.objects.filter(day__lt=before, archived_at__isnull=False).order_by("day")
+    days = list(filed.values_list("day", flat=True))
+    return [day for day in days if _state(day)[0] and not _not_filed(day, days[-1])]
+
+
+def archive_day(day: date, *, folder: Path, now: datetime) -> int:
+    """Write a sealed day to its file and prove the file against the seals; count its records."""
+    target = folder / f"usage-{day}.parquet"
+    draft = target.with_suffix(".draft")
+    count = parquet.write(draft, _records(day))
+    _prove(draft, day)
+    parquet.put_in_place(draft, target)
+    Day.objects.filter(day=day).update(archive_path=target.name, archived_at=now)
+    return count
+
+
+def drop_day(day: date, *, now: datetime) -> None:
+    """Drop the partition of a day: ingest makes it no more, then it is detached, then it goes."""
+    Day.objects.filter(day=day, dropped_at__isnull=True).update(dropped_at=now)
+    part = partition_name(day)
+    _, is_attached, is_pending = _state(day)
+    with connections[OWNER].cursor() as cursor:
+        if is_attached:
+            how = "FINALIZE" if is_pending else "CONCURRENTLY"
+            cursor.execute(DETACH.format(part=part, how=how))
+        last = Day.objects.filter(archived_at__isnull=False).order_by("-day").first()
+        if last is None or _not_filed(day, last.day):
+            raise ArchiveError(f"{part} holds rows that no file has; it is detached and stays")
+        cursor.execute(f"DROP TABLE {part}")
+
+
+def find_event(event_id: uuid.UUID, organization_id: str) -> UsageEvent | UsageCorrection | None:
+    """Return a request of an archived day as it really was; None where no file has it."""
+    mine = UsageCorrection.objects.select_related("caller", "supply", "origin")
+    corrected = mine.filter(event_id=event_id, organization_id=organization_id).first()
+    return corrected or _find_filed(event_id, organization_id)
+
+
+def _find_filed(event_id: uuid.UUID, organization_id: str) -> UsageEvent | None:
+    folder = settings.CONFIG.archive_dir
+    received = UsageEvent(event_id=event_id).received_at.date()
+    reach = (received, received + timedelta(days=REACH_DAYS))
+    filed = Day.objects.filter(day__range=reach, archived_at__isnull=False).order_by("day")
+    if folder is None:
+        return None
+    for day in filed:
+        found = parquet.find(folder / day.archive_path, event_id, organization_id)
+        if found:
+            return _event(found, day.day)
+    return None
+
+
+def _event(record: dict[str, Any], day: date) -> UsageEvent:
+    """Return a record as the event it was; it is no row of the database."""
+    del record["kind"]
+    named = {
+        name: model(**{column: record.pop(column) for column in columns})
+        for name, model, columns in (
+            ("supply", Supply, ("model_id", "variant_id", "price_id", "endpoint", "tier")),
+            ("origin", Origin, ("gateway_id", "deployment_id", "replica_id")),
+        )
+    }
+    names = {column: record.pop(column) for column in ("project_id", "key_id")}
+    caller = Caller(organization_id=record["organization_id"], **names)
+    record["event_id"] = uuid.UUID(record["event_id"])
+    return UsageEvent(**record, **named, caller=caller, accounted_on=day, ingested_xid=None)
+
+
+def _records(day: date) -> Iterator[list[tuple[Any, ...]]]:
+    with transaction.atomic():
+        parameters = span(day, day).parameters
+        with connection.cursor() as cursor:
+            cursor.execute(PATIENTLY)
+        with connection.connection.cursor("records_of_day") as stream:
+            stream.execute(READ_DAY, parameters)
+            while rows := stream.fetchmany(parquet.ROW_GROUP):
+                yield rows
+
+
+@transaction.atomic
+def _prove(path: Path, day: date) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(PATIENTLY)
+        cursor.execute(STAGE)
+        with connection.wrap_database_errors, cursor.copy(FILL) as copy:
+            for rows in parquet.read(path):
+                for row in rows:
+                    copy.write_row(row)
+        cursor.execute(DIFFERS, [day])
+        wrong = [row[0] for row in cursor.fetchall()]
+    if wrong:
+        raise ArchiveError(f"{path} is not what was sealed for {', '.join(wrong[:3])}")
+
+
+def _state(day: date) -> tuple[bool, bool, bool]:
+    with connections[OWNER].cursor() as cursor:
+        cursor.execute(STATE, [partition_name(day)])
+        state: tuple[bool, bool, bool] = cursor.fetchone()
+    return state
+
+
+def _not_filed(day: date, filed_through: date) -> int:
+    with connections[OWNER].cursor() as cursor:
+        cursor.execute(NOT_FILED.format(part=partition_name(day)), [filed_through])
+        count: int = cursor.fetchone()[0]
+    return count

@@ -1,0 +1,81 @@
+"""How a follower reads on: a page of whole transactions, and a cursor that moves with its effect.
+
+A transaction's id is given before it commits, so ids become visible out of order. Below the oldest
+transaction still at work (`pg_snapshot_xmin`) nothing more can appear: that is as far as a page
+goes. Page, effect and cursor are one transaction, so a crash leaves all of them or none.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import connection
+
+from control.publish.lineage import lineage
+
+PAGE_EVENTS = 100_000
+"""A page ends with the transaction that holds this event; a transaction has 5,000 at most."""
+
+# Lock a follower's cursor; nothing where somebody else follows.
+TAKE = """
+SELECT xid::text, lineage, pg_snapshot_xmin(pg_current_snapshot())::text
+FROM following_cursor WHERE name = %s FOR UPDATE SKIP LOCKED
+"""
+# The transaction of the n-th event after a cursor, by its number rather than its text; nothing
+# where there are fewer.
+END_OF_PAGE = """
+SELECT event.ingested_xid::text AS xid FROM metering_usage_event AS event
+WHERE event.ingested_xid >= %s::xid8 AND event.ingested_xid < %s::xid8
+ORDER BY event.ingested_xid OFFSET %s LIMIT 1
+"""
+MOVE = """
+UPDATE following_cursor SET xid = %s::xid8, lineage = %s,
+    followed_at = CASE WHEN %s THEN %s ELSE followed_at END
+WHERE name = %s
+"""
+
+
+class ForeignLineageError(RuntimeError):
+    """The cursor belongs to another database: this one was restored, and is reconciled first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The transactions from `from_xid` up to, but not including, `until_xid`."""
+
+    from_xid: str
+    until_xid: str
+    is_last: bool
+    """Whether it reaches the end of what there is."""
+
+    @property
+    def bounds(self) -> list[str]:
+        """Both ends, as the parameters of a statement."""
+        return [self.from_xid, self.until_xid]
+
+
+def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
+    """Lock a follower's cursor until the transaction ends; return what it has not read yet.
+
+    None where somebody else follows. Raises ForeignLineageError.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(TAKE, [name])
+        row = cursor.fetchone()
+        if row is None:
+            return None
+        from_xid, known, head = row
+        if known not in ("", lineage()):
+            raise ForeignLineageError(f"{name} followed database {known}; this is {lineage()}")
+        if int(head) <= int(from_xid):
+            return Page(from_xid, from_xid, True)
+        cursor.execute(END_OF_PAGE, [from_xid, head, events - 1])
+        end = cursor.fetchone()
+    if end is None:
+        return Page(from_xid, head, True)
+    return Page(from_xid, str(int(end[0]) + 1), False)
+
+
+def move(name: str, page: Page, *, now: datetime) -> None:
+    """Put the cursor behind a page that was applied in this transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(MOVE, [page.until_xid, lineage(), page.is_last, now, name])

@@ -1,0 +1,71 @@
+"""All checks of the house together, on one snapshot of the database."""
+
+from datetime import date, datetime
+
+import structlog
+from django.db import connection, transaction
+from django.db.models import F
+
+from billing.credit import integrity as credit
+from billing.following.checks import CHECKS
+from billing.following.open_usage import drop_open_usage, sum_open_usage
+from billing.following.sealing import PATIENTLY, digests
+from billing.following.span import span, usage_of_span
+from billing.ledger import integrity as ledger
+from billing.ledger.integrity import SHOWN_MAX, Finding, run
+from billing.metering.alarms import OPERATOR, raise_alarms
+from billing.metering.models import Day
+
+HASH_AGAIN = f"""
+/* Organizations whose rows of a day are not those that were sealed. */
+SELECT organization_id FROM ({digests(usage_of_span("following_record"))}) AS hashed
+FULL JOIN (
+    SELECT organization_id, rows_digest AS sealed FROM following_seal WHERE day_id = %(first)s
+) AS seal USING (organization_id)
+WHERE rows_digest IS DISTINCT FROM sealed
+"""  # noqa: S608 -- constants of this room
+
+logger = structlog.get_logger(__name__)
+
+
+def check_all() -> list[Finding]:
+    """Run every check, one sealed day's digests included."""
+    is_outermost = not connection.in_atomic_block
+    with transaction.atomic(), connection.cursor() as cursor:
+        if is_outermost:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        cursor.execute(PATIENTLY)
+        sum_open_usage()
+        findings = [run(check) for check in (*ledger.CHECKS, *credit.CHECKS, *CHECKS)]
+        drop_open_usage()
+        day = next_to_hash()
+        return [*findings, *([hash_again(day)] if day else [])]
+
+
+def check_and_tell(*, now: datetime) -> list[Finding]:
+    """Run every check; raise an alarm for each that fails, and note which day was hashed."""
+    day = next_to_hash()
+    findings = check_all()
+    if day is not None:
+        Day.objects.filter(day=day).update(checked_at=now)
+    failed = [finding for finding in findings if not finding.holds]
+    for finding in failed:
+        logger.error("check_failed", sentence=finding.sentence, examples=finding.shown)
+    raise_alarms({(OPERATOR, "check_failed"): len(failed)}, now=now)
+    return findings
+
+
+def next_to_hash() -> date | None:
+    """Return the sealed day that was not hashed for longest; its rows are in the database."""
+    sealed = Day.objects.filter(sealed_at__isnull=False, archived_at__isnull=True)
+    in_turn = sealed.order_by(F("checked_at").asc(nulls_first=True), "day")
+    return in_turn.values_list("day", flat=True).first()
+
+
+def hash_again(day: date) -> Finding:
+    """Compare the digests of a sealed day's rows with its seals."""
+    with connection.cursor() as cursor:
+        cursor.execute(HASH_AGAIN, span(day, day).parameters)
+        wrong = [f"day={day}, organization_id={row[0]}" for row in cursor.fetchall()]
+    sentence = "The rows of a sealed day are those that were sealed"
+    return Finding(sentence, len(wrong), tuple(wrong[:SHOWN_MAX]))

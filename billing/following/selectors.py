@@ -1,0 +1,19 @@
+"""Questions about followers."""
+
+from datetime import datetime
+
+from billing.following.models import Cursor
+
+LAG_MAX_SECONDS = 60
+"""Beyond it a person is told."""
+
+
+def lag_seconds(now: datetime) -> dict[str, float]:
+    """Return how long ago each follower was last at the end of what there was."""
+    rows = Cursor.objects.values_list("name", "followed_at")
+    return {name: max((now - at).total_seconds(), 0.0) for name, at in rows}
+
+
+def late_followers(now: datetime) -> list[str]:
+    """Return the followers that lag behind by more than LAG_MAX_SECONDS."""
+    return sorted(name for name, lag in lag_seconds(now).items() if lag > LAG_MAX_SECONDS)

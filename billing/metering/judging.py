@@ -1,0 +1,109 @@
+"""Facts checked, not believed: what an event says of its price and caller, against control's rows.
+
+What does not fit is still a fact. It is charged where that is safe, waived where it is not, and
+somebody is told.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from billing.metering.alarms import Alarm
+from billing.metering.batch import PoisonError, Received
+from billing.metering.interning import (
+    CALLERS,
+    ORIGINS,
+    SUPPLIES,
+    Interned,
+    Names,
+    caller_of,
+    origin_of,
+    supply_of,
+)
+from billing.rating.rate import rate
+from control.prices.selectors import standing
+from control.prices.standing import PriceStanding
+from serving.contract.price import Charge
+from serving.contract.usage import UsageEvent
+
+CLOCKS_APART_MAX = timedelta(minutes=5)
+"""A price may be named this long before it is in force, or after it was: clocks differ."""
+CHARGE_MAX_NANOS = 10**15
+"""A million dollars for one request is a mistake somewhere."""
+NO_CHARGE = Charge(0, 0, 0)
+
+
+class Fact(msgspec.Struct, frozen=True, gc=False):
+    """An event with billing's own charge; a `fault` says why that is waived."""
+
+    received: Received
+    caller_id: int
+    supply_id: int
+    origin_id: int
+    charge: Charge
+    charged_nanos: int
+    is_waived: bool
+    fault: str | None
+    alarms: tuple[str, ...]
+
+    @property
+    def event(self) -> UsageEvent:
+        """What the gateway said."""
+        return self.received.event
+
+
+class Judge:
+    """Control's rows for the events of one batch, asked for once."""
+
+    def __init__(self, received: Mapping[str, Received]) -> None:
+        events = [one.event for one in received.values()]
+        self._callers: dict[Names, Interned] = CALLERS.intern(map(caller_of, events))
+        self._supplies = SUPPLIES.intern(map(supply_of, events))
+        self._origins = ORIGINS.intern(map(origin_of, events))
+        self._prices = standing({event.price_id for event in events})
+
+    def judge(self, received: Received) -> Fact:
+        """Return an event as the books hold it. Raises PoisonError on a charge beyond reason."""
+        event = received.event
+        caller = self._callers[caller_of(event)]
+        price = self._prices.get(event.price_id)
+        fault = caller.fault or price_fault(event, price, received.received_at)
+        alarms: tuple[str, ...] = (fault,) if fault else ()
+        if price is not None and not fault:
+            alarms = price_alarms(event, price, received.received_at)
+        due = None if price is None else rate(event, price)
+        if due is not None and due.charge.total_nanos > CHARGE_MAX_NANOS:
+            raise PoisonError(f"the charge would be over {CHARGE_MAX_NANOS} nanos")
+        return Fact(
+            received=received,
+            caller_id=caller.id,
+            supply_id=self._supplies[supply_of(event)].id,
+            origin_id=self._origins[origin_of(event)].id,
+            charge=NO_CHARGE if due is None else due.charge,
+            charged_nanos=0 if due is None or fault else due.charged_nanos,
+            is_waived=due is None or due.is_waived or fault is not None,
+            fault=fault,
+            alarms=alarms,
+        )
+
+
+def price_fault(event: UsageEvent, price: PriceStanding | None, at: datetime) -> Alarm | None:
+    """Return why an event cannot be charged by the price it names: never in force for it."""
+    if price is None or price.at(at) == "cancelled":
+        return "unknown_price"
+    if (price.variant_id, price.tier) != (event.variant_id, event.tier):
+        return "foreign_price"
+    if not price.is_open_to(event.organization_id):
+        return "foreign_price"
+    return "early_price" if price.at(at + CLOCKS_APART_MAX) == "not_yet" else None
+
+
+def price_alarms(event: UsageEvent, price: PriceStanding, at: datetime) -> tuple[Alarm, ...]:
+    """Return what about a price deserves a look, though it is charged as named."""
+    alarms: list[Alarm] = []
+    if price.at(at - CLOCKS_APART_MAX) == "superseded":
+        alarms.append("superseded_price")
+    if not price.takes(event.input_tokens):
+        alarms.append("other_band")
+    return tuple(alarms)

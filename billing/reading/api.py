@@ -1,0 +1,176 @@
+"""The usage and cost API, as OpenAI's administration clients ask for it."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.reading import pages, selectors
+from billing.reading.buckets import Bucket, floor
+from billing.reading.filters import UsageFilters
+from billing.reading.renderer import ExactRenderer
+from billing.reading.sums import UsageSums
+from control.api.access import access, caller, organization_of_key
+from control.errors import NotFound
+from control.tenants.models import Organization
+from control.tenants.permissions import Action
+from control.tenants.selectors import memberships
+
+BUCKETS: dict[str, tuple[Bucket, int, int]] = {
+    "1m": ("minute", 60, 1440),
+    "1h": ("hour", 24, 168),
+    "1d": ("day", 7, 31),
+}
+"""By `bucket_width`: our word for it, the default and the largest count of buckets on a page."""
+COST_DAYS: tuple[Bucket, int, int] = ("day", 7, 180)
+LATEST_TIME = 4_102_444_800  # the year 2100
+LISTS = ("project_ids", "api_key_ids", "models", "group_by")
+
+
+class Names(serializers.ListField):
+    """A list of names, empty by default."""
+
+    child = serializers.CharField(max_length=200)
+
+
+class Query(serializers.Serializer):
+    """What both routes are asked with. Lists come as repeated parameters, with or without `[]`."""
+
+    organization_id = serializers.CharField(
+        required=False, help_text="For people in several organizations; theirs by default."
+    )
+    start_time = serializers.IntegerField(min_value=0, max_value=LATEST_TIME)
+    end_time = serializers.IntegerField(required=False, min_value=0, max_value=LATEST_TIME)
+    limit = serializers.IntegerField(required=False, min_value=1)
+    page = serializers.RegexField(r"^page_\d{1,10}$", required=False)
+    project_ids = Names(default=list)
+    api_key_ids = Names(default=list)
+
+
+class CompletionsQuery(Query):
+    """Usage in buckets of a minute, an hour or a day."""
+
+    bucket_width = serializers.ChoiceField(list(BUCKETS), default="1d")
+    models = Names(default=list)
+    batch = serializers.BooleanField(allow_null=True, default=None)
+    group_by = serializers.ListField(
+        child=serializers.ChoiceField(
+            ["project_id", "api_key_id", "model", "service_tier", "batch"]
+        ),
+        default=list,
+    )
+
+
+class CostsQuery(Query):
+    """Money by the day; a line item is a variant such as `penstock-demo:bf16`."""
+
+    bucket_width = serializers.ChoiceField(["1d"], default="1d")
+    group_by = serializers.ListField(
+        child=serializers.ChoiceField(["project_id", "api_key_id", "line_item"]), default=list
+    )
+
+
+class CompletionsUsage(APIView):
+    """Tokens and requests over time."""
+
+    renderer_classes = (ExactRenderer,)
+
+    @extend_schema(parameters=[CompletionsQuery], responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        """Return a page of buckets of usage."""
+        asked = parse(CompletionsQuery, request)
+        organization = organization_of(request, asked, Action.READ)
+        width = BUCKETS[asked["bucket_width"]]
+        return answer(organization, asked, width, pages.usage_result)
+
+
+class Costs(APIView):
+    """Money over time."""
+
+    renderer_classes = (ExactRenderer,)
+
+    @extend_schema(parameters=[CostsQuery], responses=OpenApiTypes.OBJECT)
+    def get(self, request: Request) -> Response:
+        """Return a page of days of costs."""
+        asked = parse(CostsQuery, request)
+        organization = organization_of(request, asked, Action.SEE_MONEY)
+        return answer(organization, asked, COST_DAYS, pages.cost_result)
+
+
+def parse(kind: type[Query], request: Request) -> dict[str, Any]:
+    """Return the checked parameters. Raises ValidationError, which names the bad one."""
+    given = request.query_params
+    data: dict[str, Any] = {name: given[name] for name in given if not name.endswith("[]")}
+    for name in LISTS:
+        values = given.getlist(name) + given.getlist(f"{name}[]")
+        data.pop(name, None)
+        if values:
+            data[name] = values
+    query = kind(data=data)
+    query.is_valid(raise_exception=True)
+    return dict(query.validated_data)
+
+
+def organization_of(request: Request, asked: Mapping[str, Any], action: Action) -> Organization:
+    """Return the organization that is asked about: the key's own, or one of the person's.
+
+    Raises NotFound where the caller has no part in it.
+    """
+    of_key = organization_of_key(request)
+    organization_id = asked.get("organization_id") or (of_key.id if of_key else None)
+    if organization_id is None:
+        seat = memberships(caller(request)).first()
+        if seat is None:
+            raise NotFound("There is no organization.")
+        organization_id = seat.organization_id
+    return access(request, organization_id, action).organization
+
+
+def answer(
+    organization: Organization,
+    asked: Mapping[str, Any],
+    width: tuple[Bucket, int, int],
+    result: Callable[[UsageSums, Mapping[str, Any]], dict[str, Any]],
+) -> Response:
+    """Return the page of buckets that was asked for."""
+    bucket, default, most = width
+    start = moment(
+        int(asked["page"].removeprefix("page_")) if "page" in asked else asked["start_time"]
+    )
+    end = moment(asked["end_time"]) if "end_time" in asked else timezone.now()
+    page = pages.page_of(floor(start, bucket), end, bucket, min(asked.get("limit", default), most))
+    if page is None:
+        return Response(pages.body([], None))
+    points = selectors.usage_series(
+        organization,
+        page.start,
+        page.end,
+        bucket,
+        group_by=pages.dimensions(asked["group_by"]),
+        filters=filters_of(asked),
+    )
+    return Response(pages.render(page, pages.label(points, asked["group_by"]), result))
+
+
+def filters_of(asked: Mapping[str, Any]) -> UsageFilters:
+    """Return the filter; names of unknown models match nothing."""
+    names = asked.get("models", [])
+    tiers = {None: (), True: ("batch",), False: ("priority", "default", "flex")}
+    return UsageFilters(
+        project_ids=tuple(asked["project_ids"]),
+        key_ids=tuple(asked["api_key_ids"]),
+        model_ids=selectors.model_ids(names) or ("",) * bool(names),
+        tiers=tiers[asked.get("batch")],
+    )
+
+
+def moment(seconds: int) -> datetime:
+    """Return the moment of Unix time, UTC."""
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,11 @@
+"""The Django app of reading."""
+
+from django.apps import AppConfig
+
+
+class ReadingConfig(AppConfig):
+    """Questions about usage and costs; no models."""
+
+    name = "billing.reading"
+    label = "reading"
+    verbose_name = "Reading"

@@ -1,0 +1,130 @@
+"""Requests as files: CSV and JSON Lines, streamed a page of events at a time.
+
+`input_tokens` includes `cached_input_tokens`, here as in the API and the console. Money is exact:
+whole nanos, and dollars as text.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from io import StringIO
+from typing import Any
+
+import msgspec
+
+from billing.reading import selectors
+from billing.reading.filters import EVERYTHING, UsageFilters
+from billing.reading.sums import Usage
+from control.tenants.models import Organization
+from serving.contract.money import exact_dollars
+
+COLUMNS = (
+    "received_at",
+    "request_id",
+    "project_id",
+    "api_key_id",
+    "model",
+    "service_tier",
+    "endpoint",
+    "outcome",
+    "streamed",
+    "input_tokens",
+    "cached_input_tokens",
+    "output_tokens",
+    "reasoning_tokens",
+    "price_id",
+    "input_nanos",
+    "cached_input_nanos",
+    "output_nanos",
+    "charged_nanos",
+    "charged_usd",
+    "waived_nanos",
+    "queue_seconds",
+    "ttft_seconds",
+    "total_seconds",
+    "client_request_id",
+)
+"""What a request is in a file, in this order. The meters' nanos add up to what was charged, or to
+what was waived."""
+
+
+def csv_pages(
+    organization: Organization,
+    start: datetime,
+    end: datetime,
+    *,
+    filters: UsageFilters = EVERYTHING,
+) -> Iterator[bytes]:
+    """Yield the requests of [start, end) as CSV (RFC 4180), oldest first, its header first."""
+    yield csv_bytes([COLUMNS])
+    names = selectors.variant_names()
+    for page in selectors.event_pages(organization, start, end, filters=filters):
+        yield csv_bytes(record(event, names).values() for event in page)
+
+
+def jsonl_pages(
+    organization: Organization,
+    start: datetime,
+    end: datetime,
+    *,
+    filters: UsageFilters = EVERYTHING,
+) -> Iterator[bytes]:
+    """Yield the requests of [start, end) as JSON Lines, oldest first."""
+    names = selectors.variant_names()
+    for page in selectors.event_pages(organization, start, end, filters=filters):
+        yield msgspec.json.Encoder().encode_lines([record(event, names) for event in page])
+
+
+def record(event: Usage, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return one request under the names of `COLUMNS`."""
+    caller, supply = event.caller, event.supply
+    values: Sequence[Any] = (
+        utc_text(event.received_at),
+        str(event.event_id),
+        caller.project_id,
+        caller.key_id,
+        names.get(supply.variant_id, supply.variant_id),
+        supply.tier,
+        supply.endpoint,
+        event.outcome,
+        event.streamed,
+        event.input_tokens,
+        event.cached_input_tokens,
+        event.output_tokens,
+        event.reasoning_tokens,
+        supply.price_id,
+        event.input_nanos,
+        event.cached_input_nanos,
+        event.output_nanos,
+        event.charged_nanos,
+        plain_dollars(event.charged_nanos),
+        event.waived_nanos,
+        event.queue_seconds,
+        event.ttft_seconds,
+        event.total_seconds,
+        event.client_request_id,
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
+    """Return lines of CSV; text is quoted against spreadsheet formulas."""
+    file = StringIO()
+    csv.writer(file).writerows([harmless(cell) for cell in row] for row in rows)
+    return file.getvalue().encode()
+
+
+def harmless(cell: object) -> object:
+    """Return a cell that no spreadsheet takes for a formula; numbers are left alone."""
+    is_formula = isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r")
+    return f"'{cell}" if is_formula else cell
+
+
+def plain_dollars(nanos: int) -> str:
+    """Return exact dollars as a plain number, for machines."""
+    return exact_dollars(nanos).replace("$", "").replace(",", "")
+
+
+def utc_text(moment: datetime) -> str:
+    """Return a UTC moment to the millisecond, as ISO 8601."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,53 @@
+"""Why a request cost what it cost: tokens times price, by meter."""
+
+import uuid
+from dataclasses import dataclass
+
+from billing.reading import selectors
+from billing.reading.sums import Usage
+from control.errors import NotFound
+from control.prices.models import Price
+from control.tenants.models import Organization
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Tokens of one meter, their price (None where the event names none that was published), and
+    what the meter came to, as it was booked."""
+
+    meter: str
+    tokens: int
+    nanos_per_million_tokens: int | None
+    amount_nanos: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """One request, its price, and the three lines: they add up to the event's `charged_nanos`, or
+    to its `waived_nanos`."""
+
+    event: Usage
+    price: Price | None
+    lines: tuple[Line, Line, Line]
+
+
+def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt:
+    """Return the receipt of a request, of its real outcome. Raises NotFound."""
+    event = selectors.event(organization, event_id)
+    if event is None:
+        raise NotFound("There is no such request.")
+    price = selectors.price(event.supply.price_id)
+    return Receipt(event=event, price=price, lines=lines_of(event, price))
+
+
+def lines_of(event: Usage, price: Price | None) -> tuple[Line, Line, Line]:
+    """Return the three lines. Amounts are the event's own: whatever rule rated it, they add up."""
+    uncached, cached = event.input_tokens - event.cached_input_tokens, event.cached_input_tokens
+    asked: tuple[int | None, int | None, int | None] = (None, None, None)
+    if price is not None:
+        asked = price.input_nanos, price.cached_input_nanos, price.output_nanos
+    return (
+        Line("input", uncached, asked[0], event.input_nanos),
+        Line("cached_input", cached, asked[1], event.cached_input_nanos),
+        Line("output", event.output_tokens, asked[2], event.output_nanos),
+    )

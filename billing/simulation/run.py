@@ -1,0 +1,181 @@
+"""A seed, run from an empty database to rest: its plan, then the end of all that is at work, then
+the proof."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import DataError
+
+from billing.simulation.audit import Auditor, Journals
+from billing.simulation.audit_books import audit_books
+from billing.simulation.clock import CHANCE, ruled_by
+from billing.simulation.database import Scratch
+from billing.simulation.deeds import Cast, Prepared, make_cast, prepare
+from billing.simulation.oracle import BrokenError, require
+from billing.simulation.plan import Deed, Plan, Step, make_plan
+from billing.simulation.rest import come_to_rest
+from billing.simulation.schedule import Call, Outcome, Scheduler
+from billing.simulation.watch import Watch
+from billing.simulation.world import World, make_world
+from control.publish import lineage
+
+LIMITS = """
+SELECT id, spend_limit_nanos FROM tenants_organization
+UNION ALL SELECT id, spend_limit_nanos FROM tenants_project
+UNION ALL SELECT id, spend_limit_nanos FROM keys_api_key
+"""
+
+NEVER_WAITS = ("credit_grant_leases", "credit_take_back", "following_cursor WHERE name")
+"""Statements that skip what somebody else has locked."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of a seed: the story of its run, and what is wrong, if something is."""
+
+    seed: int
+    plan: Plan
+    lines: list[str] = field(default_factory=list)
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class Simulator:
+    """Runs seeds in a scratch database. With `verbose`, statements are part of the story."""
+
+    scratch: Scratch
+    verbose: bool = False
+    _report: Report = field(default_factory=lambda: Report(0, ()))
+    _scheduler: Scheduler | None = None
+
+    def run(self, seed: int, plan: Plan | None = None) -> Report:
+        """Run a seed, by its own plan or a part of it."""
+        self._report = report = Report(seed, make_plan(seed) if plan is None else plan)
+        self.scratch.empty()
+        forget_everything()
+        CHANCE.reseed(seed)
+        try:
+            self._live(report)
+        except BrokenError as error:
+            self._break(str(error))
+        except Exception as error:
+            self._break(f"Nothing fails: {type(error).__name__}: {error}")
+        return report
+
+    def _break(self, words: str) -> None:
+        self.close()
+        self._report.failure = words
+        self._report.lines.append(f"BROKEN {words}")
+
+    def _live(self, report: Report) -> None:
+        rng = random.Random(f"world {report.seed}")  # noqa: S311
+        world = make_world(rng)
+        cast = make_cast(world, rng)
+        watch = Watch(self.scratch.monitor, clock=world.clock, released=cast.released)
+        with ruled_by(world.clock):
+            lineage.lineage()  # asked for once: a call's points are the same in every seed
+            scheduler = self._ready(watch.look)
+            for number, step in enumerate(report.plan):
+                self._do(cast, scheduler, watch, number, step)
+            watch.look()
+            self._say("everything comes to rest")
+            come_to_rest(cast)
+            watch.look()
+        auditor = Auditor(self.scratch.monitor, world, _journals(cast))
+        auditor.audit()
+        audit_books(self.scratch.monitor, cast, auditor)
+        charged = sum(auditor.charges_of(one) for one in world.organization_ids)
+        report.lines.append(
+            f"clean: {len(auditor.events)} events, {len(watch.leases)} leases, {charged} nanos"
+        )
+
+    def _do(self, cast: Cast, scheduler: Scheduler, watch: Watch, number: int, step: Step) -> None:
+        cast.world.clock.advance(step.seconds)
+        self._say(f"{number}. {cast.now:%d %b %H:%M:%S}")
+        calls: list[tuple[Deed, Prepared, Call]] = []
+        for place, deed in enumerate(step.deeds):
+            name = f"{number}.{place}"
+            prepared = prepare(cast, deed, f"{deed.salt}")
+            if prepared is None:
+                self._say(f"   {name} {deed}")
+                continue
+            self._say(f"   {name} {prepared.words}{_fate(deed)}")
+            call = Call(name, prepared.work, deed.salt, deed.crash_at, deed.fails_at)
+            calls.append((deed, prepared, call))
+        outcomes = scheduler.run([call for *_, call in calls], random.Random(step.salt))  # noqa: S311
+        for made, outcome in zip(calls, outcomes, strict=True):
+            self._hear(made, outcome, watch, cast.now)
+        self._learn_limits(cast.world)
+
+    def _hear(
+        self, made: tuple[Deed, Prepared, Call], outcome: Outcome, watch: Watch, now: datetime
+    ) -> None:
+        deed, prepared, call = made
+        if outcome.was_deadlocked:
+            raise BrokenError(f"No call is deadlocked: {call.name} {prepared.words}")
+        waited = [one for one in outcome.waited_for if any(name in one for name in NEVER_WAITS)]
+        require(not waited, "Nobody waits who may skip", call.name, prepared.words, *waited)
+        if outcome.has_crashed:
+            self._say(f"   {call.name} crashed")
+        elif outcome.error is not None:
+            is_made = outcome.has_failed and isinstance(outcome.error, DataError)
+            if not (is_made or isinstance(outcome.error, prepared.allowed)):
+                error = outcome.error
+                raise BrokenError(
+                    f"No call fails: {call.name} {prepared.words}: {type(error).__name__}: {error}"
+                ) from error
+            self._say(f"   {call.name} refused: {outcome.error}")
+        elif prepared.must_fail:
+            raise BrokenError(f"What contradicts itself is refused: {prepared.words}")
+        elif not deed.is_unheard:
+            if prepared.request is not None:
+                watch.check_reply(prepared.request, outcome.value, began_at=now)
+            prepared.hear(outcome.value)
+
+    def _learn_limits(self, world: World) -> None:
+        """Gateways hear of limits by the change feed, which is not what is simulated here."""
+        world.limits = dict(self.scratch.monitor.execute(LIMITS).fetchall())
+
+    def _ready(self, look: Callable[[], None]) -> Scheduler:
+        """Keep threads and sessions from seed to seed; a failure leaves them amid their calls."""
+        note = self._note if self.verbose else lambda _: None
+        if self._scheduler is None:
+            self._scheduler = Scheduler(self.scratch.monitor)
+        self._scheduler.look, self._scheduler.note = look, note
+        return self._scheduler
+
+    def close(self) -> None:
+        """End all threads and their sessions."""
+        if self._scheduler is not None:
+            self._scheduler.close()
+            self._scheduler = None
+
+    def _note(self, point: str) -> None:
+        self._say(f"        {point[:160]}")
+
+    def _say(self, line: str) -> None:
+        self._report.lines.append(line)
+
+
+def forget_everything() -> None:
+    """Let the services forget what they remember of a database, as they do for another one."""
+    for listener in lineage._known.listeners:
+        listener()
+
+
+def _fate(deed: Deed) -> str:
+    if deed.crash_at is not None:
+        return f" (dies at point {deed.crash_at})"
+    if deed.fails_at is not None:
+        return f" (a statement fails from point {deed.fails_at} on)"
+    return " (answer lost)" if deed.is_unheard else ""
+
+
+def _journals(cast: Cast) -> Journals:
+    written: dict[str, Any] = {}
+    for gateway in cast.gateways:
+        written |= gateway.journal.written
+    return Journals(written, cast.acknowledged, cast.acknowledged_real, cast.dead, cast.contents)

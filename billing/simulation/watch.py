@@ -1,0 +1,167 @@
+"""A look at authorization after every commit: what is committed is never wrong, however short."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import psycopg
+
+from billing.simulation.clock import EPOCH, Clock
+from billing.simulation.oracle import require
+from serving.contract.lease import Granted, LeaseReply, LeaseRequest
+
+BUDGETS = """
+SELECT id, budget_id, starts_at, ends_at, limit_nanos, posted_nanos, pending_nanos, funded_nanos
+FROM credit_budget
+"""
+REFUNDS = """
+SELECT organization_id, count(*) FROM ledger_transaction WHERE kind = 'refund' GROUP BY 1
+"""
+LEASES = """
+SELECT id, budget_id, gateway_id, granted_nanos, keep_nanos, settled_nanos, admits_from,
+    admits_until, recalled_at, stopped_at, closed_at, voided_at
+FROM credit_lease
+"""
+
+
+class BudgetRow(NamedTuple):
+    """A row of authorization as it is stored."""
+
+    id: int
+    budget_id: str
+    starts_at: datetime
+    ends_at: datetime | None
+    limit_nanos: int | None
+    posted_nanos: int
+    pending_nanos: int
+    funded_nanos: int
+
+    @property
+    def kind(self) -> str:
+        """What it limits, by the first word of its name."""
+        return self.budget_id.partition(":")[0]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is spent and held than may be."""
+        return (
+            self.limit_nanos is not None
+            and self.posted_nanos + self.pending_nanos > self.limit_nanos
+        )
+
+
+class LeaseRow(NamedTuple):
+    """A lease as it is stored."""
+
+    id: int
+    budget: int
+    gateway_id: str
+    granted_nanos: int
+    keep_nanos: int
+    settled_nanos: int
+    admits_from: datetime
+    admits_until: datetime
+    recalled_at: datetime | None
+    stopped_at: datetime | None
+    closed_at: datetime | None
+    voided_at: datetime | None
+
+    @property
+    def held_nanos(self) -> int:
+        """What it keeps from others."""
+        return 0 if self.closed_at else max(self.keep_nanos - self.settled_nanos, 0)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Looks at authorization after every commit: what was committed is never wrong, however
+    short."""
+
+    monitor: psycopg.Connection
+    budgets: dict[int, BudgetRow] = field(default_factory=dict)
+    leases: dict[int, LeaseRow] = field(default_factory=dict)
+    refunds: dict[str, int] = field(default_factory=dict)
+    clock: Clock = field(default_factory=lambda: Clock(EPOCH))
+    released: set[int] = field(default_factory=set)
+    """Leases that an operator gave up: the others wait a day for their gateway."""
+
+    def look(self) -> None:
+        """Compare what is committed now with what was before. Raises BrokenError."""
+        with self.monitor.transaction():
+            self.monitor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            budgets = {row[0]: BudgetRow(*row) for row in self.monitor.execute(BUDGETS)}
+            leases = {row[0]: LeaseRow(*row) for row in self.monitor.execute(LEASES)}
+            refunds = {row[0]: row[1] for row in self.monitor.execute(REFUNDS)}
+        held: Counter[int] = Counter()
+        for lease in leases.values():
+            held[lease.budget] += lease.held_nanos
+            self._check_lease(lease, budgets[lease.budget])
+        for budget in budgets.values():
+            self._check_budget(budget, held[budget.id], leases)
+        require(self.leases.keys() <= leases.keys(), "A lease stays")
+        refunded = {owner for owner, n in refunds.items() if n != self.refunds.get(owner, 0)}
+        for budget in budgets.values():
+            if budget.budget_id.partition(":")[2] in refunded and budget.kind == "balance":
+                is_safe = not budget.is_over or self.budgets[budget.id].is_over
+                require(is_safe, "A refund takes nothing that gateways hold", budget)
+        self.budgets, self.leases, self.refunds = budgets, leases, refunds
+
+    def check_reply(self, request: LeaseRequest, reply: LeaseReply, *, began_at: datetime) -> None:
+        """What was returned is taken. A lease is answered as it was granted, and with nothing where
+        it is over already."""
+        for given in request.returns:
+            row = self.leases[int(given.lease_id.partition(".")[2])]
+            is_taken = row.keep_nanos <= max(given.keep_nanos, row.settled_nanos)
+            if given.lease_id in reply.returned and row.closed_at is None:
+                require(is_taken, "What is returned is taken", given, row)
+        for answer in reply.answers:
+            if not isinstance(answer, Granted):
+                continue
+            row = self.leases[int(answer.lease_id.partition(".")[2])]
+            if answer.granted_nanos == 0:
+                is_right = row.stopped_at is not None or row.closed_at is not None
+            else:
+                is_going = row.closed_at is None or row.closed_at >= began_at
+                is_right = is_going and answer.granted_nanos == row.granted_nanos
+            require(is_right, "A lease is answered as it was granted", answer, row)
+
+    def _check_budget(self, now: BudgetRow, held: int, leases: Mapping[int, LeaseRow]) -> None:
+        require(now.pending_nanos == held, "Pending is what open leases hold", now, held)
+        before = self.budgets.get(now.id)
+        if before is None:
+            return
+        require(now.posted_nanos >= before.posted_nanos, "Posted never falls", before, now)
+        if None in (before.limit_nanos, now.limit_nanos):
+            is_lowered = before.limit_nanos is None and now.limit_nanos is not None
+        else:
+            is_lowered = now.limit_nanos < before.limit_nanos  # type: ignore[operator]
+        if is_lowered and now.is_over:
+            idle = [
+                lease.id
+                for lease in leases.values()
+                if lease.budget == now.id
+                and not (lease.closed_at or lease.stopped_at or lease.recalled_at)
+            ]
+            require(not idle, "A lowered limit recalls at once", now, idle)
+
+    def _check_lease(self, now: LeaseRow, budget: BudgetRow) -> None:
+        before = self.leases.get(now.id)
+        if before is None:
+            require(not budget.is_over, "No grant breaks a limit", now, budget)
+            ends_at = budget.ends_at
+            is_inside = budget.starts_at <= now.admits_from and (
+                ends_at is None or (now.admits_until <= ends_at and now.admits_from < ends_at)
+            )
+            require(is_inside, "A lease lies in its period", now, budget)
+            span = now.admits_until - now.admits_from
+            require(span <= timedelta(minutes=15), "A lease ends in time", now)
+            return
+        if now.voided_at is not None and before.voided_at is None and now.id not in self.released:
+            is_abandoned = now.admits_until <= self.clock.now - timedelta(hours=24)
+            require(is_abandoned, "A lease waits a day for its gateway", now)
+        require(now.granted_nanos == before.granted_nanos, "A grant never changes", before, now)
+        require(now.keep_nanos <= before.keep_nanos, "What is kept never grows", before, now)
+        require(now.settled_nanos >= before.settled_nanos, "Settled never falls", before, now)
+        require(before.closed_at in (None, now.closed_at), "A closed lease stays so", before, now)

@@ -1,0 +1,92 @@
+"""`penstock simulate-books` on a PostgreSQL of its own: in memory's place, a folder that goes with
+it, and no flush to disk, since nothing in it outlives the command."""
+
+import os
+import secrets
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+
+from infra.local.config import HOST, read_config
+from infra.local.environment import OWNER_VARIABLE, build_environment
+from infra.local.errors import StartFailed
+from infra.local.home import Home
+from infra.local.manage import manage_command
+from infra.local.postgres import DATABASE, SUPERUSER, prepare
+from infra.local.roles import Role, make_role
+
+UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+STARTS_WITHIN_SECONDS = 30
+ROLES = ("penstock_simulation_owner", "penstock_simulation_app")
+"""Roles of their own: a server given from outside may hold a real platform's too."""
+
+
+def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
+    """Run seeds against the books on the server given, or on one started for it.
+
+    Returns the exit code of `manage.py simulate_books`. Raises StartFailed.
+    """
+    with tempfile.TemporaryDirectory(prefix="penstock-simulation-") as folder:
+        home = Home(Path(folder))
+        home.path.chmod(0o711)  # PostgreSQL may run as another user, who passes through
+        if server_url is not None:
+            return _simulate(home, server_url, arguments)
+        with running(home) as url:
+            return _simulate(home, url, arguments)
+
+
+def _simulate(home: Home, url: str, arguments: Sequence[str]) -> int:
+    owner, app = (Role(name, secrets.token_hex(16)) for name in ROLES)
+    with psycopg.connect(url) as connection:
+        for role in (owner, app):
+            make_role(connection, role)
+    environment = _environment(home, url, owner, app)
+    command = [*manage_command("simulate_books"), "--server", url, *arguments]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _environment(home: Home, url: str, owner: Role, app: Role) -> Mapping[str, str]:
+    """Boot the control plane with secrets that nobody else has, and reach nothing real."""
+    given = {**os.environ, "PENSTOCK_HOME": str(home.path)}
+    home.make()
+    local = build_environment(read_config(given), home, given)
+    place = url.rpartition("@")[2]
+    addresses = {
+        "DATABASE_URL": f"postgresql://{app.name}:{app.password}@{place}",
+        OWNER_VARIABLE: f"postgresql://{owner.name}:{owner.password}@{place}",
+    }
+    return {**local, **addresses}
+
+
+@contextmanager
+def running(home: Home) -> Iterator[str]:
+    """Start a PostgreSQL in a home folder; end it in the end. Raises StartFailed."""
+    password = secrets.token_hex(16)
+    server = prepare(home.path / "postgres", port=_free_port(), password=password)
+    with (home.path / "postgres.log").open("w") as log:
+        process = subprocess.Popen(
+            server.command(*UNSAFE), user=server.system_user, cwd=os.sep, stdout=log, stderr=log
+        )
+    try:
+        deadline = time.monotonic() + STARTS_WITHIN_SECONDS
+        while not server.is_listening():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise StartFailed("PostgreSQL did not start")
+            time.sleep(0.05)
+        yield f"postgresql://{SUPERUSER}:{password}@{HOST}:{server.port}/{DATABASE}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port

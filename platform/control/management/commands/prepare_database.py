@@ -1,0 +1,45 @@
+"""`manage.py prepare_database`: tables, the application's rights in them, and the proof."""
+
+from django.apps import apps
+from django.core.management import BaseCommand, CommandError, call_command
+from django.db import connections, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+from control.database.grants import grant, limit_time
+from control.database.proof import missing_limits, violations
+from control.database.rights import declared_rights
+
+
+class Command(BaseCommand):
+    """Safe to run again, and beside services that run."""
+
+    help = "Migrate as the owner, grant the application its rights, prove that it has no more."
+    requires_system_checks = []
+
+    def handle(self, **options: object) -> None:
+        """Raises CommandError that says what the application could do and must not."""
+        owner, app = connections["owner"], connections["default"]
+        call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
+        name = _role(app)
+        if name == _role(owner):
+            self.stdout.write("Migrated. One role for everything: no rights to grant or prove.")
+            return
+        declared = declared_rights(apps.get_app_configs())
+        with transaction.atomic(using=owner.alias), owner.cursor() as cursor:
+            grant(cursor, app=name, declared=declared)
+        with app.cursor() as cursor:
+            limit_time(cursor)
+        app.close()
+        app.close_pool()  # type: ignore[attr-defined]  # django-stubs do not know of pools
+        with owner.cursor() as cursor, app.cursor() as new_session:
+            found = violations(cursor, app=name, declared=declared) + missing_limits(new_session)
+        if found:
+            raise CommandError("\n".join(found))
+        self.stdout.write(f"Migrated; {name} has its rights and no more.")
+
+
+def _role(connection: BaseDatabaseWrapper) -> str:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT current_user::text")
+        name: str = cursor.fetchone()[0]
+        return name

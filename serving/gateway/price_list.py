@@ -1,0 +1,77 @@
+"""What a request costs, by variant, tier and organization, at any moment."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+
+from serving.contract.records import ContractPriceRecord, PriceRecord
+from serving.contract.units import WrittenTier
+
+Schedule = tuple[PriceRecord, ...]
+"""The bands that one variant costs in one tier, the base band first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What one price book says of a variant and tier, from a moment on or until another."""
+
+    effective_at: datetime
+    ends_at: datetime | None
+    bands: Schedule
+
+    def has_ended(self, at: datetime) -> bool:
+        """Whether a contract was over by then."""
+        return self.ends_at is not None and self.ends_at <= at
+
+
+Key = tuple[str, WrittenTier, str | None]
+"""Variant, tier, and the organization whose contract it is; None for list prices."""
+
+
+class PriceList:
+    """Every published price, by what it prices and since when."""
+
+    def __init__(
+        self,
+        prices: Iterable[PriceRecord] = (),
+        contract_prices: Iterable[ContractPriceRecord] = (),
+    ) -> None:
+        self._listings: dict[Key, list[Listing]] = {}
+        self._add_all((price, None, None) for price in prices)
+        self._add_all((own, own.organization_id, own.ends_at) for own in contract_prices)
+
+    def schedule(
+        self, variant_id: str, tier: WrittenTier, organization_id: str, at: datetime
+    ) -> Schedule | None:
+        """Return the bands in force for an organization: by its contract, else by the list.
+
+        The newest contract decides: once it has ended, list prices hold, not an older contract.
+        """
+        own = self._newest((variant_id, tier, organization_id), at)
+        if own is None or own.has_ended(at):
+            own = self._newest((variant_id, tier, None), at)
+        return None if own is None else own.bands
+
+    def _newest(self, key: Key, at: datetime) -> Listing | None:
+        dated = self._listings.get(key, [])
+        place = bisect_right(dated, at, key=attrgetter("effective_at"))
+        return dated[place - 1] if place else None
+
+    def _add_all(self, dated: Iterable[tuple[PriceRecord, str | None, datetime | None]]) -> None:
+        """Group bands by the moment their book takes effect: one book does at a time."""
+        books: defaultdict[tuple[Key, datetime, datetime | None], list[PriceRecord]]
+        books = defaultdict(list)
+        for price, organization_id, ends_at in dated:
+            key = (price.variant_id, price.tier, organization_id)
+            books[key, price.effective_at, ends_at].append(price)
+        for (key, effective_at, ends_at), bands in books.items():
+            bands.sort(key=attrgetter("input_tokens_min"))
+            # Without its base a schedule is not whole: the one before stays in force.
+            if bands[0].input_tokens_min == 0:
+                listing = Listing(effective_at, ends_at, tuple(bands))
+                self._listings.setdefault(key, []).append(listing)
+        for listings in self._listings.values():
+            listings.sort(key=attrgetter("effective_at"))

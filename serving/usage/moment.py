@@ -1,0 +1,24 @@
+"""One instant on both of the gateway's clocks."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant in monotonic seconds, which measure time, and in wall time, which names it."""
+
+    monotonic: float
+    wall: datetime
+
+    def on_monotonic(self, at: datetime) -> float:
+        """Return a wall time in monotonic seconds, counted from this instant.
+
+        What happens to the wall clock afterwards neither ends nor prolongs anything.
+        """
+        return self.monotonic + (at - self.wall).total_seconds()
+
+
+def wall_clock() -> datetime:
+    """Return now by the wall clock, in UTC."""
+    return datetime.now(UTC)

@@ -1,0 +1,301 @@
+"""The poll: asks and returns to billing, answers and recalls back, one call at a time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain, islice
+
+import structlog
+
+from serving.contract.lease import (
+    ASKS_MAX,
+    RETURNS_MAX,
+    Answer,
+    Ask,
+    Deferred,
+    Granted,
+    LeaseReply,
+    LeaseRequest,
+    Refused,
+    Return,
+)
+from serving.contract.usage import LeaseCharge
+from serving.usage.journal import Journal, KnownLease
+from serving.usage.lease import Lease
+from serving.usage.lineage import Lineage
+from serving.usage.moment import Moment
+from serving.usage.outbox import Returns
+from serving.usage.purse import Purse
+from serving.usage.treasury import BillingUnreachable, Treasury
+
+log = structlog.get_logger(__name__)
+
+Exchange = Callable[[LeaseRequest], Awaitable[LeaseReply]]
+"""One call to billing. Raises BillingUnreachable."""
+
+POLL_SECONDS = 0.5
+"""Recalls are heard of within this; the contract asks for at least one poll a second."""
+BACKOFF_SECONDS = 0.5
+AHEAD_OF_PERIOD_SECONDS = 900.0
+"""How long before a period begins its leases are asked for."""
+LOOKS_MAX = 500
+"""How many purses are looked at before one call: a look takes some microseconds."""
+PAGE_MIN = 50
+
+
+@dataclass(slots=True)
+class PollCounts:
+    """What a metric should show of the poll."""
+
+    deferred: int = 0
+    failures: int = 0
+
+
+class Poll:
+    """Keeps the purses of a treasury filled, and gives back what they need no more.
+
+    `leases` are all that billing counts as ours, those of a previous life included.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        treasury: Treasury,
+        returns: Returns,
+        journal: Journal,
+        lineage: Lineage,
+    ) -> None:
+        self.leases: dict[str, Lease] = {}
+        self.counts = PollCounts()
+        self._exchange = exchange
+        self._treasury = treasury
+        self._returns = returns
+        self._journal = journal
+        self._lineage = lineage
+        self._open: dict[str, Purse] = {}
+        """Purses with an ask that is not answered, by ask, in the order of their turn."""
+        self._turn: list[Purse] = []
+        self._has_more = False
+        self._share = 1.0
+        """The part of a whole page that billing answered in time."""
+        self._polled_at = float("-inf")
+        self._one_at_a_time = asyncio.Lock()
+        self._is_closing = False
+        lineage.on_change(self.abandon_all)
+
+    def adopt(self, left: Iterable[KnownLease]) -> None:
+        """Take over the leases of a previous life: they admit nothing and go back."""
+        for known in left:
+            lease = Lease(
+                known.lease_id,
+                known.budget_id,
+                known.granted_nanos,
+                admits_from=0.0,
+                admits_until=0.0,
+                charged_nanos=known.charged_nanos,
+                unacknowledged=known.unacknowledged,
+            )
+            self.leases[known.lease_id] = lease
+            lease.stop(self._returns.outbox)
+
+    def acknowledged(self, charges: Iterable[LeaseCharge]) -> None:
+        """Hear that billing has booked these charges."""
+        for charge in charges:
+            lease = self.leases.get(charge.lease_id)
+            if lease is not None:
+                lease.acknowledge()
+
+    def granted_nanos(self) -> int:
+        """Return the money of all leases not yet closed."""
+        return sum(lease.granted_nanos for lease in self.leases.values())
+
+    def abandon_all(self) -> None:
+        """Forget every lease: the database that granted them is no more. Requests under way run
+        on, and their events still name what they charged."""
+        for lease in self.leases.values():
+            lease.abandon()
+        for purse in self._treasury.all_purses():
+            purse.leases.clear()
+        self._journal.forget_leases(list(self.leases))
+        self._returns.clear()
+        self.leases.clear()
+
+    async def run(self) -> None:
+        """Poll for ever: at once when a request waits, else every half second."""
+        while True:
+            try:
+                await self.once()
+            except BillingUnreachable as error:
+                log.warning("leases_unreachable", error=str(error))
+                await asyncio.sleep(BACKOFF_SECONDS)
+            try:
+                async with asyncio.timeout(self._pause_seconds()):
+                    await self._treasury.short.wait()
+            except TimeoutError:
+                continue
+
+    async def once(self) -> None:
+        """Send one page of what is due, and take its answers in. Raises BillingUnreachable."""
+        async with self._one_at_a_time:
+            self._treasury.short.clear()
+            request = self._request(self._treasury.now())
+            if request is None:
+                return
+            try:
+                reply = await self._exchange(request)
+            except BillingUnreachable:
+                self.counts.failures += 1
+                self._share = max(self._share / 2, PAGE_MIN / RETURNS_MAX)
+                raise
+            self._share = min(1.0, self._share * 2)
+            self._take_in(request, reply, self._treasury.now().monotonic)
+
+    async def give_all_back(self) -> None:
+        """Return every lease: a gateway that shuts down in order. Raises BillingUnreachable.
+
+        Open asks are repeated first, since what they bring has to go back too.
+        """
+        self._is_closing = True
+        pages = 2 + len(self.leases) // RETURNS_MAX + len(self._open) // ASKS_MAX
+        for _ in range(pages):
+            for lease in self.leases.values():
+                lease.stop(self._returns.outbox)
+            await self.once()
+
+    def _request(self, now: Moment) -> LeaseRequest | None:
+        """Return the next page; None when there is nothing to say and nothing to hear."""
+        has_more = not self._is_closing and self._look(now)
+        asks_max, returns_max = self._at_most(ASKS_MAX), self._at_most(RETURNS_MAX)
+        asks = self._asks(now.monotonic)
+        returns = self._returns.page(now.monotonic, returns_max)
+        self._has_more = has_more or len(asks) > asks_max or len(returns) == returns_max
+        is_news_due = now.monotonic - self._polled_at >= POLL_SECONDS and self.leases
+        if not (asks or returns or is_news_due):
+            return None
+        self._polled_at = now.monotonic
+        return LeaseRequest(
+            self._journal.gateway_id,
+            sent_at=now.wall,
+            lineage=self._lineage.known,
+            asks=tuple(asks[:asks_max]),
+            returns=tuple(returns),
+        )
+
+    def _look(self, now: Moment) -> bool:
+        """Open the asks that are due; return whether requests wait on purses not looked at."""
+        treasury = self._treasury
+        has_more = len(treasury.wanted) > LOOKS_MAX
+        purses = dict.fromkeys(islice(chain(treasury.wanted, treasury.used), LOOKS_MAX))
+        purses |= dict.fromkeys(self._next_in_turn(LOOKS_MAX - len(purses)))
+        for purse in purses:
+            treasury.used.pop(purse, None)
+            treasury.wanted.pop(purse, None)
+            ask = purse.look(now)
+            if ask is not None:
+                self._open[ask.ask_id] = purse
+            if purse.has_waiters:
+                treasury.wanted[purse] = None
+            elif purse.is_done(now):
+                treasury.drop(purse)
+            else:
+                self._begin_next_period(purse, now)
+        return has_more
+
+    def _next_in_turn(self, limit: int) -> list[Purse]:
+        """Return purses that nobody used: their leases come to an end too."""
+        if not self._turn:
+            self._turn = list(self._treasury.all_purses())
+        seen, self._turn = self._turn[:limit], self._turn[limit:]
+        return [purse for purse in seen if purse in self._treasury.purses_of(purse.budget_id)]
+
+    def _begin_next_period(self, purse: Purse, now: Moment) -> None:
+        """Make the purse of the coming period, so that its first lease is here before it begins."""
+        ends_at = purse.ends_at
+        if ends_at is None or purse.demand.is_idle(now.monotonic):
+            return
+        if 0 < (ends_at - now.wall).total_seconds() <= AHEAD_OF_PERIOD_SECONDS:
+            self._treasury.used[self._treasury.purse(purse.budget_id, ends_at)] = None
+
+    def _asks(self, now: float) -> list[Ask]:
+        """Return the open asks whose turn it is: those that requests wait for come first."""
+        ready = [purse for purse in self._open.values() if purse.ask_after <= now]
+        ready.sort(key=lambda purse: not purse.has_waiters)
+        return [purse.ask for purse in ready if purse.ask is not None]
+
+    def _at_most(self, page_max: int) -> int:
+        return max(PAGE_MIN, int(page_max * self._share))
+
+    def _take_in(self, request: LeaseRequest, reply: LeaseReply, now: float) -> None:
+        """Take in what was answered; the rest goes to the end of its line."""
+        self._lineage.hear(reply.lineage)
+        for ask in request.asks:
+            purse = self._open[ask.ask_id] = self._open.pop(ask.ask_id)
+            purse.put_off(now)
+        for answer in reply.answers:
+            self._hear(answer, now)
+        self._take_back(request.returns, set(reply.returned), now)
+        self._recall(reply.recalls, {back.lease_id for back in request.returns}, now)
+        if self._has_more:
+            self._treasury.short.set()
+
+    def _hear(self, answer: Answer, now: float) -> None:
+        purse = self._open.get(answer.ask_id)
+        if purse is None:
+            return
+        if isinstance(answer, Deferred):
+            self.counts.deferred += 1
+            purse.defer()
+            return
+        del self._open[answer.ask_id]
+        if isinstance(answer, Refused):
+            purse.believe(answer, now)
+        else:
+            self._accept(purse, answer, now)
+
+    def _accept(self, purse: Purse, answer: Granted, now: float) -> None:
+        lease = purse.accept(answer, now)
+        self.leases[lease.lease_id] = lease
+        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos)
+        if lease.is_stopped:
+            log.error("lease_of_another_period", lease_id=lease.lease_id, period=answer.period)
+        elif lease.admits_until <= now:
+            # Waking would only make the waiters ask again at once, until all money is leased.
+            log.error("lease_expired_when_granted", lease_id=lease.lease_id)
+        else:
+            purse.wake()
+
+    def _take_back(self, returns: tuple[Return, ...], taken: set[str], now: float) -> None:
+        closed: list[str] = []
+        for back in returns:
+            if back.lease_id not in taken:
+                self._returns.put_off(back, now)
+                continue
+            self._returns.take(back)
+            if back.closed and self.leases.pop(back.lease_id, None) is not None:
+                closed.append(back.lease_id)
+        if closed:
+            self._journal.forget_leases(closed)
+
+    def _recall(self, lease_ids: Iterable[str], returned: set[str], now: float) -> None:
+        for lease_id in lease_ids:
+            lease = self.leases.get(lease_id)
+            if lease is None and lease_id not in returned:
+                # Granted to a life of this gateway that died before it heard of it.
+                lease = self.leases[lease_id] = Lease(lease_id, "", 0, 0.0, 0.0)
+            if lease is not None and not lease.is_stopped:
+                self._give_back(lease, now)
+
+    def _give_back(self, lease: Lease, now: float) -> None:
+        """Return at once what a recalled lease has left."""
+        lease.stop(self._returns.outbox)
+        for purse in self._treasury.purses_of(lease.budget_id):
+            if lease in purse.leases:
+                purse.note_recall(lease, now)
+        self._treasury.short.set()
+
+    def _pause_seconds(self) -> float:
+        """Return how long nothing is to be said, at most until news are due."""
+        now = self._treasury.now().monotonic
+        purses = chain(self._open.values(), self._treasury.wanted)
+        waits = [purse.ask_after - now for purse in purses if purse.ask_after > now]
+        return min([POLL_SECONDS, *waits])

@@ -1,0 +1,210 @@
+"""The journal's one thread: it commits together whatever came together.
+
+The event loop only queues and awaits.
+"""
+
+import asyncio
+import contextlib
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import structlog
+
+from serving.contract.usage import LeaseCharge
+
+log = structlog.get_logger(__name__)
+
+BATCH_MAX = 2_000
+BEHIND_SECONDS = 0.02
+"""How long an open row waits for company; one whose request ends sooner is never written."""
+PROBE_SECONDS = 1.0
+
+PUT_EVENTS = "INSERT OR REPLACE INTO events VALUES "
+EVENT_VALUES = "(?, ?, ?)"
+CHARGE_LEASE = "UPDATE leases SET charged_nanos = charged_nanos + ? WHERE lease_id = ?"
+PROBE = "UPDATE gateway SET probes = probes + 1"
+
+
+class JournalUnavailable(Exception):
+    """The disk took nothing: what was to be durable is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An event's row."""
+
+    event_id: str
+    state: str
+    body: bytes
+    charges: tuple[LeaseCharge, ...] = ()
+
+
+@dataclass(slots=True)
+class Work:
+    """Something for the writer thread: a row, or a job on the connection.
+
+    Without `done` nobody waits, and the writer tries again until the disk takes it.
+    """
+
+    row: Row | None = None
+    job: Callable[[sqlite3.Connection], Any] | None = None
+    done: asyncio.Future[Any] | None = None
+    result: Any = None
+    is_written: bool = False
+    error: Exception | None = None
+    """Why this work alone failed, and would fail again."""
+
+    def answer(self, error: Exception | None) -> None:
+        """Tell the one who waits, if anybody does and has not given up."""
+        if self.done is None or self.done.done():
+            return
+        if self.is_written:
+            self.done.set_result(self.result)
+        else:
+            self.done.set_exception(JournalUnavailable(str(self.error or error)))
+
+    @property
+    def is_to_be_tried_again(self) -> bool:
+        """Whether nobody waits for it, and only the disk was at fault."""
+        return self.done is None and self.error is None and not self.is_written
+
+
+class Writer:
+    """Owns the connection; `on_written` is called on the event loop with the rows committed."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, on_written: Callable[[list[Row]], None]
+    ) -> None:
+        self.healthy = True
+        self._connection = connection
+        self._on_written = on_written
+        self._batches: queue.SimpleQueue[list[Work] | None] = queue.SimpleQueue()
+        self._waiting: list[Work] = []
+        self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
+        self._thread.start()
+
+    async def close(self) -> None:
+        """End the thread and close the file."""
+        self._batches.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def write(self, work: Work) -> Any:
+        """Wait until the work is durable, and return what its job returned.
+
+        Raises JournalUnavailable.
+        """
+        work.done = self._loop.create_future()
+        self.add(work)
+        return await work.done
+
+    def add(self, work: Work) -> None:
+        """Queue work for the next batch: at once where somebody waits for it, else soon."""
+        self._waiting.append(work)
+        if not self._is_writing:
+            self._hand_over_in(0.0 if work.done else BEHIND_SECONDS)
+
+    def _hand_over_in(self, seconds: float) -> None:
+        """Even at once is the loop's next turn, so that what ends together is written together."""
+        due_at = self._loop.time() + seconds
+        if self._timer is not None:
+            if self._due_at <= due_at:
+                return
+            self._timer.cancel()
+        self._due_at = due_at
+        self._timer = self._loop.call_at(due_at, self._hand_over)
+
+    def _hand_over(self) -> None:
+        """Give the writer its next batch; what comes meanwhile makes up the one after."""
+        self._timer, self._is_writing = None, True
+        batch, self._waiting = self._waiting[:BATCH_MAX], self._waiting[BATCH_MAX:]
+        self._batches.put(batch)
+
+    def _write_on(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            error = self._write(batch)
+            self._loop.call_soon_threadsafe(self._settle, batch, error)
+        self._connection.close()
+
+    def _write(self, batch: list[Work]) -> sqlite3.Error | None:
+        """Commit a batch; return why the disk took none of it.
+
+        Whatever else goes wrong is the fault of one work: each is then written by itself, and
+        the one at fault keeps its error. This thread must not end by it.
+        """
+        try:
+            self._commit(batch)
+        except sqlite3.Error as error:
+            self._roll_back()
+            return error
+        except Exception as error:
+            self._roll_back()
+            if len(batch) == 1:
+                log.exception("journal_work_failed")
+                batch[0].error = error
+                return None
+            failures = (self._write([work]) for work in batch)
+            return next((failure for failure in failures if failure is not None), None)
+        for work in batch:
+            work.is_written = True
+        return None
+
+    def _commit(self, batch: list[Work]) -> None:
+        db = self._connection
+        rows = {work.row.event_id: work.row for work in batch if work.row is not None}
+        db.execute("BEGIN IMMEDIATE")
+        if not self.healthy:
+            db.execute(PROBE)
+        _put(db, rows.values())
+        for work in batch:
+            if work.job is not None:
+                work.result = work.job(db)
+        db.executemany(CHARGE_LEASE, _charges(rows.values()))
+        db.execute("COMMIT")
+
+    def _roll_back(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def _settle(self, batch: list[Work], error: Exception | None) -> None:
+        """On the event loop: tell those who wait, and try the rest again after an error."""
+        if error is not None and self.healthy:
+            log.error("journal_unavailable", error=str(error))
+        self.healthy, self._is_writing = error is None, False
+        if written := [work.row for work in batch if work.is_written and work.row is not None]:
+            self._on_written(written)
+        self._waiting[:0] = [work for work in batch if work.is_to_be_tried_again]
+        for work in batch:
+            work.answer(error)
+        if self._waiting:
+            is_urgent = any(work.done for work in self._waiting)
+            patience = BEHIND_SECONDS if error is None else PROBE_SECONDS
+            self._hand_over_in(0.0 if is_urgent else patience)
+
+
+def _put(db: sqlite3.Connection, rows: Collection[Row]) -> None:
+    """Insert all rows with one statement.
+
+    SQLite lets go of the interpreter lock for every statement and then waits for it in line with
+    a busy event loop: a statement a row took most of a commit's time.
+    """
+    if rows:
+        values = [value for row in rows for value in (row.event_id, row.state, row.body)]
+        db.execute(PUT_EVENTS + ", ".join([EVENT_VALUES] * len(rows)), values)
+
+
+def _charges(rows: Collection[Row]) -> list[tuple[int, str]]:
+    """Return what the rows take of each lease in all."""
+    charges: dict[str, int] = {}
+    for charge in chain.from_iterable(row.charges for row in rows):
+        charges[charge.lease_id] = charges.get(charge.lease_id, 0) + charge.charged_nanos
+    return [(nanos, lease_id) for lease_id, nanos in charges.items()]

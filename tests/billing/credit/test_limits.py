@@ -1,0 +1,114 @@
+"""What control says of limits and of who pays when is what budgets go by, at once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.utils import timezone
+
+from billing.credit.models import Budget
+from billing.credit.selectors import available_nanos, budget, budgets, charged_nanos, key_at
+from billing.credit.services.budgets import forget_known, open_budgets, set_limits
+from control.actor import system
+from control.keys.models import ApiKey
+from control.tenants.models import BillingMode, Organization
+from control.tenants.services import set_organization_terms, set_project_limit
+from serving.contract.budget import limit_budget_id
+from serving.contract.lease import Granted, Refused
+from tests.support.spending import charge_to
+from tests.support.usage import NOW, ask_for, give_credit
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+OPERATOR = system("tests")
+
+
+def set_terms(organization: Organization, billing_mode: str, limit: int | None = None) -> None:
+    set_organization_terms(
+        actor=OPERATOR,
+        organization=organization,
+        billing_mode=billing_mode,
+        spend_limit_nanos=limit,
+        weight=1,
+    )
+    organization.refresh_from_db()
+
+
+def test_who_begins_to_pay_afterwards_has_no_limit_and_keeps_their_credit(customer):
+    """500 funded, 700 used: prepaid there are 200 of debt; postpaid as much as is asked."""
+    give_credit(customer, 500)
+    charge_to(customer, 700)
+    assert isinstance(ask_for(customer.balance, 1), Refused)
+    set_terms(customer.organization, BillingMode.POSTPAID)
+    row = budget(customer.balance, NOW)
+    assert (row.limit_nanos, row.funded_nanos, row.balance_nanos) == (None, 500, -200)
+    assert isinstance(ask_for(customer.balance, 10**9), Granted)
+    assert available_nanos(customer.organization, NOW) is None
+
+
+def test_who_begins_to_pay_in_advance_is_limited_to_what_funds_them(customer):
+    set_terms(customer.organization, BillingMode.POSTPAID)
+    give_credit(customer, 500)
+    lease = ask_for(customer.balance, 800)
+    set_terms(customer.organization, BillingMode.PREPAID)
+    row = budget(customer.balance, NOW)
+    assert (row.limit_nanos, row.available_nanos) == (500, -300)
+    assert row.leases.get().recalled_at is not None
+    assert isinstance(lease, Granted)
+    refused = ask_for(customer.balance, 1)
+    assert (refused.code, refused.available_nanos) == ("credit_balance_exhausted", 0)
+
+
+def test_credit_given_to_who_pays_afterwards_leaves_them_without_a_limit(customer):
+    set_terms(customer.organization, BillingMode.POSTPAID)
+    give_credit(customer, 500)
+    assert budget(customer.balance, NOW).limit_nanos is None
+
+
+def test_a_limit_set_in_mid_period_knows_what_was_spent(customer):
+    now = timezone.now()
+    row = open_budgets([key_at(limit_budget_id(customer.project.id), now)]).popitem()[1]
+    ask_for(limit_budget_id(customer.project.id), 30, now=now)
+    set_project_limit(actor=OPERATOR, project=customer.project, spend_limit_nanos=40)
+    assert Budget.objects.get(pk=row).available_nanos == 10
+    set_project_limit(actor=OPERATOR, project=customer.project, spend_limit_nanos=None)
+    assert Budget.objects.get(pk=row).limit_nanos is None
+
+
+def test_a_limit_set_before_midnight_holds_for_the_next_month_that_was_opened_ahead(customer):
+    """At 23:45 a gateway has opened December; a limit set then holds there too, and not in
+    a November that is over."""
+    late = datetime(2026, 11, 30, 23, 45, tzinfo=UTC)
+    december = late + timedelta(minutes=15)
+    name = limit_budget_id(customer.id)
+    ask_for(name, 10, now=late)
+    ask_for(name, 10, now=december)
+    set_limits({name: 5}, now=late)
+    assert [budget(name, at).limit_nanos for at in (late, december)] == [5, 5]
+    set_limits({name: 7}, now=december)
+    assert [budget(name, at).limit_nanos for at in (late, december)] == [5, 7]
+
+
+def test_a_new_row_has_the_limit_that_control_says(customer):
+    ApiKey.objects.filter(id=customer.key.id).update(spend_limit_nanos=9)
+    ask_for(limit_budget_id(customer.key.id), 1)
+    assert budget(limit_budget_id(customer.key.id), NOW).limit_nanos == 9
+
+
+def test_an_organizations_budgets_are_its_own(customer, outsider):
+    for one in (customer, outsider):
+        give_credit(one, 500)
+        ask_for(limit_budget_id(one.key.id), 1)
+    mine = budgets(customer.organization, NOW)
+    assert [row.kind for row in mine] == ["balance", "key"]
+    assert {row.organization_id for row in mine} == {customer.id}
+
+
+def test_what_was_charged_is_zero_where_nothing_was(customer):
+    assert charged_nanos(customer.balance, NOW) == 0
+    charge_to(customer, 70)
+    assert charged_nanos(customer.balance, NOW) == 70
+
+
+def test_known_rows_are_forgotten_with_their_database(customer):
+    give_credit(customer, 1)
+    forget_known()
+    assert budget(customer.balance, NOW) is not None

@@ -1,0 +1,193 @@
+"""Old days move to files that prove what was sealed, step by step, whatever step is the last."""
+
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+from io import StringIO
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
+
+from billing.following import archive as archiving
+from billing.following import parquet
+from billing.following.archive import ArchiveError, archive, drop_day, find_event
+from billing.metering.ingest import ingest
+from billing.metering.models import Day, DeadLetter, UsageEvent
+from tests.support.following import catch_up, finish
+from tests.support.usage import NOW, broken_promises, make_batch, make_event, make_price
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.django_db(transaction=True, databases=["default", "owner"]),
+]
+
+OLD = NOW - timedelta(days=100)
+LATER = NOW - timedelta(days=95)
+BEFORE = NOW.date() - timedelta(days=90)
+
+
+@pytest.fixture
+def folder(tmp_path, settings):
+    settings.CONFIG = replace(settings.CONFIG, archive_dir=tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def price():
+    return make_price(at=OLD)
+
+
+@pytest.fixture
+def old(customer, outsider, price):
+    """Events of an old day, one of which came five days late, and one that was corrected."""
+    events = [
+        make_event(customer, price, received_at=OLD, client_request_id='a"b\\c, é'),
+        make_event(customer, price, received_at=OLD, outcome="gateway_lost"),
+        make_event(customer, price, received_at=OLD, ttft_seconds=None, replica_id=None),
+        make_event(outsider, price, received_at=OLD),
+    ]
+    take_in(*events[:3], now=OLD)
+    finish(LATER)
+    real = msgspec.structs.replace(
+        make_event(customer, price, received_at=OLD), event_id=events[1].event_id
+    )
+    take_in(events[3], real, now=LATER)
+    finish(NOW)
+    return events
+
+
+def take_in(*events, now=NOW):
+    ingest(make_batch(events), now=now)
+
+
+def run(folder, *, before=BEFORE):
+    return list(archive(before=before, folder=folder, now=NOW))
+
+
+def is_there(day):
+    return archiving._state(day)[0]
+
+
+def test_old_days_move_to_files_and_their_partitions_go(old, folder):
+    lines = run(folder)
+    assert f"{OLD.date()}: 3 records archived" in lines
+    assert f"{LATER.date()}: 2 records archived" in lines
+    assert f"{OLD.date()}: partition dropped" in lines
+    assert not UsageEvent.objects.exists()
+    day = Day.objects.get(day=OLD.date())
+    assert (day.archived_at, day.dropped_at) == (NOW, NOW)
+    assert pq.read_metadata(folder / day.archive_path).num_rows == 3
+    assert broken_promises() == []
+    assert run(folder) == []
+
+
+def test_a_partition_stays_while_some_of_it_is_in_no_file(old, folder):
+    lines = run(folder, before=LATER.date())
+    assert f"{OLD.date()}: partition dropped" not in lines
+    assert UsageEvent.objects.count() == 4
+    assert broken_promises() == []
+
+
+def test_receipts_of_archived_days_are_still_shown(old, folder, customer, outsider):
+    before = {one.event_id: vars(one) for one in UsageEvent.objects.all()}
+    run(folder)
+    plain, lost, bare, late = (
+        find_event(uuid.UUID(one.event_id), one.organization_id) for one in old
+    )
+    assert plain.client_request_id == 'a"b\\c, é'
+    assert plain.caller.key_id == customer.key.id
+    assert (plain.supply.tier, plain.origin.gateway_id) == ("default", "gw_1")
+    assert (lost.outcome, lost.output_tokens) == ("completed", 20)
+    assert (bare.ttft_seconds, bare.origin.replica_id) == (None, "")
+    assert late.accounted_on == LATER.date()
+    for one in (plain, bare, late):
+        kept = before[one.event_id]
+        assert (one.charged_nanos, one.received_at) == (132_000, OLD)
+        assert one.digest == kept["digest"]
+        assert one.ttft_seconds == pytest.approx(kept["ttft_seconds"])
+    assert find_event(plain.event_id, outsider.id) is None
+
+
+def test_days_within_ingests_reach_stay(old, folder):
+    with pytest.raises(ArchiveError, match="within ingest's reach"):
+        run(folder, before=NOW.date() - timedelta(days=89))
+
+
+def test_a_file_that_is_not_what_was_sealed_drops_nothing(old, folder, superuser_connection):
+    superuser_connection.execute("UPDATE metering_usage_event SET output_tokens = 21")
+    with pytest.raises(ArchiveError, match="is not what was sealed"):
+        run(folder)
+    assert UsageEvent.objects.count() == 4
+    assert not Day.objects.filter(archived_at__isnull=False).exists()
+
+
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(parquet, "write"), (archiving, "_prove"), (parquet, "put_in_place"), (archiving, "drop_day")],
+)
+def test_a_run_goes_on_where_another_ended(old, folder, monkeypatch, module, step):
+    def end(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, step, end)
+    with pytest.raises(KeyboardInterrupt):
+        run(folder)
+    monkeypatch.undo()
+    lines = run(folder)
+    assert f"{OLD.date()}: partition dropped" in lines
+    assert broken_promises() == []
+    assert not is_there(OLD.date())
+
+
+@pytest.mark.parametrize("how", ["detached", "pending"])
+def test_a_partition_that_was_detached_is_dropped_the_next_time(old, folder, monkeypatch, how):
+    monkeypatch.setattr(archiving, "drop_day", lambda *_, **__: None)
+    run(folder)
+    part = archiving.partition_name(OLD.date())
+    with connections["owner"].cursor() as cursor:
+        if how == "detached":
+            cursor.execute(f"ALTER TABLE metering_usage_event DETACH PARTITION {part} CONCURRENTLY")
+        else:
+            _leave_pending(cursor, part)
+    monkeypatch.undo()
+    drop_day(OLD.date(), now=NOW)
+    assert not is_there(OLD.date())
+
+
+def _leave_pending(owner, part):
+    """End DETACH CONCURRENTLY between its two transactions: it waits for a reader."""
+    with connections["default"].cursor() as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM metering_usage_event")
+        owner.execute("SET statement_timeout = '300ms'")
+        with pytest.raises(Exception, match="statement timeout"):
+            owner.execute(f"ALTER TABLE metering_usage_event DETACH PARTITION {part} CONCURRENTLY")
+        owner.execute("SET statement_timeout = 0")
+        reader.execute("ROLLBACK")
+    assert archiving._state(OLD.date()) == (True, True, True)
+
+
+def test_usage_of_a_dropped_day_is_a_dead_letter(old, folder, customer, price):
+    run(folder)
+    take_in(make_event(customer, price, received_at=OLD), now=LATER)
+    assert DeadLetter.objects.get().reason == f"{OLD.date()} is archived"
+    assert not is_there(OLD.date())
+
+
+def test_the_command_says_what_it_does(old, folder, customer, price):
+    out = StringIO()
+    call_command("archive", "--before", str(BEFORE), "--dry-run", stdout=out)
+    assert f"{OLD.date()}: would be archived" in out.getvalue()
+    assert UsageEvent.objects.count() == 4
+    with pytest.raises(CommandError, match="within ingest's reach"):
+        call_command("archive", "--before", "2999-01-01", stdout=out)
+
+
+def test_without_a_folder_nothing_is_archived(old, settings):
+    settings.CONFIG = replace(settings.CONFIG, archive_dir=None)
+    with pytest.raises(CommandError, match="PENSTOCK_ARCHIVE_DIR is not set"):
+        call_command("archive")
+    catch_up(NOW)

@@ -1,0 +1,202 @@
+"""The page of alarms and the verbs behind it: for operators alone, each kind in words."""
+
+from datetime import timedelta
+from typing import get_args
+
+import pytest
+from django.contrib.auth.models import Permission
+from django.test import Client
+from django.utils import timezone
+
+from billing.credit.models import Lease
+from billing.metering.alarm_words import WORDS, words_of
+from billing.metering.alarms import OPERATOR, Alarm, raise_alarms
+from billing.metering.alarms_page import address_behind
+from billing.metering.ingest import ingest
+from billing.metering.models import DeadLetter, UsageEvent
+from billing.metering.services import book_again, dismiss
+from control.actor import system
+from control.audit.models import Entry
+from control.errors import Conflict, Invalid, NotPermitted
+from control.tenants.models import User
+from control.tenants.permissions import person
+from tests.support.usage import (
+    ask_for,
+    give_credit,
+    make_batch,
+    make_event,
+    make_price,
+    with_lease,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+PAGE = "/admin/metering/tally/alarms/"
+LETTERS = "/admin/metering/deadletter/"
+EVENTS = "/admin/metering/usageevent/"
+NOW = timezone.now()
+
+
+def log_in(user):
+    client = Client()
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def operator():
+    return log_in(User.objects.create_superuser("operator@penstock.test"))
+
+
+@pytest.fixture
+def letter():
+    ingest(make_batch([b'{"event_id": "broken"}']), now=timezone.now())
+    return DeadLetter.objects.get()
+
+
+def shown(client, **parameters):
+    answer = client.get(PAGE, parameters)
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_members_and_staff_without_rights_see_nothing():
+    assert Client().get(PAGE).status_code == 302
+    assert log_in(User.objects.create_user("member@acme.test")).get(PAGE).status_code == 302
+    clerk = User.objects.create_user("clerk@penstock.test", is_staff=True)
+    assert log_in(clerk).get(PAGE).status_code == 403
+
+
+@pytest.mark.parametrize("kind", [*get_args(Alarm), *WORDS])
+def test_each_kind_of_alarm_has_words_and_an_address_that_opens(operator, kind):
+    words = WORDS[kind]
+    assert words.meaning.endswith(".")
+    assert words.action.endswith(".")
+    if address := address_behind(words.behind, kind):
+        assert operator.get(address).status_code == 200
+
+
+def test_kinds_that_carry_a_name_or_nobody_described_are_shown_too(operator):
+    raise_alarms({(OPERATOR, "late_follower_keys"): 2, (OPERATOR, "brand_new"): 1}, now=NOW)
+    page = shown(operator)
+    assert "Late follower: keys" in page
+    assert words_of("brand_new").name in page
+
+
+def test_counts_are_by_kind_and_name_their_organizations(operator, customer, outsider):
+    for days_ago, count in ((0, 5), (3, 6), (20, 1_000)):
+        at = timezone.now() - timedelta(days=days_ago)
+        raise_alarms(
+            {(customer.id, "unknown_price"): count, (outsider.id, "other_band"): 1}, now=at
+        )
+    assert "Acme (11)" in shown(operator)
+    assert "Acme (5)" in shown(operator, days="1")
+    assert "Acme (1,011)" in shown(operator, days="30")
+    assert "Acme (11)" in shown(operator, days="senseless")
+
+
+def test_what_waits_for_a_person_is_listed(operator, customer, letter):
+    give_credit(customer, 1_000_000)
+    then = timezone.now() - timedelta(hours=3)
+    granted = ask_for(customer.balance, 131_800, now=then)
+    event = make_event(customer, make_price(), received_at=then)
+    ingest(make_batch([with_lease(event, granted.lease_id)]), now=timezone.now())
+    over = Lease.objects.get()
+    page = shown(operator)
+    assert "1 dead letter</a>" in page
+    assert f"/admin/credit/lease/{over.pk}/change/" in page
+    assert "took $0.0000002 more" in page
+    assert "has 1 lease open since" in page
+
+
+def test_nothing_waits_where_nothing_happened(operator):
+    page = shown(operator)
+    assert "Nothing: no open dead letter" in page
+    assert "No alarm in the last 7 days" in page
+
+
+def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):
+    actor = system("tests")
+    with pytest.raises(Invalid):
+        dismiss(actor=actor, letter_id=letter.pk, reason=" ", now=NOW)
+    dismiss(actor=actor, letter_id=letter.pk, reason="a test's bytes", now=NOW)
+    letter.refresh_from_db()
+    assert letter.dismissed_at == NOW
+    entry = Entry.objects.get(action="usage.dismiss")
+    assert (entry.target_id, entry.details["reason"]) == (letter.pk, "a test's bytes")
+    with pytest.raises(Conflict):
+        dismiss(actor=actor, letter_id=letter.pk, reason="again", now=NOW)
+
+
+def test_only_operators_dismiss(letter):
+    stranger = person(User.objects.create_user("stranger@acme.test"))
+    with pytest.raises(NotPermitted):
+        dismiss(actor=stranger, letter_id=letter.pk, reason="mine", now=NOW)
+
+
+def test_what_was_dismissed_can_be_booked_and_what_was_booked_is_settled(customer):
+    price = make_price()
+    ingest(make_batch([make_event(customer, price, rating=99)]), now=timezone.now())
+    letter = DeadLetter.objects.get()
+    dismiss(actor=system("tests"), letter_id=letter.pk, reason="by mistake", now=NOW)
+    payload = bytes(letter.payload).replace(b'"rating":99', b'"rating":2')
+    DeadLetter.objects.update(payload=payload)
+    letter.refresh_from_db()
+    book_again(actor=system("tests"), letter=letter, now=timezone.now())
+    assert UsageEvent.objects.count() == 1
+    for verb in (
+        lambda: book_again(actor=system("tests"), letter=letter, now=NOW),
+        lambda: dismiss(actor=system("tests"), letter_id=letter.pk, reason="late", now=NOW),
+    ):
+        with pytest.raises(Conflict):
+            verb()
+
+
+def test_the_admin_asks_for_the_reason_and_does_it(operator, letter):
+    page = f"{LETTERS}{letter.pk}/dismiss/"
+    assert b"nobody is charged" in operator.get(page).content
+    assert operator.post(page, {"reason": ""}).status_code == 200
+    assert operator.post(page, {"reason": "never was an event"}).status_code == 302
+    letter.refresh_from_db()
+    assert letter.dismissed_at is not None
+    assert Entry.objects.get(action="usage.dismiss").actor_name == "operator@penstock.test"
+    assert letter.pk not in operator.get(LETTERS, {"state": "open"}).content.decode()
+    assert letter.pk in operator.get(LETTERS, {"state": "dismissed"}).content.decode()
+
+
+def test_a_letter_that_still_cannot_be_booked_says_why(operator, letter):
+    page = f"{LETTERS}{letter.pk}/book_one/"
+    answer = operator.post(page)
+    assert answer.status_code == 200
+    assert letter.booked_at is None
+    assert b"UsageEvent" in answer.content
+
+
+def test_who_may_look_alone_may_neither_book_nor_dismiss(letter):
+    clerk = User.objects.create_user("clerk@penstock.test", is_staff=True)
+    clerk.user_permissions.add(Permission.objects.get(codename="view_deadletter"))
+    client = log_in(clerk)
+    assert client.get(f"{LETTERS}{letter.pk}/change/").status_code == 200
+    for verb in ("dismiss", "book_one"):
+        answer = client.post(f"{LETTERS}{letter.pk}/{verb}/", {"reason": "mine"})
+        assert answer.status_code == 403
+    client.post(LETTERS, {"action": "book", "_selected_action": letter.pk})
+    letter.refresh_from_db()
+    assert (letter.dismissed_at, letter.booked_at) == (None, None)
+
+
+def test_the_list_of_events_shows_a_day_unless_more_is_asked_for(operator, customer, price):
+    now = timezone.now()
+    young, old = (
+        make_event(customer, price, received_at=now - timedelta(days=days)) for days in (0, 3)
+    )
+    ingest(make_batch([young, old]), now=now)
+    for parameters, expected in [
+        ({}, {young.event_id}),
+        ({"within": "7"}, {young.event_id, old.event_id}),
+        ({"q": old.event_id}, {old.event_id}),
+        ({"within": "all", "outcome": "timed_out"}, set()),
+        ({"within": "all", "fault": "unknown_price"}, set()),
+    ]:
+        page = operator.get(EVENTS, parameters).content.decode()
+        links = {event.event_id for event in (young, old) if f"{event.event_id}/change" in page}
+        assert links == expected, parameters

@@ -1,0 +1,217 @@
+"""What the application's role can do in the database, and how more than that is noticed."""
+
+from collections.abc import Callable
+from io import StringIO
+
+import psycopg
+import pytest
+from django.apps import apps
+from django.core.management import CommandError, call_command
+from django.db import ProgrammingError, connection, transaction
+from psycopg import sql
+
+from control.database.grants import LIMITS_SECONDS, grant
+from control.database.proof import violations
+from control.database.rights import ADD, READ, declared_rights
+from control.tenants.models import Project
+from tests.support.environment import APP, OWNER
+from tests.support.organizations import House
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+alone = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
+DECLARED = declared_rights(apps.get_app_configs())
+REFUSED = [
+    "UPDATE audit_entry SET action = 'nothing'",
+    "DELETE FROM audit_entry",
+    "TRUNCATE audit_entry",
+    "TRUNCATE tenants_project CASCADE",
+    "DROP TABLE audit_entry",
+    "ALTER TABLE audit_entry DISABLE TRIGGER ALL",
+    "ALTER TABLE audit_entry ADD COLUMN more int",
+    f"ALTER TABLE audit_entry OWNER TO {APP.name}",
+    "CREATE TRIGGER mine AFTER INSERT ON audit_entry EXECUTE FUNCTION audit_refuse_change()",
+    "CREATE OR REPLACE FUNCTION audit_refuse_change() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "CREATE TABLE mine (id int)",
+    "CREATE SCHEMA mine",
+    f"SET ROLE {OWNER.name}",
+    "SET session_replication_role = replica",
+]
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_the_application_is_refused(house: House, statement: str) -> None:
+    refused = pytest.raises(ProgrammingError, match=r"permission denied|must be owner|must be able")
+    with refused, transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def test_the_application_may_have_temporary_tables() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TEMPORARY TABLE mine (LIKE audit_entry) ON COMMIT DROP")
+        cursor.execute("TRUNCATE mine")
+
+
+def test_what_is_no_fact_may_be_written_freely(house: House) -> None:
+    assert Project.objects.filter(id=house.project.id).update(name="New") == 1
+    assert Project.objects.filter(id=house.project.id).delete()[0] == 1
+
+
+def test_no_session_of_the_application_holds_others_up_for_ever() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT name, setting FROM pg_settings WHERE name LIKE '%%timeout'")
+        found = dict(cursor.fetchall())
+    assert {name: int(found[name]) / 1000 for name in LIMITS_SECONDS} == LIMITS_SECONDS
+
+
+def prepare() -> str:
+    output = StringIO()
+    call_command("prepare_database", stdout=output)
+    return output.getvalue()
+
+
+def rights() -> list[tuple[str, str]]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT relname, array(SELECT unnest(relacl)::text ORDER BY 1) FROM pg_class"
+            " WHERE relnamespace = 'public'::regnamespace ORDER BY relname"
+        )
+        return cursor.fetchall()
+
+
+@alone
+def test_preparing_again_changes_nothing() -> None:
+    before = rights()
+    assert "has its rights and no more" in prepare()
+    assert rights() == before
+
+
+@alone
+def test_an_operators_own_limit_stays() -> None:
+    limit = f"ALTER ROLE {APP.name} IN DATABASE {{}} SET statement_timeout = {{}}"
+    database = sql.Identifier(connection.settings_dict["NAME"])
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL(limit).format(database, sql.Literal("7s")))
+        prepare()
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW statement_timeout")
+            assert cursor.fetchone() == ("7s",)
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute(sql.SQL(limit).format(database, sql.Literal("30s")))
+
+
+@alone
+def test_rights_that_somebody_added_are_taken_away(owner_connection: psycopg.Connection) -> None:
+    owner_connection.execute(f"GRANT ALL ON audit_entry TO PUBLIC, {APP.name}")
+    owner_connection.execute("GRANT UPDATE (action) ON audit_entry TO PUBLIC")
+    prepare()
+    with pytest.raises(ProgrammingError, match="permission denied"), connection.cursor() as cursor:
+        cursor.execute(REFUSED[0])
+
+
+@alone
+def test_a_function_that_can_be_led_astray_is_an_error(owner_connection) -> None:
+    make = "CREATE FUNCTION astray() RETURNS int LANGUAGE sql SECURITY DEFINER {} AS 'SELECT 1'"
+    owner_connection.execute(make.format(""))
+    try:
+        with pytest.raises(CommandError, match=r"search_path, a SECURITY DEFINER .*astray\(\)"):
+            prepare()
+        owner_connection.execute("ALTER FUNCTION astray() SET search_path = public, pg_temp")
+        prepare()
+    finally:
+        owner_connection.execute("DROP FUNCTION astray()")
+
+
+@pytest.fixture
+def found(superuser_connection: psycopg.Connection) -> Callable[..., list[str]]:
+    """Do something as the superuser, undo it, and return what the proof says in between."""
+
+    def found(statement: str, *, declared: dict[str, frozenset[str]] = DECLARED) -> list[str]:
+        with superuser_connection.transaction(force_rollback=True):
+            superuser_connection.execute(statement)
+            superuser_connection.execute(f"SET LOCAL ROLE {OWNER.name}")
+            return violations(superuser_connection.cursor(), app=APP.name, declared=declared)
+
+    return found
+
+
+@alone
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        (f"ALTER ROLE {APP.name} CREATEROLE", "powers over the whole server: {app}"),
+        (f"GRANT {OWNER.name} TO {APP.name}", "is a member of: .*{owner}"),
+        (f"GRANT pg_write_all_data TO {APP.name}", "is a member of: pg_write_all_data"),
+        (f"ALTER TABLE tenants_project OWNER TO {APP.name}", "owns: tenants_project"),
+        ("GRANT CREATE ON SCHEMA public TO PUBLIC", "may make objects in: public"),
+        (f"GRANT UPDATE (action) ON audit_entry TO {APP.name}", "audit_entry gives .* UPDATE"),
+        ("GRANT TRUNCATE ON keys_api_key TO PUBLIC", "keys_api_key gives .* TRUNCATE"),
+        (f"REVOKE INSERT ON audit_entry FROM {APP.name}", "audit_entry .* SELECT; wanted INSERT"),
+    ],
+)
+def test_whatever_is_amiss_is_named(found, statement: str, words: str) -> None:
+    pattern = words.format(app=APP.name, owner=OWNER.name)
+    with pytest.raises(AssertionError, match=pattern):
+        assert found(statement) == []
+
+
+@alone
+def test_all_is_well_and_a_mistaken_declaration_is_named(found) -> None:
+    assert found("SELECT 1") == []
+    assert found("SELECT 1", declared=DECLARED | {"audit_entri": ADD}) == [
+        "audit_entri is declared by an app and does not exist"
+    ]
+
+
+PARTITIONED = """
+CREATE TABLE things (id int) PARTITION BY RANGE (id);
+CREATE VIEW things_view AS SELECT * FROM things;
+CREATE TABLE balances (nanos bigint)
+"""
+LATER = """
+CREATE TABLE things_1 PARTITION OF things FOR VALUES FROM (0) TO (9);
+INSERT INTO balances VALUES (5)
+"""
+
+
+@alone
+def test_partitions_and_views_let_nobody_round_the_facts(superuser_connection) -> None:
+    declared = DECLARED | {"things": ADD, "balances": READ}
+    with superuser_connection.transaction(force_rollback=True):
+        superuser_connection.execute(f"SET LOCAL ROLE {OWNER.name}")
+        superuser_connection.execute(PARTITIONED)
+        cursor = superuser_connection.cursor()
+        grant(cursor, app=APP.name, declared=declared)
+        superuser_connection.execute(LATER)
+        assert violations(cursor, app=APP.name, declared=declared) == []
+        superuser_connection.execute(f"SET LOCAL ROLE {APP.name}")
+        superuser_connection.execute("INSERT INTO things VALUES (1)")
+        assert superuser_connection.execute("SELECT nanos FROM balances").fetchall() == [(5,)]
+        for statement in (
+            "UPDATE things SET id = 2",
+            "UPDATE things_view SET id = 2",
+            "INSERT INTO things_1 VALUES (2)",
+            "INSERT INTO balances VALUES (2)",
+            "UPDATE balances SET nanos = 2",
+        ):
+            with (
+                pytest.raises(psycopg.errors.InsufficientPrivilege),
+                superuser_connection.transaction(),
+            ):
+                superuser_connection.execute(statement)
+
+
+class Room:
+    """An AppConfig, as far as rights go."""
+
+    facts = ("event", "draw")
+    moved_by_functions = ("balance", "draw")
+
+
+def test_rights_are_what_apps_declare() -> None:
+    assert declared_rights([Room(), object()]) == {  # type: ignore[list-item]
+        "event": ADD,
+        "draw": ADD,
+        "balance": READ,
+    }

@@ -1,0 +1,203 @@
+"""Every mutant that the rules can make: one operator, comparison, constant, call, lock or condition
+each.
+
+What is left out, by rule and before any is drawn: texts for people (docstrings, comments, raised
+messages, logs, audit rows), alarms, annotations, imports, dunder methods, and bounds of effort
+(module constants that end in _MAX, _SECONDS, _MILLISECONDS, or are called CHUNK, PAGE_EVENTS, or
+ATTEMPTS). What stays may be equivalent all the same; then its survival is explained.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOMS = (
+    "billing/credit/services/*.py", "billing/credit/selectors.py", "billing/credit/sql/*.sql",
+    "billing/ledger/services.py", "billing/ledger/selectors.py", "billing/ledger/sql/*.sql",
+    "billing/metering/batch.py", "billing/metering/claims.py", "billing/metering/days.py",
+    "billing/metering/ingest.py", "billing/metering/judging.py", "billing/metering/staging.py",
+    "billing/metering/sql/*.sql", "billing/following/closing.py", "billing/following/cursor.py",
+    "billing/following/follow.py", "billing/following/posting.py",
+    "billing/following/postings.py", "billing/following/rollups.py",
+    "billing/following/sealing.py", "billing/following/sql/*.sql", "billing/rating/rate.py",
+    "serving/contract/price.py", "serving/contract/budget.py",
+)  # fmt: skip
+"""The money paths: authorization, facts, followers, ledger and rating."""
+EFFORT = re.compile(r"(_MAX|_SECONDS|_MILLISECONDS|CHUNK|PAGE_EVENTS|ATTEMPTS\w*|LOCK_ID)$")
+TALK = re.compile(r"^(logger|audit)\.|^_record$|alarm", re.IGNORECASE)
+SQL_WORDS = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b")
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
+}  # fmt: skip
+SQL_RULES = (
+    (r" >= ", " > "), (r" <= ", " < "), (r" > ", " >= "), (r" < ", " <= "), (r" <> ", " = "),
+    (r" \+ ", " - "), (r" - ", " + "), (r"\bgreatest\(", "least("), (r"\bleast\(", "greatest("),
+    (r"\bIS NULL\b", "IS NOT NULL"), (r"\bIS NOT NULL\b", "IS NULL"),
+    (r" FOR NO KEY UPDATE\b( SKIP LOCKED)?", ""), (r" FOR UPDATE\b( SKIP LOCKED)?", ""),
+    (r" SKIP LOCKED\b", ""), (r"\bmin\(", "max("), (r"\bmax\(", "min("),
+    (r"(?<=\n)\s+(AND|OR) (?!.*\bBETWEEN\b)[^\n()]+(?=\n)", ""), (r"\bAND\b(?=[^\n]*=)", "OR"),
+    (r"\bNOT EXISTS\b", "EXISTS"), (r"\bpg_advisory_xact_lock(_shared)?\(\S+\)", "0"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change: the span of a file from `start` to `end` becomes `new`."""
+
+    path: str
+    line: int
+    start: int
+    end: int
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        old, new = (" ".join(text.split()) or "nothing" for text in (self.old, self.new))
+        return f"{self.path}:{self.line}: {old} → {new}"
+
+    def applied(self, text: str) -> str:
+        """Return the file's text with the change."""
+        return text[: self.start] + self.new + text[self.end :]
+
+
+def candidates(root: Path) -> list[Mutant]:
+    """Return all mutants of the money paths, in the order of the files."""
+    found: list[Mutant] = []
+    for pattern in ROOMS:
+        for path in sorted(root.glob(pattern)):
+            name, text = str(path.relative_to(root)), path.read_text()
+            make = _of_sql if path.suffix == ".sql" else _of_python
+            found += make(name, text)
+    return found
+
+
+def _of_sql(name: str, text: str, offset: int = 0, line: int = 1) -> Iterator[Mutant]:
+    masked = re.sub(r"--[^\n]*|/\*.*?\*/", lambda one: "\x00" * len(one[0]), text, flags=re.S)
+    for rule, new in SQL_RULES:
+        for one in re.finditer(rule, masked):
+            at = line + text.count("\n", 0, one.start() + len(one[0]) - len(one[0].lstrip()))
+            start, end = offset + one.start(), offset + one.end()
+            yield Mutant(name, at, start, end, one[0], new)
+
+
+def _of_python(name: str, text: str) -> Iterator[Mutant]:
+    starts = [0]
+    for row in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(row))
+    make = _Maker(name, text, starts)
+    make.visit(ast.parse(text))
+    yield from make.found
+
+
+class _Maker(ast.NodeVisitor):
+    """Walks a module and makes a mutant wherever a rule applies."""
+
+    def __init__(self, name: str, text: str, starts: list[int]) -> None:
+        self.name, self.text, self.starts = name, text, starts
+        self.found: list[Mutant] = []
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        if node.name.startswith("__"):
+            return
+        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
+            self.visit(default)
+        for one in node.body:
+            self.visit(one)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        for one in node.body:
+            self.visit(one)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target = ast.unparse(node.targets[0])
+        if EFFORT.search(target):
+            return
+        if _is_sql(node.value):
+            segment = ast.get_source_segment(self.text, node.value) or ""
+            start = self._at(node.value.lineno, node.value.col_offset)
+            self.found += _of_sql(self.name, segment, start, node.value.lineno)
+        else:
+            self.generic_visit(node)
+
+    def visit_Expr(self, node: ast.Expr) -> None:
+        call = node.value
+        if not isinstance(call, ast.Call):
+            return
+        if TALK.search(ast.unparse(call.func)):
+            return
+        self._add(node, "pass")
+        self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if "alarms" in ast.unparse(node.target):
+            return
+        swap = {ast.Add: "-=", ast.Sub: "+="}.get(type(node.op))
+        if swap:
+            self._add(node, f"{ast.unparse(node.target)} {swap} {ast.unparse(node.value)}")
+        self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """Messages are for people."""
+
+    def visit_Assert(self, node: ast.Assert) -> None:
+        """What is asserted holds."""
+
+    def visit_Compare(self, node: ast.Compare) -> None:
+        other = COMPARISONS.get(type(node.ops[0]))
+        if other and len(node.ops) == 1:
+            changed = ast.Compare(node.left, [other()], node.comparators)
+            self._add(node, f"({ast.unparse(changed)})")
+        self.generic_visit(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        swap: Callable[[], ast.operator] | None = {ast.Add: ast.Sub, ast.Sub: ast.Add}.get(
+            type(node.op)  # type: ignore[arg-type]
+        )
+        if swap:
+            self._add(node, f"({ast.unparse(ast.BinOp(node.left, swap(), node.right))})")
+        self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> None:
+        other = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        self._add(node, f"({ast.unparse(ast.BoolOp(other, node.values))})")
+        self.generic_visit(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> None:
+        if isinstance(node.op, ast.Not):
+            self._add(node, f"({ast.unparse(node.operand)})")
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if type(node.value) is int:
+            self._add(node, str(node.value + 1))
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
+        """Formatted texts are names and words."""
+
+    def _add(self, node: ast.expr | ast.stmt, new: str) -> None:
+        assert node.end_lineno and node.end_col_offset is not None
+        start = self._at(node.lineno, node.col_offset)
+        end = self._at(node.end_lineno, node.end_col_offset)
+        old = self.text[start:end]
+        self.found.append(Mutant(self.name, node.lineno, start, end, old, new))
+
+    def _at(self, line: int, column: int) -> int:
+        """Return the place of a column, which Python counts in bytes."""
+        row = self.text[self.starts[line - 1] : self.starts[line]]
+        return self.starts[line - 1] + len(row.encode()[:column].decode())
+
+
+def _is_sql(node: ast.expr) -> bool:
+    text = ""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        text = node.value
+    elif isinstance(node, ast.JoinedStr):
+        text = ast.unparse(node)
+    return SQL_WORDS.search(text) is not None

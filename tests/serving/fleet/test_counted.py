@@ -1,0 +1,78 @@
+"""What an engine counted in its replica's life: a total that only grows and misses nothing."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.engine.probe import Vitals
+from serving.fleet.counted import UNSEEN, Counted, Counters
+
+pytestmark = pytest.mark.unit
+AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
+GROWTH = st.builds(Counters, *[st.integers(0, 10**12)] * 4)
+
+
+def shown(counters: Counters, running: int = 1) -> Vitals:
+    return Vitals(
+        running=running,
+        waiting=0,
+        prompt_tokens=counters.input_tokens,
+        generation_tokens=counters.output_tokens,
+        cache_usage=0.5,
+        cached_tokens=counters.cached_tokens,
+        requests=counters.requests,
+    )
+
+
+@given(st.lists(GROWTH), st.integers(0, 10))
+def test_an_engine_of_ours_is_counted_from_zero_however_often_it_is_looked_at(
+    growths: list[Counters], restart_at: int
+) -> None:
+    engine, counted = Counters(), Counted()
+    for step, growth in enumerate(growths):
+        engine = engine.plus(growth)
+        counted = counted.saw(shown(engine), Counters(), AT)
+        if step == restart_at:  # of the fleet: what it stored is what it goes on from
+            counted = msgspec.json.decode(msgspec.json.encode(counted), type=Counted)
+    assert counted.total == engine
+
+
+@given(GROWTH, GROWTH)
+def test_what_anothers_engine_counted_before_us_is_not_ours(
+    before: Counters, growth: Counters
+) -> None:
+    counted = UNSEEN.saw(shown(before), Counters(), AT)
+    assert counted.total == Counters()
+    assert counted.saw(shown(before.plus(growth)), Counters(), AT).total == growth
+
+
+def test_an_engine_that_begins_anew_adds_what_it_counted_since() -> None:
+    counted = Counted().saw(shown(Counters(100, 50, 20, 3)), Counters(), AT)
+    again = counted.saw(shown(Counters(7, 2, 0, 1)), Counters(), AT)
+    assert again.total == Counters(107, 52, 20, 4)
+
+
+PROBE = Counters(input_tokens=2, output_tokens=1, requests=1)
+WORK = Counters(input_tokens=9, output_tokens=3, requests=1)
+
+
+@pytest.mark.parametrize(
+    ("grown", "probes", "running", "busy_seconds"),
+    [
+        (Counters(), Counters(), 0, 0),
+        (Counters(), Counters(), 1, 5),
+        (PROBE, PROBE, 0, 0),
+        (WORK, Counters(), 0, 5),
+        (PROBE.plus(WORK), PROBE, 0, 5),
+    ],
+)
+def test_only_work_for_customers_is_busy(
+    grown: Counters, probes: Counters, running: int, busy_seconds: int
+) -> None:
+    before = Counted().saw(shown(Counters(), running=0), Counters(), AT)
+    after = before.saw(shown(grown, running), probes, AT + timedelta(seconds=5))
+    assert after.busy_seconds == busy_seconds
+    assert after.probes == probes

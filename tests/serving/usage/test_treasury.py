@@ -1,0 +1,211 @@
+"""Who fits is admitted, who does not hears why, in time; idle money elsewhere is no refusal."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from serving.contract.budget import limit_budget_id
+from serving.usage.hold import Hold
+from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyRecalled
+from tests.support.fake_billing import FakeBilling
+from tests.support.purses import BALANCE, CENT, LIMIT, Money, open_money
+
+KEY = limit_budget_id("key_a")
+WORST = 7_001
+
+
+@pytest.fixture
+def billing() -> FakeBilling:
+    made = FakeBilling()
+    made.limits = {BALANCE: 1_000 * CENT, LIMIT: 1_000 * CENT}
+    return made
+
+
+@pytest.fixture
+async def money(billing: FakeBilling, tmp_path: Path) -> AsyncIterator[Money]:
+    async with open_money(tmp_path / "a", billing) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def other(billing: FakeBilling, tmp_path: Path) -> AsyncIterator[Money]:
+    async with open_money(tmp_path / "b", billing) as opened:
+        yield opened
+
+
+def count(results: list[object], kind: type) -> int:
+    return sum(isinstance(result, kind) for result in results)
+
+
+async def test_money_for_three_admits_three_of_two_hundred_on_two_gateways(
+    billing: FakeBilling, money: Money, other: Money
+) -> None:
+    billing.limits = {BALANCE: 3 * WORST, LIMIT: 100 * CENT}
+    began = time.monotonic()
+    tries = [gateway.hold(WORST, BALANCE, LIMIT) for _ in range(100) for gateway in (money, other)]
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    assert time.monotonic() - began < 3
+    assert count(results, Hold) == 3
+    refused = [result for result in results if isinstance(result, BudgetRefused)]
+    assert len(refused) == 197
+    assert {(one.code, one.available_nanos) for one in refused} == {("credit_balance_exhausted", 0)}
+    assert (money.polls_at_once_max, other.polls_at_once_max) == (1, 1)
+
+
+async def test_many_who_wait_for_money_that_is_scarce_are_served_in_few_calls(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[BALANCE] = 150 * WORST
+    tries = [money.hold(WORST) for _ in range(200)]
+    results = await asyncio.gather(*tries, return_exceptions=True)
+    assert (count(results, Hold), count(results, BudgetRefused)) == (150, 50)
+    assert sum(len(request.asks) for request in billing.requests) <= 60
+
+
+async def test_money_that_lies_idle_in_another_gateway_is_called_back(
+    billing: FakeBilling, money: Money, other: Money
+) -> None:
+    billing.limits[BALANCE] = 5 * CENT
+    (await other.hold(5 * CENT)).void()
+    began = time.monotonic()
+    (await money.hold(5 * CENT)).void()
+    assert time.monotonic() - began < 1.5
+
+
+async def test_money_that_does_not_come_back_in_time_is_no_lack_of_credit(
+    billing: FakeBilling, money: Money, other: Money
+) -> None:
+    billing.limits[BALANCE] = 5 * CENT
+    (await other.hold(5 * CENT)).void()
+    other.is_down = True
+    began = time.monotonic()
+    with pytest.raises(MoneyRecalled):
+        await money.hold(5 * CENT)
+    assert 1.9 < time.monotonic() - began < 2.5
+
+
+async def test_every_budget_of_the_chain_must_agree_or_none_is_held(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[KEY] = 5
+    with pytest.raises(BudgetRefused) as refused:
+        await money.hold(1_000, BALANCE, LIMIT, KEY)
+    assert (refused.value.code, refused.value.available_nanos) == ("key_budget_exceeded", 5)
+    assert money.treasury.held_nanos() == 0
+    hold = await money.hold(5, BALANCE, KEY)
+    assert {charge.budget_id for charge in hold.charge(4)} == {BALANCE, KEY}
+
+
+async def test_what_is_left_is_said_with_what_lies_here(billing: FakeBilling, money: Money) -> None:
+    billing.limits[BALANCE] = 1_000
+    held = await money.hold(600)
+    with pytest.raises(BudgetRefused) as refused:
+        await money.hold(700)
+    assert refused.value.available_nanos == 400
+    held.void()
+    with pytest.raises(BudgetRefused) as refused:
+        await money.hold(1_100)
+    assert refused.value.available_nanos == 1_000
+
+
+async def test_a_refusal_is_believed_for_as_much_and_more_but_not_for_less(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[BALANCE] = 500
+    with pytest.raises(BudgetRefused):
+        await money.hold(501)
+    asked = len(billing.requests)
+    for nanos in (501, 10_000):
+        with pytest.raises(BudgetRefused):
+            await money.hold(nanos)
+    assert len(billing.requests) == asked
+    (await money.hold(500)).void()
+
+
+async def test_a_chain_that_is_cold_asks_for_all_its_budgets_at_once(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[KEY] = 100 * CENT
+    (await money.hold(WORST, BALANCE, LIMIT, KEY)).void()
+    assert [len(request.asks) for request in billing.requests if request.asks] == [3]
+
+
+async def test_a_thousand_cold_organizations_are_served_within_two_seconds(
+    billing: FakeBilling, money: Money, other: Money
+) -> None:
+    budgets = [f"balance:org_{number}" for number in range(1_000)]
+    billing.limits = dict.fromkeys(budgets, 100 * CENT)
+    began = time.monotonic()
+    tries = [gateway.hold(WORST, budget) for budget in budgets for gateway in (money, other)]
+    holds = await asyncio.gather(*tries)
+    assert time.monotonic() - began < 2
+    assert len(holds) == 2_000
+    assert max(len(request.asks) for request in billing.requests) == 500
+
+
+async def test_a_budget_that_is_busy_is_asked_again_soon_and_waited_for(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.busy.add(BALANCE)
+    waiting = asyncio.create_task(money.hold(WORST))
+    await asyncio.sleep(0.3)
+    asks = [ask for request in billing.requests for ask in request.asks]
+    assert len(asks) >= 4
+    assert len({ask.ask_id for ask in asks}) == 1
+    assert [ask.deferred for ask in asks[:2]] == [False, True]
+    billing.busy.clear()
+    (await asyncio.wait_for(waiting, 0.2)).void()
+    assert money.poll.counts.deferred >= 4
+
+
+async def test_a_busy_budget_holds_up_no_other(billing: FakeBilling, money: Money) -> None:
+    billing.busy.add(LIMIT)
+    waiting = asyncio.create_task(money.hold(WORST, LIMIT))
+    await asyncio.sleep(0.05)
+    (await asyncio.wait_for(money.hold(WORST), 0.2)).void()
+    billing.busy.clear()
+    (await waiting).void()
+
+
+async def test_an_ask_keeps_its_id_until_it_is_answered(billing: FakeBilling, money: Money) -> None:
+    lease, lost = billing.lease, []
+
+    def lose_answer(request):
+        reply = lease(request)
+        billing.lease = lease
+        lost.extend(reply.answers)
+        raise BillingUnreachable
+
+    billing.lease = lose_answer
+    await money.hold(WORST)
+    assert [answer.lease_id for answer in lost] == list(money.poll.leases)
+
+
+async def test_billing_that_does_not_answer_is_not_called_a_lack_of_money(money: Money) -> None:
+    money.is_down = True
+    with pytest.raises(BillingUnreachable):
+        await money.hold(WORST)
+
+
+async def test_cancelling_while_waiting_for_money_holds_nothing(money: Money) -> None:
+    money.is_down = True
+    waiting = asyncio.create_task(money.hold(WORST, BALANCE, LIMIT))
+    await asyncio.sleep(0.02)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert money.treasury.held_nanos() == 0
+    assert not any(purse.has_waiters for purse in money.treasury.all_purses())
+
+
+async def test_most_requests_wait_for_nothing(billing: FakeBilling, money: Money) -> None:
+    for _ in range(200):
+        await money.spend(100_000)
+    assert sum(len(request.asks) for request in billing.requests) <= 10
+
+
+async def test_what_is_free_of_charge_needs_no_money(billing: FakeBilling, money: Money) -> None:
+    billing.limits[BALANCE] = 0
+    (await money.hold(0)).charge(0)

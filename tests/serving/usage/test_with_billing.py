@@ -1,0 +1,84 @@
+"""Two gateways and the real billing together: what the fake promises is what is there."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.db import connections
+
+from billing.credit.services.leases import answer
+from serving.contract.budget import balance_budget_id
+from serving.contract.lease import LeaseReply, LeaseRequest
+from serving.usage.hold import Hold
+from serving.usage.treasury import BudgetRefused
+from tests.support.fake_billing import FakeBilling
+from tests.support.purses import Money, open_money
+from tests.support.usage import give_credit, make_customer
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+WORST = 7_001
+
+
+def answer_in_thread(request: LeaseRequest) -> LeaseReply:
+    """Call billing as a web server's thread does."""
+    try:
+        return answer(request, now=datetime.now(UTC))
+    finally:
+        connections.close_all()
+
+
+@asynccontextmanager
+async def two_gateways(folder: Path) -> AsyncIterator[tuple[Money, Money]]:
+    async def call(request: LeaseRequest) -> LeaseReply:
+        return await asyncio.get_running_loop().run_in_executor(threads, answer_in_thread, request)
+
+    nowhere = FakeBilling()
+    with ThreadPoolExecutor(4) as threads:
+        async with (
+            open_money(folder / "a", nowhere) as one,
+            open_money(folder / "b", nowhere) as two,
+        ):
+            one.poll._exchange = two.poll._exchange = call
+            yield one, two
+
+
+def credited(requests: int) -> str:
+    """Return the balance of a new customer with money for so many requests."""
+    customer = make_customer("Acme")
+    give_credit(customer, requests * WORST, now=datetime.now(UTC))
+    return balance_budget_id(customer.id)
+
+
+def test_money_for_three_admits_three_of_two_hundred(tmp_path: Path) -> None:
+    budget = credited(3)
+
+    async def crowd() -> list[object]:
+        async with two_gateways(tmp_path) as gateways:
+            tries = [gateway.hold(WORST, budget) for _ in range(100) for gateway in gateways]
+            began = time.monotonic()
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            assert time.monotonic() - began < 3
+            return results
+
+    results = asyncio.run(crowd())
+    assert sum(isinstance(result, Hold) for result in results) == 3
+    assert sum(isinstance(result, BudgetRefused) for result in results) == 197
+
+
+def test_idle_money_moves_to_the_gateway_that_needs_it_and_all_goes_back(tmp_path: Path) -> None:
+    budget = credited(3)
+
+    async def move() -> None:
+        async with two_gateways(tmp_path) as (one, two):
+            for gateway in (one, two, one, two):
+                (await gateway.hold(3 * WORST, budget)).void()
+            await asyncio.gather(one.poll.give_all_back(), two.poll.give_all_back())
+            assert (one.poll.leases, two.poll.leases) == ({}, {})
+            assert one.lineage.known == two.lineage.known != ""
+
+    asyncio.run(move())

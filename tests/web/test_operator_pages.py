@@ -1,0 +1,61 @@
+"""The operator's own pages in real Chromium: they draw, fit, complain of nothing, and call nobody
+else."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, expect
+
+from control.tenants.models import User
+from tests.support.browser import DESKTOP, PHONE, watched_page, widest_overflow
+from tests.support.earnings import make_earnings
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+PAGES = {
+    "margin": "economics/enginelife/margin/",
+    "margin by organization": "economics/enginelife/margin/?by=organization",
+    "reconciliation": "economics/enginelife/reconciliation/",
+    "alarms": "metering/tally/alarms/",
+}
+
+
+def sign_in(page: Page, console: str) -> None:
+    """Give the browser the session of an operator."""
+    client = Client()
+    operator = User.objects.create_superuser(f"op{timezone.now().timestamp()}@penstock.test")
+    client.force_login(operator, backend="django.contrib.auth.backends.ModelBackend")
+    cookie = client.cookies["penstock_session"]
+    page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": console}])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_pages_fit_a_desk_and_a_phone(browser: Browser, console: str, scheme: str) -> None:
+    make_earnings(timezone.now())
+    for viewport in (DESKTOP, PHONE):
+        with watched_page(browser, viewport, scheme) as watched:
+            sign_in(watched.page, console)
+            for title, path in PAGES.items():
+                watched.page.goto(f"{console}/admin/{path}")
+                expect(watched.page.locator(".op-purpose")).to_be_visible()
+                assert widest_overflow(watched.page) <= 0, title
+            assert not watched.complaints
+            assert watched.hosts <= {console.removeprefix("http://")}
+
+
+def test_the_chart_of_margins_is_drawn_and_walked_by_keys(browser: Browser, console: str) -> None:
+    make_earnings(timezone.now())
+    with watched_page(browser, DESKTOP) as watched:
+        page = watched.page
+        sign_in(page, console)
+        page.goto(f"{console}/admin/{PAGES['margin']}")
+        canvas = page.locator("[data-chart] canvas")
+        expect(canvas).to_have_attribute("style", re.compile("width"))
+        canvas.focus()
+        page.keyboard.press("ArrowRight")
+        shown = page.evaluate(
+            "Object.values(Chart.instances)[0].tooltip.body.map((part) => part.lines[0])"
+        )
+        assert any("Revenue" in line for line in shown)
+        assert not watched.complaints

@@ -1,0 +1,102 @@
+"""How much every page of the console asks of the database, and of the line: none is left out."""
+
+import gzip
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.contrib.staticfiles import finders
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from billing.reading.selectors import recent_events
+from control.keys.models import ApiKey
+from control.prices.models import Price
+from serving.contract.ids import new_id
+from tests.support.console import Tenant
+from web.console.page import address
+from web.console.urls import urlpatterns
+
+pytestmark = pytest.mark.integration
+
+QUERIES_MAX = 10
+OVERVIEW_QUERIES_MAX = 8
+BYTES_MAX = 100_000
+"""Of a page with all it loads, compressed, for somebody who comes the first time."""
+CHART_LIBRARY = "unfold/js/chart/chart.js"
+NO_PAGES = {
+    "home": "leads to the overview",
+    "invitation": "belongs to no organization",
+    "theme": "is sent",
+    "playground_stream": "is sent",
+    "key_rename": "is sent",
+    "key_revoke": "is sent",
+}
+PAGES = [one.name for one in urlpatterns if one.name not in NO_PAGES]
+
+PageUrl = Callable[..., str]
+
+
+@pytest.fixture
+def page_url(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
+    """Return the address of a page, or of its newest key or request where it is of one."""
+
+    def of(name: str, **parameters: str) -> str:
+        newest = recent_events(tenant.organization, now=timezone.now(), limit=1)
+        event_id = str(newest[0].event_id) if newest else new_id()
+        of_one = {"key": [key.id], "receipt": [event_id]}
+        return address(tenant.organization, name, *of_one.get(name, []), **parameters)
+
+    return of
+
+
+def assert_few_queries(member: Client, name: str, url: str) -> None:
+    if name == "playground":
+        member.get(url)  # the first visit of all makes the member's key
+    with CaptureQueriesContext(connection) as asked:
+        reply = member.get(url)
+        body = b"".join(reply) if reply.streaming else reply.content
+    queries = [one["sql"] for one in asked if "SAVEPOINT" not in one["sql"]]
+    queries_max = OVERVIEW_QUERIES_MAX if name == "overview" else QUERIES_MAX
+    assert len(queries) <= queries_max, queries
+    assert body or name == "requests_jsonl"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_asks_the_database_little(
+    member: Client, traffic: None, page_url: PageUrl, name: str
+) -> None:
+    assert_few_queries(member, name, page_url(name))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_so_it_does_for_a_project(
+    member: Client, tenant: Tenant, traffic: None, page_url: PageUrl, name: str
+) -> None:
+    assert_few_queries(member, name, page_url(name, project=tenant.project.id))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_so_it_does_for_who_has_just_come(member: Client, page_url: PageUrl, name: str) -> None:
+    assert_few_queries(member, name, page_url(name))
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if "_" not in name])
+def test_a_page_is_light_with_all_it_loads(
+    member: Client, traffic: None, page_url: PageUrl, name: str
+) -> None:
+    page = member.get(page_url(name)).content
+    files = set(re.findall(r'(?:src|href)="/static/([^"#]+)', page.decode())) - {CHART_LIBRARY}
+    assert files
+    weights = {name: len(gzip.compress(page))} | {file: compressed(file) for file in files}
+    assert sum(weights.values()) < BYTES_MAX, weights
+
+
+def compressed(file: str) -> int:
+    """Return the size of a static file as it is sent."""
+    path = finders.find(file)
+    assert path, file
+    return len(gzip.compress(Path(path).read_bytes()))

@@ -1,0 +1,1 @@
+"""Requests as a question in the URL, and as files that are streamed."""
