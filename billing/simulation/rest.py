@@ -1,6 +1,7 @@
 """The end of a seed: what is at work ends, journals arrive, leases are given back or voided, grants
 that must expire do, followers reach the end, days are sealed."""
 
+import itertools
 import random
 import time
 from datetime import date, timedelta
@@ -118,7 +119,13 @@ def _ship_everything(cast: Cast, gateway: Gateway) -> None:
 
 
 def _give_everything_back(cast: Cast, gateway: Gateway, rng: random.Random) -> None:
-    for _ in range(POLLS_MAX):
+    """Poll until nothing is left; the session of a crash may hold a budget for a moment yet."""
+    deadline = time.monotonic() + FOLLOWED_WITHIN_SECONDS
+    for count in itertools.count():
+        if count >= POLLS_MAX:
+            if not gateway.leases or time.monotonic() >= deadline:
+                break
+            time.sleep(0.01)
         request = gateway.poll(rng)
         gateway.hear(request, through_contract(request, now=cast.now), rng)
         gateway.end_all(rng)
