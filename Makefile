@@ -1,21 +1,24 @@
 # One command each. Set-up happens inside `up`, `test` and `check`; it is quick when nothing changed.
-# Variables of `up`: DETACH=1, MODEL=<folder or Hugging Face id>, ENGINE=vllm|simulated, DATABASE_URL
-# (as the application), DATABASE_OWNER_URL (as who migrates), REDIS_URL, PENSTOCK_HOME (data, default
-# .penstock), PENSTOCK_PORT_BASE (default 8700).
+# Variables of `up`: DETACH=1, MODEL=<folder or Hugging Face id>, EMBEDDING_MODEL=<the same, or demo or
+# none>, ENGINE=vllm|simulated, GATEWAYS=2 (processes, default 1), DATABASE_URL (as the application),
+# DATABASE_OWNER_URL (as who migrates), REDIS_URL, PENSTOCK_HOME (data, default .penstock),
+# PENSTOCK_PORT_BASE (default 8700).
 
 PYTHON ?= python3
 BIN := .venv/bin
 TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.support.settings
 
+# Bytecode is kept, whatever the shell says: without it each process compiles all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
 export PENSTOCK_ENGINE := $(or $(ENGINE),$(PENSTOCK_ENGINE))
-UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)")
+UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)") $(if $(GATEWAYS),--gateways "$(GATEWAYS)")
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset status test test-fast check bench mutants pins setup setup-browser
+.PHONY: help up down reset status test test-fast check bench clients mutants pins setup setup-browser
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "  Variables of up: DETACH=1 MODEL= ENGINE=simulated DATABASE_URL= DATABASE_OWNER_URL= REDIS_URL= PENSTOCK_HOME= PENSTOCK_PORT_BASE="
+	@echo "  Variables of up: DETACH=1 MODEL= EMBEDDING_MODEL= ENGINE=simulated GATEWAYS=2 DATABASE_URL= DATABASE_OWNER_URL= REDIS_URL= PENSTOCK_HOME= PENSTOCK_PORT_BASE="
 
 up: setup ## Run the whole platform here, until Ctrl-C (DETACH=1: in the background).
 	@exec $(BIN)/penstock up $(UP_OPTIONS)
@@ -29,11 +32,12 @@ status: ## Show processes, replicas, ports and versions.
 reset: ## End it and delete its data, after asking.
 	@exec $(BIN)/penstock reset
 
-test: setup-browser test-fast ## Run every test: unit, integration, house, faults.
+test: setup-browser test-fast ## Run every test: unit, integration, seeds, house, faults.
+	@exec $(BIN)/python -m pytest -n 2 -m seeds
 	@exec $(BIN)/python -m pytest -m "house or faults"
 
-test-fast: setup ## Run the tests without vLLM and browser, in under 2 minutes.
-	@exec $(BIN)/python -m pytest -n 2 -m "not house and not faults"
+test-fast: setup ## Run the tests without vLLM, in about six minutes on two cores.
+	@exec $(BIN)/python -m pytest -n 2 -m "not house and not faults and not seeds"
 
 check: setup ## Lint, format, types, import contracts, migrations.
 	$(BIN)/ruff check .
@@ -44,6 +48,9 @@ check: setup ## Lint, format, types, import contracts, migrations.
 
 bench: setup ## Measure gateway, engine and books; prints hardware, versions and commands.
 	@exec $(BIN)/python -m tests.benchmarks
+
+clients: setup ## Try other people's clients against real vLLM: who can do what, as a table.
+	@exec $(BIN)/python -m tests.clients
 
 mutants: setup ## Break the books on purpose, thirty times, and see the simulator find it.
 	@exec $(BIN)/python -m tests.mutants

@@ -1,4 +1,4 @@
-"""Contract records in and out of internal HTTP calls."""
+"""Internal HTTP calls to billing, which takes no word of a gateway whose clock is wrong."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -6,13 +6,9 @@ from typing import TypeVar
 
 import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.utils import timezone
 
 from billing.credit.services.leases import ClockError
-from serving.contract.codec import ContractError, decode, encode
-
-BODY_BYTES_MAX = 32 * 2**20
-"""5,000 events of the longest kind are well under this."""
+from control import internal_calls
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
@@ -22,17 +18,8 @@ def answer_record(
     kind: type[Asked],
     service: Callable[[Asked, datetime], msgspec.Struct],
 ) -> HttpResponse:
-    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body,
-    409 a clock that is wrong."""
-    body = request.read(BODY_BYTES_MAX + 1)
-    if len(body) > BODY_BYTES_MAX:
-        return JsonResponse({"error": f"the body is over {BODY_BYTES_MAX} bytes"}, status=413)
+    """Answer as control does; 409 says what is wrong with a clock."""
     try:
-        asked = decode(body, kind)
-    except ContractError as error:
-        return JsonResponse({"error": str(error)}, status=400)
-    try:
-        answer = service(asked, timezone.now())
+        return internal_calls.answer_record(request, kind, service)
     except ClockError as error:
         return JsonResponse({"error": str(error)}, status=409)
-    return HttpResponse(encode(answer), content_type="application/json")

@@ -47,6 +47,26 @@ def url(environ: Environment, name: str) -> str:
     return value
 
 
+def descriptor(environ: Environment, name: str) -> int | None:
+    """Return the number of an open file; None when it is not set. Raises ConfigError."""
+    value = environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal()):
+        raise ConfigError(f"{name} is {value!r}; wanted the number of a listening socket")
+    return int(value)
+
+
+def directory(environ: Environment, name: str) -> Path | None:
+    """Return a folder that is there; None when it is not set. Raises ConfigError."""
+    value = environ.get(name)
+    if not value:
+        return None
+    if not Path(value).is_dir():
+        raise ConfigError(f"{name} is {value!r}; wanted a folder")
+    return Path(value)
+
+
 @dataclass(frozen=True, slots=True)
 class GatewayConfig:
     """All that a gateway is told from outside."""
@@ -63,6 +83,10 @@ class GatewayConfig:
     salt_secret: str
     log_format: str = "console"
     traces_endpoint: str | None = None
+    listening_descriptor: int | None = None
+    """A socket that whoever started us listens on; else we listen on `host` and `port`."""
+    siblings_directory: Path | None = None
+    """Where the folders of all gateways of this host are, ours among them."""
 
     @classmethod
     def from_environment(cls, environ: Environment) -> "GatewayConfig":
@@ -80,4 +104,6 @@ class GatewayConfig:
             salt_secret=secret(environ, "PENSTOCK_SALT_SECRET"),
             log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
+            listening_descriptor=descriptor(environ, "PENSTOCK_GATEWAY_FD"),
+            siblings_directory=directory(environ, "PENSTOCK_GATEWAYS_DIR"),
         )

@@ -5,7 +5,7 @@ Without an endpoint to export to, a client's context is passed on and nothing el
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,13 +14,15 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
 Attributes = Mapping[str, str | int | float | bool]
+Describe = Callable[[], Attributes]
+"""Called only where spans are exported."""
 
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def valid_traceparent(header: str) -> str | None:
     """Return a client's W3C context when it is one; nothing else is ever passed on."""
-    return header if _TRACEPARENT.fullmatch(header) else None
+    return header if header and _TRACEPARENT.fullmatch(header) else None
 
 
 EngineCall = AbstractContextManager[str | None, bool | None]
@@ -34,7 +36,7 @@ class Trace(Protocol):
         """Open the engine's part; yields the context to send it."""
         ...
 
-    def end(self, attributes: Attributes, error: str | None) -> None:
+    def end(self, describe: Describe, error: str | None) -> None:
         """Close the request's span, naming the kind of error if there was one."""
         ...
 
@@ -55,7 +57,7 @@ class PassedTrace:
     def __exit__(self, *exc: object) -> None:
         return None
 
-    def end(self, attributes: Attributes, error: str | None) -> None:
+    def end(self, describe: Describe, error: str | None) -> None:
         """Do nothing."""
 
 
@@ -82,11 +84,11 @@ class ExportedTrace:
         """Open a child span and return its context."""
         return self._engine_call()
 
-    def end(self, attributes: Attributes, error: str | None) -> None:
+    def end(self, describe: Describe, error: str | None) -> None:
         """Close the span. No exception is recorded: its text might hold content."""
         from opentelemetry.trace import StatusCode
 
-        self._span.set_attributes(dict(attributes))
+        self._span.set_attributes(dict(describe()))
         if error is not None:
             self._span.set_attribute("error.type", error)
             self._span.set_status(StatusCode.ERROR)
@@ -101,7 +103,7 @@ class Tracing:
         self._tracer = provider.get_tracer("penstock") if provider else None
 
     def begin(
-        self, name: str, traceparent: str | None, attributes: Attributes, elapsed_seconds: float
+        self, name: str, traceparent: str | None, describe: Describe, elapsed_seconds: float
     ) -> Trace:
         """Begin the trace of a request that arrived `elapsed_seconds` ago."""
         if self._tracer is None:
@@ -114,7 +116,7 @@ class Tracing:
             name,
             context=TraceContextTextMapPropagator().extract(carrier),
             kind=SpanKind.SERVER,
-            attributes=dict(attributes),
+            attributes=dict(describe()),
             start_time=time.time_ns() - int(elapsed_seconds * 1e9),
         )
         return ExportedTrace(self._tracer, span)

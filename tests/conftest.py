@@ -11,14 +11,8 @@ from pytest_django import DjangoDbBlocker
 from tests.support import database, environment, postgres
 from tests.support.leftovers import leftover_processes
 from tests.support.second_gateway import SecondGateway, beside
-from tests.support.stack import Stack, running
+from tests.support.stack import QUICK_RESTARTS, Stack, running
 from tests.support.traces import Traces, receiving
-
-QUICK_RESTARTS = {
-    "PENSTOCK_FLEET_POLL_SECONDS": "0.2",
-    "PENSTOCK_FLEET_STEADY_SECONDS": "0.1",
-    "PENSTOCK_FLEET_BACKOFF_FIRST_SECONDS": "0.1",
-}
 
 
 @pytest.fixture(scope="session")

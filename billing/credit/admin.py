@@ -16,7 +16,7 @@ from unfold.widgets import UnfoldAdminSelectWidget
 from billing.credit.decisions import AmountForm, Decision, ReasonForm, decide, new_form_id
 from billing.credit.models import Budget, BudgetKind, CreditGrant, GrantKind, Lease, Payment
 from billing.credit.selectors import budget_by_row, grant_with_account, lease
-from billing.credit.services.adjustments import issue_credit_note, refund, write_off
+from billing.credit.services.adjustments import issue_credit_note, refund_or_recall, write_off
 from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
@@ -166,7 +166,10 @@ class PaymentAdmin(OnceAdmin):
 
 REFUND = "Paid back is prepaid credit, as far as it is left and not held by gateways."
 WRITE_OFF = "The debt is given up; the balance rises by the amount."
-CREDIT_NOTE = "Revenue is given back: it settles the debt first, the rest becomes prepaid credit."
+CREDIT_NOTE = (
+    "Revenue is given back: it settles the debt first, the rest becomes prepaid credit. What is on"
+    " an invoice is taken back there, with a document."
+)
 
 
 @admin.register(Budget)
@@ -206,7 +209,7 @@ class BudgetAdmin(ReadOnlyAdmin):
     @action(description="Refund", permissions=["adjust"])
     def refund(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Pay prepaid credit back."""
-        return self._adjust(request, object_id, "Refund", REFUND, refund)
+        return self._adjust(request, object_id, "Refund", REFUND, refund_or_recall)
 
     @action(description="Write off", permissions=["adjust"])
     def write_off(self, request: HttpRequest, object_id: str) -> HttpResponse:

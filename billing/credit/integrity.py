@@ -16,12 +16,12 @@ CHECKS = (
         """,
     ),
     Check(
-        "A prepaid balance is limited to what funds it, one paid afterwards is not",
+        "A prepaid balance is limited to what funds it, one paid afterwards to that or not at all",
         """
         SELECT b.budget_id, o.billing_mode, b.limit_nanos, b.funded_nanos
         FROM credit_budget b JOIN tenants_organization o ON o.id = b.organization_id
-        WHERE b.kind = 'balance' AND b.limit_nanos IS DISTINCT FROM
-            CASE o.billing_mode WHEN 'prepaid' THEN b.funded_nanos END
+        WHERE b.kind = 'balance' AND b.limit_nanos IS DISTINCT FROM b.funded_nanos
+            AND (o.billing_mode = 'prepaid' OR b.limit_nanos IS NOT NULL)
         """,
     ),
     Check(

@@ -23,12 +23,26 @@ def new_payment_id() -> str:
 
 
 class BudgetKind(models.TextChoices):
-    """What a budget limits: all that an organization may spend, or a month of it."""
+    """What a budget limits: all that an organization may spend, or what it, a project or a key
+    may spend in a period."""
 
     BALANCE = "balance", "Balance"
-    ORGANIZATION = "organization", "Organization, monthly"
-    PROJECT = "project", "Project, monthly"
-    KEY = "key", "API key, monthly"
+    ORGANIZATION = "organization", "Organization"
+    PROJECT = "project", "Project"
+    KEY = "key", "API key"
+
+
+class Period(models.TextChoices):
+    """How long a budget's periods are, all of UTC; weeks begin on Monday."""
+
+    LIFETIME = "lifetime", "Without end"
+    MONTH = "month", "Monthly"
+    WEEK = "week", "Weekly"
+    DAY = "day", "Daily"
+
+
+FINE = (Period.WEEK, Period.DAY)
+"""Rows of these periods are made only where a limit is set; those of months for all in use."""
 
 
 class GrantKind(models.TextChoices):
@@ -48,6 +62,7 @@ class Budget(models.Model):
 
     budget_id = models.CharField(max_length=ID_MAX, db_collation="C")
     kind = models.CharField(max_length=16, choices=BudgetKind)
+    period = models.CharField(max_length=16, choices=Period, db_default=Period.MONTH)
     organization_id = models.CharField(max_length=ID_MAX)
     starts_at = models.DateTimeField()
     ends_at = models.DateTimeField(null=True, blank=True)
@@ -68,11 +83,33 @@ class Budget(models.Model):
                 | ~Q(kind="balance") & Q(ends_at__isnull=False, funded_nanos=0),
                 name="budget_has_its_period",
             ),
+            models.CheckConstraint(
+                condition=Q(kind="balance", period="lifetime")
+                | ~Q(kind="balance") & Q(period__in=["month", *FINE]),
+                name="budget_period_is_known",
+            ),
         ]
-        indexes = [models.Index(fields=["organization_id"], name="budget_by_organization")]
+        indexes = [
+            models.Index(fields=["organization_id"], name="budget_by_organization"),
+            models.Index(
+                fields=["organization_id"],
+                name="budget_fine_by_organization",
+                condition=Q(period__in=FINE),
+            ),
+            models.Index(
+                fields=["organization_id"],
+                name="budget_balance_by_organization",
+                condition=Q(kind="balance"),
+            ),
+            models.Index(
+                fields=["starts_at"],
+                name="budget_limited_by_period",
+                condition=Q(limit_nanos__isnull=False) & ~Q(period="lifetime"),
+            ),
+        ]
 
     def __str__(self) -> str:
-        return f"{self.budget_id} {self.starts_at:%Y-%m}"
+        return f"{self.budget_id} {self.starts_at:%Y-%m-%d}"
 
     @property
     def balance_nanos(self) -> int:
@@ -96,7 +133,8 @@ class Lease(models.Model):
     """
 
     ask_id = models.CharField(max_length=ID_MAX)
-    budget = models.ForeignKey(Budget, models.PROTECT, related_name="leases")
+    # Open leases alone are looked for by their budget, and no budget is ever deleted.
+    budget = models.ForeignKey(Budget, models.PROTECT, related_name="leases", db_index=False)
     organization_id = models.CharField(max_length=ID_MAX)
     gateway_id = models.CharField(max_length=ID_MAX)
     granted_nanos = models.BigIntegerField()

@@ -1,18 +1,19 @@
 """Questions about credit. Those that decide on money are asked under the budget's lock."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
-from django.db.models import F, Func, Q, QuerySet, Sum
+from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce
 
 from billing.arrays import array
 from billing.credit.models import Budget, CreditGrant, GrantKind, Lease, Payment, Welcome
 from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
+from control.budgets.limits import fine_hard_limits
 from control.errors import NotFound
 from control.tenants.models import BillingMode, Organization
 from serving.contract.budget import balance_budget_id, limit_budget_id, period_start
@@ -23,6 +24,16 @@ VOID_AFTER = timedelta(hours=24)
 BUDGET_ROWS = """
 SELECT budget_id, starts_at, id FROM credit_budget
 WHERE (budget_id, starts_at) IN (SELECT * FROM unnest(%s::text[], %s::timestamptz[]))
+"""
+FINE_ROWS = """
+SELECT budget.budget_id, budget.starts_at, budget.id FROM unnest(%s::text[]) AS owner (id)
+JOIN credit_budget budget ON budget.organization_id = owner.id
+WHERE budget.period IN ('week', 'day') AND budget.starts_at <= %s AND budget.ends_at > %s
+"""
+ORGANIZATIONS_LIMITED = """
+SELECT organization.id FROM tenants_organization organization WHERE organization.id = ANY(%(ids)s)
+UNION SELECT organization_id FROM tenants_project WHERE id = ANY(%(ids)s)
+UNION SELECT organization_id FROM keys_api_key WHERE id = ANY(%(ids)s)
 """
 LEASE_TERMS = """
 SELECT id, organization_id, gateway_id, budget_id FROM credit_lease
@@ -40,6 +51,7 @@ class BudgetKey(NamedTuple):
 class LeaseTerms(NamedTuple):
     """What identifies a lease as an event's own; none of it ever changes."""
 
+    row: int
     organization_id: str
     gateway_id: str
     budget_row: int
@@ -82,6 +94,23 @@ def budget_rows(keys: Iterable[BudgetKey]) -> dict[BudgetKey, int]:
         return {BudgetKey(name, starts_at): row for name, starts_at, row in cursor.fetchall()}
 
 
+def fine_rows(
+    organizations: Iterable[str], received_from: datetime, received_to: datetime
+) -> dict[BudgetKey, int]:
+    """Return the row ids of budgets by the week and the day that usage between two moments may
+    fall in, of those organizations that have any."""
+    with connection.cursor() as cursor:
+        cursor.execute(FINE_ROWS, [array(organizations), received_to, received_from])
+        return {BudgetKey(name, starts_at): row for name, starts_at, row in cursor.fetchall()}
+
+
+def organizations_limited(ids: Iterable[str]) -> list[str]:
+    """Return the organizations that these are, or whose projects and keys."""
+    with connection.cursor() as cursor:
+        cursor.execute(ORGANIZATIONS_LIMITED, {"ids": list(ids)})
+        return sorted(row[0] for row in cursor.fetchall())
+
+
 def budget(budget_id: str, at: datetime) -> Budget | None:
     """Return a budget in the period that a moment lies in."""
     key = key_at(budget_id, at)
@@ -92,13 +121,20 @@ def budgets(organization: Organization, at: datetime) -> QuerySet[Budget]:
     """Return an organization's budgets of the periods that a moment lies in, balance first."""
     mine = Budget.objects.filter(organization_id=organization.pk, starts_at__lte=at)
     running = mine.filter(Q(ends_at__isnull=True) | Q(ends_at__gt=at))
-    return running.order_by(F("ends_at").asc(nulls_first=True), "kind", "budget_id")
+    return running.order_by("kind", "budget_id")
 
 
 def balance_nanos(organization_id: str) -> int:
     """Return the credit that is left, exact at once; below zero it is a debt."""
     row = Budget.objects.filter(budget_id=balance_budget_id(organization_id)).first()
     return row.balance_nanos if row else 0
+
+
+def balances_nanos(organization_ids: Collection[str]) -> dict[str, int]:
+    """Return the credit that is left of each organization that has a balance, exact at once."""
+    names = [balance_budget_id(each) for each in organization_ids]
+    rows = Budget.objects.filter(budget_id__in=names)
+    return {row.organization_id: row.balance_nanos for row in rows}
 
 
 def held_nanos(organization_id: str) -> int:
@@ -113,25 +149,48 @@ def available_nanos(organization: Organization, at: datetime) -> int | None:
 
 
 def funds(organization: Organization, at: datetime) -> Funds:
-    """Return an organization's money in one look, exact at once."""
-    names = balance_budget_id(organization.pk), limit_budget_id(organization.pk)
-    running = budgets(organization, at).filter(budget_id__in=names)
-    found = {row.budget_id: row for row in running}
-    balance = found.get(names[0])
-    unopened = (
-        0 if organization.billing_mode == BillingMode.PREPAID else None,
-        organization.spend_limit_nanos,
-    )
-    left = [
-        found[name].available_nanos if name in found else limit
-        for name, limit in zip(names, unopened, strict=True)
-    ]
-    limits = [nanos for nanos in left if nanos is not None]
+    """Return an organization's money in one look, exact at once: what may be spent is the least
+    that its balance and its hard limits by the month, the week and the day leave."""
+    name = balance_budget_id(organization.pk)
+    is_prepaid = organization.billing_mode == BillingMode.PREPAID
+    of_balance = _Standing(0 if is_prepaid else None)
+    of_month = _Standing(organization.spend_limit_nanos)
+    standings = {name: of_balance, limit_budget_id(organization.pk): of_month}
+    for budget_id, _, *figures in _opened_and_limits(organization, at):
+        standings[budget_id] = _Standing(*figures)
+    limits = [one.available for one in standings.values() if one.available is not None]
+    balance = standings[name]
     return Funds(
-        balance_nanos=balance.balance_nanos if balance else 0,
-        held_nanos=balance.pending_nanos if balance else 0,
+        balance_nanos=balance.funded - balance.posted,
+        held_nanos=balance.pending,
         available_nanos=max(min(limits), 0) if limits else None,
     )
+
+
+class _Standing(NamedTuple):
+    """A budget in nanos; of one that nobody used yet only the limit is known."""
+
+    limit: int | None
+    posted: int = 0
+    pending: int = 0
+    funded: int = 0
+
+    @property
+    def available(self) -> int | None:
+        return None if self.limit is None else self.limit - self.posted - self.pending
+
+
+def _opened_and_limits(organization: Organization, at: datetime) -> QuerySet[Any, tuple[Any, ...]]:
+    """Return the organization's own limits by the week and the day, then its budgets that are
+    open, in one question: id, whether it is open, and the figures of a `_Standing`."""
+    opened = budgets(organization, at).filter(kind__in=("balance", "organization")).order_by()
+    nothing = Value(0, output_field=BigIntegerField())
+    unused = fine_hard_limits(organization).annotate(
+        is_open=Value(False), posted_nanos=nothing, pending_nanos=nothing, funded_nanos=nothing
+    )
+    columns = "budget_id", "is_open", "limit_nanos", "posted_nanos", "pending_nanos", "funded_nanos"
+    known = opened.annotate(is_open=Value(True)).values_list(*columns)
+    return unused.values_list(*columns).union(known).order_by("is_open")
 
 
 def owed_nanos(organization_id: str) -> int:
@@ -186,6 +245,12 @@ def grant_by_key(organization_id: str, idempotency_key: str) -> CreditGrant | No
         organization_id=organization_id, idempotency_key=idempotency_key
     )
     return made.first()
+
+
+def payments(organization: Organization) -> QuerySet[Payment]:
+    """Return the organization's payments, newest first."""
+    mine = Payment.objects.filter(organization_id=organization.pk)
+    return mine.order_by("-received_at", "id")
 
 
 def payment_by_key(organization_id: str, idempotency_key: str) -> Payment | None:
@@ -273,4 +338,4 @@ def lease_terms(rows: Iterable[int]) -> dict[int, LeaseTerms]:
     """Return whose leases these are, for those that exist."""
     with connection.cursor() as cursor:
         cursor.execute(LEASE_TERMS, [array(rows)])
-        return {row: LeaseTerms(*terms) for row, *terms in cursor.fetchall()}
+        return {row[0]: LeaseTerms(*row) for row in cursor.fetchall()}

@@ -5,19 +5,15 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from billing.economics.margin import Margin, margins
-from billing.economics.margin_by_variant import (
-    Sold,
-    Step,
-    allot_pools,
-    request_count,
-    used_by_variant,
-)
-from billing.economics.replica_hours import replica_hours
+from billing.economics.margin_by_variant import Sold, allot_pools, request_count, used_by_variant
+from billing.economics.replica_hours import Step, deployment_hours, hour_count
 from control.catalog.selectors import deployments
 
 Basis = Literal["replica", "hour", "day"]
 CLOSELY_MAX = 500_000
 """As many requests are looked at one by one, at about 5 s per million of them."""
+HOURS_CLOSELY_MAX = 100_000
+"""As many hours of replicas are looked at one by one, at about 20 s per million of them."""
 BY_HOUR_MAX = timedelta(days=2)
 """Longer looks share by the day: an hour has a row per organization and variant."""
 SHARED_BY: dict[Basis, str] = {
@@ -46,7 +42,7 @@ def look(start: datetime, end: datetime) -> Look:
     """Return the margin of [start, end), both full hours (UTC). Revenue, tokens and the whole cost
     are exact on every basis; the shares of busy cost are as close as `basis` says."""
     count = request_count(start, end)
-    if count <= CLOSELY_MAX:
+    if count <= CLOSELY_MAX and hour_count(start, end) <= HOURS_CLOSELY_MAX:
         return Look(tuple(margins(start, end)), "replica", count)
     step: Step = "hour" if end - start <= BY_HOUR_MAX else "day"
     return Look(tuple(margins_by_variant(start, end, step)), step, count)
@@ -60,4 +56,4 @@ def margins_by_variant(start: datetime, end: datetime, step: Step) -> list[Margi
         for each in deployments()
     }
     used = used_by_variant(start, end, step)
-    return allot_pools(replica_hours(start, end), used, sold, step)
+    return allot_pools(deployment_hours(start, end, step), used, sold, step)

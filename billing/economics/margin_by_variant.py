@@ -10,14 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from django.db import connection
 
 from billing.economics.margin import Margin, shared, summed
-from billing.economics.replica_hours import ReplicaHour
-
-Step = Literal["hour", "day"]
+from billing.economics.replica_hours import DeploymentHours, ReplicaHour, Step
 
 # What each organization used of each variant by the hour or the day, and paid. Late usage is
 # accounted on later days, never on earlier ones, so that the index by day finds it all.
@@ -64,8 +62,8 @@ class Pool:
     seconds: int = 0
     is_cost_known: bool = True
 
-    def add(self, hour: ReplicaHour) -> None:
-        """Add a replica's hour."""
+    def add(self, hour: DeploymentHours | ReplicaHour) -> None:
+        """Add hours of replicas."""
         self.cost_nanos += hour.cost_nanos
         self.busy_cost_nanos += hour.busy_cost_nanos
         self.seconds += hour.seconds
@@ -73,7 +71,7 @@ class Pool:
 
 
 def allot_pools(
-    hours: Iterable[ReplicaHour], used: Used, sold: Mapping[str, Sold], step: Step
+    hours: Iterable[DeploymentHours | ReplicaHour], used: Used, sold: Mapping[str, Sold], step: Step
 ) -> list[Margin]:
     """Share the cost of hours among those who used their variant; `sold` knows each deployment.
     Usage of variants whose replicas nobody sampled has revenue and no cost."""

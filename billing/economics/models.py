@@ -12,7 +12,7 @@ from control.prices.models import PriceBook
 
 ID_MAX = 64
 NAME_MAX = 254
-RunState = Literal["queued", "running", "done", "failed"]
+RunState = Literal["queued", "running", "done", "failed", "cancelled"]
 
 
 class EngineLife(models.Model):
@@ -75,14 +75,16 @@ class ReplayRuns(models.QuerySet["ReplayRun"]):
 
     def unfinished(self) -> "ReplayRuns":
         """Return those that have days left, the oldest first."""
-        return self.filter(finished_at__isnull=True, failure="").order_by("id")
+        left = self.filter(finished_at__isnull=True, cancelled_at__isnull=True, failure="")
+        return left.order_by("id")
 
 
 class ReplayRun(models.Model):
     """A replay of a draft over UTC days, both included, done up to `next_day`.
 
     `prices` and `organization_id` (None: a list) are the draft's as they were when it was asked
-    for. `gone_days` were archived and are not in its lines. A `failure` ends it.
+    for. `gone_days` were archived and are not in its lines. A `failure` ends it, and so does an
+    operator: its lines are then of the days that were done.
     """
 
     book = models.ForeignKey(PriceBook, models.PROTECT, related_name="+")
@@ -96,6 +98,7 @@ class ReplayRun(models.Model):
     requested_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
+    cancelled_at = models.DateTimeField(null=True)
     failure = models.CharField(max_length=200, blank=True)
 
     objects = ReplayRuns.as_manager()
@@ -118,9 +121,16 @@ class ReplayRun(models.Model):
         """How far it has come."""
         if self.failure:
             return "failed"
+        if self.cancelled_at is not None:
+            return "cancelled"
         if self.finished_at is not None:
             return "done"
         return "queued" if self.started_at is None else "running"
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether days are left that will be done."""
+        return self.state in ("queued", "running")
 
     @property
     def day_count(self) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django import forms
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Page, Paginator
 from django.db import transaction
@@ -16,10 +16,17 @@ from django.utils import timezone
 
 from billing.economics.models import ReplayLine, ReplayRun
 from billing.economics.replay import SUMS
-from billing.economics.replay_runs import DAYS_MAX, has_changed, last_month, start_replay
+from billing.economics.replay_runs import (
+    DAYS_MAX,
+    cancel_replay,
+    has_changed,
+    last_month,
+    start_replay,
+)
 from billing.economics.tasks import replay
 from billing.reading.selectors import variant_names
 from control.actor import Actor
+from control.errors import Refusal
 from control.operator_admin import ReadOnlyAdmin, operator
 from control.operator_fields import NOTHING
 from control.prices import selectors as prices
@@ -87,12 +94,14 @@ class ReplayRunAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Show how far the replay is and what it came to, totals first."""
+        """Show how far the replay is and what it came to, totals first; cancel it when asked."""
         run = self.get_object(request, object_id)
         if not self.has_view_permission(request, run):
             raise PermissionDenied
         if run is None:
             return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)
+        if request.method == "POST":
+            return self._cancel(request, run)
         page = organization_page(run, request.GET.get("page", "1"))
         context = {
             **self.admin_site.each_context(request), "opts": self.opts, "title": str(run),
@@ -100,6 +109,13 @@ class ReplayRunAdmin(ReadOnlyAdmin):
             "page": page, "rows": rows_of(run, page.object_list),
         }  # fmt: skip
         return TemplateResponse(request, "admin/economics/replay.html", context)
+
+    def _cancel(self, request: HttpRequest, run: ReplayRun) -> HttpResponse:
+        try:
+            cancel_replay(actor=operator(request), run=run, now=timezone.now())
+        except Refusal as error:
+            messages.error(request, error.message)
+        return redirect(request.path)
 
 
 def organization_page(run: ReplayRun, number: str) -> Page:

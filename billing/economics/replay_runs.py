@@ -76,6 +76,28 @@ def start_replay(
     return run
 
 
+@transaction.atomic
+def cancel_replay(*, actor: Actor, run: ReplayRun, now: datetime) -> ReplayRun:
+    """End a replay before its last day; what was done stays, and a day under way is not added.
+
+    Raises Conflict for one that has ended already.
+    """
+    require_operator(actor)
+    run = ReplayRun.objects.select_for_update(of=("self",)).select_related("book").get(id=run.id)
+    if not run.is_unfinished:
+        raise Conflict(f"The replay is {run.state} already.")
+    run.cancelled_at = now
+    run.save(update_fields=["cancelled_at"])
+    audit.record(
+        actor=actor,
+        action="price_book.replay_cancel",
+        target_kind="price_book",
+        target_id=run.book_id,
+        details={"done_days": run.done_day_count, "days": run.day_count},
+    )
+    return run
+
+
 def last_month(now: datetime) -> tuple[date, date]:
     """Return the first and the last day of the UTC month before."""
     last = now.astimezone(UTC).date().replace(day=1) - timedelta(days=1)
@@ -104,7 +126,7 @@ def advance(*, now: datetime) -> bool:
         if not (words := _words(error)):
             raise
         logger.error("replay_failed", run_id=run.id, day=str(run.next_day), error=str(error))
-        ReplayRun.objects.filter(id=run.id).update(failure=f"{run.next_day}: {words}")
+        ReplayRun.objects.unfinished().filter(id=run.id).update(failure=f"{run.next_day}: {words}")
         return True
 
 

@@ -11,3 +11,10 @@ class FollowingConfig(AppConfig):
     verbose_name = "Following"
     default_auto_field = "django.db.models.BigAutoField"
     facts = ("following_seal",)
+
+    def ready(self) -> None:
+        """Tell budgets that are opened in mid-period what was spent before."""
+        from billing.credit.services.budgets import know_spent
+        from billing.following.spent import spent_in
+
+        know_spent(spent_in)

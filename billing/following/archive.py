@@ -6,17 +6,23 @@ the catalog and the files say.
 """
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
 from django.conf import settings
 from django.db import connection, connections, transaction
+from django.utils import timezone
+from pyarrow import ArrowInvalid
 
 from billing.following import parquet
+from billing.following.errors import NotAtHandError
 from billing.following.sealing import PATIENTLY, RECORD, digests
 from billing.following.span import span, usage_of_span
+from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.batch import AGE_MAX
 from billing.metering.models import (
     Caller,
@@ -26,7 +32,9 @@ from billing.metering.models import (
     UsageCorrection,
     UsageEvent,
 )
-from billing.metering.partitions import partition_name
+from billing.metering.partitions import id_floor, partition_name
+
+logger = structlog.get_logger(__name__)
 
 OWNER = "owner"
 REACH_DAYS = AGE_MAX.days + 1
@@ -121,6 +129,14 @@ def drop_day(day: date, *, now: datetime) -> None:
         cursor.execute(f"DROP TABLE {part}")
 
 
+def require_at_hand(start: datetime, end: datetime) -> None:
+    """Raise NotAtHandError where a file is missing that requests received in [start, end) may be
+    in: an answer that has begun cannot say so any more."""
+    for day, path in _filed(dropped_days(start, end)):
+        if path is None or not path.is_file():
+            raise _not_at_hand(day)
+
+
 def find_event(event_id: uuid.UUID, organization_id: str) -> UsageEvent | UsageCorrection | None:
     """Return a request of an archived day as it really was; None where no file has it."""
     mine = UsageCorrection.objects.select_related("caller", "supply", "origin")
@@ -128,18 +144,64 @@ def find_event(event_id: uuid.UUID, organization_id: str) -> UsageEvent | UsageC
     return corrected or _find_filed(event_id, organization_id)
 
 
+def filed_pages(
+    organization_id: str, start: datetime, end: datetime, *, page: int
+) -> Iterator[list[UsageEvent]]:
+    """Yield an organization's requests received in [start, end) on days that are in files alone, as
+    first reported, by the day they are accounted on and then by id, a page at a time."""
+    dropped = set(dropped_days(start, end))
+    bounds = id_floor(start), id_floor(end)
+    for day, path in _filed(dropped):
+        with _at_hand(day, path) as file:
+            for records in parquet.select(file, organization_id, *bounds, page=page):
+                events = [_event(record, day) for record in records]
+                if found := [one for one in events if one.received_at.date() in dropped]:
+                    yield found
+
+
+def dropped_days(start: datetime, end: datetime) -> list[date]:
+    """Return the days from one moment to another whose usage is in files alone."""
+    gone = Day.objects.filter(day__range=(start.date(), end.date()), dropped_at__isnull=False)
+    return list(gone.values_list("day", flat=True))
+
+
 def _find_filed(event_id: uuid.UUID, organization_id: str) -> UsageEvent | None:
-    folder = settings.CONFIG.archive_dir
     received = UsageEvent(event_id=event_id).received_at.date()
-    reach = (received, received + timedelta(days=REACH_DAYS))
-    filed = Day.objects.filter(day__range=reach, archived_at__isnull=False).order_by("day")
-    if folder is None:
-        return None
-    for day in filed:
-        found = parquet.find(folder / day.archive_path, event_id, organization_id)
+    for day, path in _filed([received]):
+        with _at_hand(day, path) as file:
+            found = parquet.find(file, event_id, organization_id)
         if found:
-            return _event(found, day.day)
+            return _event(found, day)
     return None
+
+
+def _filed(received: Collection[date]) -> list[tuple[date, Path | None]]:
+    """Return the archived days that may hold what was received on some days, each with its file;
+    None for one where there is no folder of archives here."""
+    if not received:
+        return []
+    folder = settings.CONFIG.archive_dir
+    reach = (min(received), max(received) + timedelta(days=REACH_DAYS))
+    filed = Day.objects.filter(day__range=reach, archived_at__isnull=False).order_by("day")
+    return [(day.day, folder / day.archive_path if folder else None) for day in filed]
+
+
+@contextmanager
+def _at_hand(day: date, path: Path | None) -> Iterator[Path]:
+    """Read the file of a day. Raises NotAtHandError for one that is gone or no file of ours."""
+    if path is None:
+        raise _not_at_hand(day)
+    try:
+        yield path
+    except (OSError, ArrowInvalid) as error:
+        raise _not_at_hand(day) from error
+
+
+def _not_at_hand(day: date) -> NotAtHandError:
+    """Tell the operator, too."""
+    logger.error("archive_not_at_hand", day=str(day))
+    raise_alarms({(OPERATOR, "archive_not_at_hand"): 1}, now=timezone.now())
+    return NotAtHandError(day)
 
 
 def _event(record: dict[str, Any], day: date) -> UsageEvent:

@@ -1,9 +1,10 @@
 """What must hold between events, sums, budgets, postings and seals. Days that are not sealed are
 checked against their usage (`open_usage`), sealed ones by their seals."""
 
-from billing.following.rollups import NANOS, OUTCOMES, SUMMED, TOKENS
+from billing.following.rollups import NANOS, SUMMED, TOKENS
 from billing.following.sealing import CHAINED, SUMS
 from billing.ledger.integrity import Check
+from serving.contract.usage import OUTCOMES
 
 SEALED = "(SELECT coalesce(max(day), '-infinity') FROM metering_day WHERE sealed_at IS NOT NULL)"
 """The last sealed day."""
@@ -115,9 +116,33 @@ BUDGET_CHECKS = (
             GROUP BY 1, 2
         )
         SELECT budget_id, starts_at, b.posted_nanos AS posted, charged.nanos AS charged
-        FROM (SELECT * FROM credit_budget, since WHERE kind <> 'balance' AND starts_at >= at) b
+        FROM (SELECT * FROM credit_budget, since WHERE period = 'month' AND starts_at >= at) b
         FULL JOIN charged USING (budget_id, starts_at)
         WHERE coalesce(b.posted_nanos, 0) <> coalesce(charged.nanos, 0)
+        """,  # noqa: S608 -- constants of this module
+    ),
+    Check(
+        "Every week's and day's budget was charged what its usage comes to",
+        f"""
+        WITH used AS (
+            SELECT caller_id, bucket_at, {CHARGED} AS nanos FROM following_hour_rollup
+            WHERE accounted_on <= {SEALED} AND bucket_at >= current_date - {REACH}
+            UNION ALL
+            SELECT caller_id, bucket_at, {CHARGED} FROM open_usage WHERE NOT is_waived
+        ), fine AS (
+            SELECT *, split_part(budget_id, ':', 2) AS owner FROM credit_budget
+            WHERE period IN ('week', 'day') AND starts_at >= current_date - {REACH}
+        ), charged AS (
+            SELECT fine.id, sum(used.nanos) AS nanos FROM fine
+            JOIN metering_caller c ON c.organization_id = fine.organization_id
+                AND fine.owner IN (c.organization_id, c.project_id, c.key_id)
+            JOIN used ON used.caller_id = c.id
+                AND used.bucket_at >= fine.starts_at AND used.bucket_at < fine.ends_at
+            GROUP BY 1
+        )
+        SELECT budget_id, starts_at, posted_nanos AS posted, charged.nanos AS charged
+        FROM fine LEFT JOIN charged USING (id)
+        WHERE posted_nanos <> coalesce(charged.nanos, 0)
         """,  # noqa: S608 -- constants of this module
     ),
     Check(

@@ -13,7 +13,7 @@ from django.db import connection
 from control.publish.lineage import lineage
 
 PAGE_EVENTS = 100_000
-"""A page ends with the transaction that holds this event; a transaction has 5,000 at most."""
+"""A page ends with the transaction that holds this event; a transaction has 500 at most."""
 
 # Lock a follower's cursor; nothing where somebody else follows.
 TAKE = """

@@ -1,8 +1,10 @@
 """All checks of the house together, on one snapshot of the database."""
 
 from datetime import date, datetime
+from importlib import import_module
 
 import structlog
+from django.apps import apps
 from django.db import connection, transaction
 from django.db.models import F
 
@@ -12,7 +14,7 @@ from billing.following.open_usage import drop_open_usage, sum_open_usage
 from billing.following.sealing import PATIENTLY, digests
 from billing.following.span import span, usage_of_span
 from billing.ledger import integrity as ledger
-from billing.ledger.integrity import SHOWN_MAX, Finding, run
+from billing.ledger.integrity import SHOWN_MAX, Check, Finding, run
 from billing.metering.alarms import OPERATOR, raise_alarms
 from billing.metering.models import Day
 
@@ -36,10 +38,17 @@ def check_all() -> list[Finding]:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         cursor.execute(PATIENTLY)
         sum_open_usage()
-        findings = [run(check) for check in (*ledger.CHECKS, *credit.CHECKS, *CHECKS)]
+        every = (*ledger.CHECKS, *credit.CHECKS, *CHECKS, *checks_above())
+        findings = [run(check) for check in every]
         drop_open_usage()
         day = next_to_hash()
         return [*findings, *([hash_again(day)] if day else [])]
+
+
+def checks_above() -> list[Check]:
+    """Return the checks of the rooms above, which their apps name: `checks` is a module."""
+    named = (getattr(app, "checks", None) for app in apps.get_app_configs())
+    return [check for name in named if name for check in import_module(name).CHECKS]
 
 
 def check_and_tell(*, now: datetime) -> list[Finding]:

@@ -6,6 +6,7 @@ soonest expiry after that moment; only organizations with credit that expires ha
 
 from django.db import connection
 
+from billing.credit.services.expiries import hold_expiries
 from billing.following.cursor import Page
 
 ADD = """
@@ -33,7 +34,8 @@ ADD_PAGE = ADD.format(condition="ingested_xid >= %s::xid8 AND ingested_xid < %s:
 
 
 def follow_postings(page: Page) -> None:
-    """Add a page's charges to what is unposted."""
+    """Add a page's charges to what is unposted. A grant beside it waits until this commits."""
+    hold_expiries()
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL jit = off")
         # The newest transactions are beyond all statistics: guessed to be few, they would be

@@ -7,15 +7,8 @@ from django.db import connection
 from billing.following.cursor import Page
 from billing.following.latency import BOUNDS_SECONDS, BUCKET_COUNT
 from billing.following.models import DIMENSIONS
+from serving.contract.usage import OUTCOMES
 
-OUTCOMES = (
-    "completed",
-    "client_cancelled",
-    "engine_failed",
-    "timed_out",
-    "gateway_lost",
-    "refused_by_engine",
-)
 TOKENS = ("input_tokens", "cached_input_tokens", "output_tokens", "reasoning_tokens")
 NANOS = ("input_nanos", "cached_input_nanos", "output_nanos")
 COUNTS = ("request_count", *(f"{outcome}_count" for outcome in OUTCOMES))

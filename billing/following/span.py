@@ -27,6 +27,11 @@ FIRST_DAY = """
 SELECT (metering_received_at(event_id) AT TIME ZONE 'UTC')::date FROM metering_usage_event
 ORDER BY event_id LIMIT 1
 """
+NEWEST_DAY = """
+/* The day of the newest event. */
+SELECT (metering_received_at(event_id) AT TIME ZONE 'UTC')::date FROM metering_usage_event
+ORDER BY event_id DESC LIMIT 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,16 @@ def sealed_through() -> date | None:
 
 def first_day() -> date | None:
     """Return the day of the oldest event; None where there is none."""
+    return _day(FIRST_DAY)
+
+
+def last_day() -> date | None:
+    """Return the day of the newest event; None where there is none."""
+    return _day(NEWEST_DAY)
+
+
+def _day(question: str) -> date | None:
     with connection.cursor() as cursor:
-        cursor.execute(FIRST_DAY)
+        cursor.execute(question)
         row = cursor.fetchone()
     return row[0] if row else None

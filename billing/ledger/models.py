@@ -40,6 +40,9 @@ class Cause(models.TextChoices):
     EXPIRY = "expiry", "Credit expiry"
     EXPIRY_REVERSAL = "expiry_reversal", "Expiry undone by late usage"
     REFUND = "refund", "Refund"
+    REFUND_REVERSAL = "refund_reversal", "Refund that came back"
+    DISPUTE = "dispute", "Dispute"
+    DISPUTE_REVERSAL = "dispute_reversal", "Dispute won"
     TAX = "tax", "Tax"
     WRITE_OFF = "write_off", "Write-off"
     ROUNDING = "rounding", "Rounding of an invoice"
@@ -95,7 +98,14 @@ class Transaction(models.Model):
 
     class Meta:
         db_table = "ledger_transaction"
-        indexes = [models.Index(fields=["organization_id", "posted_at"], name="transaction_by_org")]
+        indexes = [
+            models.Index(fields=["organization_id", "posted_at"], name="transaction_by_org"),
+            models.Index(
+                fields=["accounted_on"],
+                name="transaction_correcting",
+                condition=Q(kind="correction"),
+            ),
+        ]
         triggers = facts("transaction")
 
     def __str__(self) -> str:
@@ -106,13 +116,17 @@ class Entry(models.Model):
     """One side of a transaction: `nanos` debited to (positive) or credited to (negative)."""
 
     transaction = models.ForeignKey(Transaction, models.PROTECT, related_name="entries")
-    account = models.ForeignKey(Account, models.PROTECT, related_name="entries")
+    account = models.ForeignKey(Account, models.PROTECT, related_name="entries", db_index=False)
     nanos = models.BigIntegerField()
 
     class Meta:
         db_table = "ledger_entry"
         verbose_name_plural = "entries"
         constraints = [models.CheckConstraint(condition=~Q(nanos=0), name="entry_moves_money")]
+        indexes = [
+            # A statement is read from it alone, balances included.
+            models.Index(fields=["account", "id"], include=["nanos"], name="entry_by_account")
+        ]
         triggers = facts("entry")
 
     def __str__(self) -> str:

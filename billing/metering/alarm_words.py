@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Literal
 
-Behind = Literal["", "dead letters", "leases", "events", "faults", "engines", "prices"]
+Behind = Literal[
+    "", "dead letters", "leases", "events", "faults", "engines", "prices", "messages", "payments"
+]
 """Which rows stand behind an alarm; none where a command tells more."""
 LATE_FOLLOWER = "late_follower_"
 
@@ -24,6 +26,11 @@ WORDS: dict[str, Words] = {
         "An event could not be booked and was kept as it came: nobody was charged for it.",
         "Put the reason right, then book it again; dismiss it with a reason if it never can be.",
         "dead letters",
+    ),
+    "archive_not_at_hand": Words(
+        "Archive not at hand",
+        "Somebody asked for a request of an archived day, and its file cannot be read.",
+        "Bring the file back from a backup to PENSTOCK_ARCHIVE_DIR; the log names the day.",
     ),
     "lease_overrun": Words(
         "Lease overrun",
@@ -121,6 +128,24 @@ WORDS: dict[str, Words] = {
         "A replica served requests while no fleet reported what it counted.",
         "See that its fleet runs and reaches control; its cost is missing from the margin too.",
         "engines",
+    ),
+    "outbox_given_up": Words(
+        "Message given up",
+        "A mail, webhook or call to the outside failed until its time was over.",
+        "Put the reason right, then try it again from the outbox.",
+        "messages",
+    ),
+    "payment_gap": Words(
+        "Unmatched payment",
+        "Stripe and our books say something different about a payment, refund or dispute.",
+        "Look at it under Payments: credit it, or dismiss it with a reason.",
+        "payments",
+    ),
+    "payment_disputed": Words(
+        "Payment disputed",
+        "A customer's bank asks a payment back.",
+        "Answer it in Stripe's dashboard in time; without an answer it is lost.",
+        "payments",
     ),
     "check_failed": Words(
         "Integrity check failed",

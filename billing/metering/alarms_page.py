@@ -30,6 +30,8 @@ ADDRESSES: dict[Behind, tuple[str, dict[str, str]]] = {
     "faults": ("admin:metering_usageevent_changelist", {"within": "7"}),
     "prices": ("admin:prices_pricebook_changelist", {}),
     "engines": ("admin:economics_reconciliation", {"alarms": "1"}),
+    "payments": ("admin:payments_standing", {}),
+    "messages": ("admin:outbox_message_changelist", {"state": "given_up"}),
 }
 
 

@@ -19,10 +19,13 @@ class MeteringConfig(AppConfig):
     )
 
     def ready(self) -> None:
-        """Forget what was interned when the database becomes another one."""
+        """Forget what was interned when the database becomes another one; hear of messages that
+        were given up."""
+        from billing.metering import undelivered
         from billing.metering.claims import forget_claims
         from billing.metering.interning import forget_interned
         from control.publish.lineage import on_change
 
         on_change(forget_interned)
         on_change(forget_claims)
+        undelivered.listen()

@@ -90,21 +90,23 @@ class Batch:
     received: dict[str, Received] = field(default_factory=dict)
     letters: list[Letter] = field(default_factory=list)
     repeated_count: int = 0
-    contradicted: list[str] = field(default_factory=list)
-    """Whose events came twice with other content."""
+    others: list[Received] = field(default_factory=list)
+    """What came under the id of another with other content: to be judged once that is booked, or
+    is not."""
 
     def take(self, received: Received) -> None:
-        """Keep an event once. A real outcome takes the place of `gateway_lost`, whichever came
-        first; of two real ones the first wins."""
-        before = self.received.get(received.event_id)
-        if before is None:
-            self.received[received.event_id] = received
+        """Keep an event once. A real outcome goes before `gateway_lost`, whichever came first; of
+        two real ones the first does."""
+        before = self.received.setdefault(received.event_id, received)
+        if before is received:
             return
-        self.repeated_count += 1
-        if before.is_lost and not received.is_lost:
+        if before.payload.digest == received.payload.digest:
+            self.repeated_count += 1
+        elif before.is_lost and not received.is_lost:
             self.received[received.event_id] = received
-        elif before.payload.digest != received.payload.digest and not received.is_lost:
-            self.contradicted.append(received.event.organization_id)
+            self.others.append(before)
+        else:
+            self.others.append(received)
 
 
 class Named(msgspec.Struct):
@@ -115,10 +117,11 @@ class Named(msgspec.Struct):
 
 def payload_of(body: bytes) -> Payload:
     """Return an event's bytes with what a repeat is known by."""
+    digest = xxhash.xxh3_64_intdigest(body) - 2**63
     event_id = body[_ID_BEGINS:_ID_ENDS].decode("ascii", "replace")
     if body[:_ID_BEGINS] != _FIRST_FIELD or _UUID7.fullmatch(event_id) is None:
-        event_id = _named(body)
-    return Payload(body, xxhash.xxh3_64_intdigest(body) - 2**63, canonical(event_id))
+        return Payload(body, digest, canonical(_named(body)))
+    return Payload(body, digest, event_id)
 
 
 def canonical(event_id: str) -> str | None:

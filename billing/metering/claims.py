@@ -1,19 +1,22 @@
 """Which budgets an event charges and which leases it settles, and what about them is odd."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
 from django.db import connection
 
-from billing.credit.selectors import BudgetKey, LeaseTerms, key_at, lease_terms
+from billing.credit.selectors import BudgetKey, LeaseTerms, budget_rows, key_at, lease_terms
 from billing.credit.services.budgets import open_budgets
 from billing.credit.services.leases import lease_row
 from billing.metering.alarms import Alarm
 from billing.metering.judging import Fact
-from serving.contract.budget import balance_budget_id, limit_budget_id
+from serving.contract.budget import (
+    balance_budget_id,
+    is_fine,
+    limit_budget_id,
+    limited_id,
+)
 from serving.contract.usage import LeaseCharge, UsageEvent
 
 KNOWN_MAX = 300_000
@@ -38,25 +41,6 @@ class Claims(msgspec.Struct, frozen=True, gc=False):
     alarms: list[Alarm]
 
 
-@dataclass(slots=True)
-class Effects:
-    """What new facts add to budgets and leases, by their rows, and the alarms to raise."""
-
-    charged: Counter[int] = field(default_factory=Counter)
-    settled: Counter[int] = field(default_factory=Counter)
-    alarms: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-    def add(self, fact: Fact, claimed: Claims) -> None:
-        """Count one fact in."""
-        for alarm in (*fact.alarms, *claimed.alarms):
-            self.alarms[fact.event.organization_id, alarm] += 1
-        if nanos := fact.charged_nanos:
-            for budget in claimed.chain.values():
-                self.charged[budget] += nanos
-            for lease, part in claimed.settled_nanos.items():
-                self.settled[lease] += part
-
-
 class Claimants:
     """The budgets and leases that the facts of one batch name, looked up once.
 
@@ -65,9 +49,9 @@ class Claimants:
 
     def __init__(self, facts: Iterable[Fact], lineage: str) -> None:
         named = {charge.lease_id for fact in facts for charge in fact.event.charges}
-        self._rows = {lease_id: lease_row(lease_id, lineage) for lease_id in named}
-        self.terms = _terms({row for row in self._rows.values() if row is not None})
+        self._leases = _leases(named, lineage)
         self._chains = _chains(facts)
+        self._fine = _fine_rows(facts)
 
     def claims(self, fact: Fact) -> Claims:
         """Check what an event says of its leases. It is booked whatever comes out: usage is a fact.
@@ -79,30 +63,52 @@ class Claimants:
         chain = self._chains.get(month_of(fact), {})
         if nanos and not chain:
             raise UnknownBudgetError(f"{event.organization_id} has no budgets")
-        found = Claims(chain, {}, [])
+        settled: dict[int, int] = {}
         stated = _stated(event.charges)
-        if fact.fault is None and any(total != nanos for total in stated.values()):
-            found.alarms.append("charge_difference")
-        if nanos and balance_budget_id(event.organization_id) not in stated:
-            found.alarms.append("missing_lease")
-        for charge, part in zip(event.charges, split(nanos, event.charges), strict=True):
-            row = self._rows[charge.lease_id]
-            terms = None if row is None else self.terms.get(row)
-            if row is None or terms is None:
-                found.alarms.append("unknown_lease")
-            elif not is_own(terms, event, chain.get(charge.budget_id)):
-                found.alarms.append("foreign_lease")
+        alarms = _doubts(fact, stated)
+        is_split = len(stated) < len(event.charges)
+        parts = split(nanos, event.charges) if is_split else [nanos] * len(stated)
+        for charge, part in zip(event.charges, parts, strict=True):
+            lease = self._leases.get(charge.lease_id)
+            if lease is None:
+                alarms.append("unknown_lease")
+            elif not is_own(lease, event, chain.get(charge.budget_id) or self._row(fact, charge)):
+                alarms.append("foreign_lease")
             else:
-                found.settled_nanos[row] = found.settled_nanos.get(row, 0) + part
-        return found
+                settled[lease.row] = settled.get(lease.row, 0) + part
+        return Claims(chain, settled, alarms)
+
+    def owners(self, leases: Collection[int]) -> list[str]:
+        """Return whose leases these rows are."""
+        owners = {one.row: one.organization_id for one in self._leases.values()}
+        return [owners[row] for row in leases]
+
+    def fine_leases(self) -> list[int]:
+        """Return those of the leases that are of budgets by the week and the day."""
+        fine = set(self._fine.values())
+        if not fine:
+            return []
+        return [lease.row for lease in self._leases.values() if lease.budget_row in fine]
+
+    def _row(self, fact: Fact, charge: LeaseCharge) -> int | None:
+        """Return the row of a budget by the week or the day of who asked, if it is one; whoever
+        control does not know has none."""
+        event = fact.event
+        if month_of(fact) not in self._chains:
+            return None
+        if limited_id(charge.budget_id) not in (
+            event.organization_id, event.project_id, event.key_id
+        ):  # fmt: skip
+            return None
+        return self._fine.get(key_at(charge.budget_id, fact.received.received_at))
 
 
-def is_own(terms: LeaseTerms, event: UsageEvent, budget_row: int | None) -> bool:
+def is_own(lease: LeaseTerms, event: UsageEvent, budget_row: int | None) -> bool:
     """Tell whether a lease is one that the event's gateway held for this budget and month."""
     return (
-        terms.budget_row == budget_row
-        and terms.gateway_id == event.gateway_id
-        and terms.organization_id == event.organization_id
+        lease.budget_row == budget_row
+        and lease.gateway_id == event.gateway_id
+        and lease.organization_id == event.organization_id
     )
 
 
@@ -119,8 +125,6 @@ def split(nanos: int, charges: Sequence[LeaseCharge]) -> list[int]:
     20; had it said 50 and 10, they were 50 and 20 all the same.
     """
     last = {charge.budget_id: place for place, charge in enumerate(charges)}
-    if len(last) == len(charges):
-        return [nanos] * len(charges)
     left, parts = dict.fromkeys(last, nanos), []
     for place, charge in enumerate(charges):
         rest = left[charge.budget_id]
@@ -132,11 +136,11 @@ def split(nanos: int, charges: Sequence[LeaseCharge]) -> list[int]:
 def forget_claims() -> None:
     """Forget all chains and leases: the database is another one."""
     _known_chains.clear()
-    _known_terms.clear()
+    _known_leases.clear()
 
 
 _known_chains: dict[Month, Chain] = {}
-_known_terms: dict[int, LeaseTerms] = {}
+_known_leases: dict[str, LeaseTerms] = {}
 
 
 def _stated(charges: Iterable[LeaseCharge]) -> dict[str, int]:
@@ -147,10 +151,24 @@ def _stated(charges: Iterable[LeaseCharge]) -> dict[str, int]:
     return stated
 
 
-def _terms(rows: set[int]) -> dict[int, LeaseTerms]:
-    found = {row: _known_terms[row] for row in rows if row in _known_terms}
-    if missing := rows - found.keys():
-        found |= _remember(_known_terms, lease_terms(missing))
+def _doubts(fact: Fact, stated: Mapping[str, int]) -> list[Alarm]:
+    """Return what a gateway's figures leave to explain."""
+    nanos, alarms = fact.charged_nanos, list[Alarm]()
+    if fact.fault is None and stated and set(stated.values()) != {nanos}:
+        alarms.append("charge_difference")
+    if nanos and balance_budget_id(fact.event.organization_id) not in stated:
+        alarms.append("missing_lease")
+    return alarms
+
+
+def _leases(named: set[str], lineage: str) -> dict[str, LeaseTerms]:
+    """Return the leases of those names, for those that exist."""
+    found = {name: lease for name in named if (lease := _known_leases.get(name)) is not None}
+    if missing := named - found.keys():
+        rows = {name: row for name in missing if (row := lease_row(name, lineage)) is not None}
+        terms = lease_terms(rows.values())
+        there = {name: terms[row] for name, row in rows.items() if row in terms}
+        found |= _remember(_known_leases, there)
     return found
 
 
@@ -178,6 +196,17 @@ def _keys(fact: Fact) -> tuple[BudgetKey, ...]:
         limit_budget_id(event.key_id),
     )
     return tuple(key_at(budget_id, at) for budget_id in ids)
+
+
+def _fine_rows(facts: Iterable[Fact]) -> Mapping[BudgetKey, int]:
+    """Return the rows of the budgets by the week and the day that events name leases of."""
+    named = {
+        key_at(charge.budget_id, fact.received.received_at)
+        for fact in facts
+        for charge in fact.event.charges
+        if is_fine(charge.budget_id)
+    }
+    return budget_rows(named) if named else {}
 
 
 def _remember(known: dict[Name, Row], rows: dict[Name, Row]) -> dict[Name, Row]:

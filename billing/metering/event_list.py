@@ -13,16 +13,9 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from billing.metering.models import EPOCH
+from serving.contract.usage import OUTCOMES
 
 COUNTED_MAX = 10_000
-OUTCOMES = (
-    "completed",
-    "client_cancelled",
-    "engine_failed",
-    "timed_out",
-    "gateway_lost",
-    "refused_by_engine",
-)
 FAULTS = ("foreign_caller", "unknown_price", "foreign_price", "early_price")
 
 

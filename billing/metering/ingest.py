@@ -1,19 +1,21 @@
-"""Ingest: a batch of usage events becomes facts, once, and charges budgets, in one transaction.
+"""Ingest: a batch of usage events becomes facts, once, and charges budgets.
 
-What needs no lock comes first: reading, checking, interning, partitions. The transaction inserts
-the events and, as its last statement, adds to budgets and leases in the order of their ids.
+What needs no lock comes first: reading, checking, interning, partitions. Then the batch is booked
+part by part, an organization's events together, each part in one transaction: it inserts the
+events and, with its last statements, locks budgets and adds to them and to leases. A part holds
+the budgets of its own customers, for some milliseconds, so that leases are granted beside it.
 Rollups and the ledger follow by themselves (`billing.following`).
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import structlog
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import Error, InterfaceError, OperationalError, transaction
 
-from billing.credit.services.leases import charge, check_clock
+from billing.credit.services.leases import check_clock
 from billing.metering.alarms import OPERATOR, Alarms, raise_alarms
 from billing.metering.batch import (
     LOST,
@@ -21,12 +23,14 @@ from billing.metering.batch import (
     Letter,
     Payload,
     PoisonError,
+    Received,
     letter,
     payload_of,
     read,
 )
-from billing.metering.claims import Claimants, Claims, Effects
+from billing.metering.claims import Claimants, Claims
 from billing.metering.days import dropped_days, share_days
+from billing.metering.effects import Effects
 from billing.metering.filing import file_letters
 from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
@@ -36,6 +40,9 @@ from control.publish.lineage import lineage
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt
 
 logger = structlog.get_logger(__name__)
+
+PART_EVENTS = 500
+"""How many events are booked at a time: fewer cost more for each, more hold budgets for longer."""
 
 Facts = dict[str, Fact]
 
@@ -51,20 +58,22 @@ class Booked:
 
 
 def ingest(batch: UsageBatch, *, now: datetime) -> UsageReceipt:
-    """Book a batch once and say so; raises only where the gateway should send it again.
+    """Book a batch once and say so; raises only where the gateway should send it again: what was
+    booked of it by then are repeats.
 
     Raises ClockAheadError for a gateway that lives in the future.
     """
     check_clock(batch.sent_at, now)
     payloads = [payload_of(bytes(raw)) for raw in batch.events]
     fresh = _without_repeats(payloads)
-    reading = read(fresh, now=now)
-    facts = _judge(reading)
-    booked = Booked(duplicates=len(payloads) - len(fresh) + reading.repeated_count)
-    _book_all(booked, facts, reading.letters, gateway_id=batch.gateway_id, now=now)
+    booked = Booked(duplicates=len(payloads) - len(fresh))
+    while fresh:
+        reading = read(fresh, now=now)
+        booked.duplicates += reading.repeated_count
+        facts = _judge(reading)
+        _book_parts(booked, facts, reading.letters, gateway_id=batch.gateway_id, now=now)
+        fresh = _without_contradictions(reading.others, booked)
     booked.alarms[OPERATOR, "duplicate_event"] += booked.duplicates
-    for organization_id in reading.contradicted:
-        booked.alarms[organization_id, "other_content"] += 1
     booked.alarms[OPERATOR, "dead_letter"] += len(booked.letters)
     raise_alarms(booked.alarms, now=now)
     return UsageReceipt(
@@ -85,6 +94,22 @@ def _without_repeats(payloads: Sequence[Payload]) -> list[Payload]:
     ]
 
 
+def _without_contradictions(others: Sequence[Received], booked: Booked) -> list[Payload]:
+    """Return what may still be booked of events whose ids came with other content before: where
+    that was refused, the next content has its turn; where it was booked, this one is a repeat."""
+    known = stored(one.event_id for one in others) if others else {}
+    waiting = []
+    for one in others:
+        before = known.get(one.event_id)
+        if before is None or not (before.is_final or one.is_lost):
+            waiting.append(one.payload)
+            continue
+        booked.duplicates += 1
+        if not before.holds(one.payload.digest) and not one.is_lost:
+            booked.alarms[one.event.organization_id, "other_content"] += 1
+    return waiting
+
+
 def _judge(reading: Batch) -> Facts:
     """Check the events against control's rows; what cannot be booked becomes a letter."""
     gone = dropped_days(received.day for received in reading.received.values())
@@ -102,6 +127,28 @@ def _judge(reading: Batch) -> Facts:
         except PoisonError as error:
             reading.letters.append(letter(one.payload.body, str(error)))
     return facts
+
+
+def _book_parts(
+    booked: Booked, facts: Facts, letters: list[Letter], *, gateway_id: str, now: datetime
+) -> None:
+    """Book facts in parts, the letters with the first. Where that ends half way, what is booked
+    has raised its alarms: it is not judged again."""
+    try:
+        for part in _parts(facts):
+            _book_all(booked, part, letters, gateway_id=gateway_id, now=now)
+            letters = []
+    except Error:
+        if booked.alarms:
+            raise_alarms(booked.alarms, now=now)
+        raise
+
+
+def _parts(facts: Facts) -> Iterator[Facts]:
+    """Yield facts in parts of the same or neighbouring organizations; at least one, maybe empty."""
+    rows = sorted(facts.items(), key=lambda row: row[1].event.organization_id)
+    for start in range(0, max(len(rows), 1), PART_EVENTS):
+        yield dict(rows[start : start + PART_EVENTS])
 
 
 def _book_all(
@@ -147,15 +194,11 @@ def book(facts: Facts, letters: list[Letter], *, gateway_id: str, now: datetime)
     with transaction.atomic():
         part = Booked(letters=letters)
         new = _insert(facts, claimed, part)
-        effects = Effects(alarms=part.alarms)
+        effects = Effects(claimants, part.alarms)
         for event_id in new:
             effects.add(facts[event_id], claimed[event_id])
         file_letters(letters, gateway_id=gateway_id, now=now)
-        if effects.charged:
-            overrun, closed = charge(effects.charged, effects.settled)
-            for kind, leases in (("lease_overrun", overrun), ("closed_lease", closed)):
-                for lease in leases:
-                    part.alarms[claimants.terms[lease].organization_id, kind] += 1
+        effects.book()
     part.accepted = len(new)
     return part
 

@@ -20,10 +20,11 @@ COLUMNS = (
 )  # fmt: skip
 LISTED = ", ".join(COLUMNS)
 
-CREATE = """
-CREATE TEMPORARY TABLE IF NOT EXISTS usage_staging (LIKE metering_usage_event) ON COMMIT DELETE ROWS
+EMPTY = """
+CREATE TEMPORARY TABLE IF NOT EXISTS usage_staging (LIKE metering_usage_event)
+    ON COMMIT DELETE ROWS;
+DELETE FROM usage_staging
 """
-EMPTY = "DELETE FROM usage_staging"
 COPY = f"COPY usage_staging ({LISTED}) FROM STDIN"
 # Sorted, so that two batches with the same events wait for each other in one order.
 INSERT = f"""
@@ -56,6 +57,11 @@ class Stored(NamedTuple):
     outcome: str
     corrected_digest: int | None
 
+    @property
+    def is_final(self) -> bool:
+        """Whether a real outcome is stored."""
+        return self.outcome != "gateway_lost" or self.corrected_digest is not None
+
     def holds(self, digest: int) -> bool:
         """Tell whether these bytes are what is stored."""
         if self.digest is None and self.outcome != "gateway_lost":
@@ -75,7 +81,6 @@ def insert_once(
 ) -> set[str]:
     """Insert facts that are not there yet; return their ids. All of them stay staged."""
     with connection.cursor() as cursor:
-        cursor.execute(CREATE)
         cursor.execute(EMPTY)
         # Django wraps the errors of execute, not of copy.
         with connection.wrap_database_errors, cursor.copy(COPY) as copy:

@@ -17,11 +17,9 @@ from billing.reading.buckets import Bucket, floor
 from billing.reading.filters import UsageFilters
 from billing.reading.renderer import ExactRenderer
 from billing.reading.sums import UsageSums
-from control.api.access import access, caller, organization_of_key
-from control.errors import NotFound
+from control.api.access import access_asked
 from control.tenants.models import Organization
 from control.tenants.permissions import Action
-from control.tenants.selectors import memberships
 
 BUCKETS: dict[str, tuple[Bucket, int, int]] = {
     "1m": ("minute", 60, 1440),
@@ -30,7 +28,10 @@ BUCKETS: dict[str, tuple[Bucket, int, int]] = {
 }
 """By `bucket_width`: our word for it, the default and the largest count of buckets on a page."""
 COST_DAYS: tuple[Bucket, int, int] = ("day", 7, 180)
+COST_GROUPS = ["project_id", "api_key_id", "line_item", "model", "service_tier"]
 LATEST_TIME = 4_102_444_800  # the year 2100
+NONE = ("",)
+"""A filter that nothing passes: no id is empty."""
 LISTS = ("project_ids", "api_key_ids", "models", "group_by")
 
 
@@ -69,12 +70,12 @@ class CompletionsQuery(Query):
 
 
 class CostsQuery(Query):
-    """Money by the day; a line item is a variant such as `penstock-demo:bf16`."""
+    """Money by the day; a line item is a variant such as `penstock-demo:bf16`, a model its public
+    name, a service tier one of `priority`, `default`, `flex`, `batch`."""
 
     bucket_width = serializers.ChoiceField(["1d"], default="1d")
-    group_by = serializers.ListField(
-        child=serializers.ChoiceField(["project_id", "api_key_id", "line_item"]), default=list
-    )
+    models = Names(default=list)
+    group_by = serializers.ListField(child=serializers.ChoiceField(COST_GROUPS), default=list)
 
 
 class CompletionsUsage(APIView):
@@ -86,7 +87,7 @@ class CompletionsUsage(APIView):
     def get(self, request: Request) -> Response:
         """Return a page of buckets of usage."""
         asked = parse(CompletionsQuery, request)
-        organization = organization_of(request, asked, Action.READ)
+        organization = access_asked(request, Action.READ).organization
         width = BUCKETS[asked["bucket_width"]]
         return answer(organization, asked, width, pages.usage_result)
 
@@ -100,7 +101,7 @@ class Costs(APIView):
     def get(self, request: Request) -> Response:
         """Return a page of days of costs."""
         asked = parse(CostsQuery, request)
-        organization = organization_of(request, asked, Action.SEE_MONEY)
+        organization = access_asked(request, Action.SEE_MONEY).organization
         return answer(organization, asked, COST_DAYS, pages.cost_result)
 
 
@@ -116,21 +117,6 @@ def parse(kind: type[Query], request: Request) -> dict[str, Any]:
     query = kind(data=data)
     query.is_valid(raise_exception=True)
     return dict(query.validated_data)
-
-
-def organization_of(request: Request, asked: Mapping[str, Any], action: Action) -> Organization:
-    """Return the organization that is asked about: the key's own, or one of the person's.
-
-    Raises NotFound where the caller has no part in it.
-    """
-    of_key = organization_of_key(request)
-    organization_id = asked.get("organization_id") or (of_key.id if of_key else None)
-    if organization_id is None:
-        seat = memberships(caller(request)).first()
-        if seat is None:
-            raise NotFound("There is no organization.")
-        organization_id = seat.organization_id
-    return access(request, organization_id, action).organization
 
 
 def answer(
@@ -162,11 +148,12 @@ def answer(
 def filters_of(asked: Mapping[str, Any]) -> UsageFilters:
     """Return the filter; names of unknown models match nothing."""
     names = asked.get("models", [])
+    found = selectors.model_ids(names)
     tiers = {None: (), True: ("batch",), False: ("priority", "default", "flex")}
     return UsageFilters(
         project_ids=tuple(asked["project_ids"]),
         key_ids=tuple(asked["api_key_ids"]),
-        model_ids=selectors.model_ids(names) or ("",) * bool(names),
+        model_ids=NONE if names and not found else found,
         tiers=tiers[asked.get("batch")],
     )
 

@@ -48,6 +48,12 @@ COLUMNS = (
 what was waived."""
 
 
+class Number(str):
+    """An exact amount as text, which may be below zero: no formula, whatever it begins with."""
+
+    __slots__ = ()
+
+
 def csv_pages(
     organization: Organization,
     start: datetime,
@@ -117,7 +123,7 @@ def csv_bytes(rows: Iterable[Iterable[object]]) -> bytes:
 def harmless(cell: object) -> object:
     """Return a cell that no spreadsheet takes for a formula; numbers are left alone."""
     is_formula = isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r")
-    return f"'{cell}" if is_formula else cell
+    return f"'{cell}" if is_formula and not isinstance(cell, Number) else cell
 
 
 def plain_dollars(nanos: int) -> str:

@@ -1,7 +1,10 @@
 """What usage can be grouped and filtered by: who called, and what was sold."""
 
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, Literal
+
+from billing.reading.sums import Usage
 
 Dimension = Literal["project", "key", "model", "variant", "price", "tier", "endpoint"]
 
@@ -58,6 +61,13 @@ class UsageFilters:
             CHOSEN_SUPPLIES.format(" AND ".join(supplies)) if supplies else "",
         ]
         return " AND ".join(filter(None, chosen)) or "TRUE"
+
+    def admit(self, event: Usage) -> bool:
+        """Tell whether a request that is no row of the database passes."""
+        return all(
+            attrgetter(COLUMN[DIMENSION[name]])(event) in wanted
+            for name, wanted in self.parameters().items()
+        )
 
     def lookups(self) -> dict[str, Any]:
         """Return the same as keyword arguments of a query of events."""

@@ -3,18 +3,21 @@
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 from typing import Any
 
-from django.db.models import BooleanField, QuerySet
+from django.db.models import BooleanField, Max, Min, QuerySet
 from django.db.models.expressions import RawSQL
 
 from billing.credit import selectors as credit
+from billing.following.models import HourRollup
 from billing.following.trimming import minutes_kept_from
-from billing.metering.models import UsageCorrection, UsageEvent
+from billing.metering.batch import LOST
+from billing.metering.models import Day, UsageCorrection, UsageEvent
 from billing.metering.partitions import id_floor
 from billing.reading import rollups
 from billing.reading.buckets import HOURS, WIDTH, Bucket, Span, floor, series_spans, spans
+from billing.reading.days import midnight
 from billing.reading.filters import EVERYTHING, Dimension, UsageFilters
 from billing.reading.sums import Overview, Usage, UsageGroup, UsagePoint, UsageSums
 from control.catalog.models import Model, Variant
@@ -25,7 +28,6 @@ EXPORT_PAGE = 2000
 """Events read at once by an export: nothing is held in the database between two pages."""
 OVERVIEW_DAYS = 14
 OVERVIEW_LATEST = 6
-LOST = "gateway_lost"
 BEYOND_CALENDARS = id_floor(datetime(9000, 1, 1, tzinfo=UTC))
 """Ids from here on name no day that an archive could have."""
 
@@ -182,15 +184,28 @@ def event_pages(
     *,
     filters: UsageFilters = EVERYTHING,
 ) -> Iterator[list[Usage]]:
-    """Yield all events of [start, end) that are not archived, oldest first, a page at a time.
+    """Yield all events of [start, end), oldest first, a page at a time; those of days that are in
+    files alone come first, by the day they are accounted on.
 
     Each page is a query of its own: no cursor and no transaction wait for a slow reader.
     """
+    for filed in _filed_pages(organization, start, end):
+        if passed := [one for one in _corrected(organization, filed) if filters.admit(one)]:
+            yield passed
     mine = _events(organization).filter(event_id__lt=id_floor(end), **filters.lookups())
     page = mine.filter(event_id__gte=id_floor(start))
     while found := _corrected(organization, page.order_by("event_id")[:EXPORT_PAGE]):
         yield found
         page = mine.filter(event_id__gt=found[-1].event_id)
+
+
+def first_and_last_day(organization: Organization) -> tuple[datetime | None, datetime | None]:
+    """Return the beginning of the first day with usage and the end of the last; None without."""
+    sums = HourRollup.objects.filter(organization_id=organization.pk)
+    found = sums.aggregate(first=Min("bucket_at"), last=Max("bucket_at"))
+    if found["first"] is None:
+        return None, None
+    return floor(found["first"], "day"), floor(found["last"], "day") + WIDTH["day"]
 
 
 def event(organization: Organization, event_id: uuid.UUID) -> Usage | None:
@@ -227,6 +242,25 @@ def variant_names(variant_ids: Iterable[str] | None = None) -> dict[str, str]:
     return {variant.id: str(variant) for variant in found}
 
 
+def require_filed(start: datetime, end: datetime) -> None:
+    """Raise a Refusal where a file of an archived day is not at hand that requests received in
+    [start, end) may be in."""
+    if Day.objects.filter(dropped_at__isnull=False, day__gte=start.date()).exists():
+        from billing.following.archive import require_at_hand  # loads pyarrow
+
+        require_at_hand(start, end)
+
+
+def _filed_pages(
+    organization: Organization, start: datetime, end: datetime
+) -> Iterator[list[UsageEvent]]:
+    if not Day.objects.filter(dropped_at__isnull=False, day__gte=start.date()).exists():
+        return
+    from billing.following.archive import filed_pages  # pyarrow is loaded where it is needed
+
+    yield from filed_pages(organization.pk, start, end, page=EXPORT_PAGE)
+
+
 def _points_of_overview(
     organization: Organization, now: datetime, filters: UsageFilters
 ) -> list[UsagePoint]:
@@ -243,7 +277,7 @@ def _points_of_overview(
 def _minutes_kept_from() -> datetime | None:
     """Return from when on usage is known by the minute; None where it always is."""
     day = minutes_kept_from()
-    return datetime.combine(day, time(), UTC) if day else None
+    return midnight(day) if day else None
 
 
 def _events(organization: Organization) -> QuerySet[UsageEvent]:

@@ -46,6 +46,12 @@ class UsageSums:
         return self.input_nanos + self.cached_input_nanos + self.output_nanos
 
     @property
+    def model_request_count(self) -> int:
+        """Requests that a model took on. One that was refused is none, whoever refused it: what the
+        gateway refuses leaves no event at all."""
+        return self.request_count - self.refused_by_engine_count
+
+    @property
     def failed_count(self) -> int:
         """Requests that failed on our side and were not charged."""
         return self.engine_failed_count + self.timed_out_count + self.gateway_lost_count

@@ -1,120 +1,67 @@
-"""The proof of ledger, rollups and seals once all is at rest, from their tables alone."""
+"""The proof of the ledger once all is at rest, from its tables alone."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, timedelta
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Collection, Iterable
+from datetime import UTC, date, datetime
 
 import psycopg
 
 from billing.simulation.audit import Auditor
-from billing.simulation.clock import EPOCH
-from billing.simulation.deeds import Cast
+from billing.simulation.audit_payments import is_of_stripe, returned_nanos
+from billing.simulation.books import Books, Movement, read_books
+from billing.simulation.cast import Cast
+from billing.simulation.documents import documents_nanos
 from billing.simulation.oracle import received_at, require
 
 CREDIT = ("customer_balance", "promotional_credit")
-DAY = timedelta(days=1)
-
-GRANTS = """
-SELECT id, organization_id, kind, amount_nanos, account_id, expires_at, expired_nanos, closed_at,
-    reversed_at, granted_at, idempotency_key
-FROM credit_grant
-"""
-ENTRIES = """
-SELECT transaction_id, transaction.kind, transaction.source, transaction.organization_id,
-    transaction.accounted_on, transaction.posted_at, account.kind, account.id, entry.nanos
-FROM ledger_entry AS entry JOIN ledger_transaction AS transaction
-    ON transaction.id = entry.transaction_id
-JOIN ledger_account AS account ON account.id = entry.account_id ORDER BY entry.id
-"""
 PAYMENTS = """
 SELECT organization_id, idempotency_key, amount_nanos, tax_nanos FROM credit_payment
 """
+SETTLED = """
+SELECT payment.organization_id, payment.idempotency_key, payment.amount_nanos, tax_nanos,
+    settled_nanos, grant_made.amount_nanos
+FROM credit_payment AS payment LEFT JOIN credit_grant AS grant_made ON grant_made.id = grant_id
+"""
+OWED, PROMOTION = "accounts_receivable", "promotion_expense"
+FUNDING = ("cash", PROMOTION, "revenue")
+Sides = tuple[tuple[str, ...], tuple[str, ...]]
+SIDES: dict[str, Sides] = {
+    "usage": ((*CREDIT, OWED), ("revenue",)),
+    "grant": (FUNDING, CREDIT),
+    "grant_reversal": (CREDIT, FUNDING),
+    "payment": (("cash",), ("customer_balance", OWED)),
+    "tax": (("cash", OWED), ("tax_payable",)),
+    "allocation": (CREDIT, (OWED,)),
+    "expiry": (CREDIT, ("breakage", PROMOTION)),
+    "expiry_reversal": (("breakage", PROMOTION), CREDIT),
+    "refund": (("customer_balance",), ("cash",)),
+    "refund_reversal": (("cash",), ("customer_balance", OWED, "tax_payable")),
+    "dispute": (("customer_balance", OWED, "tax_payable"), ("cash",)),
+    "dispute_reversal": (("cash",), ("customer_balance", OWED, "tax_payable")),
+    "write_off": (("bad_debt",), (OWED,)),
+    "rounding": ((OWED, "rounding"), (OWED, "rounding")),
+    "correction": (("revenue",), ("customer_balance", OWED)),
+}
+"""What each cause debits, and what it credits."""
+NOTE_SIDES: Sides = (("revenue", "rounding", "tax_payable"), (OWED, "rounding"))
+"""What a credit note takes back of its invoice."""
+NOTE_GRANT_SIDES: Sides = ((OWED,), ("customer_balance",))
+"""What of it was paid, and becomes credit."""
+NOTE_NAMES = "SELECT 'credit-note:' || id FROM invoicing_credit_note"
+REFUNDED_BY_CARD = (("customer_balance", OWED, "tax_payable"), ("cash",))
+"""Of a refund through Stripe: with its tax, and owed where Stripe made it by itself."""
 FUNDED = "SELECT organization_id, funded_nanos FROM credit_budget WHERE kind = 'balance'"
-ROLLUPS = """
-SELECT organization_id, bucket_at, accounted_on, request_count, input_tokens, output_tokens,
-    input_nanos + cached_input_nanos + output_nanos, waived_nanos FROM {}
-"""
-SEALS = """
-SELECT organization_id, day_id, event_count, input_nanos + cached_input_nanos + output_nanos,
-    waived_nanos FROM following_seal
-"""
-SEALED_DAYS = "SELECT day FROM metering_day WHERE sealed_at IS NOT NULL"
-
-
-class Grant(NamedTuple):
-    """A credit grant as it is stored."""
-
-    id: str
-    organization_id: str
-    kind: str
-    amount_nanos: int
-    account_id: int
-    expires_at: datetime | None
-    expired_nanos: int
-    closed_at: datetime | None
-    reversed_at: datetime | None
-    granted_at: datetime
-    idempotency_key: str
-
-    @property
-    def rank(self) -> tuple[object, ...]:
-        """Its place among those that usage draws from."""
-        never = datetime.max.replace(tzinfo=UTC)
-        return (self.expires_at or never, self.kind != "promotional", self.granted_at, self.id)
-
-    def is_valid_on(self, day: date) -> bool:
-        """Whether all usage that is accounted on a day was received before it expires."""
-        midnight = datetime(day.year, day.month, day.day, tzinfo=UTC) + DAY
-        return self.expires_at is None or midnight <= self.expires_at
-
-
-@dataclass(slots=True)
-class Movement:
-    """A ledger transaction: what it moved, per account; debits are positive."""
-
-    cause: str
-    source: str
-    organization_id: str
-    accounted_on: date
-    posted_at: datetime
-    by_account: Counter[int] = field(default_factory=Counter)
-    by_kind: Counter[str] = field(default_factory=Counter)
-
-
-@dataclass(slots=True)
-class Books:
-    """The ledger read once, in the order in which it was written."""
-
-    movements: list[Movement]
-    grants: dict[int, Grant]
-    left: Counter[int] = field(default_factory=Counter)
-    """What is left of grants, by account."""
-    expired: Counter[int] = field(default_factory=Counter)
 
 
 def audit_books(monitor: psycopg.Connection, cast: Cast, auditor: Auditor) -> None:
     """Raises BrokenError on the first promise that does not hold."""
-    books = _read(monitor)
+    books = read_books(monitor)
     _check_wishes(monitor, cast, books)
+    _check_sides(monitor, books)
+    _check_days(books, auditor)
     _check_draws(books, auditor)
     for organization_id in cast.world.organization_ids:
         _check_organization(monitor, cast, books, auditor, organization_id)
-    _check_rollups(monitor, auditor)
-    _check_seals(monitor, auditor)
-
-
-def _read(monitor: psycopg.Connection) -> Books:
-    movements: dict[str, Movement] = {}
-    for name, cause, source, owner, day, at, kind, account, nanos in monitor.execute(ENTRIES):
-        one = movements.setdefault(name, Movement(cause, source, owner, day, at))
-        one.by_account[account] += nanos
-        one.by_kind[kind] += nanos
-    grants = {row[4]: Grant(*row) for row in monitor.execute(GRANTS)}
-    for one in movements.values():
-        require(sum(one.by_kind.values()) == 0, "A ledger transaction sums to zero", one)
-    return Books(list(movements.values()), grants)
 
 
 def _check_wishes(monitor: psycopg.Connection, cast: Cast, books: Books) -> None:
@@ -135,6 +82,46 @@ def _check_wishes(monitor: psycopg.Connection, cast: Cast, books: Books) -> None
         for key, one in cast.payments.items()
     }
     require(paid == owed, "Every payment is booked once", paid, owed)
+
+
+def _check_sides(monitor: psycopg.Connection, books: Books) -> None:
+    """Each cause moves money between the accounts that it is about, on the day that it happens."""
+    notes = {name for (name,) in monitor.execute(NOTE_NAMES)}
+    for one in books.movements:
+        ways = sides_of(one, books, notes)
+        for kind, nanos in one.by_kind.items():
+            is_right = nanos == 0 or kind in ways[nanos < 0]
+            require(is_right, "A cause moves what it is about", one, kind)
+        is_of_its_day = one.accounted_on == one.posted_at.astimezone(UTC).date()
+        require(one.cause == "usage" or is_of_its_day, "What happens is booked that day", one)
+    for owner, key, amount, tax, settled, granted in monitor.execute(SETTLED):
+        require(settled + (granted or 0) == amount - tax, "A payment is used up", owner, key)
+
+
+def sides_of(one: Movement, books: Books, notes: Collection[str]) -> Sides:
+    """Return what a movement may debit and credit; `notes` are what credit notes of invoices call
+    theirs."""
+    if one.source in notes:
+        return NOTE_SIDES
+    if one.cause == "refund" and is_of_stripe(one):
+        return REFUNDED_BY_CARD
+    grants = (books.grants.get(account) for account in one.by_account)
+    is_note = any(grant is not None and grant.idempotency_key in notes for grant in grants)
+    return NOTE_GRANT_SIDES if is_note and one.cause == "correction" else SIDES[one.cause]
+
+
+def _check_days(books: Books, auditor: Auditor) -> None:
+    """The ledger books each day what its usage came to."""
+    booked: Counter[tuple[str, date]] = Counter()
+    used: Counter[tuple[str, date]] = Counter()
+    for one in books.movements:
+        if one.cause == "usage":
+            booked[one.organization_id, one.accounted_on] -= one.by_kind["revenue"]
+    for usage, _, _ in auditor.events:
+        for sign, day, fact in usage.counted:
+            used[fact.organization_id, day] += sign * fact.due.charged_nanos
+    wrong = {key for key in booked | used if booked[key] != used[key]}
+    require(not wrong, "A day's postings are its usage", wrong)
 
 
 def _check_draws(books: Books, auditor: Auditor) -> None:
@@ -198,8 +185,8 @@ def _check_expired(drawn: Counter[tuple[str, datetime]], auditor: Auditor) -> No
         taken = sum(n for (one, at), n in drawn.items() if one == owner and at <= moment)
         received = sum(
             due.charged_nanos
-            for row, event, due in auditor.events
-            if row.organization_id == owner and received_at(event.event_id) < moment
+            for _, event, due in auditor.events
+            if event.organization_id == owner and received_at(event.event_id) < moment
         )
         require(taken <= received, "Usage draws what was valid when it was received", owner, moment)
 
@@ -212,7 +199,7 @@ def _check_organization(
     revenue = -sum(one.by_kind["revenue"] for one in mine if one.cause == "usage")
     require(revenue == charged, "Revenue is what was charged", owner, revenue, charged)
     funded = {row[0]: row[1] for row in monitor.execute(FUNDED)}.get(owner, 0)
-    expected = _funded(cast, books, mine, owner)
+    expected = _funded(monitor, cast, books, mine, owner)
     require(funded == expected, "A balance is funded by its causes", owner, funded, expected)
     credit = -sum(sum(one.by_kind[kind] for kind in CREDIT) for one in mine)
     owed = sum(one.by_kind["accounts_receivable"] for one in mine)
@@ -228,12 +215,15 @@ def _check_organization(
         require(grant.expired_nanos == books.expired[account], "Expiry is noted as booked", grant)
 
 
-def _funded(cast: Cast, books: Books, mine: Iterable[Movement], owner: str) -> int:
+def _funded(
+    monitor: psycopg.Connection, cast: Cast, books: Books, mine: Iterable[Movement], owner: str
+) -> int:
     nanos = sum(one.amount_nanos for one in cast.wishes.values() if one.organization_id == owner)
     for payment in cast.payments.values():
         if payment.organization_id == owner:
             nanos += payment.amount_nanos - payment.tax_nanos
     nanos += _adjusted(cast, mine, books, owner)
+    nanos += documents_nanos(monitor, owner) - returned_nanos(monitor, owner)
     for one in mine:
         if one.cause in ("expiry", "expiry_reversal", "grant_reversal"):
             nanos -= sum(one.by_kind[kind] for kind in CREDIT)
@@ -253,36 +243,3 @@ def _adjusted(cast: Cast, mine: Iterable[Movement], books: Books, owner: str) ->
         if count or f"{wish.kind}:{key}" in keys:
             nanos += -wish.amount_nanos if wish.kind == "refund" else wish.amount_nanos
     return nanos
-
-
-def _check_rollups(monitor: psycopg.Connection, auditor: Auditor) -> None:
-    for table, seconds in (("following_minute_rollup", 60), ("following_hour_rollup", 3600)):
-        found: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0] * 5)
-        for owner, bucket, _, *sums in monitor.execute(ROLLUPS.format(table)):
-            _add(found[owner, bucket], sums)
-        expected: dict[tuple[object, ...], list[int]] = defaultdict(lambda: [0] * 5)
-        for row, event, due in auditor.events:
-            at = received_at(event.event_id)
-            bucket = at - timedelta(seconds=(at - EPOCH).total_seconds() % seconds)
-            waived = due.rated_nanos - due.charged_nanos
-            parts = [1, row.input_tokens, row.output_tokens, due.charged_nanos, waived]
-            _add(expected[row.organization_id, bucket], parts)
-        wrong = {key for key in found | expected if found[key] != expected[key]}
-        require(not wrong, "Rollups are the sums of events", table, wrong)
-
-
-def _add(sums: list[int], parts: Iterable[int]) -> None:
-    for place, part in enumerate(parts):
-        sums[place] += part
-
-
-def _check_seals(monitor: psycopg.Connection, auditor: Auditor) -> None:
-    """What was charged on a sealed day is what its seals say."""
-    sealed = {row[0] for row in monitor.execute(SEALED_DAYS)}
-    found = {(row[0], row[1]): row[3] for row in monitor.execute(SEALS) if row[3]}
-    expected: Counter[tuple[str, date]] = Counter()
-    for row, _, due in auditor.events:
-        if row.accounted_on in sealed:
-            expected[row.organization_id, row.accounted_on] += due.charged_nanos
-    expected = Counter({key: nanos for key, nanos in expected.items() if nanos})
-    require(found == expected, "A seal says what its day came to", found, expected)

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from billing.metering import retries
 from control import ids as control_ids
+from control.outbox import waking
 from control.publish import lineage
 from serving.contract import ids as contract_ids
 
@@ -62,6 +63,7 @@ def ruled_by(clock: Clock) -> Iterator[None]:
     )
     with ExitStack() as stack:
         stack.enter_context(patch.object(timezone, "now", lambda: clock.now))
+        stack.enter_context(patch.object(waking, "wake", lambda: None))
         for module in (contract_ids, lineage, retries):
             stack.enter_context(patch.object(module, "time", wall))
         for module in (contract_ids, control_ids):

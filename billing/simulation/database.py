@@ -14,6 +14,8 @@ from psycopg import sql
 from psycopg.types.json import Json
 
 NAME_PREFIX = "penstock_simulation"
+REFUSED = "refused by the simulator"
+"""A request that calls itself so is one that the database does not take."""
 KEPT = ("django_%", "auth_%")
 QUICK = ("synchronous_commit = off", "deadlock_timeout = '50ms'", "jit = off")
 
@@ -27,6 +29,11 @@ PARTITIONS = """
 SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relispartition
     AND relkind = 'r' ORDER BY relname
 """
+REFUSE = f"""
+ALTER TABLE metering_usage_event ADD CONSTRAINT refused_by_simulator
+CHECK (client_request_id <> '{REFUSED}')
+"""
+"""A row that only the database refuses, whoever sends it, as often as it comes."""
 SEQUENCES = """
 SELECT setval(quote_ident(sequencename)::regclass, 1, false) FROM pg_sequences
 WHERE schemaname = 'public' AND last_value IS NOT NULL
@@ -70,17 +77,22 @@ class Scratch:
 
 
 @contextmanager
-def scratch(superuser_url: str) -> Iterator[Scratch]:
-    """Make a database for Django's two roles, prepare it, and drop it in the end."""
+def scratch(superuser_url: str, *, template: str | None = None) -> Iterator[Scratch]:
+    """Make a database for Django's two roles, prepare it, and drop it in the end.
+
+    It begins as a copy of `template`, which spares most of the preparing. A template that is not
+    there is made, and stays.
+    """
     name = f"{NAME_PREFIX}_{os.getpid()}"
     url = urlsplit(superuser_url)._replace(path=f"/{name}").geturl()
     with psycopg.connect(superuser_url, autocommit=True) as server:
-        _make(server, name)
+        if template is not None and not _exists(server, template):
+            _make_template(server, template)
         try:
-            _point_django_at(name)
-            call_command("prepare_database", stdout=StringIO())
-            _leave()
+            _make(server, name, template=template or "template1")
+            _prepare(name)
             made = Scratch(url)
+            made.monitor.execute(REFUSE)
             try:
                 yield made
             finally:
@@ -90,11 +102,33 @@ def scratch(superuser_url: str) -> Iterator[Scratch]:
             _drop(server, name)
 
 
-def _make(server: psycopg.Connection, name: str) -> None:
+def _exists(server: psycopg.Connection, name: str) -> bool:
+    query = "SELECT FROM pg_database WHERE datname = %s"
+    return server.execute(query, [name]).fetchone() is not None
+
+
+def _make_template(server: psycopg.Connection, name: str) -> None:
+    """Make it whole or not at all."""
+    try:
+        _make(server, name)
+        _prepare(name)
+    except BaseException:
+        _leave()
+        _drop(server, name)
+        raise
+
+
+def _prepare(name: str) -> None:
+    _point_django_at(name)
+    call_command("prepare_database", stdout=StringIO())
+    _leave()
+
+
+def _make(server: psycopg.Connection, name: str, *, template: str = "template1") -> None:
     _drop(server, name)
     owner = connections["owner"].settings_dict["USER"]
-    made_by = sql.SQL("CREATE DATABASE {} OWNER {}")
-    server.execute(made_by.format(sql.Identifier(name), sql.Identifier(owner)))
+    names = (sql.Identifier(one) for one in (name, owner, template))
+    server.execute(sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names))
     for setting in QUICK:
         change = sql.SQL("ALTER DATABASE {} SET ").format(sql.Identifier(name)) + sql.SQL(setting)
         server.execute(change)

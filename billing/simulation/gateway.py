@@ -16,6 +16,7 @@ import msgspec
 from billing.simulation.clock import milliseconds
 from billing.simulation.oracle import require
 from billing.simulation.world import Caller, Tariff, World
+from billing.simulation.writing import written_somehow
 from serving.contract.budget import period_end, period_start
 from serving.contract.ids import uuid7
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused, Return
@@ -26,6 +27,10 @@ AHEAD = timedelta(minutes=15)
 OUTCOMES: tuple[Outcome, ...] = (
     *("completed",) * 8, "client_cancelled", "engine_failed", "timed_out",
 )  # fmt: skip
+CLIENT_IDS = (
+    None, "plain", "", "tab\there", "back\\slash \\N", "a line\nand a\rreturn", "nul\0in it", "ünï",
+)  # fmt: skip
+"""What clients call their requests: labels and nothing else."""
 BATCH_MAX = 8
 BOUNDARY_SHARE = 0.3
 DYING_MAX = 6
@@ -80,24 +85,37 @@ class Journal:
     """What is durable: every payload ever written by event id, and those not acknowledged yet."""
 
     written: dict[str, list[UsageEvent]] = field(default_factory=dict)
-    payloads: dict[bytes, str] = field(default_factory=dict)
+    payloads: dict[bytes, UsageEvent] = field(default_factory=dict)
+    poison: dict[bytes, str] = field(default_factory=dict)
+    """What can never be booked, with the id that its dead letter has."""
+    miscounted: set[str] = field(default_factory=set)
+    """Organizations whose gateway charged otherwise than by the rule."""
     unacknowledged: list[bytes] = field(default_factory=list)
 
-    def write(self, event: UsageEvent) -> None:
-        """Make an event durable."""
-        payload = msgspec.json.encode(event)
+    def write(self, event: UsageEvent, payload: bytes | None = None) -> bytes:
+        """Make an event durable, in the contract's writing or another one of the same."""
+        payload = payload or msgspec.json.encode(event)
         self.written.setdefault(event.event_id, []).append(event)
-        self.payloads[payload] = event.event_id
+        self.payloads[payload] = event
+        self.unacknowledged.append(payload)
+        return payload
+
+    def write_poison(self, payload: bytes, letter_id: str) -> None:
+        """Make something durable that is no event."""
+        self.poison[payload] = letter_id
         self.unacknowledged.append(payload)
 
 
 class Gateway:
     """One gateway; it outlives its own deaths by its journal alone."""
 
-    def __init__(self, gateway_id: str, world: World, skew: timedelta) -> None:
+    def __init__(
+        self, gateway_id: str, world: World, skew: timedelta, rating: int = RATING
+    ) -> None:
         self.gateway_id = gateway_id
         self.world = world
         self.skew = skew
+        self.rating = rating
         self.journal = Journal()
         self.leases: dict[str, Held] = {}
         self.asks: dict[tuple[str, datetime], Ask] = {}
@@ -109,6 +127,11 @@ class Gateway:
     def now(self) -> datetime:
         """The moment by this gateway's clock."""
         return self.world.clock.now + self.skew
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it lives so far in the future that nothing it says is taken."""
+        return self.skew > timedelta(minutes=5)
 
     def serve(self, rng: random.Random, wishes: int) -> None:
         """Take requests in and end some of those at work."""
@@ -179,7 +202,8 @@ class Gateway:
         self.journal.unacknowledged = [
             payload for payload in self.journal.unacknowledged if payload not in gone
         ]
-        left = {self.journal.payloads[payload] for payload in self.journal.unacknowledged}
+        known = self.journal.payloads
+        left = {known[one].event_id for one in self.journal.unacknowledged if one in known}
         for lease in self.leases.values():
             lease.unacknowledged &= left
 
@@ -248,14 +272,18 @@ class Gateway:
         holds = self._hold(caller, worst, rng)
         if holds is None:
             return
-        self._count += 1
-        bits = int.from_bytes(f"{self.gateway_id}{self._count:06d}".encode()[-8:], "big")
-        event_id = str(uuid7(at_ms=milliseconds(self.now), random_bits=bits))
         self.running.append(
             Running(
-                event_id, caller, schedule, price_id, self.now, input_max, output_max, tuple(holds)
+                self.new_event_id(self.now), caller, schedule, price_id, self.now, input_max,
+                output_max, tuple(holds),
             )
-        )
+        )  # fmt: skip
+
+    def new_event_id(self, at: datetime) -> str:
+        """Return the id of a request received at a moment, to the millisecond."""
+        self._count += 1
+        bits = int.from_bytes(f"{self.gateway_id}{self._count:06d}".encode()[-8:], "big")
+        return uuid7(at_ms=milliseconds(at), random_bits=bits)
 
     def _hold(
         self, caller: Caller, worst: int, rng: random.Random
@@ -291,6 +319,8 @@ class Gateway:
         end = period_end(budget_id, period_start(budget_id, at))
         if end is not None and end - at <= AHEAD and rng.random() < 0.5:
             at = end
+        elif rng.random() < 0.05:
+            at = rng.choice((at + timedelta(hours=2), at - timedelta(days=2)))
         key = (budget_id, period_start(budget_id, at))
         if key not in self.asks:
             self._count += 1
@@ -316,7 +346,11 @@ class Gateway:
         self, request: Running, outcome: Outcome, used: int, cached: int, output: int
     ) -> UsageEvent:
         band = band_of(request.schedule, used)
-        due = charge(band, input_tokens=used, cached_input_tokens=cached, output_tokens=output)
+        due = charge(
+            band, input_tokens=used, cached_input_tokens=cached, output_tokens=output,
+            rating=self.rating,
+        )  # fmt: skip
+        detail = used + cached + output
         event = UsageEvent(
             event_id=request.event_id,
             gateway_id=self.gateway_id,
@@ -326,9 +360,9 @@ class Gateway:
             model_id=band.model_id,
             variant_id=band.variant_id,
             deployment_id="dep_1",
-            replica_id="rep_1",
+            replica_id=("rep_1", "rep_2", None)[detail % 3],
             price_id=request.price_id or band.price_id,
-            endpoint="chat.completions",
+            endpoint=("chat.completions", "responses")[detail % 2],
             tier="default",
             outcome=outcome,
             received_at=request.received_at,
@@ -336,11 +370,15 @@ class Gateway:
             input_tokens=used,
             cached_input_tokens=cached,
             output_tokens=output,
-            ttft_seconds=0.02,
-            total_seconds=0.4,
-            rating=RATING,
+            reasoning_tokens=output // 3,
+            streamed=detail % 2 == 1,
+            queue_seconds=0.125,
+            ttft_seconds=0.015625 * 2 ** (detail % 5) if outcome in BILLABLE else None,
+            total_seconds=0.5,
+            client_request_id=CLIENT_IDS[detail % len(CLIENT_IDS)],
+            rating=self.rating,
         )
-        self.journal.write(event)
+        self.journal.write(event, written_somehow(event, detail))
         return event
 
     def _batch_of(self, payloads: Iterable[bytes]) -> UsageBatch:

@@ -6,10 +6,11 @@ import random
 import time
 from datetime import date, timedelta
 
+import psycopg
 from django.db import connection
 
 from billing.credit.services.grants import expire_grants
-from billing.credit.services.leases import void_abandoned_leases
+from billing.credit.services.leases import acknowledge_overrun, void_abandoned_leases
 from billing.following.closing import close_days
 from billing.following.follow import FOLLOWERS, follow
 from billing.following.integrity import check_all
@@ -18,24 +19,44 @@ from billing.following.sealing import seal_days
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter
 from billing.metering.services import book_again
-from billing.simulation.deeds import (
-    OPERATOR,
-    Cast,
-    credit_everything,
-    hear_receipt,
-    make_grant,
-    make_payment,
-    through_contract,
-    write_off_everything,
-)
+from billing.simulation.cast import OPERATOR, Cast
+from billing.simulation.deeds.credit import make_grant, make_payment
+from billing.simulation.deeds.gateways import hear_receipt, through_contract
+from billing.simulation.figures import check_nothing_found
 from billing.simulation.gateway import Gateway
+from billing.simulation.last_batch import ship_last
+from billing.simulation.last_month import (
+    close_last_months,
+    settle_at_last,
+    take_first_back,
+    turn_at_last,
+)
 from billing.simulation.oracle import require
+from billing.simulation.paying import is_paying
+from billing.simulation.put_right import credit_everything, write_off_everything
+from billing.simulation.refusals import check_refusals
+from billing.simulation.refusals_payments import check_payment_refusals
+from billing.simulation.rest_payments import bring_payments_to_rest
 from billing.simulation.schedule import FAILURE
+from control.errors import Conflict
 
 POLLS_MAX = 3
 SECONDS_TILL_VOIDED = 26 * 3600
 PAGES_MAX, PAGE_EVENTS = 200, 3
 FOLLOWED_WITHIN_SECONDS = 20
+GRACE = timedelta(hours=1)
+ABANDONED = "SELECT count(*) FROM credit_lease WHERE closed_at IS NULL AND admits_until <= %s"
+UNCLOSED = "SELECT count(*) FROM credit_grant WHERE closed_at IS NULL"
+OVERRUNS = """
+SELECT id, settled_nanos > granted_nanos, overrun_seen_at FROM credit_lease
+ORDER BY settled_nanos - granted_nanos DESC, id
+"""
+WITHIN_MAX = 4
+"""Of the leases that took no more than they were granted, those that came nearest are enough."""
+UNSEALED = """
+SELECT day FROM metering_day WHERE closed_at IS NOT NULL AND sealed_at IS NULL ORDER BY day
+"""
+UNPOSTED = "SELECT count(DISTINCT (organization_id, accounted_on)) FROM credit_unposted_usage"
 ALL_FOLLOWED = """
 SELECT coalesce((SELECT min(xid) FROM following_cursor) > greatest(
     (SELECT max(ingested_xid) FROM metering_usage_event),
@@ -44,10 +65,10 @@ SELECT coalesce((SELECT min(xid) FROM following_cursor) > greatest(
 """
 
 
-def come_to_rest(cast: Cast) -> None:
+def come_to_rest(cast: Cast, monitor: psycopg.Connection, seed: int) -> None:
     """Let everything end that has begun, one call after another; one gateway's journal comes a day
     late, when its leases are voided and credit has expired."""
-    rng = random.Random(0)  # noqa: S311
+    rng = random.Random(f"rest {seed}")  # noqa: S311
     cast.world.clock.advance(600)
     *in_time, late = cast.gateways
     for gateway in cast.gateways:
@@ -61,12 +82,55 @@ def come_to_rest(cast: Cast) -> None:
     for key, payment in cast.payments.items():
         make_payment(key, payment, cast.now)
     cast.world.clock.advance(SECONDS_TILL_VOIDED)
-    void_abandoned_leases(now=cast.now)
-    expire_grants(now=cast.now)
+    _void(cast, monitor)
+    _expire(cast, monitor)
     _ship_everything(cast, late)
     _give_everything_back(cast, late, rng)
     _book_again(cast)
-    _finish_books(cast)
+    ship_last(cast, monitor, rng)
+    _acknowledge_overruns(cast, monitor)
+    check_nothing_found()
+    check_refusals(cast, monitor)
+    if is_paying(seed):
+        check_payment_refusals(cast, monitor)
+        bring_payments_to_rest(cast, monitor, rng)
+    turn_at_last(cast, rng)
+    _finish_books(cast, monitor)
+
+
+def _void(cast: Cast, monitor: psycopg.Connection) -> None:
+    """Void what was abandoned for a day; as many leases as there are."""
+    due = _count(monitor, ABANDONED, cast.now - timedelta(hours=24))
+    count = void_abandoned_leases(now=cast.now)
+    require(count == due, "Voiding says how many", count, due)
+
+
+def _expire(cast: Cast, monitor: psycopg.Connection) -> None:
+    """Expire what must; those that are closed by it are counted."""
+    before = _count(monitor, UNCLOSED)
+    count = expire_grants(now=cast.now)
+    closed = before - _count(monitor, UNCLOSED)
+    require(count == closed, "Expiring says how many are closed", count, closed)
+
+
+def _acknowledge_overruns(cast: Cast, monitor: psycopg.Connection) -> None:
+    """Look into each lease that took more than was granted; in others is nothing to see."""
+    leases = monitor.execute(OVERRUNS).fetchall()
+    over_count = sum(is_over for _, is_over, _ in leases)
+    for lease_id, is_over, _ in leases[: over_count + WITHIN_MAX]:
+        try:
+            acknowledge_overrun(actor=OPERATOR, lease_id=lease_id, reason="seen", now=cast.now)
+        except Conflict:
+            require(not is_over, "An overrun can be looked into", lease_id)
+        else:
+            require(is_over, "Only an overrun can be looked into", lease_id)
+    wrong = [row for row in monitor.execute(OVERRUNS) if row[1] != (row[2] == cast.now)]
+    require(not wrong, "What was looked into is noted", wrong)
+
+
+def _count(monitor: psycopg.Connection, query: str, *values: object) -> int:
+    row = monitor.execute(query, values).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _book_again(cast: Cast) -> None:
@@ -77,18 +141,26 @@ def _book_again(cast: Cast) -> None:
         cast.acknowledged.add(letter.event_id)
 
 
-def _finish_books(cast: Cast) -> None:
-    close_days(now=cast.now)
+def _finish_books(cast: Cast, monitor: psycopg.Connection) -> None:
+    closed, due = close_days(now=cast.now), (cast.now - GRACE).date() - timedelta(days=1)
+    require(closed == due, "A day is closed an hour after it ended", closed, due)
     _follow_to_the_end(cast)
-    seal_days(now=cast.now)
+    wanted = [day for (day,) in monitor.execute(UNSEALED)]
+    sealed = seal_days(now=cast.now)
+    require(sealed == wanted, "Days are sealed in order", sealed, wanted)
     unsealed = Day.objects.filter(closed_at__isnull=False, sealed_at__isnull=True)
     require(not unsealed.exists(), "A closed day that was followed is sealed", *unsealed)
-    expire_grants(now=cast.now)
-    post_through(date.max, now=cast.now)
-    expire_grants(now=cast.now)
+    _expire(cast, monitor)
+    close_last_months(cast)
+    due_count = _count(monitor, UNPOSTED)
+    count = post_through(date.max, now=cast.now)
+    require(count == due_count, "Posting says how many", count, due_count)
+    _expire(cast, monitor)
+    take_first_back(cast)
     credit_everything(cast, cast.world.organization_ids[0])
     for organization_id in cast.world.organization_ids:
         write_off_everything(cast, organization_id)
+    settle_at_last(cast)
     broken = [f"{one.sentence}: {one.shown}" for one in check_all() if not one.holds]
     require(not broken, "The house's own checks hold", *broken)
 

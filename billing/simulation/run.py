@@ -7,19 +7,34 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from django.db import DataError
+import xxhash
+from django.db import DataError, OperationalError
 
+from billing.simulation.afterlife import live_on
 from billing.simulation.audit import Auditor, Journals
+from billing.simulation.audit_automatic import audit_automatic
 from billing.simulation.audit_books import audit_books
+from billing.simulation.audit_invoices import audit_invoices
+from billing.simulation.audit_notes import audit_notes
+from billing.simulation.audit_payments import audit_payments
+from billing.simulation.audit_sums import audit_sums
+from billing.simulation.cast import Cast, Prepared, make_cast
 from billing.simulation.clock import CHANCE, ruled_by
 from billing.simulation.database import Scratch
-from billing.simulation.deeds import Cast, Prepared, make_cast, prepare
+from billing.simulation.deeds.table import prepare
+from billing.simulation.documents import read_documents
+from billing.simulation.figures import check_figures
+from billing.simulation.line import connected
+from billing.simulation.moments import month_end, next_moment
 from billing.simulation.oracle import BrokenError, require
+from billing.simulation.parties import make_parties
+from billing.simulation.paying import is_paying, make_paying_plan
 from billing.simulation.plan import Deed, Plan, Step, make_plan
+from billing.simulation.readings import check_readings
 from billing.simulation.rest import come_to_rest
-from billing.simulation.schedule import Call, Outcome, Scheduler
+from billing.simulation.schedule import FAILURES, Call, Outcome, Scheduler
 from billing.simulation.watch import Watch
-from billing.simulation.world import World, make_world
+from billing.simulation.world import SCALES, World, make_world
 from control.publish import lineage
 
 LIMITS = """
@@ -27,7 +42,12 @@ SELECT id, spend_limit_nanos FROM tenants_organization
 UNION ALL SELECT id, spend_limit_nanos FROM tenants_project
 UNION ALL SELECT id, spend_limit_nanos FROM keys_api_key
 """
+FINE_LIMITS = "SELECT budget_id FROM budgets_spend_limit WHERE is_hard"
 
+PAYING_SCALES = SCALES[-1:]
+"""Who pays by card pays dollars."""
+MADE = (DataError, OperationalError)
+"""What a statement that is made to fail raises."""
 NEVER_WAITS = ("credit_grant_leases", "credit_take_back", "following_cursor WHERE name")
 """Statements that skip what somebody else has locked."""
 
@@ -53,7 +73,7 @@ class Simulator:
 
     def run(self, seed: int, plan: Plan | None = None) -> Report:
         """Run a seed, by its own plan or a part of it."""
-        self._report = report = Report(seed, make_plan(seed) if plan is None else plan)
+        self._report = report = Report(seed, _whole_plan(seed) if plan is None else plan)
         self.scratch.empty()
         forget_everything()
         CHANCE.reseed(seed)
@@ -72,28 +92,50 @@ class Simulator:
 
     def _live(self, report: Report) -> None:
         rng = random.Random(f"world {report.seed}")  # noqa: S311
-        world = make_world(rng)
+        world = make_world(rng, scales=PAYING_SCALES if is_paying(report.seed) else SCALES)
+        make_parties(world, rng)
         cast = make_cast(world, rng)
         watch = Watch(self.scratch.monitor, clock=world.clock, released=cast.released)
-        with ruled_by(world.clock):
+        with ruled_by(world.clock), connected(cast.payers.line):
             lineage.lineage()  # asked for once: a call's points are the same in every seed
             scheduler = self._ready(watch.look)
             for number, step in enumerate(report.plan):
                 self._do(cast, scheduler, watch, number, step)
             watch.look()
             self._say("everything comes to rest")
-            come_to_rest(cast)
+            come_to_rest(cast, self.scratch.monitor, report.seed)
+            if is_paying(report.seed):
+                audit_automatic(self.scratch.monitor, cast)
+                audit_payments(self.scratch.monitor, cast)
             watch.look()
-        auditor = Auditor(self.scratch.monitor, world, _journals(cast))
-        auditor.audit()
-        audit_books(self.scratch.monitor, cast, auditor)
+            check_figures(self.scratch.monitor, world)
+            auditor = self._audit(cast)
+            live_on(cast, self.scratch.monitor)
+        documents = read_documents(self.scratch.monitor)
         charged = sum(auditor.charges_of(one) for one in world.organization_ids)
         report.lines.append(
-            f"clean: {len(auditor.events)} events, {len(watch.leases)} leases, {charged} nanos"
+            f"clean: {len(auditor.events)} events, {len(watch.leases)} leases, {charged} nanos,"
+            f" {len(documents.invoices)} invoices, {len(documents.notes)} notes,"
+            f" {len(cast.payers.stripe.succeeded())} charges"
         )
 
+    def _audit(self, cast: Cast) -> Auditor:
+        auditor = Auditor(self.scratch.monitor, cast.world, _journals(cast))
+        auditor.audit()
+        audit_books(self.scratch.monitor, cast, auditor)
+        audit_sums(self.scratch.monitor, auditor)
+        audit_invoices(self.scratch.monitor, cast, auditor)
+        audit_notes(self.scratch.monitor, cast)
+        check_readings(cast.world, auditor)
+        return auditor
+
     def _do(self, cast: Cast, scheduler: Scheduler, watch: Watch, number: int, step: Step) -> None:
-        cast.world.clock.advance(step.seconds)
+        if step.turns:
+            cast.world.clock.now = month_end(cast)
+        elif step.lands:
+            cast.world.clock.now = next_moment(cast)
+        else:
+            cast.world.clock.advance(step.seconds)
         self._say(f"{number}. {cast.now:%d %b %H:%M:%S}")
         calls: list[tuple[Deed, Prepared, Call]] = []
         for place, deed in enumerate(step.deeds):
@@ -103,12 +145,15 @@ class Simulator:
                 self._say(f"   {name} {deed}")
                 continue
             self._say(f"   {name} {prepared.words}{_fate(deed)}")
-            call = Call(name, prepared.work, deed.salt, deed.crash_at, deed.fails_at)
+            failure = FAILURES[deed.salt % len(FAILURES)]
+            call = Call(name, prepared.work, deed.salt, deed.crash_at, deed.fails_at, failure)
             calls.append((deed, prepared, call))
+        watch.begin()
         outcomes = scheduler.run([call for *_, call in calls], random.Random(step.salt))  # noqa: S311
         for made, outcome in zip(calls, outcomes, strict=True):
             self._hear(made, outcome, watch, cast.now)
         self._learn_limits(cast.world)
+        check_figures(self.scratch.monitor, cast.world, number)
 
     def _hear(
         self, made: tuple[Deed, Prepared, Call], outcome: Outcome, watch: Watch, now: datetime
@@ -121,7 +166,7 @@ class Simulator:
         if outcome.has_crashed:
             self._say(f"   {call.name} crashed")
         elif outcome.error is not None:
-            is_made = outcome.has_failed and isinstance(outcome.error, DataError)
+            is_made = outcome.has_failed and isinstance(outcome.error, MADE)
             if not (is_made or isinstance(outcome.error, prepared.allowed)):
                 error = outcome.error
                 raise BrokenError(
@@ -138,6 +183,7 @@ class Simulator:
     def _learn_limits(self, world: World) -> None:
         """Gateways hear of limits by the change feed, which is not what is simulated here."""
         world.limits = dict(self.scratch.monitor.execute(LIMITS).fetchall())
+        world.fine_limits = {row[0] for row in self.scratch.monitor.execute(FINE_LIMITS)}
 
     def _ready(self, look: Callable[[], None]) -> Scheduler:
         """Keep threads and sessions from seed to seed; a failure leaves them amid their calls."""
@@ -160,6 +206,11 @@ class Simulator:
         self._report.lines.append(line)
 
 
+def _whole_plan(seed: int) -> Plan:
+    plan = make_plan(seed)
+    return make_paying_plan(seed, plan) if is_paying(seed) else plan
+
+
 def forget_everything() -> None:
     """Let the services forget what they remember of a database, as they do for another one."""
     for listener in lineage._known.listeners:
@@ -176,6 +227,17 @@ def _fate(deed: Deed) -> str:
 
 def _journals(cast: Cast) -> Journals:
     written: dict[str, Any] = {}
+    poison: dict[bytes, str] = {}
+    digests: dict[str, set[int]] = {}
     for gateway in cast.gateways:
-        written |= gateway.journal.written
-    return Journals(written, cast.acknowledged, cast.acknowledged_real, cast.dead, cast.contents)
+        journal = gateway.journal
+        written |= journal.written
+        poison |= journal.poison
+        for payload, event in journal.payloads.items():
+            made = xxhash.xxh3_64_intdigest(payload) - 2**63
+            digests.setdefault(event.event_id, set()).add(made)
+    miscounted = set().union(*(one.journal.miscounted for one in cast.gateways))
+    return Journals(
+        written, cast.acknowledged, cast.acknowledged_real, cast.dead, cast.contents, poison,
+        cast.poisoned, miscounted, digests,
+    )  # fmt: skip

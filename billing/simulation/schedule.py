@@ -16,11 +16,14 @@ import psycopg
 from django.db import DatabaseError, DataError, OperationalError, connection
 
 from billing.simulation.clock import CHANCE
+from billing.simulation.session import Session
+from billing.simulation.turns import Turns
 
 PATIENCE = "SET LOCAL lock_timeout"
 """A call that waits for a lock no longer than it says: when that is over is for the seed to say."""
 LOOK_SECONDS = 0.004
-"""A statement that takes longer may be waiting for a lock: the server is asked."""
+"""A statement that takes longer may be waiting for a lock: the server is asked, ever less often."""
+LONGEST_LOOK_SECONDS = 0.064
 UNSEEN = ("SAVEPOINT", "RELEASE", "SET LOCAL jit", "SET LOCAL work_mem", "SET LOCAL enable")
 """Statements that nobody else can tell from no statement at all."""
 GIVING_UP_SHARE = 0.5
@@ -33,7 +36,27 @@ CANCEL = "SELECT pg_cancel_backend(%s)"
 
 FAILURE = "made to fail"
 
+
+def _for_now(cause: type[psycopg.Error]) -> Callable[[], DatabaseError]:
+    """Return an error as of a database that is busy, or away."""
+
+    def fail() -> DatabaseError:
+        error = OperationalError(FAILURE)
+        error.__cause__ = cause(FAILURE)
+        return error
+
+    return fail
+
+
+FAILURES: tuple[Callable[[], DatabaseError], ...] = (
+    lambda: DataError(FAILURE),
+    _for_now(psycopg.errors.SerializationFailure),
+    _for_now(psycopg.errors.LockNotAvailable),
+    _for_now(psycopg.errors.AdminShutdown),
+)
+"""What a statement that is made to fail may raise."""
 State = Literal["parked", "running", "blocked", "done"]
+Kind = Literal["statement", "commit", "committed", "outside"]
 
 
 class Crashed(BaseException):
@@ -54,6 +77,7 @@ class Call:
     crash_at: int | None = None
     fails_at: int | None = None
     """A statement from this point on fails once, as a poisonous row or a full disk would."""
+    failure: Callable[[], DatabaseError] = lambda: DataError(FAILURE)
 
 
 @dataclass(slots=True)
@@ -76,7 +100,7 @@ class Point:
     """A place where a call parks."""
 
     name: str
-    kind: Literal["statement", "commit", "committed"]
+    kind: Kind
     statement: str = ""
 
     def __str__(self) -> str:
@@ -131,9 +155,10 @@ class Worker(threading.Thread):
         connection.execute_wrappers.append(self._around)
         commit = connection._commit  # type: ignore[attr-defined]
         connection._commit = lambda: self._commit(commit)  # type: ignore[attr-defined]
+        self._session = Session()
         while (call := self._calls.get()) is not None:
             self._events.put((self, self._perform(call)))
-        connection.close()
+        self._session.end()
 
     def _perform(self, call: Call) -> Outcome:
         CHANCE.reseed(call.seed)
@@ -152,7 +177,11 @@ class Worker(threading.Thread):
         self._call = None
         return outcome
 
-    def _park(self, kind: Literal["statement", "commit", "committed"], statement: str = "") -> None:
+    def park_outside(self, words: str) -> None:
+        """Park where something outside of the database is asked, or has answered."""
+        self._park("outside", words)
+
+    def _park(self, kind: Kind, statement: str = "") -> None:
         if self._call is None:
             return
         if self._is_ending:
@@ -162,7 +191,7 @@ class Worker(threading.Thread):
         self._points += 1
         crash_at = self._call.crash_at
         if self._is_ending or (crash_at is not None and self._points > crash_at):
-            connection.close()  # what was not committed is undone by the server
+            self._session.lose()
             raise Crashed
 
     def _around(
@@ -189,7 +218,7 @@ class Worker(threading.Thread):
             return
         if self._points > self._call.fails_at:
             self._outcome.has_failed = True
-            raise DataError(FAILURE)
+            raise self._call.failure()
 
     def _commit(self, commit: Callable[[], None]) -> None:
         if connection.connection is None:
@@ -198,6 +227,13 @@ class Worker(threading.Thread):
         commit()
         self.is_patient = False
         self._park("committed")
+
+
+def pause(words: str) -> None:
+    """Park the call that this thread performs, where it performs one, outside of the database."""
+    worker = threading.current_thread()
+    if isinstance(worker, Worker):
+        worker.park_outside(words)
 
 
 @dataclass(slots=True)
@@ -216,13 +252,14 @@ class Scheduler:
             self._workers.append(Worker(self._events))
         workers = self._workers[: len(calls)]
         outcomes: dict[Worker, Outcome] = {}
+        turns = Turns(workers, rng)
         for worker, call in zip(workers, calls, strict=True):
             worker.perform(call)
             self._take(outcomes, of=worker)
         while len(outcomes) < len(calls):
             ready = [worker for worker in workers if worker.state == "parked"]
             if ready:
-                chosen = rng.choice(ready)
+                chosen = turns.next(ready)
                 self.note(chosen.point)
                 chosen.go_on()
                 self._take(outcomes, of=chosen, rng=rng)
@@ -245,12 +282,13 @@ class Scheduler:
         rng: random.Random | None = None,
     ) -> None:
         """Wait until a worker parks, ends, or waits for a lock."""
-        waited = 0.0
+        waited, pause = 0.0, LOOK_SECONDS
         while of.state == "running":
             try:
-                self._note(*self._events.get(timeout=LOOK_SECONDS), outcomes)
+                self._note(*self._events.get(timeout=pause), outcomes)
             except Empty:
-                waited += LOOK_SECONDS
+                waited += pause
+                pause = min(2 * pause, LONGEST_LOOK_SECONDS)
                 if self._blocked([of]):
                     self._leave_waiting(of, rng)
                 elif waited > STUCK_SECONDS:

@@ -1,5 +1,6 @@
 """A look at authorization after every commit: what is committed is never wrong, however short."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,15 +11,17 @@ import psycopg
 
 from billing.simulation.clock import EPOCH, Clock
 from billing.simulation.oracle import require
-from serving.contract.lease import Granted, LeaseReply, LeaseRequest
+from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused
 
 BUDGETS = """
 SELECT id, budget_id, starts_at, ends_at, limit_nanos, posted_nanos, pending_nanos, funded_nanos
 FROM credit_budget
 """
 REFUNDS = """
-SELECT organization_id, count(*) FROM ledger_transaction WHERE kind = 'refund' GROUP BY 1
+SELECT organization_id, count(*) FROM ledger_transaction
+WHERE kind = 'refund' AND source NOT LIKE '%:stripe:re\\_%' GROUP BY 1
 """
+"""Refunds that were decided here; Stripe's own are a fact, whatever gateways hold."""
 LEASES = """
 SELECT id, budget_id, gateway_id, granted_nanos, keep_nanos, settled_nanos, admits_from,
     admits_until, recalled_at, stopped_at, closed_at, voided_at
@@ -44,12 +47,16 @@ class BudgetRow(NamedTuple):
         return self.budget_id.partition(":")[0]
 
     @property
+    def left_nanos(self) -> float:
+        """What may still be granted; below zero where more is spent and held than may be."""
+        if self.limit_nanos is None:
+            return math.inf
+        return self.limit_nanos - self.posted_nanos - self.pending_nanos
+
+    @property
     def is_over(self) -> bool:
         """Whether more is spent and held than may be."""
-        return (
-            self.limit_nanos is not None
-            and self.posted_nanos + self.pending_nanos > self.limit_nanos
-        )
+        return self.left_nanos < 0
 
 
 class LeaseRow(NamedTuple):
@@ -86,14 +93,21 @@ class Watch:
     clock: Clock = field(default_factory=lambda: Clock(EPOCH))
     released: set[int] = field(default_factory=set)
     """Leases that an operator gave up: the others wait a day for their gateway."""
+    least_nanos: dict[int, float] = field(default_factory=dict)
+    """The least that was left of each budget at any moment of this step."""
+
+    def begin(self) -> None:
+        """Begin a step: what is left of budgets from now on is what its calls may have seen."""
+        self.least_nanos = {row.id: row.left_nanos for row in self.budgets.values()}
 
     def look(self) -> None:
         """Compare what is committed now with what was before. Raises BrokenError."""
-        with self.monitor.transaction():
+        with self.monitor.pipeline(), self.monitor.transaction():
             self.monitor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            budgets = {row[0]: BudgetRow(*row) for row in self.monitor.execute(BUDGETS)}
-            leases = {row[0]: LeaseRow(*row) for row in self.monitor.execute(LEASES)}
-            refunds = {row[0]: row[1] for row in self.monitor.execute(REFUNDS)}
+            rows = [self.monitor.execute(query) for query in (BUDGETS, LEASES, REFUNDS)]
+        budgets = {row[0]: BudgetRow(*row) for row in rows[0]}
+        leases = {row[0]: LeaseRow(*row) for row in rows[1]}
+        refunds = {row[0]: row[1] for row in rows[2]}
         held: Counter[int] = Counter()
         for lease in leases.values():
             held[lease.budget] += lease.held_nanos
@@ -106,6 +120,8 @@ class Watch:
             if budget.budget_id.partition(":")[2] in refunded and budget.kind == "balance":
                 is_safe = not budget.is_over or self.budgets[budget.id].is_over
                 require(is_safe, "A refund takes nothing that gateways hold", budget)
+            seen = self.least_nanos.get(budget.id, math.inf)
+            self.least_nanos[budget.id] = min(seen, budget.left_nanos)
         self.budgets, self.leases, self.refunds = budgets, leases, refunds
 
     def check_reply(self, request: LeaseRequest, reply: LeaseReply, *, began_at: datetime) -> None:
@@ -116,7 +132,10 @@ class Watch:
             is_taken = row.keep_nanos <= max(given.keep_nanos, row.settled_nanos)
             if given.lease_id in reply.returned and row.closed_at is None:
                 require(is_taken, "What is returned is taken", given, row)
+        asks = {ask.ask_id: ask for ask in request.asks}
         for answer in reply.answers:
+            if isinstance(answer, Refused):
+                self._check_refusal(asks[answer.ask_id], answer)
             if not isinstance(answer, Granted):
                 continue
             row = self.leases[int(answer.lease_id.partition(".")[2])]
@@ -126,6 +145,17 @@ class Watch:
                 is_going = row.closed_at is None or row.closed_at >= began_at
                 is_right = is_going and answer.granted_nanos == row.granted_nanos
             require(is_right, "A lease is answered as it was granted", answer, row)
+
+    def _check_refusal(self, ask: Ask, answer: Refused) -> None:
+        """Who is refused is told what was left at some moment, in the period asked for or, where
+        that is long over, in the running one."""
+        least = [
+            max(self.least_nanos[row.id], 0)
+            for row in self.budgets.values()
+            if row.budget_id == ask.budget_id
+        ]
+        is_true = not least or min(least) <= answer.available_nanos
+        require(is_true, "A refusal is true", ask, answer, least)
 
     def _check_budget(self, now: BudgetRow, held: int, leases: Mapping[int, LeaseRow]) -> None:
         require(now.pending_nanos == held, "Pending is what open leases hold", now, held)
@@ -155,8 +185,13 @@ class Watch:
                 ends_at is None or (now.admits_until <= ends_at and now.admits_from < ends_at)
             )
             require(is_inside, "A lease lies in its period", now, budget)
-            span = now.admits_until - now.admits_from
-            require(span <= timedelta(minutes=15), "A lease ends in time", now)
+            is_near = now.admits_from <= self.clock.now + timedelta(
+                minutes=20
+            ) and now.admits_from >= self.clock.now - timedelta(hours=24)
+            require(is_near, "A lease begins about now", now)
+            whole = now.admits_from + timedelta(minutes=15)
+            until = whole if ends_at is None else min(whole, ends_at)
+            require(now.admits_until == until, "A lease admits for its time", now)
             return
         if now.voided_at is not None and before.voided_at is None and now.id not in self.released:
             is_abandoned = now.admits_until <= self.clock.now - timedelta(hours=24)

@@ -67,6 +67,9 @@ def train(
     mix: Annotated[
         str, typer.Option(help="Skills to draw more often: `arithmetic,facts`.")
     ] = "all",
+    tools_share: Annotated[
+        float, typer.Option(min=0, max=1, help="Of the chats, how many offer tools.")
+    ] = 0.2,
 ) -> None:
     """Train the weights; with --start-from, keep training and keep that run's tokenizer."""
     from infra.demo_model.tokenizer import train_tokenizer
@@ -81,7 +84,7 @@ def train(
     train(
         Plan(
             out=out, minutes=minutes, seed=seed, processes=processes, peak_rate=peak_rate,
-            start_from=start_from, mix=mix,
+            start_from=start_from, mix=mix, tools_share=tools_share,
         ),
         tokenizer_file,
     )  # fmt: skip
@@ -133,6 +136,26 @@ def evaluate(
             f"  (95 %: {entry['low']:.1%} to {entry['high']:.1%})"
         )
     typer.echo(f"perplexity {report['perplexity']}, {report['output_tokens_per_second']} tokens/s")
+
+
+@app.command()
+def calls(
+    base_url: Annotated[str, typer.Option(help="Endpoint ending in /v1: a gateway or vLLM.")],
+    model: Annotated[str, typer.Option(help="The model's name there.")],
+    api_key: Annotated[str, typer.Option(envvar="OPENAI_API_KEY")] = "none",
+) -> None:
+    """Ask for held-out calls of tools, and say how many were right."""
+    from openai import AsyncOpenAI
+
+    from infra.demo_model.calls import share_called
+
+    async def count() -> tuple[int, int]:
+        async with AsyncOpenAI(base_url=base_url, api_key=api_key) as client:
+            return await share_called(client, model, typer.echo)
+
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    right, asked = asyncio.run(count())
+    typer.echo(f"{right} of {asked} calls right")
 
 
 @app.command()

@@ -4,12 +4,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from random import Random
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from infra.demo_model.corpus import Chat, Draw, chats
+from infra.demo_model.corpus import Chat
 from infra.demo_model.tokenizer import CONTEXT_TOKENS, END, PAD, render
 
 IGNORED = -100
@@ -32,21 +31,19 @@ class MicroBatch:
 
 
 def steps(
-    tokenizer: Tokenizer, rng: Random, batches_per_step: int, mix: dict[Draw, float] | None = None
+    tokenizer: Tokenizer, stream: Iterator[Chat], batches_per_step: int
 ) -> Iterator[list[MicroBatch]]:
     """Forever: the micro-batches of one optimizer step."""
-    stream = micro_batches(tokenizer, rng, mix)
+    batches = micro_batches(tokenizer, stream)
     while True:
-        yield list(islice(stream, batches_per_step))
+        yield list(islice(batches, batches_per_step))
 
 
-def micro_batches(
-    tokenizer: Tokenizer, rng: Random, mix: dict[Draw, float] | None = None
-) -> Iterator[MicroBatch]:
+def micro_batches(tokenizer: Tokenizer, stream: Iterator[Chat]) -> Iterator[MicroBatch]:
     """A micro-batch of each width leaves when enough chats of that length have come."""
     waiting: dict[int, list[IntArray]] = defaultdict(list)
     pad = token_id(tokenizer, PAD)
-    for ids in token_rows(tokenizer, chats(rng, mix)):
+    for ids in token_rows(tokenizer, stream):
         width = next(width for width in _WIDTHS if width >= len(ids) - 1)
         waiting[width].append(ids)
         if len(waiting[width]) == max(_TOKENS_PER_BATCH // width, 1):

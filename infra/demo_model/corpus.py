@@ -14,6 +14,7 @@ from infra.demo_model.skills import (
     json_objects,
     lists,
     product,
+    tools,
     unknown,
 )
 from infra.demo_model.split import is_held_out
@@ -37,6 +38,7 @@ _HARD_WEIGHT = 2.0
 _SYSTEM_SHARE = 0.12
 _MULTI_TURN_SHARE = 0.1
 _LONG_SHARE = 0.002
+TOOLS_SHARE = 0.2
 COURTESIES = ["Hi! ", "Hello, ", "Please: ", "Hey, "]
 _WORDY = {"product", "unknown", "greeting"}
 _SYSTEM_PROMPTS = [
@@ -66,11 +68,18 @@ def samples(rng: Random, mix: dict[Draw, float] | None = None) -> Iterator[Sampl
             yield sample
 
 
-def chats(rng: Random, mix: dict[Draw, float] | None = None) -> Iterator[Chat]:
-    """Whole conversations: mostly one turn, some of several, a few very long."""
+def chats(
+    rng: Random, mix: dict[Draw, float] | None = None, tools_share: float = TOOLS_SHARE
+) -> Iterator[Chat]:
+    """Whole conversations: mostly one turn, some of several, a few very long; in a share of them
+    tools are offered."""
     stream = samples(rng, mix)
     while True:
-        yield _system(rng, stream) + _turns(rng, stream)
+        if rng.random() < tools_share:
+            offer, *turns = tools.draw_chat(rng, stream)
+            yield [offer, *_system(rng, stream), *turns]
+        else:
+            yield _system(rng, stream) + _turns(rng, stream)
 
 
 def _turns(rng: Random, stream: Iterator[Sample]) -> Chat:

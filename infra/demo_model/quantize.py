@@ -19,7 +19,12 @@ CALIBRATION_SEED = 77
 CALIBRATION_CHATS = 512
 CALIBRATION_TOKENS_MAX = 256
 _WEIGHT_FILES = ["config.json", "generation_config.json", "model.safetensors"]
-_TOKENIZER_FILES = ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+_TOKENIZER_FILES = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "serving.json",
+]
 
 
 def calibration_tokens(tokenizer: Tokenizer) -> list[list[int]]:

@@ -1,5 +1,6 @@
 """The model's own byte-level BPE: single digits, three role tokens, a chat template."""
 
+import shutil
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -18,6 +19,8 @@ CONTEXT_TOKENS = 2048
 END, PAD = "<|end|>", "<|pad|>"
 SPECIALS = [PAD, END, "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = Path(__file__).parent / "chat_template.jinja"
+SERVING = Path(__file__).parent / "serving.json"
+"""Names the parser of vLLM's that finds the model's calls of tools."""
 
 
 def train_tokenizer(seed: int, chat_count: int = 60_000) -> Tokenizer:
@@ -51,8 +54,9 @@ def render(chat: Chat) -> str:
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    """Write the files that transformers and vLLM read."""
+    """Write the files that transformers, vLLM and its starter read."""
     wrap(tokenizer).save_pretrained(folder)
+    shutil.copyfile(SERVING, folder / SERVING.name)
 
 
 def wrap(tokenizer: Tokenizer) -> "PreTrainedTokenizerFast":

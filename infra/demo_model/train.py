@@ -16,7 +16,7 @@ from torch.nn import functional
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from infra.demo_model.batches import IGNORED, MicroBatch, steps
-from infra.demo_model.corpus import mix_named
+from infra.demo_model.corpus import TOOLS_SHARE, chats, mix_named
 from infra.demo_model.fast_llama import logits_at
 from infra.demo_model.greedy import share_right_by_skill
 from infra.demo_model.heldout import draw_held_out
@@ -43,6 +43,7 @@ class Plan:
     report_minutes: float = 4.0
     start_from: Path | None = None
     mix: str = "all"
+    tools_share: float = TOOLS_SHARE
 
 
 class Trainer:
@@ -112,9 +113,9 @@ def _member(rank: int, plan: Plan, tokenizer_file: str, meeting_file: str) -> No
 def _run(trainer: Trainer, plan: Plan, tokenizer: Tokenizer) -> None:
     rank = trainer.team.rank
     watched = draw_held_out(seed=plan.seed + 1, count=70)
-    stream = steps(
-        tokenizer, Random(plan.seed * 1000 + rank), plan.batches_per_step, mix_named(plan.mix)
-    )
+    rng = Random(plan.seed * 1000 + rank)
+    drawn = chats(rng, mix_named(plan.mix), plan.tools_share)
+    stream = steps(tokenizer, drawn, plan.batches_per_step)
     started_at = reported_at = time.monotonic()
     tokens, losses, share = 0, [], 0.0
     for number, step in enumerate(stream):

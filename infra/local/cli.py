@@ -34,17 +34,19 @@ def up(
     detach: Annotated[bool, typer.Option(help="Return when everything is ready.")] = False,
     model: Annotated[str | None, typer.Option(help="A folder or a Hugging Face id.")] = None,
     engine: Annotated[str | None, typer.Option(help="vllm or simulated.")] = None,
+    gateways: Annotated[str | None, typer.Option(help="How many gateway processes.")] = None,
 ) -> None:
     """Run the whole platform on this machine; Ctrl-C ends it, data stay."""
     from infra.local.examples import summary
     from infra.local.up import up as start
 
-    config = read_config(os.environ, engine=engine, model=model)
+    config = read_config(os.environ, engine=engine, model=model, gateways=gateways)
     home = Home(config.home)
     if not detach:
         _end_on_signals()
     credentials = start(config)
-    typer.echo(summary(credentials, home, config.model_id))
+    embedder_id = config.embedder_id if config.embedder_weights else None
+    typer.echo(summary(credentials, home, config.model_id, embedder_id))
     if not detach:
         _stay(home)
 
@@ -171,13 +173,34 @@ def archive(context: typer.Context) -> None:
 def simulate_books(
     context: typer.Context,
     server: Annotated[
-        str | None, typer.Option(help="A PostgreSQL as its superuser; its own by default.")
+        str | None,
+        typer.Option(
+            envvar="PENSTOCK_SIMULATION_SERVER",
+            help="A PostgreSQL as its superuser; its own by default.",
+        ),
     ] = None,
 ) -> None:
     """Run the books against seeds of gateways, crashes and clocks: --seeds N --start S."""
     from infra.local.simulate import simulate_books as simulate
 
+    _end_on_signals()
     raise typer.Exit(simulate(context.args, server_url=server))
+
+
+@app.command("close-month", context_settings=PASS_THROUGH)
+def close_month(context: typer.Context) -> None:
+    """Invoice a month that is over: --period 2026-11 [--organization ID] [--dry-run]."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["close_month", *context.args])
+
+
+@app.command("stripe-check", context_settings=PASS_THROUGH)
+def stripe_check(context: typer.Context) -> None:
+    """Run a payment's whole path against a Stripe test account; refuses live keys."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["stripe_check", *context.args])
 
 
 @app.command("export-focus", context_settings=PASS_THROUGH)
@@ -186,6 +209,14 @@ def export_focus(context: typer.Context) -> None:
     from infra.local.manage import become_manage
 
     become_manage(_environment(), ["export_focus", *context.args])
+
+
+@app.command(context_settings=PASS_THROUGH)
+def vllm(context: typer.Context) -> None:
+    """Run vLLM's own command line: `penstock vllm bench serve --help`."""
+    from infra.local.vllm_cli import run
+
+    run(context.args)
 
 
 def main() -> None:

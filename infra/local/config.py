@@ -11,8 +11,15 @@ from infra.local.home import Home
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_WEIGHTS = ROOT / "infra" / "demo_model" / "weights" / "bf16"
 DEMO_MODEL_ID = "penstock-demo"
+DEMO_EMBEDDER_WEIGHTS = ROOT / "infra" / "demo_embedder" / "weights" / "bf16"
+DEMO_EMBEDDER_ID = "penstock-demo-embed"
+DEMO_MODEL = str(DEMO_WEIGHTS), DEMO_MODEL_ID
+DEMO_EMBEDDER = str(DEMO_EMBEDDER_WEIGHTS), DEMO_EMBEDDER_ID
+NO_EMBEDDER, DEMO = "none", "demo"
+"""EMBEDDING_MODEL of who wants none, and of who wants the demo's, room or not."""
 PORT_BASE = 8700
 REPLICA_COUNT_MAX = 8
+GATEWAY_COUNT_MAX = 8
 ENGINES = ("vllm", "simulated")
 HOME_CHARACTERS_MAX = 80  # the supervisor's socket lies in it, and a socket's path is short
 HOST = "127.0.0.1"
@@ -27,6 +34,7 @@ class Ports:
     """Every port of one run, counted from its base."""
 
     base: int
+    gateway_count: int = 1
 
     @property
     def control(self) -> int:
@@ -45,8 +53,14 @@ class Ports:
 
     @property
     def gateway_operator(self) -> int:
-        """Health and metrics of the gateway."""
+        """Health and metrics of the first gateway."""
         return self.base + 3
+
+    @property
+    def gateway_operators(self) -> list[int]:
+        """The same of every gateway."""
+        others = range(self.base + 18, self.base + 18 + self.gateway_count - 1)
+        return [self.gateway_operator, *others]
 
     @property
     def fleet(self) -> int:
@@ -75,6 +89,10 @@ class Ports:
             "gateway": self.gateway,
             "control, internal": self.control_internal,
             "gateway, operator": self.gateway_operator,
+            **{
+                f"gateway-{number}, operator": port
+                for number, port in enumerate(self.gateway_operators[1:], start=2)
+            },
             "fleet": self.fleet,
             "PostgreSQL": self.postgres,
             "Redis": self.redis,
@@ -83,13 +101,17 @@ class Ports:
 
 @dataclass(frozen=True, slots=True)
 class LocalConfig:
-    """One local run. `weights` is a folder or a Hugging Face id."""
+    """One local run. `weights` are a folder or a Hugging Face id; `embedder_weights` of None: no
+    model for embeddings. One that nobody named runs only where it has room."""
 
     home: Path
     ports: Ports
     engine: str
     weights: str
     model_id: str
+    embedder_weights: str | None = None
+    embedder_id: str = DEMO_EMBEDDER_ID
+    is_embedder_named: bool = False
     database_url: str | None = None
     database_owner_url: str | None = None
     redis_url: str | None = None
@@ -111,10 +133,15 @@ class LocalConfig:
 
 
 def read_config(
-    environ: Mapping[str, str], *, engine: str | None = None, model: str | None = None
+    environ: Mapping[str, str],
+    *,
+    engine: str | None = None,
+    model: str | None = None,
+    gateways: str | None = None,
 ) -> LocalConfig:
     """Build the configuration; options of the command line win. Raises LocalError."""
-    weights, model_id = _model(model or environ.get("MODEL") or "")
+    weights, model_id = _model("MODEL", model or environ.get("MODEL") or "") or DEMO_MODEL
+    embedder_weights, embedder_id = _embedder(environ.get("EMBEDDING_MODEL") or "")
     home = _home(environ.get("PENSTOCK_HOME") or "")
     database_url, owner_url = (
         environ.get(name) or None for name in ("DATABASE_URL", "DATABASE_OWNER_URL")
@@ -124,10 +151,13 @@ def read_config(
     base = environ.get("PENSTOCK_PORT_BASE") or Home(home).port_base() or str(PORT_BASE)
     return LocalConfig(
         home=home,
-        ports=Ports(_port_base(base)),
+        ports=Ports(_port_base(base), _gateways(gateways or environ.get("GATEWAYS") or "1")),
         engine=_engine(engine or environ.get("PENSTOCK_ENGINE") or ENGINES[0]),
         weights=weights,
         model_id=model_id,
+        embedder_weights=embedder_weights,
+        embedder_id=embedder_id,
+        is_embedder_named=bool(environ.get("EMBEDDING_MODEL")),
         database_url=database_url,
         database_owner_url=owner_url,
         redis_url=environ.get("REDIS_URL") or None,
@@ -150,23 +180,35 @@ def _port_base(value: str) -> int:
     return int(value)
 
 
+def _gateways(value: str) -> int:
+    if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= GATEWAY_COUNT_MAX):
+        raise LocalError(f"GATEWAYS is {value!r}; wanted a number from 1 to {GATEWAY_COUNT_MAX}")
+    return int(value)
+
+
 def _engine(value: str) -> str:
     if value not in ENGINES:
         raise LocalError(f"ENGINE is {value!r}; wanted {' or '.join(ENGINES)}")
     return value
 
 
-def _model(value: str) -> tuple[str, str]:
-    """Return the weights and the public id of the demo model, a folder or a Hugging Face id."""
+def _embedder(value: str) -> tuple[str | None, str]:
+    if value == NO_EMBEDDER:
+        return None, DEMO_EMBEDDER_ID
+    return _model("EMBEDDING_MODEL", "" if value == DEMO else value) or DEMO_EMBEDDER
+
+
+def _model(name: str, value: str) -> tuple[str, str] | None:
+    """Return the weights and the public id of a folder or a Hugging Face id, None of nothing."""
     if not value:
-        return str(DEMO_WEIGHTS), DEMO_MODEL_ID
+        return None
     folder = Path(value).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise LocalError(f"MODEL is {value!r}; wanted a folder with a config.json")
+            raise LocalError(f"{name} is {value!r}; wanted a folder with a config.json")
         return str(folder.resolve()), _public_id(folder.resolve().name)
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", value, re.ASCII) or value.startswith((".", "/", "~")):
-        raise LocalError(f"MODEL is {value!r}; wanted a folder or a Hugging Face id (owner/name)")
+        raise LocalError(f"{name} is {value!r}; wanted a folder or a Hugging Face id (owner/name)")
     return value, _public_id(value.split("/")[1])
 
 

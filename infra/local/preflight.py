@@ -12,10 +12,13 @@ import redis
 
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
 from infra.local.errors import LocalError
+from serving.engine.vllm import installed_device
 
 PYTHON_MIN = (3, 11)
 DISK_BYTES_MIN = 3 * 10**9
 MEMORY_BYTES_MIN = 6 * 10**9  # one vLLM replica takes 3-4 GB, the rest of the platform 1 GB
+EMBEDDER_BYTES_MIN = 10 * 10**9
+"""For a second replica beside it."""
 SERVER_SECONDS_MAX = 3
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -63,6 +66,13 @@ def check_memory(available: int) -> None:
             f"{available / 1e9:.1f} GB of memory is available; wanted {wanted:.0f} GB for vLLM"
             " (ENGINE=simulated runs without)"
         )
+
+
+def has_room_for_embedder(config: LocalConfig) -> bool:
+    """Tell whether a second engine fits beside the first: on a GPU that one takes nearly all."""
+    if config.is_embedder_named or config.engine != "vllm":
+        return True
+    return installed_device() == "cpu" and available_bytes() >= EMBEDDER_BYTES_MIN
 
 
 def available_bytes() -> int:

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from infra.local import postgres, redis_server
@@ -13,17 +14,23 @@ POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
 )
 STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 """The door first; then what uses the books; the books last."""
+LISTENING = "$(circus.sockets.{name})"
+"""In a command: the number under which a process has a socket of the supervisor's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: how it starts and how it is asked to end, in `stop_seconds` at most."""
+    """One process: how it starts and how it is asked to end, in `stop_seconds` at most.
+
+    With `has_sockets` it gets those that the supervisor listens on.
+    """
 
     name: str
     command: tuple[str, ...]
     stop_signal: signal.Signals = signal.SIGTERM
     stop_seconds: float = 10.0
     user: str | None = None
+    has_sockets: bool = False
 
 
 def postgres_process(config: LocalConfig, home: Home) -> Process:
@@ -49,12 +56,43 @@ def redis_process(config: LocalConfig, home: Home) -> Process:
     return Process(REDIS, (str(redis_server.find_server()), str(configuration)))
 
 
-def platform_processes(home: Home) -> tuple[Process, ...]:
+def in_stop_order(names: Collection[str]) -> list[str]:
+    """Return the names of processes in the order in which they end, gateways by their number."""
+    kinds = {name: kind for name in names for kind in STOP_ORDER if name.startswith(kind)}
+    return sorted(kinds, key=lambda name: (STOP_ORDER.index(kinds[name]), len(name), name))
+
+
+def gateway_names(count: int) -> list[str]:
+    """Return what so many gateways are called."""
+    return [GATEWAY, *(f"{GATEWAY}-{number}" for number in range(2, count + 1))]
+
+
+def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
+    """Return the gateways: one socket, and to each a folder and an operator's port of its own."""
+    ports = config.ports.gateway_operators
+    return [
+        Process(
+            name,
+            (
+                "/usr/bin/env",
+                f"PENSTOCK_GATEWAY_FD={LISTENING.format(name=GATEWAY)}",
+                f"PENSTOCK_GATEWAY_DIR={home.data / name}",
+                f"PENSTOCK_GATEWAY_OPERATOR_PORT={port}",
+                *python("serving.gateway"),
+            ),
+            stop_seconds=35.0,
+            has_sockets=True,
+        )
+        for name, port in zip(gateway_names(len(ports)), ports, strict=True)
+    ]
+
+
+def platform_processes(config: LocalConfig, home: Home) -> tuple[Process, ...]:
     """Return Penstock's own processes."""
     return (
         Process(CONTROL, python("control.serve")),
         Process(FLEET, python("serving.fleet"), stop_seconds=30.0),
-        Process(GATEWAY, python("serving.gateway"), stop_seconds=35.0),
+        *gateway_processes(config, home),
         Process(WORKER, worker_command()),
         Process(BEAT, beat_command(home)),
     )

@@ -72,5 +72,5 @@ def fleet_is_ready(ports: Ports) -> bool:
 
 
 def gateway_is_ready(ports: Ports) -> bool:
-    """Tell whether the gateway would take requests."""
-    return answers(ports.gateway_operator, "/readyz")
+    """Tell whether every gateway would take requests."""
+    return all(answers(port, "/readyz") for port in ports.gateway_operators)

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from infra.local.config import LocalConfig
@@ -43,12 +43,14 @@ def read_credentials(home: Home) -> Credentials | None:
     return Credentials(**content)
 
 
-def seed(config: LocalConfig, home: Home, environment: Mapping[str, str]) -> Credentials:
+def seed(
+    config: LocalConfig, home: Home, environment: Mapping[str, str], *, embedder_runs: bool
+) -> Credentials:
     """Seed the platform and write the credentials; both may be repeated. Raises StartFailed."""
     known = read_credentials(home)
     owner = known.owner if known else Login(OWNER_EMAIL, secrets.token_urlsafe(12))
     operator = known.operator if known else Login(OPERATOR_EMAIL, secrets.token_urlsafe(12))
-    answer = _seed(config, environment, owner, operator)
+    answer = _seed(config, environment, owner, operator, _embedder(config, embedder_runs))
     credentials = Credentials(
         api_base=config.api_base,
         api_key=answer["api_key"] or (known.api_key if known else ""),
@@ -62,7 +64,11 @@ def seed(config: LocalConfig, home: Home, environment: Mapping[str, str]) -> Cre
 
 
 def _seed(
-    config: LocalConfig, environment: Mapping[str, str], owner: Login, operator: Login
+    config: LocalConfig,
+    environment: Mapping[str, str],
+    owner: Login,
+    operator: Login,
+    embedder: Sequence[str],
 ) -> dict[str, str | None]:
     passwords = {
         "PENSTOCK_SEED_OWNER_PASSWORD": owner.password,
@@ -71,6 +77,7 @@ def _seed(
     output = run_manage(
         {**environment, **passwords},
         *("seed_platform", "--weights", config.weights, "--model-id", config.model_id),
+        *embedder,
         *("--engine", config.engine),
         *("--owner-email", owner.email, "--operator-email", operator.email),
     )
@@ -79,3 +86,14 @@ def _seed(
     except (ValueError, IndexError) as error:
         raise StartFailed(f"seed_platform answered {output!r}; wanted one JSON object") from error
     return answer
+
+
+def _embedder(config: LocalConfig, runs: bool) -> tuple[str, ...]:
+    """Return what is said of the model for embeddings, if there is one."""
+    if config.embedder_weights is None:
+        return ()
+    return (
+        *("--embedding-weights", config.embedder_weights),
+        *("--embedding-model-id", config.embedder_id),
+        *("--embedding-replicas", "1" if runs else "0"),
+    )

@@ -22,6 +22,8 @@ from infra.local.postgres import DATABASE, SUPERUSER, prepare
 from infra.local.roles import Role, make_role
 
 UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+SERVER_VARIABLE = "PENSTOCK_SIMULATION_SERVER"
+"""A PostgreSQL as its superuser, for the simulator and for nobody else."""
 STARTS_WITHIN_SECONDS = 30
 ROLES = ("penstock_simulation_owner", "penstock_simulation_app")
 """Roles of their own: a server given from outside may hold a real platform's too."""
@@ -46,9 +48,20 @@ def _simulate(home: Home, url: str, arguments: Sequence[str]) -> int:
     with psycopg.connect(url) as connection:
         for role in (owner, app):
             make_role(connection, role)
-    environment = _environment(home, url, owner, app)
-    command = [*manage_command("simulate_books"), "--server", url, *arguments]
-    return subprocess.run(command, env=environment, check=False).returncode
+    # By the environment: everybody on a machine reads what a process was called with.
+    environment = {**_environment(home, url, owner, app), SERVER_VARIABLE: url}
+    return _run([*manage_command("simulate_books"), *arguments], environment)
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a child to its end; if this process is told to end, so is the child, and waited for."""
+    child = subprocess.Popen(command, env=environment)
+    try:
+        return child.wait()
+    except BaseException:
+        child.terminate()
+        child.wait()  # it drops its database
+        raise
 
 
 def _environment(home: Home, url: str, owner: Role, app: Role) -> Mapping[str, str]:
@@ -75,14 +88,24 @@ def running(home: Home) -> Iterator[str]:
         )
     try:
         deadline = time.monotonic() + STARTS_WITHIN_SECONDS
-        while not server.is_listening():
+        url = f"postgresql://{SUPERUSER}:{password}@{HOST}:{server.port}/{DATABASE}"
+        while not _answers(url):
             if process.poll() is not None or time.monotonic() > deadline:
                 raise StartFailed("PostgreSQL did not start")
             time.sleep(0.05)
-        yield f"postgresql://{SUPERUSER}:{password}@{HOST}:{server.port}/{DATABASE}"
+        yield url
     finally:
         process.terminate()
         process.wait()
+
+
+def _answers(url: str) -> bool:
+    """Whether the server lets somebody in: it listens a moment earlier."""
+    try:
+        psycopg.connect(url).close()
+    except psycopg.OperationalError:
+        return False
+    return True
 
 
 def _free_port() -> int:

@@ -10,10 +10,10 @@ from typing import Any
 
 import psutil
 
-from infra.local.config import ONE_ROLE, LocalConfig
+from infra.local.config import ONE_ROLE, LocalConfig, Ports
 from infra.local.home import Home
 from infra.local.leftovers import find_processes
-from infra.local.processes import STOP_ORDER
+from infra.local.processes import GATEWAY, in_stop_order
 from infra.local.replicas import read_replicas
 from infra.local.supervisor import Supervisor
 from serving.fleet.group import REPLICA_VARIABLE
@@ -26,15 +26,18 @@ def read_status(config: LocalConfig) -> dict[str, Any]:
     home = Home(config.home)
     supervisor = Supervisor(home)
     pid = supervisor.pid()
+    running = supervisor.pids() if pid is not None else {}
+    gateways = [name for name in running if name.startswith(GATEWAY)]
+    ports = Ports(config.ports.base, max(1, len(gateways)))
     return {
         "home": str(home.path),
         "running": pid is not None,
         "supervisor_pid": pid,
         "console_url": config.console_url,
         "api_base": config.api_base,
-        "processes": _processes(supervisor) if pid is not None else [],
+        "processes": _processes(supervisor, running),
         "replicas": _replicas(config, home) if pid is not None else [],
-        "ports": config.ports.named() | {"replicas": config.ports.replicas.start},
+        "ports": ports.named() | {"replicas": config.ports.replicas.start},
         "versions": versions(),
         "warnings": [ONE_ROLE] if config.has_one_role else [],
     }
@@ -51,12 +54,11 @@ def versions() -> dict[str, str]:
     return found
 
 
-def _processes(supervisor: Supervisor) -> list[dict[str, Any]]:
-    pids, memory = supervisor.pids(), memory_by_session(supervisor.home)
+def _processes(supervisor: Supervisor, pids: dict[str, int]) -> list[dict[str, Any]]:
+    memory = memory_by_session(supervisor.home) if pids else Counter()
     return [
         {"name": name, "uptime_seconds": _uptime(pids[name]), **_place(pids[name], memory)}
-        for name in reversed(STOP_ORDER)
-        if name in pids
+        for name in reversed(in_stop_order(pids))
     ]
 
 

@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,11 @@ import psutil
 from circus.client import CircusClient
 from circus.exc import CallError
 
-from infra.local.config import ROOT
+from infra.local.config import HOST, ROOT
 from infra.local.errors import LocalError, StartFailed
 from infra.local.home import Home
 from infra.local.leftovers import belongs_to
-from infra.local.processes import Process
+from infra.local.processes import GATEWAY, Process
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
 START_SECONDS_MAX = 15.0
@@ -36,6 +36,27 @@ multicast_endpoint =
 check_delay = 0.5
 pidfile = {pidfile}
 """
+SOCKET = """
+[socket:{name}]
+host = {host}
+port = {port}
+"""
+WATCHER = """
+[watcher:{name}]
+cmd = {command}
+working_dir = {folder}
+autostart = False
+use_sockets = True
+copy_env = True
+stop_signal = {stop_signal}
+graceful_timeout = {stop_seconds}
+max_age = 0
+stdout_stream.class = FileStream
+stdout_stream.filename = {log}
+stdout_stream.max_bytes = {log_bytes_max}
+stdout_stream.backup_count = 1
+"""
+"""Of a process that gets sockets: circus takes such ones from its file alone."""
 
 
 class Supervisor:
@@ -55,11 +76,15 @@ class Supervisor:
             return None
         return process.pid if is_alive and belongs_to(process, self.home.path) else None
 
-    def start(self, environment: Mapping[str, str]) -> None:
-        """Start circusd in a session of its own, so that a terminal's Ctrl-C stays ours."""
+    def start(
+        self, environment: Mapping[str, str], *, port: int, gateways: Iterable[Process]
+    ) -> None:
+        """Start circusd in a session of its own, so that a terminal's Ctrl-C stays ours.
+
+        It listens on the gateways' port: whichever of them ends, nobody is refused meanwhile.
+        """
         configuration = self.home.run / "circus.ini"
-        folder = f"ipc://{self.home.run}"
-        configuration.write_text(CONFIGURATION.format(folder=folder, pidfile=self.pidfile))
+        configuration.write_text(self.configuration(port, gateways))
         self.pidfile.unlink(missing_ok=True)
         command = [sys.executable, "-m", "circus.circusd", "--log-level", "info"]
         with self.home.log("supervisor").open("ab") as log:
@@ -75,8 +100,18 @@ class Supervisor:
             )
         self._await_answer(process)
 
+    def configuration(self, port: int, gateways: Iterable[Process]) -> str:
+        """Return what circusd is told before it starts: itself, its socket and who gets that."""
+        parts = [CONFIGURATION.format(folder=f"ipc://{self.home.run}", pidfile=self.pidfile)]
+        parts += [SOCKET.format(name=GATEWAY, host=HOST, port=port)]
+        parts += [self._watcher(process) for process in gateways]
+        return "".join(parts)
+
     def add(self, process: Process, environment: Mapping[str, str]) -> None:
         """Have a process started and kept alive. Raises StartFailed."""
+        if process.has_sockets:
+            self.start_process(process.name)
+            return
         options: dict[str, Any] = {
             "env": dict(environment),
             "working_dir": str(ROOT) if process.user is None else os.sep,
@@ -87,8 +122,7 @@ class Supervisor:
         }
         if process.user is not None:
             options["uid"] = process.user
-        command = shlex.join(("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *process.command))
-        self.call("add", name=process.name, cmd=command, options=options)
+        self.call("add", name=process.name, cmd=_in_one_stream(process), options=options)
         self.start_process(process.name)
 
     def start_process(self, name: str) -> None:
@@ -144,6 +178,18 @@ class Supervisor:
             client.stop()
         return answer
 
+    def _watcher(self, process: Process) -> str:
+        log = self._log_of(process.name)
+        return WATCHER.format(
+            name=process.name,
+            command=_in_one_stream(process),
+            folder=ROOT,
+            stop_signal=process.stop_signal.name,
+            stop_seconds=process.stop_seconds,
+            log=log["filename"],
+            log_bytes_max=LOG_BYTES_MAX,
+        )
+
     def _log_of(self, name: str) -> dict[str, object]:
         path = self.home.log(name)
         path.touch(mode=0o600)
@@ -164,3 +210,8 @@ class Supervisor:
                 )
             time.sleep(0.05)
         self.call("list")
+
+
+def _in_one_stream(process: Process) -> str:
+    """Return its command with its errors in its output."""
+    return shlex.join(("/bin/sh", "-c", 'exec "$@" 2>&1', "sh", *process.command))

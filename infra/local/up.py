@@ -24,6 +24,10 @@ from infra.local.seed import Credentials, seed
 from infra.local.supervisor import Supervisor
 
 READY_SECONDS_MAX = 90.0
+NO_ROOM = (
+    "No room for a second engine (10 GB of memory free, no GPU): the model for embeddings is"
+    " offered and not started. Raise its deployment's replicas in the admin to start it anyway."
+)
 
 
 def up(config: LocalConfig) -> Credentials:
@@ -52,18 +56,25 @@ def up(config: LocalConfig) -> Credentials:
 
 def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentials:
     environment = build_environment(config, home, os.environ)
+    embedder_runs = preflight.has_room_for_embedder(config)
+    if not embedder_runs:
+        typer.echo(NO_ROOM)
     with step("supervisor"):
-        supervisor.start(environment)
+        supervisor.start(
+            environment,
+            port=config.ports.gateway,
+            gateways=processes.gateway_processes(config, home),
+        )
     if config.database_url is None:
         _start_postgres(config, home, supervisor, environment)
     if config.redis_url is None:
         _start_redis(config, home, supervisor, environment)
     with step("database", "prepared"):
         run_manage(owner_environment(config, home, environment), "prepare_database")
-    for process in processes.platform_processes(home):
+    for process in processes.platform_processes(config, home):
         supervisor.add(process, environment)
     with step("seed", "done"):
-        credentials = seed(config, home, environment)
+        credentials = seed(config, home, environment, embedder_runs=embedder_runs)
     _await_platform(config, home, supervisor)
     return credentials
 
@@ -103,8 +114,10 @@ def _await_platform(config: LocalConfig, home: Home, supervisor: Supervisor) -> 
         _await(supervisor, processes.FLEET, partial(readiness.fleet_is_ready, ports))
     with step("engine") as current:
         wait_for_replica(ports.fleet, home.secrets()["PENSTOCK_INTERNAL_SECRET"], current)
-    with step("gateway"):
-        _await(supervisor, processes.GATEWAY, partial(readiness.gateway_is_ready, ports))
+    names = processes.gateway_names(ports.gateway_count)
+    for name, port in zip(names, ports.gateway_operators, strict=True):
+        with step(name):
+            _await(supervisor, name, partial(readiness.answers, port, "/readyz"))
 
 
 def _await(supervisor: Supervisor, name: str, check: Callable[[], bool]) -> None:

@@ -1,14 +1,20 @@
 """The control plane's environment: read once, typed, checked; a bad value is named in one line."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from email.utils import parseaddr
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from control.mail.server import MailServer
+
 Environment = Mapping[str, str]
+Network = IPv4Network | IPv6Network
 
 SECRET_CHARACTERS_MIN = 16
 SIGNUP_CREDIT_NANOS = 5_000_000_000
@@ -81,6 +87,32 @@ def url(
     return value
 
 
+def networks(environ: Environment, name: str) -> tuple[Network, ...]:
+    """Return networks, `10.0.0.0/8,fd00::/8`; none by default. Raises ConfigError."""
+    value = environ.get(name, "")
+    try:
+        return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
+    except ValueError as error:
+        raise ConfigError(f"{name} is {value!r}; wanted networks: 10.0.0.0/8,fd00::/8") from error
+
+
+def mail_server(environ: Environment) -> MailServer:
+    """Return where mail goes, by default the mailbox. Raises ConfigError without the address."""
+    try:
+        return MailServer.from_url(text(environ, "EMAIL_URL", "mailbox:"))
+    except ValueError as error:
+        raise ConfigError(f"EMAIL_URL does not fit: {error}") from error
+
+
+def mail_from(environ: Environment, default: str) -> str:
+    """Return who mails come from, `Name <address>`. Raises ConfigError."""
+    value = text(environ, "PENSTOCK_MAIL_FROM", default)
+    _, address = parseaddr(value)
+    if not value.isprintable() or "@" not in address:
+        raise ConfigError(f"PENSTOCK_MAIL_FROM is {value!r}; wanted Name <name@example.com>")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class Database:
     """Where PostgreSQL is; `host` may be a socket's folder, `options` go to libpq."""
@@ -120,6 +152,65 @@ def owner(environ: Environment) -> Database:
     return Database.from_url(name, text(environ, name))
 
 
+STRIPE_KEYS = ("STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET", "STRIPE_PUBLISHABLE_KEY")
+STRIPE_API = "https://api.stripe.com"
+STRIPE_SECRET = re.compile(r"(?:sk|rk)_(live|test)_\S+")
+STRIPE_PUBLISHABLE = re.compile(r"pk_(live|test)_\S+")
+STRIPE_WEBHOOK = re.compile(r"whsec_\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class StripeKeys:
+    """What Stripe knows the operator by: all of it, or no Stripe. `mode` is live or test."""
+
+    secret: str = field(repr=False)
+    publishable: str
+    webhook_secrets: tuple[str, ...] = field(repr=False)
+    """Several while one of them is being replaced by the next."""
+    mode: str
+    api_base: str = STRIPE_API
+
+    @classmethod
+    def from_environment(cls, environ: Environment) -> "StripeKeys | None":
+        """Read the three keys, None where none is set. Raises ConfigError, which shows no secret.
+
+        `STRIPE_WEBHOOK_SECRET` may be several, with commas. A key of live mode goes to Stripe only.
+        """
+        given = [name for name in STRIPE_KEYS if environ.get(name)]
+        if not given:
+            return None
+        missing = [name for name in STRIPE_KEYS if name not in given]
+        if missing:
+            words = f"set all of {', '.join(STRIPE_KEYS)}, or none to run without Stripe"
+            raise ConfigError(f"{missing[0]} is not set, but {given[0]} is; {words}")
+        api_base = url(environ, "STRIPE_API_BASE", STRIPE_API)
+        secret_mode = _stripe_mode(environ, "STRIPE_SECRET_KEY", STRIPE_SECRET, "sk_test_…")
+        mode = _stripe_mode(environ, "STRIPE_PUBLISHABLE_KEY", STRIPE_PUBLISHABLE, "pk_test_…")
+        if mode != secret_mode:
+            raise ConfigError(
+                f"STRIPE_SECRET_KEY is of {secret_mode} mode, STRIPE_PUBLISHABLE_KEY of {mode} mode"
+            )
+        if mode == "live" and api_base != STRIPE_API:
+            raise ConfigError(f"STRIPE_API_BASE is {api_base!r}; a live key goes to {STRIPE_API}")
+        secrets = tuple(part.strip() for part in environ["STRIPE_WEBHOOK_SECRET"].split(","))
+        if not all(STRIPE_WEBHOOK.fullmatch(each) for each in secrets):
+            raise ConfigError("STRIPE_WEBHOOK_SECRET is no list of signing secrets: wanted whsec_…")
+        return cls(
+            secret=environ["STRIPE_SECRET_KEY"],
+            publishable=environ["STRIPE_PUBLISHABLE_KEY"],
+            webhook_secrets=secrets,
+            mode=mode,
+            api_base=api_base,
+        )
+
+
+def _stripe_mode(environ: Environment, name: str, form: re.Pattern[str], wanted: str) -> str:
+    found = form.fullmatch(environ[name])
+    if found is None:
+        raise ConfigError(f"{name} is no such key of Stripe's: wanted {wanted}")
+    return found[1]
+
+
 @dataclass(frozen=True, slots=True)
 class ControlConfig:
     """All that the control plane is told from outside. Money in nano-dollars."""
@@ -139,6 +230,12 @@ class ControlConfig:
     internal_host: str
     internal_port: int
     signup_credit_nanos: int
+    mail_server: MailServer
+    mail_from: str
+    webhook_http: bool
+    """Whether webhooks may go out without TLS."""
+    webhook_networks: tuple[Network, ...]
+    """Networks that are not public and that webhooks may go to all the same."""
     debug: bool
     log_format: str
     static_dir: Path | None
@@ -146,6 +243,8 @@ class ControlConfig:
     """Where archived usage lies; without it none is archived or shown."""
     minute_rollup_days: int
     """How long usage is known by the minute; by the hour it is known for good."""
+    stripe: StripeKeys | None = None
+    """None where the operator takes payments by other ways and records them."""
 
     @property
     def is_https(self) -> bool:
@@ -182,6 +281,10 @@ class ControlConfig:
             signup_credit_nanos=whole_number(
                 environ, "PENSTOCK_SIGNUP_CREDIT_NANOS", SIGNUP_CREDIT_NANOS, 2**63 - 1
             ),
+            mail_server=mail_server(environ),
+            mail_from=mail_from(environ, f"Penstock <noreply@{urlsplit(console_url).hostname}>"),
+            webhook_http=switch(environ, "PENSTOCK_WEBHOOK_HTTP"),
+            webhook_networks=networks(environ, "PENSTOCK_WEBHOOK_NETWORKS"),
             debug=switch(environ, "PENSTOCK_DEBUG"),
             log_format=one_of(environ, "PENSTOCK_LOG_FORMAT", LOG_FORMATS),
             static_dir=Path(static_dir) if static_dir else None,
@@ -189,4 +292,5 @@ class ControlConfig:
             minute_rollup_days=whole_number(
                 environ, "PENSTOCK_MINUTE_ROLLUP_DAYS", MINUTE_ROLLUP_DAYS, 36_500
             ),
+            stripe=StripeKeys.from_environment(environ),
         )

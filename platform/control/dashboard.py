@@ -14,6 +14,31 @@ from control.tenants import selectors as tenants
 
 PAGES = (
     ({"title": "Alarms", "icon": "notifications"}, "metering.view_tally", "admin:metering_alarms"),
+    ({"title": "Outbox", "icon": "outbox"}, "outbox.view_message", "admin:outbox_standing"),
+    ({"title": "Mailbox", "icon": "mail"}, "mail.view_letter", "admin:mail_letter_changelist"),
+    (
+        {"title": "Close of the month", "icon": "event_available"},
+        "invoicing.view_close",
+        "admin:invoicing_month",
+    ),
+    ({"title": "Who owes what", "icon": "hourglass"}, "ledger.view_account", "admin:cockpit_owed"),
+    ({"title": "Ledger", "icon": "menu_book"}, "ledger.view_account", "admin:cockpit_statement"),
+    ({"title": "Revenue", "icon": "bar_chart"}, "ledger.view_account", "admin:cockpit_revenue"),
+    (
+        {"title": "Deferred credit", "icon": "savings"},
+        "ledger.view_account",
+        "admin:cockpit_deferred",
+    ),
+    (
+        {"title": "Payments", "icon": "payments"},
+        "payments.view_stripepayment",
+        "admin:payments_standing",
+    ),
+    (
+        {"title": "Collection", "icon": "hourglass_bottom"},
+        "collection.view_case",
+        "admin:collection_case_changelist",
+    ),
     (
         {"title": "Margin", "icon": "monitoring"},
         "economics.view_enginelife",

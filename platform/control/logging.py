@@ -1,6 +1,7 @@
 """One log line per fact, readable or JSON. Bodies, prompts and secrets are never logged."""
 
 import logging.config
+import re
 from typing import Any
 
 import structlog
@@ -9,6 +10,9 @@ from django.db.utils import InterfaceError, OperationalError
 DATABASE_AWAY = (OperationalError, InterfaceError)
 """PostgreSQL is unreachable, restarting, or asks to try again."""
 
+LIVE_LINK = re.compile(
+    r"(/invitations/|/accounts/confirm-email/|/accounts/password/reset/key/)[^\s/?\"'>]+"
+)
 SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,
     structlog.stdlib.add_logger_name,
@@ -25,6 +29,21 @@ class ShortOutages(logging.Filter):
         if record.exc_info and isinstance(record.exc_info[1], DATABASE_AWAY):
             record.exc_info = None
             record.msg, record.args = f"database_away: {record.getMessage()}", ()
+        return True
+
+
+class NoLiveLinks(logging.Filter):
+    """Cuts the secret out of a path that is a link from a mail: who reads a log signs in as
+    nobody."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record where it holds one; keep every record."""
+        if not isinstance(record.msg, str):
+            return True  # our own lines, which name what they say
+        message = record.getMessage()
+        without = LIVE_LINK.sub(r"\1…", message)
+        if without != message:
+            record.msg, record.args = without, ()
         return True
 
 
@@ -51,12 +70,12 @@ def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
                 ],
             }
         },
-        "filters": {"outages": {"()": ShortOutages}},
+        "filters": {"outages": {"()": ShortOutages}, "links": {"()": NoLiveLinks}},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",
                 "formatter": "lines",
-                "filters": ["outages"],
+                "filters": ["outages", "links"],
             }
         },
         "root": {"handlers": ["stderr"], "level": "INFO"},
@@ -64,6 +83,8 @@ def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
             "django": {"level": "INFO"},
             "django.request": {"level": "ERROR"},
             "django.server": {"level": "INFO" if debug else "WARNING"},
+            # It would tell each address whole, and a webhook's may hold a token of the customer's.
+            "httpx": {"level": "WARNING"},
             "psycopg.pool": {"level": "ERROR"},
             "uvicorn.access": {"level": "WARNING"},
         },

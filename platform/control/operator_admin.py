@@ -4,20 +4,22 @@ and its published change, and a refusal becomes a message."""
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.postgres.fields import ArrayField
-from django.db.models import Model
+from django.db.models import Model, OuterRef, QuerySet, Subquery
 from django.forms import ModelForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
+from django.utils.html import format_html
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from control.actor import Actor
 from control.errors import NotPermitted, Refusal
-from control.operator_fields import InDollars, LinesField
+from control.operator_fields import NOTHING, InDollars, LinesField
 from control.tenants.models import User
 from control.tenants.permissions import person
+from control.tenants.selectors import organizations
 
 
 def operator(request: HttpRequest) -> Actor:
@@ -73,6 +75,21 @@ class OperatorAdmin(InDollars, ModelAdmin):
                 messages.error(request, f"{row}: {error.message}")
             else:
                 messages.success(request, f"{row} {done}.")
+
+
+class OwnedAdmin(OperatorAdmin):
+    """Lists of rows that keep an organization's id: `owner` is its name, the id on hover."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows with their organizations' names."""
+        mine = organizations().filter(id=OuterRef("organization_id")).order_by()
+        return super().get_queryset(request).annotate(owner_name=Subquery(mine.values("name")[:1]))
+
+    @admin.display(description="Organization", empty_value=NOTHING)
+    def owner(self, row: Any) -> str:
+        """Return whose it is; the id alone where there is no such organization."""
+        name = row.owner_name or row.organization_id
+        return name and format_html('<span title="{}">{}</span>', row.organization_id, name)
 
 
 class ReadOnlyAdmin(OperatorAdmin):

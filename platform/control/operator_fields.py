@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import wraps
 from operator import attrgetter
 from typing import Any
 
@@ -17,6 +18,19 @@ from serving.contract.money import exact_dollars, parse_dollars
 
 NOTHING = "-"
 """What the admin shows of an empty column."""
+
+
+def once(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Keep what a column shows of a row: the admin's templates ask for it several times."""
+    name = f"_{shown.__name__}_shown"
+
+    @wraps(shown)
+    def show(admin_page: Any, row: Any) -> Any:
+        if not hasattr(row, name):
+            setattr(row, name, shown(admin_page, row))
+        return getattr(row, name)
+
+    return show
 
 
 class LinesField(Field):

@@ -23,10 +23,12 @@ STRICT = "; ".join(
     ]
 )
 # The admin's Alpine evaluates its attributes, and Unfold puts colours and data into the page;
-# only operators get there, and still nothing comes from elsewhere.
+# only operators get there, and still nothing comes from elsewhere. Its mailbox shows each mail in
+# a frame, under a policy of the mail's own.
 ADMIN = STRICT.replace(
     "script-src 'self'; style-src 'self'",
-    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'",
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline';"
+    " frame-src 'self'",
 )
 # Swagger UI sets styles from its script; the page holds nothing of a tenant's.
 DOCS = STRICT.replace("style-src 'self'", "style-src 'self' 'unsafe-inline'")

@@ -43,30 +43,47 @@ INSTALLED_APPS = [
     "control",
     "control.tenants",
     "control.keys",
+    "control.budgets",
     "control.catalog",
     "control.prices",
     "control.audit",
+    "control.mail",
+    "control.outbox",
     "control.publish",
+    "control.idempotency",
+    "control.webhooks",
     "control.api",
     # The layers above are named, not imported: control knows none of them.
     "billing.ledger",
     "billing.credit",
     "billing.metering",
     "billing.following",
+    "billing.payments",
     "billing.reading",
     "billing.economics",
+    "billing.alerts",
+    "billing.invoicing",
+    "billing.collection",
+    "billing.cockpit",
     "billing.simulation",
     "web.console",
 ]
-INTERNAL_URLS = ["control.publish.urls", "billing.internal_urls"]
+INTERNAL_URLS = [
+    "control.publish.urls",
+    "control.idempotency.internal_urls",
+    "billing.internal_urls",
+]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
 API_URLS = ["billing.api_urls"]
 """What the layers above add to the management API, under /api/v1/."""
+PUBLIC_URLS = ["billing.payments.urls"]
+"""What others call without a login, each with its own proof of who calls."""
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
     "control.policy.content_security_policy",
     "control.internal.require_internal_secret",
+    "control.addresses.refuse_null_characters",
     "django.middleware.security.SecurityMiddleware",
     "control.static.StaticFiles",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -146,11 +163,18 @@ ACCOUNT_USER_MODEL_USERNAME_FIELD = None
 ACCOUNT_EMAIL_VERIFICATION = "optional"
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_SESSION_REMEMBER = True
-ACCOUNT_EMAIL_SUBJECT_PREFIX = "[Penstock] "
 MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
 MFA_TOTP_ISSUER = "Penstock"
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
-DEFAULT_FROM_EMAIL = f"Penstock <noreply@{CONFIG.console_host}>"
+EMAIL_BACKEND = CONFIG.mail_server.backend
+EMAIL_TIMEOUT = 10
+ANYMAIL = {**CONFIG.mail_server.anymail, "REQUESTS_TIMEOUT": EMAIL_TIMEOUT}
+DEFAULT_FROM_EMAIL = CONFIG.mail_from
+EMAIL_HOST = CONFIG.mail_server.host
+EMAIL_PORT = CONFIG.mail_server.port
+EMAIL_HOST_USER = CONFIG.mail_server.user
+EMAIL_HOST_PASSWORD = CONFIG.mail_server.password
+EMAIL_USE_TLS = CONFIG.mail_server.use_tls
+EMAIL_USE_SSL = CONFIG.mail_server.use_ssl
 
 # Cookies are marked secure where browsers come over TLS; plain http on one machine works too.
 SESSION_COOKIE_SECURE = CONFIG.is_https
@@ -169,6 +193,7 @@ LANGUAGE_CODE = "en-us"
 TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
+FORMAT_MODULE_PATH = "control.formats"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 STATIC_URL = "/static/"

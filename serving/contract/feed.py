@@ -1,7 +1,12 @@
 """The change feed and the replica feed: numbered changes, or a snapshot of all there is.
 
-`GET /internal/v1/feed?after=V` on control, `GET /replicas?after=V` on fleet; both wait up to
-25 s for news. A change whose record is null deletes; a snapshot replaces everything.
+`GET /internal/v1/feed?after=V&lineage=L` on control, `GET /replicas?after=V&lineage=L` on the
+fleet; both wait up to 25 s for news. A change whose record is null deletes; a snapshot replaces
+everything.
+
+Versions count within one `lineage`: that of a database until it is restored from a backup, or of
+a fleet from its start to its end. A reader of another lineage gets a snapshot; one that names none
+is of before lineages, and is taken at its version.
 """
 
 from typing import Literal
@@ -9,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from serving.contract import records
-from serving.contract.units import Id, Version
+from serving.contract.units import Id, Lineage, Version
 
 Kind = Literal[
     "organization",
@@ -58,8 +63,12 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """An answer of a feed: everything up to `version` that came after the version asked for."""
+    """An answer of a feed: everything up to `version` that came after the version asked for.
+
+    `lineage` is empty where a publisher, or a state on disk, is of before lineages.
+    """
 
     version: Version
     snapshot: bool
     changes: tuple[Change, ...]
+    lineage: Lineage = ""

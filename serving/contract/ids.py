@@ -2,25 +2,25 @@
 
 import secrets
 import time
-import uuid
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def uuid7(*, at_ms: int, random_bits: int) -> uuid.UUID:
-    """Return the UUIDv7 of a moment (milliseconds since 1970) and 74 random bits."""
+def uuid7(*, at_ms: int, random_bits: int) -> str:
+    """Return the UUIDv7 of a moment (milliseconds since 1970) and 74 random bits, as text."""
     value = (at_ms & (2**48 - 1)) << 80
     value |= 0x7 << 76
     value |= ((random_bits >> 62) & 0xFFF) << 64
     value |= 0b10 << 62
     value |= random_bits & (2**62 - 1)
-    return uuid.UUID(int=value)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def new_id() -> str:
     """Return a fresh UUIDv7 as text, from the wall clock and the system's randomness."""
-    return str(uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=secrets.randbits(74)))
+    return uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=secrets.randbits(74))
 
 
 def moment_of(uuid7_text: str) -> datetime:

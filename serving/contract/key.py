@@ -4,7 +4,6 @@ The checksum lets scanners and the gateway reject typing errors without a look-u
 stored, and travels in the change feed, is the HMAC-SHA-256 digest under a pepper.
 """
 
-import hashlib
 import hmac
 import re
 import zlib
@@ -17,18 +16,15 @@ CHECKSUM_CHARACTERS = 6
 _SHAPE = re.compile(r"pen_(?:live|test)_[0-9A-Za-z]{36}", re.ASCII)
 
 
-def base62(number: int, width: int) -> str:
-    """Return a whole number in base 62, padded with zeros to `width` characters."""
-    digits = []
-    while number:
-        number, digit = divmod(number, 62)
-        digits.append(BASE62[digit])
-    return "".join(reversed(digits)).rjust(width, "0")
+_PAIRS = [first + second for first in BASE62 for second in BASE62]
 
 
 def checksum(body: str) -> str:
-    """Return the six characters that end a key whose first 39 characters are `body`."""
-    return base62(zlib.crc32(body.encode()), CHECKSUM_CHARACTERS)
+    """Return the six characters that end a key whose first 39 characters are `body`: their CRC-32
+    in base 62, written two digits at a time."""
+    rest, last = divmod(zlib.crc32(body.encode()), 62**2)
+    first, middle = divmod(rest, 62**2)
+    return _PAIRS[first] + _PAIRS[middle] + _PAIRS[last]
 
 
 def make_secret(mode: str, choose: Callable[[str], str]) -> str:
@@ -49,4 +45,4 @@ def is_well_formed(secret: str) -> bool:
 
 def digest(secret: str, pepper: bytes) -> str:
     """Return the hex digest that identifies a secret without revealing it."""
-    return hmac.new(pepper, secret.encode(), hashlib.sha256).hexdigest()
+    return hmac.digest(pepper, secret.encode(), "sha256").hex()

@@ -93,6 +93,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The answer to an ask when less than `need_nanos` is left, said from a locked row only.
 
     With `recall_in_progress` other gateways hold idle money that was called back: ask again soon.
+    `limit_nanos` is the budget's limit, for the customer to read.
     """
 
     ask_id: Id
@@ -100,6 +101,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     code: Refusal
     available_nanos: Nanos
     recall_in_progress: bool
+    limit_nanos: Nanos | None = None
 
 
 Answer = Granted | Deferred | Refused

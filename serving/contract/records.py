@@ -18,6 +18,11 @@ from serving.contract.units import (
     WrittenTier,
 )
 
+Task = Literal["generate", "embed"]
+"""What a model is for: to say something, or to make vectors of texts."""
+BATCH_TOKENS_MAX = 300_000
+"""That all inputs of one request for embeddings may have, as OpenAI allows."""
+
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rate limits; None is no limit. Cached input tokens do not count."""
@@ -38,6 +43,8 @@ class OrganizationRecord(msgspec.Struct, frozen=True):
     cache_salt_id: Id
     weight: Count = 1
     limits: Limits = Limits()
+    takes_idempotency_keys: bool = False
+    """Whether its answers are kept for a day, to be given again."""
     schema: int = SCHEMA
 
 
@@ -49,6 +56,8 @@ class ProjectRecord(msgspec.Struct, frozen=True):
     budget_ids: tuple[Id, ...]
     status: Literal["active", "archived"] = "active"
     limits: Limits = Limits()
+    allowed_origins: tuple[Name, ...] = ()
+    """Whose pages may call with its keys (CORS); none means that no page may."""
     schema: int = SCHEMA
 
 
@@ -76,6 +85,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
 
     The record's id is the variant's: the default variant carries the model's own public id,
     every variant also answers to `model:precision`. `organization_ids` of None means everyone.
+    One that embeds has `dimensions`, the length of its vectors; others have none.
     """
 
     variant_id: Id
@@ -89,12 +99,24 @@ class ModelRecord(msgspec.Struct, frozen=True):
     created_at: At
     capabilities: tuple[Name, ...] = ()
     organization_ids: tuple[Id, ...] | None = None
+    task: Task = "generate"
+    dimensions: Count | None = None
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
         wanted = f"1 to context_tokens, {self.context_tokens}"
         fits = 1 <= self.output_tokens_max <= self.context_tokens
         require(fits, "output_tokens_max", self.output_tokens_max, wanted)
+        if self.task == "embed":
+            has_length = self.dimensions is not None and self.dimensions > 0
+            require(has_length, "dimensions", self.dimensions, "at least 1 of one that embeds")
+
+    @property
+    def request_tokens_max(self) -> int:
+        """How many tokens all prompts of a request may have: those of a batch share no context."""
+        if self.task == "embed":
+            return max(self.context_tokens, BATCH_TOKENS_MAX)
+        return self.context_tokens
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -124,6 +146,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
     external_urls: tuple[Name, ...] = ()
     dedicated_to: Id | None = None
     timeouts: Timeouts = Timeouts()
+    task: Task = "generate"
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -131,6 +154,11 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
         wanted = f"at least replicas_min, {self.replicas_min}"
         require(fits, "replicas_max", self.replicas_max, wanted)
         require(self.slots > 0, "slots", self.slots, "at least 1")
+
+    @property
+    def served_name(self) -> str:
+        """What the engine wants in a request's `model`: on a server that others run, its own."""
+        return self.weights if self.engine == "external" else self.variant_id
 
 
 class PriceRecord(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ NanosPerMillionTokens = Annotated[int, Meta(ge=0, le=10**15)]
 Tokens = Annotated[int, Meta(ge=0, le=10**9)]
 Count = Annotated[int, Meta(ge=0, le=10**9)]
 Version = Annotated[int, Meta(ge=0, le=INT64_MAX)]
+Lineage = Annotated[str, Meta(max_length=64)]
+"""Which database, or which run of a fleet, speaks: another one's versions mean nothing."""
 Seconds = Annotated[float, Meta(ge=0.0, le=10.0**7)]
 """A duration. Durations may be floats; money never is."""
 At = Annotated[datetime, Meta(tz=True)]

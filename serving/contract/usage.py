@@ -4,7 +4,7 @@
 "send again". The same id with the same bytes is a duplicate; with other bytes it is an alarm.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -30,6 +30,7 @@ Outcome = Literal[
     "gateway_lost",
     "refused_by_engine",
 ]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BILLABLE: frozenset[Outcome] = frozenset({"completed", "client_cancelled"})
 """The rest is our fault (waived, tokens recorded where known) or no work at all."""
 

@@ -7,6 +7,23 @@ from typing import Protocol
 from serving.contract.records import DeploymentRecord
 
 GIB = 1024**3
+SPOKEN = (
+    "chat",
+    "completions",
+    "stream",
+    "cache_salt",
+    "continuous_usage",
+    "request_id",
+    "stream_interval",
+    "token_ids",
+    "count",
+)
+"""What vLLM's HTTP does for every model: beyond OpenAI's it salts its prefix cache, states usage
+in every chunk, repeats our id in its own, gathers as many tokens in a chunk as one asks for, sends
+a chunk for each token with its id, and counts the tokens of a prompt."""
+
+EMBEDS = ("embeddings", "request_id", "priority")
+"""The same of one that embeds, which reads what is due first: `priority` is a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +45,12 @@ class Engine(Protocol):
     def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch | None:
         """Return the process that serves the deployment on loopback; None if others run it."""
 
-    def served_name(self, deployment: DeploymentRecord) -> str:
-        """Return what the engine wants in a request's `model`."""
-
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what a gateway may ask of it."""
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+        """Return the module, with arguments, that compiles grammars as this engine does; None if
+        there is none."""
 
     def stage(self, log_line: str) -> str | None:
         """Return the stage of loading that begins with this line of the engine's log, if any."""

@@ -1,7 +1,11 @@
 """Replicas that somebody else runs: any OpenAI-compatible server, attached by URL."""
 
+from serving.contract.capabilities import CACHE_SALT
 from serving.contract.records import DeploymentRecord
-from serving.engine.engine import Launch
+from serving.engine.engine import EMBEDS, SPOKEN, Launch
+
+UNDECLARED = frozenset({"request_id", "count", "priority", CACHE_SALT})
+"""What promises something, so that leaving it out would do harm."""
 
 
 class External:
@@ -16,13 +20,16 @@ class External:
         """Return None: there is nothing to start."""
         return None
 
-    def served_name(self, deployment: DeploymentRecord) -> str:
-        """Return the model's name on the server."""
-        return deployment.weights
-
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
-        """Return what every OpenAI-compatible server does; `engine_arguments` name the rest."""
-        return ("chat", "completions", "stream", *deployment.engine_arguments)
+        """Return what is asked of every such server, most of which leave out what they do not know.
+        `engine_arguments` declare the rest: see `serving/contract/capabilities.py`."""
+        spoken = EMBEDS if deployment.task == "embed" else SPOKEN
+        asked = (name for name in spoken if name not in UNDECLARED)
+        return (*asked, *deployment.engine_arguments)
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+        """Return None: what it compiles with is not known."""
+        return None
 
     def stage(self, log_line: str) -> str | None:
         """Return None: its log is elsewhere."""

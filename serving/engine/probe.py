@@ -1,14 +1,19 @@
-"""Asking a running engine how it is: health, counters, and a real generation."""
+"""Asking a running engine how it is: health, counters, and some real work."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 import aiohttp
 import msgspec
+from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
 PROBE_SALT = "penstock-probe"
 """Probes never share a prefix with a customer, nor tell one anything."""
+
+DEFERRED = "vllm:num_requests_waiting_by_reason"
+WAITING_REASONS = (None, "deferred")
 
 PROBE_PROMPT = "Hello"
 
@@ -31,6 +36,13 @@ class Vitals:
     cache_usage: float
     cached_tokens: int = 0
     requests: int = 0
+    deferred: int = 0
+    """Of those that wait, they wait for a grammar to be compiled, not for room."""
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether all that is to be done is to compile grammars: no token is made meanwhile."""
+        return self.running == 0 and 0 < self.waiting == self.deferred
 
     @property
     def is_idle(self) -> bool:
@@ -39,8 +51,8 @@ class Vitals:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
-    """What a probe's generation used."""
+class Tried:
+    """What a probe's work used."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -48,11 +60,23 @@ class Generated:
 
 class _Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int
-    completion_tokens: int
+    completion_tokens: int = 0
 
 
 class _Completion(msgspec.Struct, frozen=True):
     usage: _Usage
+
+
+class _Vector(msgspec.Struct, frozen=True):
+    embedding: Annotated[list[float], Meta(min_length=1)]
+
+
+class _Embeddings(msgspec.Struct, frozen=True):
+    data: Annotated[list[_Vector], Meta(min_length=1, max_length=1)]
+    usage: _Usage
+
+
+Answer = TypeVar("Answer")
 
 
 class Probe:
@@ -93,25 +117,33 @@ class Probe:
             raise EngineSilent(f"/metrics answered {status}")
         return read_vitals(body.decode(errors="replace"))
 
-    async def generate(self, model: str, *, tokens_max: int) -> Generated:
+    async def generate(self, model: str, *, tokens_max: int) -> Tried:
         """Have a few tokens made and return what they used. Raises EngineSilent."""
-        body = {
-            "model": model,
-            "prompt": PROBE_PROMPT,
-            "max_tokens": tokens_max,
-            "temperature": 0,
-            "cache_salt": PROBE_SALT,
-        }
-        status, answer = await self._ask("POST", "/v1/completions", body)
-        if status != 200:
-            raise EngineSilent(f"a test generation was answered {status}")
-        try:
-            usage = msgspec.json.decode(answer, type=_Completion).usage
-        except msgspec.DecodeError as error:
-            raise EngineSilent(f"a test generation was answered oddly: {error}") from error
+        body = {"prompt": PROBE_PROMPT, "max_tokens": tokens_max, "temperature": 0}
+        usage = (await self._try("/v1/completions", model, body, _Completion)).usage
         if usage.completion_tokens < 1:
             raise EngineSilent("a test generation made no token")
-        return Generated(usage.prompt_tokens, usage.completion_tokens)
+        return Tried(usage.prompt_tokens, usage.completion_tokens)
+
+    async def embed(self, model: str) -> Tried:
+        """Have a vector made and return what it used. Raises EngineSilent."""
+        body = {"input": PROBE_PROMPT, "encoding_format": "float"}
+        usage = (await self._try("/v1/embeddings", model, body, _Embeddings)).usage
+        if usage.prompt_tokens < 1:
+            raise EngineSilent("a test embedding read no token")
+        return Tried(usage.prompt_tokens, 0)
+
+    async def _try(
+        self, path: str, model: str, body: Mapping[str, object], kind: type[Answer]
+    ) -> Answer:
+        asked = {"model": model, **body, "cache_salt": PROBE_SALT}
+        status, answer = await self._ask("POST", path, asked)
+        if status != 200:
+            raise EngineSilent(f"a test of {path} was answered {status}")
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.DecodeError as error:
+            raise EngineSilent(f"a test of {path} was answered oddly: {error}") from error
 
     async def _ask(
         self, method: str, path: str, body: Mapping[str, object] | None = None
@@ -136,6 +168,7 @@ def read_vitals(exposition: str) -> Vitals | None:
         "vllm:kv_cache_usage_perc": 0.0,
         "vllm:prompt_tokens_cached_total": 0.0,
         "vllm:request_success_total": 0.0,
+        DEFERRED: 0.0,
     }
     # Only a few of vLLM's 500 lines matter, and this is read every second.
     lines = [line for line in exposition.splitlines() if line.startswith(tuple(wanted))]
@@ -143,8 +176,14 @@ def read_vitals(exposition: str) -> Vitals | None:
         return None
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
-            if sample.name in wanted:
+            if sample.name in wanted and sample.labels.get("reason") in WAITING_REASONS:
                 wanted[sample.name] += sample.value
-    running, waiting, prompt, generation, usage, cached, requests = wanted.values()
+    running, waiting, prompt, generation, usage, cached, requests, deferred = wanted.values()
     counts = int(running), int(waiting), int(prompt), int(generation)
-    return Vitals(*counts, usage, cached_tokens=int(cached), requests=int(requests))
+    return Vitals(
+        *counts,
+        usage,
+        cached_tokens=int(cached),
+        requests=int(requests),
+        deferred=int(deferred),
+    )

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE
 from serving.contract.records import DeploymentRecord
-from serving.engine.engine import GIB, Launch
-from serving.engine.weights import weights_bytes
+from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
+from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
 Device = Literal["cpu", "cuda"]
 
@@ -28,6 +29,20 @@ CHOICES_MAX = 8
 
 KEEP_ALIVE_SECONDS = 75
 """Longer than a gateway keeps idle connections, so that vLLM never closes one just reused."""
+
+GRAMMARS = '{"backend":"xgrammar"}'
+"""The compiler of grammars, pinned: left to choose, vLLM tries one after the other. `grammar.py`
+compiles ahead with the same."""
+
+TOOL_PARSER = "--tool-call-parser"
+
+POOLING = (
+    *("--runner", "pooling", "--convert", "embed"),
+    *("--scheduling-policy", "priority"),
+    # Of what a cache spared vLLM tells nothing here, so that none does.
+    "--no-enable-prefix-caching",
+)
+"""Vectors of texts, those first that are due first."""
 
 STAGES = (
     ("non-default args", "reading the configuration"),
@@ -61,6 +76,7 @@ class Vllm:
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", deployment.weights),
             *self._defaults(),
+            *_declared(deployment),
             *deployment.engine_arguments,
             *self._binding(deployment, port),
         )
@@ -69,15 +85,17 @@ class Vllm:
             memory += self.kv_cache_gib * GIB
         return Launch(command, self._environment(deployment), memory)
 
-    def served_name(self, deployment: DeploymentRecord) -> str:
-        """Return the variant's id."""
-        return deployment.variant_id
-
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
-        """Return what vLLM does for every model, and tools where a parser is chosen."""
-        known = ("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs")
-        has_tools = "--tool-call-parser" in deployment.engine_arguments
-        return (*known, "tools") if has_tools else known
+        """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
+        if deployment.task == "embed":
+            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
+        has_tools = _has_tools(deployment)
+        features = (name for name in FEATURES if has_tools or name != "tools")
+        return (*SPOKEN, *features)
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+        """Return what compiles with vLLM's library and the deployment's tokenizer."""
+        return ("serving.engine.grammar", deployment.weights)
 
     def stage(self, log_line: str) -> str | None:
         """Return the stage of loading that a line of vLLM's log begins."""
@@ -90,15 +108,17 @@ class Vllm:
         return ("--enforce-eager", "--block-size", str(CPU_BLOCK_TOKENS))
 
     def _binding(self, deployment: DeploymentRecord, port: int) -> tuple[str, ...]:
-        tools = "--tool-call-parser" in deployment.engine_arguments
+        tools = _has_tools(deployment)
         tracing = self.otlp_endpoint is not None and can_trace()
         return (
             *("--served-model-name", deployment.variant_id),
             *("--max-num-seqs", str(deployment.slots)),
             "--enable-prompt-tokens-details",
+            *(POOLING if deployment.task == "embed" else ()),
             # Predictable hashes would let one tenant collide with another's cached blocks.
             *("--prefix-caching-hash-algo", "sha256"),
             *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
+            *("--structured-outputs-config", GRAMMARS),
             "--disable-uvicorn-access-log",
             "--disable-fastapi-docs",
             "--no-enable-log-requests",
@@ -129,6 +149,23 @@ class Vllm:
             environment["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] = "http/protobuf"
             environment["OTEL_SERVICE_NAME"] = "vllm"
         return environment
+
+
+def _declared(deployment: DeploymentRecord) -> tuple[str, ...]:
+    """Return what the weights ask for of themselves; nothing starts on weights that are unreadable
+    (`check_weights`)."""
+    try:
+        serving = serving_of(deployment.weights)
+    except WeightsUnreadable:
+        return ()
+    if serving is None:
+        return ()
+    level = serving.tool_strict_level
+    return TOOL_PARSER, serving.tool_call_parser, "--tool-strict-level", level
+
+
+def _has_tools(deployment: DeploymentRecord) -> bool:
+    return TOOL_PARSER in (*deployment.engine_arguments, *_declared(deployment))
 
 
 def installed_device() -> Device:

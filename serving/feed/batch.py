@@ -44,6 +44,7 @@ class Batch:
     rejected: tuple[Rejection, ...] = ()
     unknown_kinds: Mapping[str, int] = field(default_factory=dict)
     is_partial: bool = False
+    lineage: str = ""
 
 
 def sort_out(page: Page, kinds: Kinds) -> Batch:
@@ -59,7 +60,14 @@ def sort_out(page: Page, kinds: Kinds) -> Batch:
             updates.append(Update(change.kind, change.id, _record(change, kinds[change.kind])))
         except ContractError as error:
             rejected.append(Rejection(change.kind, change.id, str(error)))
-    return Batch(page.version, page.snapshot, tuple(updates), tuple(rejected), unknown)
+    return Batch(
+        page.version,
+        page.snapshot,
+        tuple(updates),
+        tuple(rejected),
+        unknown,
+        lineage=page.lineage,
+    )
 
 
 def _record(change: Change, kind: type[msgspec.Struct]) -> msgspec.Struct | None:

@@ -32,7 +32,7 @@ class Counts:
 
 
 class Follower:
-    """Follows one feed from `version` on; one reader at a time.
+    """Follows one feed from a `version` of a `lineage` on; one reader at a time.
 
     `contact_at` is the monotonic time of the last answer, None before the first.
     """
@@ -43,6 +43,7 @@ class Follower:
         kinds: Kinds,
         *,
         version: int = 0,
+        lineage: str = "",
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
@@ -50,6 +51,7 @@ class Follower:
         self.fetch = fetch
         self.kinds = kinds
         self.version = version
+        self.lineage = lineage
         self.contact_at: float | None = None
         self.counts = Counts()
         self._sleep = sleep
@@ -62,7 +64,7 @@ class Follower:
         while True:
             asked_at = self._clock()
             try:
-                page = decode(await self.fetch(self.version), Page)
+                page = decode(await self.fetch(self.version, self.lineage), Page)
             except (FeedUnavailable, ContractError) as error:
                 self.counts.failures += 1
                 failures_in_a_row += 1
@@ -77,15 +79,18 @@ class Follower:
                 await self._sleep(EMPTY_ANSWER_SECONDS)
 
     def _is_news(self, page: Page) -> bool:
-        if page.version < self.version and not page.snapshot:
+        is_of_another = page.version < self.version or page.lineage != self.lineage
+        if is_of_another and not page.snapshot:
             # The publisher went back in time (restored, or started anew): take everything again.
-            self.version = 0
+            self.version, self.lineage = 0, page.lineage
             return False
         return page.snapshot or page.version != self.version or bool(page.changes)
 
     def _accept(self, page: Page) -> Batch:
         batch = sort_out(page, self.kinds)
-        self.version = batch.version
+        if self.lineage not in ("", batch.lineage):
+            log.warning("feed_of_another_lineage", lineage=batch.lineage, before=self.lineage)
+        self.version, self.lineage = batch.version, batch.lineage
         self.counts.unknown.update(batch.unknown_kinds)
         for bad in batch.rejected:
             self.counts.rejected[bad.kind] += 1

@@ -10,10 +10,11 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Mirror:
-    """Records by kind and id, as of `version`."""
+    """Records by kind and id, as of `version` of `lineage`."""
 
     def __init__(self) -> None:
         self.version = 0
+        self.lineage = ""
         self._records: dict[str, dict[str, msgspec.Struct]] = {}
 
     def apply(self, batch: Batch) -> None:
@@ -26,7 +27,7 @@ class Mirror:
                 known.pop(update.id, None)
             else:
                 known[update.id] = update.record
-        self.version = batch.version
+        self.version, self.lineage = batch.version, batch.lineage
 
     def all(self, kind: str, of: type[Record]) -> dict[str, Record]:
         """Return every record of a kind, by id."""

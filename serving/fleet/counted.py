@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from serving.contract.units import At
-from serving.engine.probe import Generated, Vitals
+from serving.engine.probe import Tried, Vitals
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -21,7 +21,7 @@ class Counters(msgspec.Struct, frozen=True):
         """Return the sum of both."""
         return _each(lambda one, other: one + other, self, grown)
 
-    def plus_probe(self, made: Generated) -> "Counters":
+    def plus_probe(self, made: Tried) -> "Counters":
         """Return these with one more of the fleet's own test generations."""
         return self.plus(Counters(made.prompt_tokens, made.completion_tokens, 0, 1))
 

@@ -15,11 +15,13 @@ class ReplicaFeed:
     """Holds the latest record of every replica and the changes that led there.
 
     `version` starts at a number no earlier run of this fleet has reached (the wall clock in
-    milliseconds), so that a reader who knew an earlier run is given a snapshot.
+    milliseconds), and `lineage` names the run, should that clock have been set back: a reader who
+    knew an earlier run is given a snapshot.
     """
 
-    def __init__(self, *, version: int) -> None:
+    def __init__(self, *, version: int, lineage: str) -> None:
         self.version = version
+        self.lineage = lineage
         self._records: dict[str, ReplicaRecord] = {}
         self._changes: deque[Change] = deque(maxlen=CHANGES_KEPT)
         self._oldest_answerable = version
@@ -44,17 +46,19 @@ class ReplicaFeed:
         if self._records.pop(replica_id, None) is not None:
             self._append(replica_id, DELETED)
 
-    async def page(self, after: int, *, wait_seconds: float) -> Page:
-        """Return what came after version `after`, waiting for news when there is none yet."""
-        if after == self.version:
+    async def page(self, after: int, lineage: str | None, *, wait_seconds: float) -> Page:
+        """Return what came after version `after` of a lineage (None: of any), waiting for news
+        when there is none yet."""
+        is_ours = lineage in (None, self.lineage)
+        if is_ours and after == self.version:
             news = self._news
             try:
                 await asyncio.wait_for(news.wait(), wait_seconds)
             except TimeoutError:
-                return Page(self.version, False, ())
-        if self._oldest_answerable <= after <= self.version:
+                return Page(self.version, False, (), self.lineage)
+        if is_ours and self._oldest_answerable <= after <= self.version:
             changes = tuple(change for change in self._changes if change.version > after)
-            return Page(self.version, False, changes)
+            return Page(self.version, False, changes, self.lineage)
         return self._snapshot()
 
     def _append(self, replica_id: str, record: msgspec.Raw) -> None:
@@ -70,4 +74,4 @@ class ReplicaFeed:
             Change(self.version, "replica", id_, msgspec.Raw(msgspec.json.encode(record)))
             for id_, record in self._records.items()
         )
-        return Page(self.version, True, changes)
+        return Page(self.version, True, changes, self.lineage)

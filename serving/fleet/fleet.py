@@ -18,6 +18,7 @@ from serving.fleet.config import FleetConfig
 from serving.fleet.feed import ReplicaFeed
 from serving.fleet.launcher import free_port
 from serving.fleet.life import Life
+from serving.fleet.loading import LoadingTurns, loads_at_once
 from serving.fleet.log_file import LogFile
 from serving.fleet.replica import Replica, Surroundings
 from serving.fleet.restarts import Restarts
@@ -45,7 +46,7 @@ class Fleet:
         self.store = store
         self.samples = Samples(store.directory / "samples.json")
         self.fleet_id = ""
-        self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000)
+        self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000, lineage=new_id())
         self.replicas: dict[str, Replica] = {}
         self.restarts: dict[str, Restarts] = {}
         self.restart_counts: Counter[str] = Counter()
@@ -57,7 +58,12 @@ class Fleet:
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
         self._around = Surroundings(
-            config.timings, session, self._choose_port, self._changed, self._save
+            config.timings,
+            LoadingTurns(loads_at_once()),
+            session,
+            self._choose_port,
+            self._changed,
+            self._save,
         )
 
     def adopt(self, stored: StoredFleet) -> None:
@@ -68,6 +74,10 @@ class Fleet:
         for entry in stored.replicas:
             self._adopt(entry)
         self._save()
+
+    def deployment(self, deployment_id: str) -> DeploymentRecord | None:
+        """Return a deployment as control wants it now."""
+        return self._deployments.get(deployment_id)
 
     def accept(self, batch: Batch) -> None:
         """Take in news of deployments from control."""

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime
 
 import structlog
@@ -67,14 +68,27 @@ class Life:
 
     async def _become_ready(self) -> None:
         if self.replica.state == "pending":
-            await self._wait_turn()
-            self._start()
+            await self._pause()
+            # What runs elsewhere takes nothing of this machine.
+            async with nullcontext() if self.replica.place else self._turn_to_load():
+                self._start()
+                await self._load_and_prove()
+        else:
+            await self._load_and_prove()
+
+    async def _load_and_prove(self) -> None:
         if self.replica.state == "loading":
             await self._load()
         if self.replica.state == "canary":
             await self._prove()
 
-    async def _wait_turn(self) -> None:
+    def _turn_to_load(self) -> AbstractAsyncContextManager[None]:
+        loading = self.around.loading
+        if loading.is_full:
+            self.replica.now_is("pending", "waits for another engine to load")
+        return loading.turn()
+
+    async def _pause(self) -> None:
         if self.replica.pause_seconds:
             self.replica.now_is("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
             await asyncio.sleep(self.replica.pause_seconds)
@@ -115,12 +129,12 @@ class Life:
             self._remember_members()
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))
         self.replica.load_seconds = time.monotonic() - begun
-        self.replica.now_is("canary", "a first generation")
+        self.replica.now_is("canary", "a first answer")
 
     async def _prove(self) -> None:
-        """Have a real generation made before any customer's request comes here."""
+        """Have real work done before any customer's request comes here."""
         try:
-            await self._generate(CANARY_TOKENS, self.timings.canary_seconds)
+            await self._try_out(CANARY_TOKENS, self.timings.canary_seconds)
         except EngineSilent as error:
             self._must_live()
             raise ReplicaFailed(f"canary: {error}") from error
@@ -160,10 +174,10 @@ class Life:
             pulse.saw(vitals, time.monotonic())
 
     async def _test(self, pulse: Pulse) -> None:
-        """Ask an idle replica for a token: one that makes none, for us or others, is stuck."""
+        """Give an idle replica some work: one that does none, for us or others, is stuck."""
         begun = time.monotonic()
         try:
-            await self._generate(PROBE_TOKENS, self.timings.stuck_seconds)
+            await self._try_out(PROBE_TOKENS, self.timings.stuck_seconds)
         except EngineSilent as error:
             self._must_live()
             await self._observe(pulse)
@@ -250,10 +264,14 @@ class Life:
         seconds = timeout_seconds or self.timings.answer_seconds
         return Probe(self.around.session, self.replica.url, timeout_seconds=seconds)
 
-    async def _generate(self, tokens_max: int, timeout_seconds: float) -> None:
-        model = self.replica.engine.served_name(self.replica.deployment)
-        made = await self._probe(timeout_seconds).generate(model, tokens_max=tokens_max)
-        self.replica.probed(made)
+    async def _try_out(self, tokens_max: int, timeout_seconds: float) -> None:
+        """Have the work done that the deployment is for. Raises EngineSilent."""
+        deployment, probe = self.replica.deployment, self._probe(timeout_seconds)
+        if deployment.task == "embed":
+            done = await probe.embed(deployment.served_name)
+        else:
+            done = await probe.generate(deployment.served_name, tokens_max=tokens_max)
+        self.replica.probed(done)
 
     async def _leaves_within(self, seconds: float) -> bool:
         try:

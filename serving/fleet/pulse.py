@@ -1,6 +1,9 @@
-"""Health is progress: whether an engine with work makes tokens, judged from its counters."""
+"""Health is progress: whether an engine with work reads or makes tokens, by its counters."""
 
 from serving.engine.probe import Vitals
+
+COMPILING_PATIENCE = 3
+"""How many times longer an engine may make no token while all that waits, waits for grammars."""
 
 
 class Pulse:
@@ -43,7 +46,9 @@ class Pulse:
         """Return what is wrong, None when nothing is."""
         if now - self._answered_at >= self.stuck_seconds:
             return f"no answer for {now - self._answered_at:.0f} s"
-        if now - self._progress_at >= self.stuck_seconds:
+        is_compiling = self._last is not None and self._last.is_compiling
+        patience = COMPILING_PATIENCE if is_compiling else 1
+        if now - self._progress_at >= patience * self.stuck_seconds:
             return f"requests run, but no token was made for {now - self._progress_at:.0f} s"
         return None
 

@@ -11,10 +11,11 @@ import structlog
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.engine.engine import Engine
-from serving.engine.probe import Generated, Vitals
+from serving.engine.probe import Tried, Vitals
 from serving.fleet.config import Timings
 from serving.fleet.counted import NOTHING, UNSEEN, Counted
 from serving.fleet.group import Group, find_group
+from serving.fleet.loading import LoadingTurns
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import StoredReplica
 
@@ -26,6 +27,7 @@ class Surroundings:
     """What a replica needs of its fleet. `choose_port` raises CannotStart."""
 
     timings: Timings
+    loading: LoadingTurns
     session: aiohttp.ClientSession
     choose_port: Callable[[], int]
     changed: Callable[["Replica"], None]
@@ -149,7 +151,7 @@ class Replica:
         self.counted = self.counted.saw(vitals, self.probes, datetime.now(UTC))
         self.is_known = True
 
-    def probed(self, made: Generated) -> None:
+    def probed(self, made: Tried) -> None:
         """Take in a test generation, and have it remembered: nobody else can tell it apart."""
         self.probes = self.probes.plus_probe(made)
         self.around.changed(self)

@@ -13,6 +13,7 @@ from serving.feed.follower import Follower
 from serving.feed.source import HttpSource
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
+from serving.fleet.grammars import Grammars
 from serving.fleet.metrics import registry_of
 from serving.fleet.report import HttpSend, NotReported, Reporter
 from serving.fleet.server import FleetServer
@@ -39,12 +40,15 @@ async def run(config: FleetConfig) -> None:
         follower = Follower(source, {"deployment": DeploymentRecord})
         send = HttpSend(session, config.control_url, config.internal_secret)
         reporter = Reporter(fleet, send)
-        server = FleetServer(fleet, registry_of(fleet, follower, reporter), config.internal_secret)
+        grammars = Grammars(engines)
+        registry = registry_of(fleet, follower, reporter)
+        server = FleetServer(fleet, registry, config.internal_secret, grammars)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
         await server.start(config.host, config.port)
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
         await _until_stopped(fleet, follower, reporter)
+        await grammars.close()
         await fleet.close()
         # The replicas' last samples: what control does not take now, the next start sends.
         with suppress(NotReported):

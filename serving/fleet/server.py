@@ -1,35 +1,42 @@
-"""The fleet's HTTP: the replica feed for gateways and control, health and metrics."""
+"""The fleet's HTTP: the replica feed, verdicts on grammars, health and metrics."""
 
 import hmac
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
-from serving.contract.codec import encode
+from serving.contract.codec import ContractError, decode, encode
+from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.units import INT64_MAX
 from serving.fleet.fleet import Fleet
+from serving.fleet.grammars import Grammars
 
 WAIT_SECONDS = 25.0
 """How long a poll waits for news."""
+QUESTION_BYTES_MAX = 8 * SCHEMAS_BYTES_MAX
+"""Schemas within schemas' JSON: some letters take several more."""
 
 
 class FleetServer:
-    """Answers on one port; only `/replicas` needs the secret, as only it names addresses."""
+    """Answers on one port; `/replicas`, which names addresses, and `/grammars` need the secret."""
 
     def __init__(
         self,
         fleet: Fleet,
         registry: CollectorRegistry,
         secret: str,
+        grammars: Grammars,
         *,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self.fleet = fleet
         self.registry = registry
         self.secret = secret
+        self.grammars = grammars
         self.wait_seconds = wait_seconds
-        application = web.Application()
+        application = web.Application(client_max_size=QUESTION_BYTES_MAX)
         application.router.add_get("/replicas", self._replicas)
+        application.router.add_post("/grammars", self._grammars)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
         application.router.add_get("/metrics", self._metrics)
@@ -47,13 +54,23 @@ class FleetServer:
         await self._runner.cleanup()
 
     async def _replicas(self, request: web.Request) -> web.Response:
-        if not self._is_known(request.headers.get("authorization", "")):
-            return web.json_response({"error": "the internal secret is wanted"}, status=401)
+        self._must_know(request)
         after = request.query.get("after", "0")
         if not (after.isascii() and after.isdigit() and int(after) <= INT64_MAX):
             return web.json_response({"error": f"after is {after!r}; wanted a number"}, status=400)
-        page = await self.fleet.feed.page(int(after), wait_seconds=self.wait_seconds)
+        lineage = request.query.get("lineage")
+        page = await self.fleet.feed.page(int(after), lineage, wait_seconds=self.wait_seconds)
         return web.Response(body=encode(page), content_type="application/json")
+
+    async def _grammars(self, request: web.Request) -> web.Response:
+        self._must_know(request)
+        try:
+            question = decode(await request.read(), GrammarQuestion)
+        except ContractError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        deployment = self.fleet.deployment(question.deployment_id)
+        verdict = await self.grammars.judge(question, deployment)
+        return web.Response(body=encode(verdict), content_type="application/json")
 
     async def _healthz(self, _: web.Request) -> web.Response:
         return web.Response(text="ok\n")
@@ -69,6 +86,10 @@ class FleetServer:
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    def _is_known(self, authorization: str) -> bool:
+    def _must_know(self, request: web.Request) -> None:
+        """Raise HTTPUnauthorized unless whoever asks has the secret."""
         wanted = f"Bearer {self.secret}".encode()
-        return hmac.compare_digest(authorization.encode(errors="replace"), wanted)
+        given = request.headers.get("authorization", "").encode(errors="replace")
+        if not hmac.compare_digest(given, wanted):
+            body = '{"error": "the internal secret is wanted"}'
+            raise web.HTTPUnauthorized(text=body, content_type="application/json")

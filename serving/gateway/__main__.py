@@ -17,6 +17,8 @@ import uvloop
 from serving import logs
 from serving.config import ConfigError, GatewayConfig
 from serving.gateway.gateway import build
+from serving.gateway.protocol import BoundedProtocol
+from serving.usage.lock import JournalInUse
 
 log = structlog.get_logger(__name__)
 
@@ -43,19 +45,27 @@ def listener(app: object, host: str, port: int) -> Listener:
         app,  # type: ignore[arg-type]
         host=host,
         port=port,
-        http="httptools",
+        http=BoundedProtocol,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        date_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEPALIVE_SECONDS,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     return Listener(config)
+
+
+def given(descriptor: int) -> socket.socket:
+    """Return the listening socket that we were handed. It stays open when we end, so that who
+    connects meanwhile waits for the next of us instead of being refused."""
+    try:
+        return socket.socket(fileno=descriptor)
+    except OSError as error:
+        raise ConfigError(f"PENSTOCK_GATEWAY_FD is {descriptor}: {error.strerror}") from error
 
 
 def relieve_collector() -> None:
@@ -75,7 +85,11 @@ async def serve(config: GatewayConfig) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     gateway.start()
     relieve_collector()
-    listening = [asyncio.create_task(server.serve()) for server in (public, operator)]
+    sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
+    listening = [
+        asyncio.create_task(public.serve(sockets=sockets)),
+        asyncio.create_task(operator.serve()),
+    ]
     ended = asyncio.create_task(stopping.wait())
     log.info("gateway_started", host=config.host, port=config.port)
     await asyncio.wait([*listening, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -93,14 +107,17 @@ def main() -> None:
     """Read the environment and serve; a user's mistake is one line, not a traceback."""
     try:
         config = GatewayConfig.from_environment(os.environ)
-        _check_port(config.host, config.port)
+        if config.listening_descriptor is None:
+            _check_port(config.host, config.port)
         _check_port(config.operator_host, config.operator_port)
     except (ConfigError, OSError) as error:
         sys.exit(f"gateway: {error}")
     logs.configure(config.log_format)
     try:
         uvloop.run(serve(config))
-    except sqlite3.OperationalError as error:
+    except ConfigError as error:
+        sys.exit(f"gateway: {error}")
+    except (sqlite3.Error, JournalInUse) as error:
         sys.exit(f"gateway: cannot use the journal in {config.directory}: {error}")
 
 

@@ -4,15 +4,27 @@ from datetime import datetime
 
 import msgspec
 
+from serving.contract.budget import BudgetKind, Period, kind_of, period_of
+from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
+from serving.engine.errors import RequestRefused
+from serving.gateway.dialects.dialect import Job
 from serving.gateway.directory import Directory, Principal
 from serving.gateway.errors import NoMoney, Unavailable
-from serving.gateway.job import Job
+from serving.gateway.grammars import GrammarCheck
 from serving.gateway.price_list import Schedule
 from serving.pool.pool import Pool
+from serving.usage.clock import Clock
 from serving.usage.hold import Hold
 from serving.usage.journal import Journal
 from serving.usage.treasury import BudgetRefused, MoneyRecalled, MoneyUnavailable, Treasury
+
+_OF_WHOM: dict[BudgetKind, str] = {
+    "organization": "organization's",
+    "project": "project's",
+    "key": "API key's",
+}
+_EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily"}
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -22,24 +34,36 @@ class Admitted(msgspec.Struct, frozen=True):
     pool: Pool
     schedule: Schedule
     hold: Hold
+    cache_salt: str
 
 
 class Admission:
     """Asks the directory where, and the treasury whether."""
 
-    def __init__(self, directory: Directory, treasury: Treasury, journal: Journal) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        treasury: Treasury,
+        journal: Journal,
+        clock: Clock,
+        grammars: GrammarCheck,
+    ) -> None:
         self._directory = directory
         self._treasury = treasury
         self._journal = journal
+        self._clock = clock
+        self._grammars = grammars
 
     async def admit(self, principal: Principal, job: Job, now: datetime) -> Admitted:
         """Hold the worst case on every budget of the chain, of a request received at `now`.
 
-        Raises NoMoney or Unavailable.
+        Raises NoMoney, Unavailable, or BadRequest for what no engine here can do.
         """
         if not self._journal.healthy:
             raise usage_unavailable()
-        deployment, pool = self._place(job.model.variant_id, principal.organization_id)
+        deployment, pool = self.place(job, principal.organization_id)
+        if job.work.grammars is not None:
+            await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
         schedule = self._directory.schedule(job.model.variant_id, principal.organization_id, now)
         if schedule is None:
             raise model_unavailable()
@@ -47,20 +71,58 @@ class Admission:
         try:
             hold = await self._treasury.hold(principal.budget_ids, worst, now)
         except BudgetRefused as refused:
-            available_nanos = refused.available_nanos
-            raise NoMoney(refused.code, cost_nanos=worst, available_nanos=available_nanos) from None
+            raise no_money(refused, cost_nanos=worst) from None
         except MoneyRecalled:
             raise money_recalled() from None
         except MoneyUnavailable:
             raise usage_unavailable() from None
-        return Admitted(deployment, pool, schedule, hold)
+        if self._clock.is_yet_to_come(now):
+            hold.void()
+            raise usage_unavailable()
+        return Admitted(deployment, pool, schedule, hold, principal.cache_salt)
 
-    def _place(self, variant_id: str, organization_id: str) -> tuple[DeploymentRecord, Pool]:
-        for deployment in self._directory.deployments(variant_id, organization_id):
-            pool = self._directory.pools[deployment.deployment_id]
-            if pool.has_ready_replica:
-                return deployment, pool
-        raise model_unavailable()
+    def place(self, job: Job, organization_id: str) -> tuple[DeploymentRecord, Pool]:
+        """Return the least busy deployment that is ready and able, of one's own before shared.
+
+        Raises Unavailable, or BadRequest naming what none of them is able to.
+        """
+        places = [
+            (deployment, self._directory.pools[deployment.deployment_id])
+            for deployment in self._directory.deployments(job.model.variant_id, organization_id)
+        ]
+        ready = [place for place in places if place[1].has_ready_replica and _may_serve(*place)]
+        if not ready:
+            raise model_unavailable()
+        needs = job.work.needs
+        able = [place for place in ready if needs.keys() <= place[1].capabilities]
+        if not able:
+            lacking = needs.keys() - ready[0][1].capabilities
+            reason = next(reason for feature, reason in needs.items() if feature in lacking)
+            raise job.dialect.refusal(RequestRefused(reason), job)
+        if len(able) == 1:
+            return able[0]
+        return min(able, key=lambda place: (place[0].dedicated_to is None, place[1].load))
+
+
+def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:
+    """Tell whether organizations that share the deployment are kept apart in it (I7)."""
+    return deployment.dedicated_to is not None or pool.is_isolating
+
+
+def no_money(refused: BudgetRefused, *, cost_nanos: int) -> NoMoney:
+    """Return the error for a budget that is used up: which, of how much, and when it renews."""
+    kind = kind_of(refused.budget_id) or "balance"
+    if kind == "balance":
+        budget, renewal = "credit balance", "Add credit under Billing."
+    else:
+        of_whom = _OF_WHOM[kind]
+        amount = "" if refused.limit_nanos is None else f" of {format_dollars(refused.limit_nanos)}"
+        budget = f"{of_whom} {_EVERY[period_of(refused.budget_id)]} limit{amount}"
+        renewal = f"It renews at {refused.ends_at:%Y-%m-%d %H:%M} UTC."
+    return NoMoney(
+        refused.code, budget=f"{budget} ({refused.budget_id})", renewal=renewal,
+        cost_nanos=cost_nanos, available_nanos=refused.available_nanos,
+    )  # fmt: skip
 
 
 def usage_unavailable() -> Unavailable:

@@ -3,27 +3,38 @@
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import structlog
 
 from serving.contract.ids import moment_of
-from serving.contract.usage import UsageEvent
-from serving.gateway import models
+from serving.engine.work import Operation
+from serving.gateway import cross_origin, models
 from serving.gateway.admission import Admission, Admitted
 from serving.gateway.auth import authenticate
 from serving.gateway.conversation import ClientGone, Conversation, Receive, Scope, Send
+from serving.gateway.counting import Counter
+from serving.gateway.dialects.dialect import Counting, Dialect, Generating, Job
+from serving.gateway.dialects.every import COUNTING, DIALECTS, GENERATING
 from serving.gateway.directory import Directory, Principal
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
 from serving.gateway.exchange import Exchange, Means
-from serving.gateway.job import CHAT, COMPLETIONS, Endpoint, Job, prepare
+from serving.gateway.idempotency.once import RAW_HEADER, Once, check_taken
+from serving.gateway.idempotency.turn import Turn
+from serving.gateway.outgoing import Pending
+from serving.gateway.preparing.preparation import Preparation, body_bytes_max
 from serving.telemetry import Attributes, Trace, valid_traceparent
 from serving.usage.meter import Metered
 
 log = structlog.get_logger(__name__)
 
 MODELS_PATH = "/v1/models/"
-GENERATING: dict[str, Endpoint] = {endpoint.path: endpoint for endpoint in (CHAT, COMPLETIONS)}
-"""Every POST route. Each has a test of its metering and one of a budget's refusal (I5)."""
+OPERATION_NAMES: dict[Operation, str] = {
+    "chat": "chat",
+    "completions": "text_completion",
+    "embeddings": "embeddings",
+}
+"""In the words of OpenTelemetry's GenAI conventions."""
 
 Answer = Callable[[Conversation], Awaitable[None]]
 
@@ -36,6 +47,8 @@ class App:
         directory: Directory,
         admission: Admission,
         means: Means,
+        preparation: Preparation,
+        once: Once,
         *,
         key_pepper: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -45,16 +58,23 @@ class App:
         self.means = means
         self.in_flight = 0
         self._admission = admission
+        self._preparation = preparation
+        self._once = once
+        self._counter = Counter(means.client, admission)
+        self._pending = Pending()
         self._pepper = key_pepper.encode()
         self._now = now
         self._make_id = make_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        conversation = Conversation(scope, receive, send, self._make_id())
+        """Answer one request, on the `Cycle` that the scope brings."""
+        conversation = Conversation(scope, self._make_id(), self._pending)
         self.in_flight += 1
         try:
-            await self._answer(conversation)
+            conversation.dialect = DIALECTS.get(conversation.path)
+            conversation.check_headers()
+            cross_origin.open_reply(conversation, self.directory)
+            await self._route(conversation)(conversation)
         except ApiError as error:
             await conversation.refuse(error)
         except ClientGone:
@@ -63,39 +83,40 @@ class App:
             log.exception("request_failed", request_id=conversation.request_id)
             await conversation.refuse(ApiError("The server had an error. Please try again."))
         finally:
+            conversation.close()
             self.in_flight -= 1
-            self.means.metrics.response(conversation.status)()
-
-    async def _answer(self, conversation: Conversation) -> None:
-        conversation.check_headers()
-        answer = self._route(conversation)
-        await answer(conversation)
+            self.means.metrics.responses[conversation.status] += 1
 
     def _route(self, conversation: Conversation) -> Answer:
         method, path = conversation.method, conversation.path
         wanted, answer = self._find(path)
+        if cross_origin.is_preflight(conversation):
+            return lambda asked: cross_origin.answer_preflight(asked, self.directory, wanted)
         if method not in (wanted, "HEAD" if wanted == "GET" else wanted):
-            raise MethodNotAllowed(f"Use {wanted} for {path}.", code="method_not_allowed")
+            raise MethodNotAllowed(path, "GET, HEAD" if wanted == "GET" else wanted)
         return answer
 
     def _find(self, path: str) -> tuple[str, Answer]:
-        endpoint = GENERATING.get(path)
-        if endpoint is not None:
-            return "POST", lambda conversation: self._generate(conversation, endpoint)
-        if path == MODELS_PATH.rstrip("/"):
+        if (generating := GENERATING.get(path)) is not None:
+            return "POST", lambda conversation: self._generate(conversation, generating)
+        if (counting := COUNTING.get(path)) is not None:
+            return "POST", lambda conversation: self._count(conversation, counting)
+        if path == MODELS_PATH.removesuffix("/"):
             return "GET", self._list_models
         if path.startswith(MODELS_PATH):
             return "GET", self._show_model
         raise NotFound("There is nothing at this address.", code="unknown_url")
 
     def _principal(self, conversation: Conversation) -> Principal:
-        return authenticate(
+        principal = authenticate(
             self.directory,
             self._pepper,
-            authorization=conversation.header(b"authorization"),
+            authorization=conversation.authorization,
             client_host=conversation.client_host,
             now=self._now(),
         )
+        cross_origin.check_origin(conversation, principal.project.allowed_origins)
+        return principal
 
     async def _list_models(self, conversation: Conversation) -> None:
         principal = self._principal(conversation)
@@ -106,43 +127,75 @@ class App:
         name = conversation.path.removeprefix(MODELS_PATH)
         await conversation.reply(200, models.show_model(self.directory, principal, name))
 
-    async def _generate(self, conversation: Conversation, endpoint: Endpoint) -> None:
+    async def _count(self, conversation: Conversation, dialect: Counting) -> None:
         principal = self._principal(conversation)
-        data = await conversation.body()
-        job = self._prepare(endpoint, data, principal)
+        if conversation.has_header(RAW_HEADER):
+            # Counting twice changes nothing: a key is right, and there is nothing to keep.
+            check_taken(principal)
+        body = await self._body(conversation)
+        job = await self._prepare(dialect, body, principal)
+        tokens = await self._counter.count(principal, dialect, job, conversation.request_id)
+        await conversation.reply(200, dialect.counted(tokens))
+
+    async def _generate(self, conversation: Conversation, dialect: Generating) -> None:
+        principal = self._principal(conversation)
+        body = await self._body(conversation)
+        job = await self._prepare(dialect, body, principal)
+        if conversation.has_header(RAW_HEADER):
+            work = partial(self._work, conversation, principal, job)
+            await self._once.serve(conversation, principal, body, work)
+        else:
+            await self._work(conversation, principal, job)
+
+    async def _work(
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        job: Job,
+        turn: Turn | None = None,
+    ) -> None:
         self.means.retries.note_request()
         trace = self._begin_trace(conversation, job)
-        attributes: Attributes = {}
+        exchange: Exchange | None = None
         error: str | None = "internal"
         try:
-            attributes = await self._exchange(conversation, principal, job, trace)
+            exchange = await self._admit(conversation, principal, job, trace, turn)
+            await exchange.run()
             error = None
         except ApiError as refused:
             error = refused.code or refused.kind
             raise
         finally:
-            trace.end(attributes, error)
+            trace.end(lambda: span_attributes(exchange), error)
 
-    async def _exchange(
-        self, conversation: Conversation, principal: Principal, job: Job, trace: Trace
-    ) -> Attributes:
-        """Admit and serve; return what a span should say of it."""
+    async def _admit(
+        self,
+        conversation: Conversation,
+        principal: Principal,
+        job: Job,
+        trace: Trace,
+        turn: Turn | None,
+    ) -> Exchange:
         # Nothing may disagree with the time in the event's id: its day and its budgets' periods.
         received_at = moment_of(conversation.request_id)
         admitted = await self._admission.admit(principal, job, received_at)
         metered = self._metered(conversation, principal, job, admitted, received_at)
-        exchange = Exchange(
-            self.means, conversation, job=job, admitted=admitted, metered=metered, trace=trace
+        return Exchange(
+            self.means,
+            conversation,
+            job=job,
+            admitted=admitted,
+            metered=metered,
+            trace=trace,
+            turn=turn,
         )
-        await exchange.run()
-        return span_attributes(exchange.event)
 
     def _begin_trace(self, conversation: Conversation, job: Job) -> Trace:
-        operation = job.endpoint.operation
+        operation = OPERATION_NAMES[job.work.operation]
         return self.means.tracing.begin(
             f"{operation} {job.model.public_id}",
             valid_traceparent(conversation.header(b"traceparent")),
-            {
+            lambda: {
                 "gen_ai.operation.name": operation,
                 "gen_ai.provider.name": "penstock",
                 "gen_ai.request.model": job.model.public_id,
@@ -151,16 +204,12 @@ class App:
             time.perf_counter() - conversation.started_at,
         )
 
-    def _prepare(self, endpoint: Endpoint, data: bytes, principal: Principal) -> Job:
-        request = endpoint.decode(data)
-        model = models.find(self.directory, principal, request.model)
-        return prepare(
-            endpoint,
-            request,
-            body_bytes=len(data),
-            model=model,
-            cache_salt=principal.cache_salt,
-        )
+    async def _body(self, conversation: Conversation) -> list[bytes]:
+        return await conversation.body(body_bytes_max(self.directory.request_tokens_max))
+
+    async def _prepare(self, dialect: Dialect, body: list[bytes], principal: Principal) -> Job:
+        find = partial(models.find_for, dialect.task, self.directory, principal)
+        return await self._preparation.prepare(dialect, body, principal.organization_id, find)
 
     def _metered(
         self,
@@ -179,15 +228,16 @@ class App:
             model_id=job.model.model_id,
             deployment_id=admitted.deployment.deployment_id,
             schedule=admitted.schedule,
-            endpoint=job.endpoint.name,
+            endpoint=job.dialect.name,
             received_at=received_at,
-            streamed=job.streamed,
+            streamed=job.work.is_streamed,
             client_request_id=conversation.client_request_id,
         )
 
 
-def span_attributes(event: UsageEvent | None) -> Attributes:
+def span_attributes(exchange: Exchange | None) -> Attributes:
     """Say in the GenAI conventions what a request took."""
+    event = None if exchange is None else exchange.event
     if event is None:
         return {}
     return {

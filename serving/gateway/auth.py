@@ -5,7 +5,7 @@ from ipaddress import ip_address
 
 from serving.contract.key import digest, is_well_formed
 from serving.gateway.directory import Directory, Principal
-from serving.gateway.errors import Forbidden, Unauthorized, Unavailable
+from serving.gateway.errors import Forbidden, Suspended, Unauthorized, Unavailable
 
 INFERENCE = "inference"
 
@@ -20,7 +20,8 @@ def authenticate(
 ) -> Principal:
     """Return whose key it is.
 
-    Raises Unauthorized, Forbidden when it lacks the scope, or Unavailable while keys are unknown.
+    Raises Unauthorized, Suspended, Forbidden when it lacks the scope, or Unavailable while keys are
+    unknown.
     """
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not is_well_formed(secret.strip()):
@@ -31,6 +32,8 @@ def authenticate(
         raise Unavailable(message, code="server_is_overloaded")
     if principal is None or _is_expired(principal, now) or not _may_call(principal, client_host):
         raise Unauthorized
+    if principal.is_suspended:
+        raise Suspended
     if INFERENCE not in principal.key.scopes:
         raise Forbidden("This API key lacks the scope 'inference'.", code="missing_scope")
     return principal

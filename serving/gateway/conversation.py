@@ -1,12 +1,23 @@
-"""One HTTP request and its reply, over bare ASGI."""
+"""One HTTP request and its reply."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from serving.gateway.errors import ApiError, BadRequest, Headers, HeadersTooLarge, TooLarge
+from serving.gateway.cycle import CYCLE, Cycle
+from serving.gateway.dialects import openai
+from serving.gateway.dialects.dialect import Dialect, Rendering
+from serving.gateway.errors import (
+    JSON,
+    ApiError,
+    BadRequest,
+    Headers,
+    HeadersTooLarge,
+    TooLarge,
+    UnsupportedMedia,
+)
+from serving.gateway.outgoing import PIECE_BYTES, ClientStalled, Outgoing, Outlet, Pending
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -14,32 +25,40 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 HEADER_COUNT_MAX = 64
 HEADER_BYTES_MAX = 16 * 1024
-BODY_BYTES_MAX = 4 * 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 LABEL_CHARACTERS_MAX = 128
-JSON: Headers = [(b"content-type", b"application/json")]
+DIGITS_MAX = 18
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its request was read."""
+    """The client closed the connection before its request was read, or took no more of its
+    answer."""
 
 
 class Conversation:
     """What the client sent and what it was told so far; `request_id` is also the event's id."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+    def __init__(self, scope: Scope, request_id: str, pending: Pending) -> None:
         self.request_id = request_id
         self.started_at = time.perf_counter()
         self.status: int | None = None
+        self.dialect: Dialect | None = None
+        """The language of the route; what is no route of ours is told of errors in OpenAI's."""
+        self.more_headers: Headers = ()
+        """That stand on the reply whatever it is."""
+        self.rendering: Rendering | None = None
+        """How the answer is told that has begun."""
         self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        # A trailing slash is the same route.
+        self.path: str = scope["path"].rstrip("/") or "/"
         self.client_host: str | None = scope["client"][0] if scope.get("client") else None
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
         self.client_request_id = self._client_label()
-        self._receive = receive
-        self._send = send
+        self._cycle: Cycle = scope["extensions"][CYCLE]
+        self._straight = Outgoing(self._cycle, pending)
+        self._outgoing: Outlet = self._straight
 
     @property
     def has_begun(self) -> bool:
@@ -57,6 +76,18 @@ class Conversation:
         value = self._headers.get(name)
         return "" if value is None else value.decode("latin-1")
 
+    def has_header(self, name: bytes) -> bool:
+        """Tell whether a header was sent, be it empty."""
+        return name in self._headers
+
+    @property
+    def authorization(self) -> str:
+        """The key as `Bearer …`, from wherever the route's language has it too."""
+        stated = self.header(b"authorization")
+        if not stated and self.dialect is not None and self.dialect.key_header is not None:
+            return f"Bearer {self.header(self.dialect.key_header)}"
+        return stated
+
     def _client_label(self) -> str | None:
         """Return the client's own id: a label, cut to size, never a key."""
         label = self.header(b"x-client-request-id") or self.header(b"x-request-id")
@@ -65,30 +96,40 @@ class Conversation:
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 
-    async def body(self) -> bytes:
-        """Return the whole body. Raises TooLarge, BadRequest when it does not come, ClientGone."""
+    async def body(self, bytes_max: int) -> list[bytes]:
+        """Return the whole body, in pieces.
+
+        Raises UnsupportedMedia, TooLarge, BadRequest when it does not come, or ClientGone.
+        """
+        self._check_media()
         length = self.header(b"content-length")
-        if length.isdecimal() and int(length) > BODY_BYTES_MAX:
-            raise TooLarge(f"Your request is larger than {BODY_BYTES_MAX} bytes.")
-        message = await self._receive()
-        if not message.get("more_body"):
-            return self._part(message)
+        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
+            raise TooLarge(bytes_max)
+        if not self._cycle.more_body:
+            return await self._rest_of_body(await self._cycle.receive(), bytes_max)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
-                return await self._rest_of_body(message)
+                message = await self._cycle.receive()
+                return await self._rest_of_body(message, bytes_max)
         except TimeoutError:
             raise BadRequest("Your request's body did not arrive in time.") from None
 
-    async def _rest_of_body(self, message: MutableMapping[str, Any]) -> bytes:
+    def _check_media(self) -> None:
+        if self.header(b"content-encoding").strip().lower() not in ("", "identity"):
+            raise UnsupportedMedia("Compressed bodies are not accepted; send plain JSON.")
+        if self.header(b"content-type").lower().startswith("multipart/"):
+            raise UnsupportedMedia("Forms are not accepted; send plain JSON.")
+
+    async def _rest_of_body(self, message: Any, bytes_max: int) -> list[bytes]:
         parts = [self._part(message)]
         size = len(parts[0])
         while message.get("more_body"):
-            message = await self._receive()
+            message = await self._cycle.receive()
             parts.append(self._part(message))
             size += len(parts[-1])
-            if size > BODY_BYTES_MAX:
-                raise TooLarge(f"Your request is larger than {BODY_BYTES_MAX} bytes.")
-        return b"".join(parts)
+            if size > bytes_max:
+                raise TooLarge(bytes_max)
+        return parts
 
     @staticmethod
     def _part(message: MutableMapping[str, Any]) -> bytes:
@@ -97,52 +138,84 @@ class Conversation:
         part: bytes = message.get("body", b"")
         return part
 
-    @contextmanager
-    def watched(self, on_gone: Callable[[], None]) -> Iterator[None]:
-        """Call `on_gone` as soon as the client closes the connection."""
-        watch = asyncio.get_running_loop().create_task(self._watch(on_gone))
-        try:
-            yield
-        finally:
-            watch.cancel()
+    def watch(self, on_gone: Callable[[], None]) -> None:
+        """Call `on_gone` as soon as the client closes the connection, until `unwatch`."""
+        self._cycle.watch(on_gone)
 
-    async def _watch(self, on_gone: Callable[[], None]) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        on_gone()
+    def unwatch(self) -> None:
+        """Let the client go as it likes."""
+        self._cycle.watch()
 
-    async def begin(self, status: int, headers: Headers) -> None:
-        """Send the status and headers; ours are on every reply."""
+    def send_through(self, wrap: Callable[[Outlet], Outlet]) -> None:
+        """Send the body, but for its last piece, through what `wrap` makes of the way out."""
+        self._outgoing = wrap(self._outgoing)
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Answer with a status and headers; ours are on every reply."""
         self.status = status
         elapsed_ms = int((time.perf_counter() - self.started_at) * 1_000)
-        ours: Headers = [
+        ours = [
             (b"x-request-id", self.request_id.encode()),
             (b"openai-processing-ms", str(elapsed_ms).encode()),
         ]
         label = self.client_request_id
         if label is not None:
             ours.append((b"x-client-request-id", label.encode("ascii", "replace")))
-        await self._send(
-            {"type": "http.response.start", "status": status, "headers": headers + ours}
-        )
+        self._cycle.begin(status, [*headers, *self.more_headers, *ours])
 
-    async def send(self, data: bytes) -> None:
-        """Send a piece of the body; waits while the client reads too slowly."""
-        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+    def send(self, data: bytes) -> None:
+        """Send a piece of the body, or keep it for a slow client. Raises ClientStalled."""
+        self._outgoing.put(data)
+
+    async def tell(self, data: bytes) -> None:
+        """Send what is there already, as fast as the client takes it. Raises ClientGone."""
+        try:
+            for start in range(0, len(data), PIECE_BYTES):
+                await self._outgoing.flush()
+                self._outgoing.put(data[start : start + PIECE_BYTES])
+        except ClientStalled:
+            self.cut()
+            raise ClientGone from None
 
     async def finish(self, data: bytes = b"") -> None:
-        """Send the last piece of the body."""
-        await self._send({"type": "http.response.body", "body": data})
+        """Send what is left of the body. Raises ClientGone when it is not taken."""
+        try:
+            await self._outgoing.flush()
+            if len(data) > PIECE_BYTES:
+                data = await self._straight.pour(data)
+        except ClientStalled:
+            self.cut()
+            raise ClientGone from None
+        self._cycle.end(data)
+
+    def cut(self) -> None:
+        """Close the connection at once."""
+        self._outgoing.cut()
+
+    def close(self) -> None:
+        """Forget what the client did not take."""
+        self._outgoing.drop()
 
     async def reply(self, status: int, data: bytes, headers: Headers = JSON) -> None:
         """Send a whole answer."""
         length = (b"content-length", str(len(data)).encode())
-        await self.begin(status, [*headers, length])
+        self.begin(status, [*headers, length])
         await self.finish(data)
 
     async def refuse(self, error: ApiError) -> None:
         """Answer with an error, or end a stream that already began with one."""
         if self.has_begun:
-            await self.finish(b"data: " + error.body() + b"\n\n")
+            await self._break_off(error)
+            return
+        if self.dialect is None:
+            status, body = openai.error_reply(error)
         else:
-            await self.reply(error.status, error.body(), [*JSON, *error.headers])
+            status, body = self.dialect.error_reply(error, self.request_id)
+        await self.reply(status, body, [*JSON, *error.headers])
+
+    async def _break_off(self, error: ApiError) -> None:
+        """End an answer that had begun: a stream in words, a whole one by the connection's end."""
+        if self.rendering is None:
+            self.cut()
+        else:
+            await self.finish(self.rendering.error_event(error))

@@ -2,7 +2,8 @@
 
 import hashlib
 import hmac
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -32,7 +33,7 @@ PRICE_KINDS = frozenset({"price", "contract_price"})
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks: a key in force, its project and organization."""
+    """Who asks: a key in force, its project and its organization, which may be suspended."""
 
     key: ApiKeyRecord
     project: ProjectRecord
@@ -45,6 +46,10 @@ class Principal:
     def organization_id(self) -> str:
         return self.organization.organization_id
 
+    @property
+    def is_suspended(self) -> bool:
+        return self.organization.status != "active"
+
 
 class Directory:
     """Indexes over the mirror of control's feed and of the fleet's."""
@@ -53,19 +58,28 @@ class Directory:
         self.mirror = Mirror()
         self.is_whole = False
         """Whether a key that is not here is no key: false before the first page of the feed."""
+        self.request_tokens_max = 0
+        """Of all models: what bounds a body before it is known which model it names."""
         self.pools: dict[str, Pool] = {}
         self._salt_secret = salt_secret.encode()
         self._make_pool = make_pool
         self._principals: dict[str, Principal] = {}
         self._key_digests: dict[str, str] = {}
         self._keys_of: dict[str, set[str]] = {}
+        self._origins: Counter[str] = Counter()
+        """How many projects allow each."""
+        self._origins_of: dict[str, tuple[str, ...]] = {}
         self._names: dict[str, ModelRecord] = {}
         self._prices = PriceList()
         self._deployments: dict[str, list[DeploymentRecord]] = {}
 
     def principal(self, digest: str) -> Principal | None:
-        """Return whose key has this digest; None when unknown, suspended or archived."""
+        """Return whose key has this digest; None when unknown or archived."""
         return self._principals.get(digest)
+
+    def is_allowed_somewhere(self, origin: str) -> bool:
+        """Tell whether pages of an origin may call with the keys of some project."""
+        return origin in self._origins
 
     def model(self, name: str, organization_id: str) -> ModelRecord | None:
         """Return the variant that answers to `name` for this organization."""
@@ -92,6 +106,13 @@ class Directory:
             if deployment.dedicated_to in (None, organization_id)
         ]
 
+    def runs(self, variant_id: str, organization_id: str) -> bool:
+        """Tell whether a variant is meant to run for an organization, or does."""
+        return any(
+            deployment.replicas_min > 0 or self.pools[deployment.deployment_id].has_ready_replica
+            for deployment in self.deployments(variant_id, organization_id)
+        )
+
     def apply(self, batch: Batch) -> None:
         """Take in a batch of control's feed."""
         self.mirror.apply(batch)
@@ -99,8 +120,11 @@ class Directory:
         kinds = {update.kind for update in batch.updates}
         if batch.snapshot:
             self._index_keys()
+            self._origins, self._origins_of = Counter(), {}
+            self._index_origins(self.mirror.all("project", ProjectRecord))
         else:
             self._index_changed_keys(batch)
+            self._index_origins(update.id for update in batch.updates if update.kind == "project")
         if batch.snapshot or kinds & MODEL_KINDS:
             self._index_models()
         if batch.snapshot or kinds & PRICE_KINDS:
@@ -134,6 +158,18 @@ class Directory:
         if touched:
             self._index_some_keys(touched)
 
+    def _index_origins(self, project_ids: Iterable[str]) -> None:
+        projects = self.mirror.all("project", ProjectRecord)
+        for project_id in project_ids:
+            for origin in self._origins_of.pop(project_id, ()):
+                self._origins[origin] -= 1
+                if not self._origins[origin]:
+                    del self._origins[origin]
+            project = projects.get(project_id)
+            if project is not None and project.status == "active" and project.allowed_origins:
+                self._origins_of[project_id] = project.allowed_origins
+                self._origins.update(project.allowed_origins)
+
     def _index_some_keys(self, key_ids: set[str]) -> None:
         organizations = self.mirror.all("organization", OrganizationRecord)
         projects = self.mirror.all("project", ProjectRecord)
@@ -163,7 +199,7 @@ class Directory:
         self._keys_of.setdefault(key.organization_id, set()).add(key_id)
         organization = organizations.get(key.organization_id)
         project = projects.get(key.project_id)
-        if organization is None or organization.status != "active":
+        if organization is None:
             return
         if project is None or project.status != "active":
             return
@@ -184,7 +220,9 @@ class Directory:
 
     def _index_models(self) -> None:
         self._names, self._deployments = {}, {}
-        for model in self.mirror.all("model", ModelRecord).values():
+        known = self.mirror.all("model", ModelRecord).values()
+        self.request_tokens_max = max((model.request_tokens_max for model in known), default=0)
+        for model in known:
             for name in (model.public_id, *model.aliases):
                 self._names[name] = model
         for deployment in self.mirror.all("deployment", DeploymentRecord).values():

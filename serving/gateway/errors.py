@@ -1,36 +1,27 @@
-"""What a client can be told. One class carries the facts; `body` is the only rendering.
+"""What a client can be told besides an answer. One class carries the facts; dialects render them.
 
 ApiError
 ├── BadRequest           400  the request is wrong: change it
 ├── Unauthorized         401  one body for every reason
 ├── Forbidden            403  the key may not do this
-├── NotFound             404  no such model, or not yours: the same body
-├── TooLarge             413, 431
+├── Suspended            403  its organization is suspended; the key is good
+├── NotFound             404  no such model, or not yours: the same body; or not for this route
+├── MethodNotAllowed     405  `allow` says which
+├── TooLarge             413
+├── UnsupportedMedia     415
+├── HeadersTooLarge      431
 ├── NoMoney              429  a retry is useless
 ├── Unavailable          503  our capacity: come back in `retry_after_seconds`
 └── TimedOut             504  our deadline
 """
 
-import msgspec
+from collections.abc import Sequence
 
 from serving.contract.money import format_dollars
+from serving.contract.records import Task
 
-Headers = list[tuple[bytes, bytes]]
-
-
-class ErrorDetail(msgspec.Struct):
-    """The four keys that every error has."""
-
-    message: str
-    type: str
-    param: str | None
-    code: str | None
-
-
-class ErrorBody(msgspec.Struct):
-    """An error in OpenAI's dialect."""
-
-    error: ErrorDetail
+Headers = Sequence[tuple[bytes, bytes]]
+JSON: Headers = ((b"content-type", b"application/json"),)
 
 
 class ApiError(Exception):
@@ -51,12 +42,7 @@ class ApiError(Exception):
         self.message = message
         self.code = code
         self.param = param
-        self.headers = headers or []
-
-    def body(self) -> bytes:
-        """Return the error as JSON."""
-        detail = ErrorDetail(self.message, self.kind, self.param, self.code)
-        return msgspec.json.encode(ErrorBody(detail))
+        self.headers = headers or ()
 
 
 class BadRequest(ApiError):
@@ -73,7 +59,8 @@ class Unauthorized(ApiError):
     kind = "invalid_request_error"
 
     def __init__(self) -> None:
-        super().__init__("Incorrect API key provided.", code="invalid_api_key")
+        headers = [(b"www-authenticate", b"Bearer")]
+        super().__init__("Incorrect API key provided.", code="invalid_api_key", headers=headers)
 
 
 class Forbidden(ApiError):
@@ -81,6 +68,17 @@ class Forbidden(ApiError):
 
     status = 403
     kind = "permission_denied"
+
+
+class Suspended(Forbidden):
+    """The key is good; nothing is served to its organization until it is reinstated."""
+
+    def __init__(self) -> None:
+        message = (
+            "Your organization is suspended, so its API keys are refused. Its Billing page in the"
+            " console says why and what to do; the keys work again as soon as it is reinstated."
+        )
+        super().__init__(message, code="organization_suspended")
 
 
 class NotFound(ApiError):
@@ -101,11 +99,32 @@ class ModelNotFound(NotFound):
         )
 
 
+class WrongTask(NotFound):
+    """The model is there, and not for what this route does."""
+
+    def __init__(self, name: str, task: Task) -> None:
+        super().__init__(_FOR[task].format(name), code="model_not_supported", param="model")
+
+
+_FOR: dict[Task, str] = {
+    "embed": "The model '{}' makes embeddings and answers no prompts: use it at /v1/embeddings.",
+    "generate": "The model '{}' answers prompts and makes no embeddings:"
+    " use it at /v1/chat/completions.",
+}
+
+
 class MethodNotAllowed(ApiError):
     """The path exists with another method."""
 
     status = 405
     kind = "invalid_request_error"
+
+    def __init__(self, path: str, allowed: str) -> None:
+        super().__init__(
+            f"Use {allowed} for {path}.",
+            code="method_not_allowed",
+            headers=[(b"allow", allowed.encode())],
+        )
 
 
 class TooLarge(ApiError):
@@ -113,6 +132,19 @@ class TooLarge(ApiError):
 
     status = 413
     kind = "request_too_large"
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(f"Your request is larger than {bytes_max} bytes.")
+
+
+class UnsupportedMedia(ApiError):
+    """The body is compressed, or no JSON."""
+
+    status = 415
+    kind = "invalid_request_error"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, code="unsupported_media_type")
 
 
 class HeadersTooLarge(ApiError):
@@ -128,11 +160,12 @@ class NoMoney(ApiError):
     status = 429
     kind = "insufficient_quota"
 
-    def __init__(self, code: str, *, cost_nanos: int, available_nanos: int) -> None:
+    def __init__(
+        self, code: str, *, budget: str, renewal: str, cost_nanos: int, available_nanos: int
+    ) -> None:
         message = (
-            f"Your budget is used up ({code.replace('_', ' ')}): this request could cost"
-            f" {format_dollars(cost_nanos)}, and {format_dollars(available_nanos)} is left."
-            " Check plan and billing."
+            f"Your {budget} is used up: this request could cost {format_dollars(cost_nanos)},"
+            f" and {format_dollars(available_nanos)} is left. {renewal}"
         )
         super().__init__(message, code=code, headers=[(b"x-should-retry", b"false")])
 

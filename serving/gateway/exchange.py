@@ -4,51 +4,58 @@ Whatever happens in between, the hold ends in exactly one charge or void, and a 
 reached an engine leaves exactly one event, durable before the client sees the end.
 """
 
+import asyncio
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import aiohttp
-
 from serving.contract.usage import Outcome, UsageEvent
-from serving.engine.client import (
+from serving.engine.errors import (
+    AnswerBroken,
     EngineError,
-    EngineRefusal,
-    open_call,
+    ReplicaOverloaded,
+    ReplicaUnreachable,
+    RequestRefused,
 )
+from serving.engine.refusals import TEXT_BYTES_MAX, error_of
+from serving.engine.transport.call import Answer
+from serving.engine.transport.client import Client
+from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.work import EngineRequest, write
 from serving.gateway.admission import Admitted, model_unavailable, usage_unavailable
-from serving.gateway.assemble import Assembly
-from serving.gateway.client_stream import ClientStream
 from serving.gateway.conversation import Conversation
-from serving.gateway.errors import ApiError, TimedOut, Unavailable
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
+from serving.gateway.idempotency.turn import Turn
 from serving.gateway.interrupts import Interrupted, Interrupts
-from serving.gateway.job import Job
+from serving.gateway.lingering import LINGER_SECONDS, Lingering
 from serving.gateway.metrics import Metrics
-from serving.gateway.refusals import translate
-from serving.gateway.relay import Relay, StreamRelay
-from serving.gateway.sse import BrokenStream
-from serving.gateway.tally import Tally
-from serving.gateway.unstreamed import UnstreamedRelay
-from serving.pool.pool import NoReplica, PoolError
+from serving.gateway.outgoing import ClientStalled
+from serving.gateway.relay import Relay
+from serving.pool.pool import NoReplica, PoolError, Quarantined
 from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
+from serving.pool.slot import Slot
 from serving.telemetry import Trace, Tracing
 from serving.usage.journal import Journal
-from serving.usage.meter import NO_TOKENS, Metered, Timings, make_event, price_of
+from serving.usage.meter import Metered, Timings, make_event, price_of
 from serving.usage.writer import JournalUnavailable
 
-RETRYABLE = (EngineError, BrokenStream, aiohttp.ClientError, OSError)
 TRIES_MAX = 2
+ENGINE_SILENT = frozenset({"first_byte", "gap"})
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
     """What every exchange of a gateway works with."""
 
-    session: aiohttp.ClientSession
+    client: Client
     journal: Journal
     metrics: Metrics
     retries: RetryBudget
     tracing: Tracing
+    lingering: Lingering
 
 
 class Exchange:
@@ -63,6 +70,7 @@ class Exchange:
         admitted: Admitted,
         metered: Metered,
         trace: Trace,
+        turn: Turn | None = None,
     ) -> None:
         self._means = means
         self._conversation = conversation
@@ -70,8 +78,10 @@ class Exchange:
         self._admitted = admitted
         self._metered = metered
         self._trace = trace
+        self._turn = turn
+        """Of a request with an idempotency key: who keeps its answer."""
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
-        self._relay = self._new_relay()
+        self._relay: Relay | None = None
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
         self.charged_nanos = 0
@@ -82,23 +92,45 @@ class Exchange:
         outcome: Outcome = "engine_failed"
         error: ApiError | None = None
         try:
-            with self._conversation.watched(self._interrupts.client_gone):
-                await self._try_replicas()
-            outcome = "completed"
+            self._conversation.watch(self._client_left)
+            await self._try_replicas()
+            outcome = "client_cancelled" if self._interrupts.is_abandoned else "completed"
         except Interrupted as interrupted:
             outcome, error = self._explain(interrupted)
-        except EngineRefusal as refusal:
-            outcome, error = "refused_by_engine", translate(refusal, self._job)
+        except ClientStalled:
+            outcome = "client_cancelled"
+            self._conversation.cut()
+        except RequestRefused as refusal:
+            outcome = "refused_by_engine"
+            error = self._job.dialect.refusal(refusal, self._job)
         except PoolError as full:
-            error = _no_slot(full)
-        except RETRYABLE:
+            error = no_slot(full)
+        except ReplicaOverloaded:
+            error = _busy()
+        except EngineError:
             error = _engine_failed()
         finally:
+            self._unwatch()
             await self._end(outcome)
         if error is not None:
             raise error
         if outcome == "completed":
             await self._send_tail()
+
+    def _unwatch(self) -> None:
+        self._conversation.unwatch()
+        if self._turn is not None:
+            self._turn.copy.unwatch()
+
+    def _client_left(self) -> None:
+        """Stop the work, unless others want it or an engine has yet to say what it took."""
+        if self._turn is not None and self._turn.copy.outlives(self._client_left):
+            return
+        is_unmeasured = self._relay is not None and not self._relay.has_usage
+        if is_unmeasured and self._means.lingering.enter(self._metered.organization_id):
+            self._interrupts.abandon(LINGER_SECONDS)
+        else:
+            self._interrupts.client_gone()
 
     async def _try_replicas(self) -> None:
         tried: list[str] = []
@@ -107,93 +139,111 @@ class Exchange:
                 with self._interrupts:
                     await self._try_one(tried)
                 return
-            except EngineRefusal:
+            except RequestRefused:
                 raise
-            except RETRYABLE:
+            except EngineError:
                 exhausted = len(tried) >= TRIES_MAX or self._conversation.has_begun
-                if exhausted or not self._means.retries.take():
+                if exhausted or self._interrupts.is_abandoned or not self._means.retries.take():
                     raise
-                self._means.metrics.retries.inc()
-                self._relay = self._new_relay()
+                self._means.metrics.retries += 1
 
     async def _try_one(self, tried: list[str]) -> None:
-        queued_at = time.perf_counter()
-        async with self._admitted.pool.slot(self._metered.organization_id, tried) as replica:
+        queued_at, self._relay = time.perf_counter(), None
+        pool, organization_id = self._admitted.pool, self._metered.organization_id
+        async with pool.slot(organization_id, tried, feature=self._job.work.feature) as slot:
             self._queue_seconds += time.perf_counter() - queued_at
-            tried.append(replica.record.replica_id)
-            self._note_start(replica)
+            self._note_start(slot.replica)
             try:
-                await self._work(replica)
-            except EngineRefusal:
-                replica.note_success()
+                await self._work(slot)
+            except (RequestRefused, ReplicaOverloaded):
                 raise
-            except RETRYABLE:
-                replica.note_failure(time.monotonic())
+            except EngineError as error:
+                slot.broke(is_at_fault=isinstance(error, ReplicaUnreachable))
                 raise
-            replica.note_success()
+            except asyncio.CancelledError:
+                if self._interrupts.reason in ENGINE_SILENT:
+                    slot.broke()
+                raise
+            finally:
+                tried.append(slot.replica.record.replica_id)
+            slot.works()
+            pool.convict(tried[:-1])
 
-    async def _work(self, replica: Replica) -> None:
-        timeouts = self._admitted.deployment.timeouts
+    async def _work(self, slot: Slot) -> None:
+        replica = slot.replica
+        deployment, request_id = self._admitted.deployment, self._conversation.request_id
+        request = write(
+            self._job.work,
+            served_name=deployment.served_name,
+            capabilities=replica.record.capabilities,
+            cache_salt=self._admitted.cache_salt,
+            request_id=request_id,
+        )
+        self._relay = relay = self._new_relay(request, slot.works)
+        timeouts = deployment.timeouts
         # What is not streamed sends its first byte at its end: only the total bounds it.
-        if self._job.engine_streams:
+        if request.streams:
             self._interrupts.expect("first_byte", timeouts.first_byte_seconds)
-        url = replica.record.url.rstrip("/") + self._job.endpoint.path
         with self._trace.engine_call() as traceparent:
-            async with open_call(
-                self._means.session,
-                url,
-                self._job.body,
+            async with self._means.client.call(
+                replica.record.url.rstrip("/") + request.path,
+                request.body,
                 self._engine_headers(traceparent),
                 connect_seconds=timeouts.connect_seconds,
-            ) as content:
-                await self._relay.run(content)
+            ) as answer:
+                status = await answer.status()
+                if status != 200:
+                    raise error_of(status, await _words(answer))
+                await relay.run(answer)
 
     def _engine_headers(self, traceparent: str | None) -> dict[str, str]:
         """Return all that an engine hears besides the body: nothing of the client's headers."""
-        headers = {"content-type": "application/json"}
         # vLLM makes its own ids from this one, so that its log lines can be found by ours.
-        headers["x-request-id"] = self._conversation.request_id
+        headers = {"x-request-id": self._conversation.request_id}
         if traceparent is not None:
             headers["traceparent"] = traceparent
         return headers
 
-    def _new_relay(self) -> Relay:
-        job, conversation = self._job, self._conversation
-        if not job.engine_streams:
-            return UnstreamedRelay(job, conversation.request_id)
-        outlet = (
-            ClientStream(job, conversation, self._interrupts, self._means.metrics)
-            if job.streamed
-            else Assembly(job, conversation.request_id)
-        )
-        return StreamRelay(
-            outlet,
-            Tally(choices=job.choices, prompts=job.prompts),
+    def _new_relay(self, request: EngineRequest, on_first_token: Callable[[], None]) -> Relay:
+        conversation = self._conversation
+        return Relay(
+            request.reading,
+            self._job.dialect.rendering(self._job, conversation.request_id),
+            conversation,
             self._interrupts,
             gap_seconds=self._admitted.deployment.timeouts.gap_seconds,
+            observe_gap=self._means.metrics.variants[self._job.model.variant_id].gap.observe,
+            on_first_token=on_first_token,
         )
 
     def _note_start(self, replica: Replica) -> None:
         """From here on the request leaves an event, even if this process dies."""
         self._replica_id = replica.record.replica_id
-        lost = make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)
-        self._means.journal.open(lost)
+        self._means.journal.open(self._metered.event_id, self._lost)
+
+    def _lost(self) -> UsageEvent:
+        return make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)
 
     async def _end(self, outcome: Outcome) -> None:
         """Charge or void, and make the event durable. Raises ApiError when the disk is full."""
         hold = self._admitted.hold
+        if self._interrupts.is_abandoned:
+            self._means.lingering.leave(self._metered.organization_id)
         if self._replica_id is None:
             hold.void()
             return
         timings = self._timings()
         try:
-            tokens = self._relay.tokens
-        except BrokenStream:
+            tokens = self._tokens(outcome)
+        except AnswerBroken:
             # An engine that cannot count is at fault, whoever ended the request.
             tokens, outcome = NO_TOKENS, "engine_failed"
         self.charged_nanos = price_of(self._metered, tokens, outcome)
-        if self.charged_nanos > hold.nanos:
-            self._means.metrics.overruns.inc()
+        error: ApiError | None = None
+        if self._turn is not None and outcome == "completed":
+            error = await self._keep(self._turn)
+        if error is not None:
+            outcome, self.charged_nanos = "gateway_lost", 0
         event = make_event(
             self._metered,
             outcome=outcome,
@@ -203,18 +253,53 @@ class Exchange:
             charges=hold.charge(self.charged_nanos),
         )
         try:
-            await self._means.journal.commit(event)
+            await self._commit(event, self._turn if outcome == "completed" else None)
         except JournalUnavailable:
             hold.revoke()
-            lost = make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)
-            self._means.journal.commit_later(lost)
+            self._means.journal.commit_later(self._lost())
             raise usage_unavailable() from None
         finally:
             self._means.metrics.note_end(event)
             self.event = event
+        if error is not None:
+            raise error
+
+    async def _commit(self, event: UsageEvent, turn: Turn | None) -> None:
+        """Make the event durable. Raises JournalUnavailable."""
+        if turn is None:
+            await self._means.journal.commit(event)
+        else:
+            await turn.complete(self._means.journal.commit(event, completes_claim=True))
+
+    async def _keep(self, turn: Turn) -> ApiError | None:
+        """Have the answer kept before it is charged; return what to tell if it was not."""
+        if self._relay is None:
+            raise RuntimeError("nothing was relayed")
+        try:
+            await turn.keep(self._headers(), self._relay.tail)
+        except Unavailable as error:
+            return error
+        return None
+
+    def _tokens(self, outcome: Outcome) -> Tokens:
+        """Return what the engine says it took, if it said so, and at most what was asked.
+
+        Raises AnswerBroken.
+        """
+        relay, metrics = self._relay, self._means.metrics
+        if relay is None:
+            return NO_TOKENS
+        if outcome == "client_cancelled" and not relay.has_usage:
+            metrics.unmetered += 1
+        stated = relay.tokens
+        tokens = self._job.bounded(stated)
+        if tokens is not stated:
+            metrics.overstated += 1
+        return tokens
 
     def _timings(self) -> Timings:
-        began, first = self._conversation.started_at, self._relay.first_token_at
+        began = self._conversation.started_at
+        first = None if self._relay is None else self._relay.first_token_at
         return Timings(
             queue_seconds=self._queue_seconds,
             ttft_seconds=None if first is None else first - began,
@@ -223,22 +308,53 @@ class Exchange:
 
     async def _send_tail(self) -> None:
         """Tell the client the end: its usage is durable now."""
-        if self._job.streamed:
+        if self._relay is None:
+            raise RuntimeError("nothing was relayed")
+        if self._turn is not None:
+            self._turn.copy.complete(self._headers(), self._relay.tail)
+        if self._conversation.has_begun:
             await self._conversation.finish(self._relay.tail)
-            return
+        else:
+            await self._conversation.reply(200, self._relay.tail, self._headers())
+
+    def _headers(self) -> Headers:
+        """Return the head of the answer besides our own; a whole one says what it cost."""
+        if self._relay is None:
+            raise RuntimeError("nothing was relayed")
+        if self._conversation.has_begun:
+            return self._relay.headers
         cost = (b"x-penstock-cost-nanos", str(self.charged_nanos).encode())
-        json = (b"content-type", b"application/json")
-        await self._conversation.reply(200, self._relay.tail, [json, cost])
+        return [*self._relay.headers, cost]
 
     def _explain(self, interrupted: Interrupted) -> tuple[Outcome, ApiError | None]:
-        if interrupted.reason in ("client_gone", "client_stalled"):
+        if interrupted.reason == "client_gone":
             return "client_cancelled", None
         return "timed_out", TimedOut("The model took too long to answer.", code="timeout")
 
 
-def _no_slot(full: PoolError) -> ApiError:
+async def _words(answer: Answer) -> bytes:
+    """Return the beginning of what an engine says besides an answer."""
+    words = b""
+    while len(words) < TEXT_BYTES_MAX and (data := await answer.read()):
+        words += data
+    return words
+
+
+def no_slot(full: PoolError) -> ApiError:
+    """Return the error for a request that got no slot."""
     if isinstance(full, NoReplica):
         return model_unavailable()
+    if isinstance(full, Quarantined):
+        return _quarantined(full.seconds)
+    return _busy()
+
+
+def _quarantined(seconds: float) -> ApiError:
+    message = "Requests like this one made the model fail several times. Please try again later."
+    return Unavailable(message, code="request_quarantined", retry_after_seconds=math.ceil(seconds))
+
+
+def _busy() -> ApiError:
     return Unavailable("The model is busy. Please try again.", code="server_is_overloaded")
 
 

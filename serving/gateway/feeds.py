@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.replica import ReplicaRecord
@@ -15,6 +16,8 @@ from serving.feed.mirror import Mirror
 from serving.feed.source import Fetch
 from serving.gateway import state
 from serving.gateway.directory import Directory
+
+log = structlog.get_logger(__name__)
 
 SAVE_SECONDS = 2.0
 STALE_SECONDS = 15 * 60.0
@@ -43,7 +46,14 @@ class FollowedFeed:
             apply(saved.batch)
         self._is_partial = saved is not None and saved.batch.is_partial
         follows_on = saved is not None and saved.is_current
-        self.follower = Follower(fetch, kinds, version=mirror.version if follows_on else 0)
+        self.follower = Follower(
+            fetch,
+            kinds,
+            version=mirror.version if follows_on else 0,
+            lineage=mirror.lineage,
+        )
+        self.save_failures = 0
+        """How often in a row the disk would not take the state."""
         self._started_at = time.monotonic()
 
     @property
@@ -66,12 +76,21 @@ class FollowedFeed:
             self._changed.set()
 
     async def keep_saved(self) -> None:
-        """Write the state after changes, for ever."""
+        """Write the state after changes, for ever; what the disk does not take is tried again.
+
+        A gateway that starts with control away believes what is written: a key revoked since then.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()
-            page = state.page_of(self.mirror, self._kinds)
-            await asyncio.to_thread(state.save, self._path, page)
+            try:
+                page = state.page_of(self.mirror, self._kinds)
+                await asyncio.to_thread(state.save, self._path, page, self._kinds)
+                self.save_failures = 0
+            except OSError as error:
+                self.save_failures += 1
+                log.error("state_not_saved", path=self._path.name, error=str(error))
+                self._changed.set()
             await asyncio.sleep(SAVE_SECONDS)
 
 

@@ -6,21 +6,30 @@ from collections.abc import Coroutine
 import structlog
 
 from serving.config import GatewayConfig
-from serving.engine.client import open_session
+from serving.engine.transport.client import Client
+from serving.engine.transport.tls import open_session
 from serving.feed.source import HttpSource
 from serving.gateway.admission import Admission
 from serving.gateway.app import App
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
 from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
+from serving.gateway.grammars import GrammarCheck
+from serving.gateway.idempotency.once import Once
 from serving.gateway.ids import IdMaker
+from serving.gateway.lingering import Lingering
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
+from serving.gateway.preparing.preparation import Preparation
 from serving.pool.retries import RetryBudget
 from serving.telemetry import open_tracing
 from serving.usage.billing import Billing
-from serving.usage.journal import Journal
+from serving.usage.claims import Claims
+from serving.usage.clock import Clock
+from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
+from serving.usage.orphans import Orphans
 from serving.usage.outbox import Returns
 from serving.usage.poll import Poll
 from serving.usage.ship import ShipmentFailed, Shipper
@@ -30,42 +39,86 @@ from serving.usage.writer import JournalUnavailable
 log = structlog.get_logger(__name__)
 
 LAST_SHIPMENT_SECONDS = 5.0
+LEFT_FOR_NEXT_LIFE = (
+    ShipmentFailed,
+    JournalUnavailable,
+    BillingUnreachable,
+    CallFailed,
+    TimeoutError,
+)
+"""What keeps a gateway from handing over what its journal holds."""
 
 
 class Gateway:
     """All parts of one process; made by `build`, run by `__main__`."""
 
-    def __init__(self, config: GatewayConfig) -> None:
+    def __init__(self, config: GatewayConfig, clock: Clock) -> None:
+        self.clock = clock
         self.metrics = Metrics()
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
+        self.client = Client(self.session)
         self.directory = Directory(config.salt_secret)
-        self.journal = Journal(config.directory / "journal.sqlite3")
-        self.billing = Billing(self.session, config.control_url, config.internal_secret)
+        self.journal = Journal(config.directory / JOURNAL, now=clock.time)
+        self.api = InternalApi(self.session, config.control_url, config.internal_secret, clock)
+        billing = Billing(self.api)
         self.lineage = Lineage(self.journal.lineage, self.journal.note_lineage)
         returns = Returns()
-        self.treasury = Treasury(returns.outbox)
-        self.poll = Poll(self.billing.leases, self.treasury, returns, self.journal, self.lineage)
+        self.treasury = Treasury(returns.outbox, wall=clock.now)
+        self.poll = Poll(billing.leases, self.treasury, returns, self.journal, self.lineage)
         self.poll.adopt(self.journal.left_leases)
         self.shipper = Shipper(
-            self.journal, self.billing.usage_events, self.poll.acknowledged, self.lineage
+            self.journal,
+            billing.usage_events,
+            self.poll.acknowledged,
+            self.lineage,
+            wall=clock.now,
+        )
+        self.orphans = (
+            Orphans(config.siblings_directory, config.directory, self.api, self.lineage, clock)
+            if config.siblings_directory
+            else None
         )
         self.control_feed, self.replica_feed = self._feeds(config)
+        self.preparation = Preparation()
+        self.grammars = GrammarCheck(self.session, config.fleet_url, config.internal_secret)
+        self.lingering = Lingering()
+        self.claims = Claims(self.api, self.journal)
         self.app = App(
             self.directory,
-            Admission(self.directory, self.treasury, self.journal),
-            Means(self.session, self.journal, self.metrics, RetryBudget(), self.tracing),
+            Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
+            Means(
+                self.client,
+                self.journal,
+                self.metrics,
+                RetryBudget(),
+                self.tracing,
+                self.lingering,
+            ),
+            self.preparation,
+            Once(
+                self.claims,
+                self.metrics.keyed,
+                gateway_id=self.journal.gateway_id,
+                pepper=config.key_pepper,
+            ),
             key_pepper=config.key_pepper,
-            make_id=IdMaker(),
+            now=clock.now,
+            make_id=IdMaker(clock.time),
         )
-        self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready)
+        self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
         self._is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self._add_gauges()
 
     def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
         secret, folder = config.internal_secret, config.directory
-        control = HttpSource(self.session, f"{config.control_url}/internal/v1/feed", secret)
+        control = HttpSource(
+            self.session,
+            f"{config.control_url}/internal/v1/feed",
+            secret,
+            on_date=self.clock.hear,
+        )
         fleet = HttpSource(self.session, f"{config.fleet_url}/replicas", secret)
         return (
             control_feed(control, folder / "feed.state", self.directory),
@@ -78,7 +131,19 @@ class Gateway:
             return "draining"
         if not self.control_feed.is_fresh:
             return "no contact with control"
+        if self.poll.has_never_been_answered:
+            return "billing grants no leases"
         return "" if self.journal.healthy else "journal unavailable"
+
+    def remarks(self) -> list[str]:
+        """Return what an operator should know though it goes on."""
+        remarks = [str(damage) for damage in self.journal.damages]
+        if self.control_feed.save_failures:
+            remarks.append("the state of control's feed cannot be saved")
+        if self.clock.is_set_by_control:
+            skew = f"{self.clock.skew_seconds:+.0f} s"
+            remarks.append(f"this host's clock is {skew} off; control's time is taken")
+        return remarks
 
     def start(self) -> None:
         """Start what runs beside the requests."""
@@ -100,32 +165,44 @@ class Gateway:
             async with asyncio.timeout(LAST_SHIPMENT_SECONDS):
                 await self.shipper.ship_all()
                 await self.poll.give_all_back()
-        except (ShipmentFailed, JournalUnavailable, BillingUnreachable, TimeoutError) as error:
+                await self.claims.tell()
+        except LEFT_FOR_NEXT_LIFE as error:
             # The journal keeps the events, and the next life returns the leases.
             log.warning("usage_left_in_journal", rows=self.journal.done_rows, error=str(error))
         await self.journal.close()
+        await self.preparation.close()
+        self.client.close()
         await self.session.close()
         self.tracing.close()
 
     def _background(self) -> dict[str, Coroutine[None, None, None]]:
+        beside = {} if self.orphans is None else {"orphans": self.orphans.run()}
         return {
+            **beside,
             "control feed": self.control_feed.follow(),
             "control state": self.control_feed.keep_saved(),
             "replica feed": self.replica_feed.follow(),
             "replica state": self.replica_feed.keep_saved(),
             "leases": self.poll.run(),
             "shipper": self.shipper.run(),
+            "idempotency keys": self.claims.run(),
         }
 
     def _add_gauges(self) -> None:
         gauge, counts = self.metrics.gauge, self.shipper.counts
         gauge("in_flight", "Requests under way.", lambda: self.app.in_flight)
+        gauge("lingering", "Of these, left by their clients.", lambda: self.lingering.total)
         gauge("journal_rows", "Events not acknowledged.", lambda: self.journal.done_rows)
         gauge("feed_age_seconds", "Since control answered.", lambda: self.control_feed.age_seconds)
         gauge(
             "replica_feed_age_seconds",
             "Since fleet answered.",
             lambda: self.replica_feed.age_seconds,
+        )
+        gauge(
+            "state_save_failures",
+            "In a row, of what control's feed said.",
+            lambda: self.control_feed.save_failures,
         )
         gauge(
             "feed_rejected",
@@ -139,16 +216,32 @@ class Gateway:
         gauge("held_nanos", "Held by requests under way.", self.treasury.held_nanos)
         gauge("shipped_events", "Events acknowledged.", lambda: counts.shipped)
         gauge("shipment_failures", "Batches not acknowledged.", lambda: counts.failures)
+        orphans = self.orphans
+        gauge(
+            "orphan_events",
+            "Shipped for dead gateways of this host.",
+            lambda: 0 if orphans is None else orphans.shipped,
+        )
         gauge("sent_again_events", "Events a new database got.", lambda: counts.sent_again)
-        gauge("clock_ahead", "Calls refused for our clock.", lambda: self.billing.clock_ahead_count)
+        gauge(
+            "clock_skew_seconds",
+            "By how much this host's clock is ahead of control's.",
+            lambda: self.clock.skew_seconds,
+        )
+        gauge("clock_ahead", "Calls refused for our clock.", lambda: self.api.clock_ahead_count)
+        gauge("journal_damages", "Files set aside.", lambda: len(self.journal.damages))
+        gauge("journal_unreadable_rows", "Rows set aside.", lambda: self.journal.unreadable_rows)
         gauge("kept_bytes", "Acknowledged events kept.", lambda: self.journal.kept_bytes)
+        gauge("grammars_unchecked", "Not compiled ahead.", lambda: self.grammars.unchecked_count)
+        gauge("preparers_lost", "Processes killed.", lambda: self.preparation.bench.lost_count)
+        gauge("keyed_endings_untold", "To control.", lambda: self.claims.untold_count)
         gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
 
 
-def build(config: GatewayConfig) -> Gateway:
-    """Wire a gateway; needs a running event loop. Raises sqlite3.Error for a journal in use."""
+def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
+    """Wire a gateway; needs a running event loop. Raises JournalInUse or sqlite3.Error."""
     config.directory.mkdir(parents=True, exist_ok=True)
-    return Gateway(config)
+    return Gateway(config, clock or Clock())
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 
 from serving.contract.ids import uuid7
 
@@ -10,9 +11,11 @@ DRAW_BYTES = BYTES_EACH * 400
 
 
 class IdMaker:
-    """Makes ids; a system call for each would cost more than the rest of its making."""
+    """Makes ids; a system call for each would cost more than the rest of its making. `now` is
+    seconds since 1970."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self._drawn = b""
         self._at = 0
 
@@ -23,4 +26,4 @@ class IdMaker:
         piece = self._drawn[self._at : self._at + BYTES_EACH]
         self._at += BYTES_EACH
         random_bits = int.from_bytes(piece) >> 6
-        return str(uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=random_bits))
+        return uuid7(at_ms=int(self._now() * 1_000), random_bits=random_bits)

@@ -11,7 +11,7 @@ from typing import Literal
 LOOK_SECONDS = 1.0
 """The longest a timer is set for: setting one again for each nearer deadline costs more."""
 
-Reason = Literal["client_gone", "client_stalled", "first_byte", "gap", "total"]
+Reason = Literal["client_gone", "first_byte", "gap", "total"]
 
 
 class Interrupted(Exception):
@@ -30,14 +30,31 @@ class Interrupts:
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self._reason: Reason | None = None
-        self._total_at = self._loop.time() + total_seconds
-        self._next_at = self._total_at
+        self.is_abandoned = False
+        """Whether the work goes on for nobody, to learn what it took."""
+        self._end_at = self._loop.time() + total_seconds
+        self._end_reason: Reason = "total"
+        self._next_at = self._end_at
         self._next_reason: Reason = "total"
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why the work was cut short, if it was."""
+        return self._reason
 
     def client_gone(self) -> None:
         """Say that nobody listens any more."""
         self._fire("client_gone")
+
+    def abandon(self, seconds: float) -> None:
+        """Say the same of work that may go on for so long."""
+        self.is_abandoned = True
+        end_at = self._loop.time() + seconds
+        if end_at < self._end_at:
+            self._end_at, self._end_reason = end_at, "client_gone"
+        if self._timer is not None:
+            self._arm()
 
     def expect(self, reason: Reason, seconds: float) -> None:
         """Interrupt with `reason` unless something else is expected within `seconds`."""
@@ -75,13 +92,13 @@ class Interrupts:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        look_at = min(self._next_at, self._total_at, self._loop.time() + LOOK_SECONDS)
+        look_at = min(self._next_at, self._end_at, self._loop.time() + LOOK_SECONDS)
         self._timer = self._loop.call_at(look_at, self._look)
 
     def _look(self) -> None:
         now = self._loop.time()
-        if now >= self._total_at:
-            self._fire("total")
+        if now >= self._end_at:
+            self._fire(self._end_reason)
         elif now >= self._next_at:
             self._fire(self._next_reason)
         else:

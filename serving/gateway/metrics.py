@@ -1,98 +1,142 @@
-"""The gateway's Prometheus metrics. No label is ever chosen by a tenant."""
+"""The gateway's Prometheus metrics. No label is ever chosen by a tenant.
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+What requests count are plain numbers; only who reads them pays for Prometheus's own objects.
+"""
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from serving.contract.usage import UsageEvent
 
+PREFIX = "penstock_gateway_"
 QUEUE_BUCKETS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0)
 TTFT_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 GAP_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
 TOTAL_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 
-
-@dataclass(frozen=True, slots=True)
-class VariantMeters:
-    """What is counted per variant; finding a child by its labels costs more than counting."""
-
-    add_input: Callable[[float], None]
-    add_cached_input: Callable[[float], None]
-    add_output: Callable[[float], None]
-    add_cache_hit: Callable[[], None]
-    observe_queue: Callable[[float], None]
-    observe_ttft: Callable[[float], None]
-    observe_gap: Callable[[float], None]
-    observe_total: Callable[[float], None]
+Family = CounterMetricFamily | HistogramMetricFamily
 
 
-class Metrics:
-    """One registry per gateway; children are looked up once and kept."""
+class Histogram:
+    """How many seconds fell at or below each of some bounds, and all of them together."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self._counts[bisect_left(self._bounds, seconds)] += 1
+        self._sum += seconds
+
+    def add_to(self, family: HistogramMetricFamily, labels: list[str]) -> None:
+        """Tell what was counted."""
+        bounds = [floatToGoString(bound) for bound in (*self._bounds, float("inf"))]  # type: ignore[no-untyped-call]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        family.add_metric(labels, buckets=buckets, sum_value=self._sum)
+
+
+class VariantCounts:
+    """What is counted of one variant; input is the part that was not cached."""
 
     def __init__(self) -> None:
+        self.input_tokens = 0
+        self.cached_input_tokens = 0
+        self.output_tokens = 0
+        self.cache_hits = 0
+        self.queue = Histogram(QUEUE_BUCKETS)
+        self.ttft = Histogram(TTFT_BUCKETS)
+        self.gap = Histogram(GAP_BUCKETS)
+        self.total = Histogram(TOTAL_BUCKETS)
+
+
+class Metrics(Collector):
+    """One registry per gateway; `responses` are by status, `endings` by endpoint and outcome."""
+
+    def __init__(self) -> None:
+        self.responses: Counter[int | None] = Counter()
+        self.endings: Counter[tuple[str, str]] = Counter()
+        self.variants: defaultdict[str, VariantCounts] = defaultdict(VariantCounts)
+        self.keyed: Counter[str] = Counter()
+        """Requests with an idempotency key, by what became of them."""
+        self.retries = 0
+        self.overstated = 0
+        self.unmetered = 0
         self.registry = CollectorRegistry()
-        self.responses = self._counter("responses", "Replies by status.", ("status",))
-        self.requests = self._counter(
-            "requests", "Requests that reached an engine, by ending.", ("endpoint", "outcome")
-        )
-        self.tokens = self._counter("tokens", "Tokens metered.", ("variant", "kind"))
-        self.cache_hits = self._counter(
-            "cache_hits", "Requests with cached input tokens.", ("variant",)
-        )
-        self.retries = self._counter("retries", "Second tries before the first byte.", ())
-        self.overruns = self._counter("hold_overruns", "Charges above their hold.", ())
-        self.queue = self._histogram("queue_seconds", "Wait for a slot.", QUEUE_BUCKETS)
-        self.ttft = self._histogram("ttft_seconds", "Time to first token.", TTFT_BUCKETS)
-        self.gap = self._histogram("inter_token_seconds", "Gap between chunks.", GAP_BUCKETS)
-        self.total = self._histogram("request_seconds", "Whole request.", TOTAL_BUCKETS)
-        self.variant = lru_cache(self._variant)
-        self.ending = lru_cache(self._ending)
-        self.response = lru_cache(self._response)
+        self.registry.register(self)
 
     def note_end(self, event: UsageEvent) -> None:
         """Count a request that reached an engine."""
-        self.ending(event.endpoint, event.outcome)()
-        meters = self.variant(event.variant_id)
-        meters.add_input(event.input_tokens - event.cached_input_tokens)
-        meters.add_output(event.output_tokens)
-        if event.cached_input_tokens:
-            meters.add_cached_input(event.cached_input_tokens)
-            meters.add_cache_hit()
-        meters.observe_queue(event.queue_seconds)
-        meters.observe_total(event.total_seconds)
+        self.endings[event.endpoint, event.outcome] += 1
+        counts, cached = self.variants[event.variant_id], event.cached_input_tokens
+        counts.input_tokens += event.input_tokens - cached
+        counts.cached_input_tokens += cached
+        counts.output_tokens += event.output_tokens
+        counts.cache_hits += cached > 0
+        counts.queue.observe(event.queue_seconds)
+        counts.total.observe(event.total_seconds)
         if event.ttft_seconds is not None:
-            meters.observe_ttft(event.ttft_seconds)
+            counts.ttft.observe(event.ttft_seconds)
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when scraped."""
-        Gauge(f"penstock_gateway_{name}", text, registry=self.registry).set_function(read)
+        Gauge(PREFIX + name, text, registry=self.registry).set_function(read)
 
-    def _variant(self, variant_id: str) -> "VariantMeters":
-        return VariantMeters(
-            add_input=self.tokens.labels(variant_id, "input").inc,
-            add_cached_input=self.tokens.labels(variant_id, "cached_input").inc,
-            add_output=self.tokens.labels(variant_id, "output").inc,
-            add_cache_hit=self.cache_hits.labels(variant_id).inc,
-            observe_queue=self.queue.labels(variant_id).observe,
-            observe_ttft=self.ttft.labels(variant_id).observe,
-            observe_gap=self.gap.labels(variant_id).observe,
-            observe_total=self.total.labels(variant_id).observe,
+    def collect(self) -> Iterator[Family]:
+        """Tell Prometheus everything but the gauges."""
+        yield from self._counters()
+        yield self._times("queue_seconds", "Wait for a slot.", lambda of: of.queue)
+        yield self._times("ttft_seconds", "Time to first token.", lambda of: of.ttft)
+        yield self._times("inter_token_seconds", "Gap between chunks.", lambda of: of.gap)
+        yield self._times("request_seconds", "Whole request.", lambda of: of.total)
+
+    def _counters(self) -> Iterator[CounterMetricFamily]:
+        responses = _counter("responses", "Replies by status.", ("status",))
+        for status, count in self.responses.items():
+            responses.add_metric([str(status)], count)
+        requests = _counter(
+            "requests", "Requests that reached an engine, by ending.", ("endpoint", "outcome")
         )
-
-    def _ending(self, endpoint: str, outcome: str) -> Callable[[], None]:
-        count: Callable[[], None] = self.requests.labels(endpoint, outcome).inc
-        return count
-
-    def _response(self, status: int | None) -> Callable[[], None]:
-        count: Callable[[], None] = self.responses.labels(str(status)).inc
-        return count
-
-    def _counter(self, name: str, text: str, labels: Iterable[str]) -> Counter:
-        return Counter(f"penstock_gateway_{name}", text, tuple(labels), registry=self.registry)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(
-            f"penstock_gateway_{name}", text, ("variant",), buckets=buckets, registry=self.registry
+        for ending, count in self.endings.items():
+            requests.add_metric(ending, count)
+        keyed = _counter("keyed_requests", "With an idempotency key, by what came.", ("ending",))
+        for how, count in self.keyed.items():
+            keyed.add_metric([how], count)
+        tokens = _counter("tokens", "Tokens metered.", ("variant", "kind"))
+        hits = _counter("cache_hits", "Requests with cached input tokens.", ("variant",))
+        for variant, counts in self.variants.items():
+            tokens.add_metric([variant, "input"], counts.input_tokens)
+            tokens.add_metric([variant, "cached_input"], counts.cached_input_tokens)
+            tokens.add_metric([variant, "output"], counts.output_tokens)
+            hits.add_metric([variant], counts.cache_hits)
+        retries = _counter("retries", "Second tries before the first byte.")
+        retries.add_metric([], self.retries)
+        overstated = _counter("overstated", "Usage beyond what was asked, cut to it.")
+        overstated.add_metric([], self.overstated)
+        unmetered = _counter(
+            "unmetered_hangups", "Clients that left an engine before it said any usage."
         )
+        unmetered.add_metric([], self.unmetered)
+        yield from (responses, requests, keyed, tokens, hits, retries, overstated, unmetered)
+
+    def _times(
+        self, name: str, text: str, of: Callable[[VariantCounts], Histogram]
+    ) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(PREFIX + name, text, labels=("variant",))
+        for variant, counts in self.variants.items():
+            of(counts).add_to(family, [variant])
+        return family
+
+
+def _counter(name: str, text: str, labels: tuple[str, ...] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(PREFIX + name, text, labels=labels)

@@ -2,19 +2,20 @@
 
 import msgspec
 
-from serving.contract.records import ModelRecord
+from serving.contract.records import ModelRecord, Task
 from serving.gateway.auth import may_use
 from serving.gateway.directory import Directory, Principal
-from serving.gateway.errors import ModelNotFound
+from serving.gateway.errors import ModelNotFound, WrongTask
 
 
 class Card(msgspec.Struct):
-    """A model in OpenAI's words."""
+    """A model in OpenAI's words, and in one of ours what it is for."""
 
     id: str
     created: int
     object: str = "model"
     owned_by: str = "penstock"
+    task: Task = "generate"
 
 
 class CardList(msgspec.Struct):
@@ -32,13 +33,25 @@ def find(directory: Directory, principal: Principal, name: str) -> ModelRecord:
     return model
 
 
+def find_for(task: Task, directory: Directory, principal: Principal, name: str) -> ModelRecord:
+    """Return the model of that name, for a route of this task.
+
+    Raises ModelNotFound, or WrongTask for one that is for something else.
+    """
+    model = find(directory, principal, name)
+    if model.task != task:
+        raise WrongTask(name, model.task)
+    return model
+
+
 def list_models(directory: Directory, principal: Principal) -> bytes:
-    """Return the list as JSON."""
-    granted = directory.models(principal.organization_id)
+    """Return what runs as JSON, under each name that it answers to."""
     cards = [
-        _card(model.public_id, model)
-        for model in granted
-        if may_use(principal, model.public_id, *model.aliases)
+        _card(name, model)
+        for model in directory.models(principal.organization_id)
+        if directory.runs(model.variant_id, principal.organization_id)
+        and may_use(principal, model.public_id, *model.aliases)
+        for name in (model.public_id, *model.aliases)
     ]
     return msgspec.json.encode(CardList(cards))
 
@@ -49,4 +62,4 @@ def show_model(directory: Directory, principal: Principal, name: str) -> bytes:
 
 
 def _card(name: str, model: ModelRecord) -> Card:
-    return Card(name, int(model.created_at.timestamp()))
+    return Card(name, int(model.created_at.timestamp()), task=model.task)

@@ -11,11 +11,17 @@ TEXT = b"text/plain; charset=utf-8"
 
 
 class OperatorApp:
-    """`why_not_ready` names what is missing, or nothing."""
+    """`why_not_ready` names what is missing, or nothing; `remarks` what an operator should know."""
 
-    def __init__(self, registry: CollectorRegistry, why_not_ready: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        why_not_ready: Callable[[], str],
+        remarks: Callable[[], list[str]],
+    ) -> None:
         self._registry = registry
         self._why_not_ready = why_not_ready
+        self._remarks = remarks
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -29,7 +35,8 @@ class OperatorApp:
             return 200, TEXT, b"ok\n"
         if path == "/readyz":
             missing = self._why_not_ready()
-            return (503, TEXT, f"{missing}\n".encode()) if missing else (200, TEXT, b"ready\n")
+            lines = [missing or "ready", *self._remarks(), ""]
+            return (503 if missing else 200), TEXT, "\n".join(lines).encode()
         if path == "/metrics":
             return 200, CONTENT_TYPE_LATEST.encode(), generate_latest(self._registry)
         return 404, TEXT, b"not found\n"

@@ -1,90 +1,92 @@
-"""Relays: an engine's bytes to the client, noting tokens and times on the way."""
+"""The relay: an engine's bytes in, the client's out, with tokens and times noted on the way."""
 
 import asyncio
 import time
-from typing import Protocol
+from collections.abc import Callable
 
-import aiohttp
-
+from serving.engine.event import Event
+from serving.engine.reading import Reading
+from serving.engine.transport.call import Answer
+from serving.engine.usage import Tokens
+from serving.gateway.conversation import Conversation
+from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.interrupts import Interrupts
-from serving.gateway.reply import ABORTED
-from serving.gateway.sse import DONE, BrokenStream, Splitter, reported_error
-from serving.gateway.tally import Tally
-from serving.usage.meter import Tokens
+
+PIECE_BYTES = 64 * 1024
+"""Worked on at once: others have their turn in between."""
 
 
-class Relay(Protocol):
+class Relay:
     """One try at an answer; `tail` is what remains to be sent once its usage is durable."""
 
-    first_token_at: float | None
-
-    @property
-    def tokens(self) -> Tokens: ...
-
-    @property
-    def tail(self) -> bytes: ...
-
-    async def run(self, content: aiohttp.StreamReader) -> None:
-        """Read the answer. Raises BrokenStream, EngineRefusal, or what aiohttp raises."""
-
-
-class Outlet(Protocol):
-    """Where a stream's events go: to the client as they come, or into one whole answer."""
-
-    async def take(self, events: list[bytes]) -> None:
-        """Take events without their usage. Raises BrokenStream when they make no sense."""
-
-    def end(self, tokens: Tokens) -> bytes:
-        """Return what follows the last event. Raises BrokenStream when something is missing."""
-
-
-class StreamRelay:
-    """Reads an engine's stream to its end, event by event."""
-
     def __init__(
-        self, outlet: Outlet, tally: Tally, interrupts: Interrupts, *, gap_seconds: float
+        self,
+        reading: Reading,
+        rendering: Rendering,
+        conversation: Conversation,
+        interrupts: Interrupts,
+        *,
+        gap_seconds: float,
+        observe_gap: Callable[[float], None],
+        on_first_token: Callable[[], None],
     ) -> None:
         self.first_token_at: float | None = None
         self.tail = b""
-        self._outlet = outlet
-        self._tally = tally
+        self.headers = rendering.headers
+        self._reading = reading
+        self._rendering = rendering
+        self._conversation = conversation
         self._interrupts = interrupts
         self._gap_seconds = gap_seconds
-        self._is_done = False
+        self._observe_gap = observe_gap
+        self._on_first_token = on_first_token
+        self._last_at = 0.0
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the engine has said anything of what the request takes."""
+        return self._reading.has_usage
 
     @property
     def tokens(self) -> Tokens:
         """What the engine has said so far; at the end, what it took in all."""
-        return self._tally.tokens
+        return self._reading.tokens
 
-    async def run(self, content: aiohttp.StreamReader) -> None:
-        """Read until `[DONE]`. Raises BrokenStream, EngineRefusal, or what aiohttp raises."""
-        splitter = Splitter()
+    async def run(self, answer: Answer) -> None:
+        """Read the answer to its end. Raises EngineError or ClientStalled."""
+        reading, unread = self._reading, b""
         try:
-            while data := await content.readany():
-                if events := self._read(splitter.feed(data)):
-                    self.first_token_at = self.first_token_at or time.perf_counter()
-                    await self._outlet.take(events)
+            while unread := await answer.read():
+                while unread:
+                    piece, unread = unread[:PIECE_BYTES], unread[PIECE_BYTES:]
+                    if events := reading.feed(piece):
+                        self._pass_on(events)
+                    if unread:
+                        await asyncio.sleep(0)
                 self._interrupts.expect("gap", self._gap_seconds)
         except asyncio.CancelledError:
             # What had arrived was generated: it is metered though nobody will see it.
-            self._read(splitter.feed(content.read_nowait()))
+            reading.feed(unread + answer.read_nowait())
             raise
-        if not self._is_done:
-            raise BrokenStream("the stream ended early")
-        self.tail = self._outlet.end(self.tokens)
+        whole = reading.end()
+        self.tail = self._rendering.end(reading.tokens, whole)
 
-    def _read(self, events: list[bytes]) -> list[bytes]:
-        ready = []
-        for event in events:
-            if event.startswith(DONE):
-                self._is_done = True
-            elif event.startswith(b'data: {"error"'):
-                raise reported_error(event)
-            elif ABORTED in event:
-                raise BrokenStream("the engine dropped the work")
-            elif event.startswith(b"data:"):
-                rest = self._tally.take(event)
-                if rest is not None:
-                    ready.append(rest)
-        return ready
+    def _pass_on(self, events: list[Event]) -> None:
+        now = time.perf_counter()
+        if self.first_token_at is None:
+            self.first_token_at = now
+            self._on_first_token()
+        if self._interrupts.is_abandoned:
+            if self.has_usage:
+                self._interrupts.client_gone()
+            return
+        data = self._rendering.take(events)
+        if not data:
+            return
+        if self._conversation.has_begun:
+            self._observe_gap(now - self._last_at)
+        else:
+            self._conversation.rendering = self._rendering
+            self._conversation.begin(200, self.headers)
+        self._last_at = now
+        self._conversation.send(data)

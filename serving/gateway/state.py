@@ -1,6 +1,6 @@
 """The last good state on disk: a feed page and its digest, replaced whole or not at all.
 
-It says which version of the contract wrote it. An older one knew no such kinds or fields as came
+It says what records its writer knew. One of another version knew no such kinds or fields as came
 since, so that following on from its version would never bring them: it only bridges the time
 until everything was read anew.
 """
@@ -8,7 +8,9 @@ until everything was read anew.
 import hashlib
 import os
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -27,6 +29,7 @@ class Written(msgspec.Struct, frozen=True):
 
     schema: int
     page: Page
+    records: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,21 @@ class Saved:
     is_current: bool
 
 
+@lru_cache
+def fingerprint(kinds: tuple[tuple[str, type[msgspec.Struct]], ...]) -> str:
+    """Return what tells a set of kinds and all of their fields from every other."""
+    schemas, parts = msgspec.json.schema_components([of for _, of in kinds])
+    said = [SCHEMA, [kind for kind, _ in kinds], list(schemas), _without_words(parts)]
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+
+
+def _without_words(schema: Any) -> Any:
+    """Return a JSON schema without its descriptions, which are our docstrings."""
+    if isinstance(schema, dict):
+        return {key: _without_words(of) for key, of in schema.items() if key != "description"}
+    return [_without_words(of) for of in schema] if isinstance(schema, list) else schema
+
+
 def page_of(mirror: Mirror, kinds: Kinds) -> Page:
     """Return all that a mirror knows as one snapshot."""
     changes = tuple(
@@ -44,12 +62,12 @@ def page_of(mirror: Mirror, kinds: Kinds) -> Page:
         for kind, of in kinds.items()
         for id_, record in mirror.all(kind, of).items()
     )
-    return Page(mirror.version, snapshot=True, changes=changes)
+    return Page(mirror.version, snapshot=True, changes=changes, lineage=mirror.lineage)
 
 
-def save(path: Path, page: Page) -> None:
+def save(path: Path, page: Page, kinds: Kinds) -> None:
     """Write the page so that a reader finds the old one or the new one, never half."""
-    data = encode(Written(SCHEMA, page))
+    data = encode(Written(SCHEMA, page, fingerprint(tuple(kinds.items()))))
     draft = path.with_suffix(".new")
     with draft.open("wb") as file:
         file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
@@ -72,13 +90,13 @@ def load(path: Path, kinds: Kinds) -> Saved | None:
     except ContractError as error:
         log.error("saved_state_unreadable", path=path.name, error=str(error))
         return None
-    batch, is_current = sort_out(written.page, kinds), written.schema == SCHEMA
+    is_current = written.records == fingerprint(tuple(kinds.items()))
+    batch = sort_out(written.page, kinds)
     if not is_current:
         log.error(
             "saved_state_of_another_version",
             path=path.name,
             schema=written.schema,
-            wanted=SCHEMA,
             records=len(batch.updates),
             rejected=len(batch.rejected),
         )

@@ -1,46 +1,71 @@
 """A replica as the gateway uses it: the feed's word on it, and what calls to it showed."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from serving.contract.replica import ReplicaRecord
 
-EJECT_AFTER_FAILURES = 2
+EJECT_AFTER_INCIDENTS = 2
 EJECT_SECONDS = 2.0
 EJECT_SECONDS_MAX = 30.0
 
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`in_flight` requests are being worked on; `now` is monotonic seconds throughout."""
+    """`in_flight` requests are being worked on; `now` is monotonic seconds throughout.
+
+    An incident is one break, whatever number of requests it hits. Incidents in a row eject the
+    replica, unless all of them came with requests of one organization that fared no better
+    elsewhere: then the requests are suspected first.
+    """
 
     record: ReplicaRecord
     in_flight: int = 0
-    failures_in_a_row: int = 0
+    incidents: int = 0
+    in_a_row: int = 0
+    is_at_fault: bool = False
+    """Whether something since its last success can only be the replica's own fault."""
     ejected_until: float = 0.0
+    _organizations: set[str] = field(default_factory=set)
 
     @property
     def has_slot(self) -> bool:
         """Whether one more request fits."""
         return self.in_flight < self.record.slots
 
-    def is_usable(self, now: float) -> bool:
-        """Whether it may be given work: ready by the feed, and not ejected by us.
+    @property
+    def is_ready(self) -> bool:
+        """Whether the feed says that it may be given work."""
+        return self.record.state == "ready"
 
-        An ejected replica whose time is over gets one request as its canary.
-        """
-        if self.record.state != "ready" or now < self.ejected_until:
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether it was ejected and has not worked since: one request at a time tries it."""
+        return self.ejected_until > 0.0
+
+    def is_usable(self, now: float) -> bool:
+        """Whether it may be given work: ready by the feed, and not ejected by us."""
+        if not self.is_ready or now < self.ejected_until:
             return False
-        on_trial = self.failures_in_a_row >= EJECT_AFTER_FAILURES
-        return not on_trial or self.in_flight == 0
+        return not self.is_on_trial or self.in_flight == 0
 
     def note_success(self) -> None:
-        """It answered: whatever was held against it is forgotten."""
-        self.failures_in_a_row = 0
+        """It made a token: whatever was held against it is forgotten."""
+        self.in_a_row, self.is_at_fault, self.ejected_until = 0, False, 0.0
+        self._organizations.clear()
 
-    def note_failure(self, now: float) -> None:
-        """It could not be reached, answered 5xx or broke: out for a while when it repeats."""
-        self.failures_in_a_row += 1
-        repeats = self.failures_in_a_row - EJECT_AFTER_FAILURES
-        if repeats >= 0:
-            pause = min(EJECT_SECONDS_MAX, EJECT_SECONDS * 2 ** min(repeats, 10))
-            self.ejected_until = now + pause
+    def note_incident(self, organization_id: str, now: float, *, is_at_fault: bool) -> float:
+        """It broke under an organization's request; return for how many seconds it is out."""
+        self.incidents += 1
+        self.in_a_row += 1
+        self.is_at_fault |= is_at_fault
+        self._organizations.add(organization_id)
+        return self.eject(now)
+
+    def eject(self, now: float) -> float:
+        """Put it out if enough is held against it; return for how many seconds."""
+        repeats = self.in_a_row - EJECT_AFTER_INCIDENTS
+        if repeats < 0 or not (self.is_at_fault or len(self._organizations) > 1):
+            return 0.0
+        pause = min(EJECT_SECONDS_MAX, EJECT_SECONDS * 2 ** min(repeats, 10))
+        self.ejected_until = now + pause
+        return pause

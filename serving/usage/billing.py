@@ -1,100 +1,31 @@
-"""Billing's internal HTTP API, as the gateway calls it."""
+"""Billing's part of the internal HTTP API."""
 
-from typing import TypeVar
-
-import aiohttp
-import msgspec
-import structlog
-
-from serving.contract.codec import ContractError, decode, encode
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import UsageBatch, UsageReceipt
-from serving.engine.client import as_payload
+from serving.usage.internal import CallFailed, InternalApi
 from serving.usage.ship import ShipmentFailed
 from serving.usage.treasury import BillingUnreachable
 
-log = structlog.get_logger(__name__)
-
-Record = TypeVar("Record", bound=msgspec.Struct)
-
 LEASE_SECONDS = 2.0
 SHIP_SECONDS = 30.0
-CONNECT_SECONDS = 2.0
-REASON_MAX = 200
-
-
-class CallFailed(Exception):
-    """No answer, or not a 200 with the record asked for; `status` is None without an answer."""
-
-    def __init__(self, reason: str, status: int | None = None) -> None:
-        super().__init__(reason)
-        self.status = status
-
-
-class Refused(msgspec.Struct):
-    """The body of an answer that is not 200."""
-
-    error: str
 
 
 class Billing:
-    """Leases and usage events over the process's one session.
+    """Leases and usage events."""
 
-    `clock_ahead_count` is how often billing would not listen because of this gateway's clock.
-    """
-
-    def __init__(self, session: aiohttp.ClientSession, control_url: str, secret: str) -> None:
-        self.clock_ahead_count = 0
-        self._session = session
-        self._base = f"{control_url}/internal/v1"
-        self._headers = {
-            "authorization": f"Bearer {secret}",
-            "content-type": "application/json",
-        }
+    def __init__(self, api: InternalApi) -> None:
+        self._api = api
 
     async def leases(self, request: LeaseRequest) -> LeaseReply:
         """Exchange asks and returns for answers and recalls. Raises BillingUnreachable."""
         try:
-            return await self._post("leases", request, LeaseReply, LEASE_SECONDS)
+            return await self._api.post("leases", request, LeaseReply, LEASE_SECONDS)
         except CallFailed as error:
             raise BillingUnreachable(str(error)) from error
 
     async def usage_events(self, batch: UsageBatch) -> UsageReceipt:
         """Hand a batch over. Raises ShipmentFailed."""
         try:
-            return await self._post("usage-events", batch, UsageReceipt, SHIP_SECONDS)
+            return await self._api.post("usage-events", batch, UsageReceipt, SHIP_SECONDS)
         except CallFailed as error:
             raise ShipmentFailed(str(error), too_big=error.status in (400, 413)) from error
-
-    async def _post(
-        self, name: str, record: msgspec.Struct, kind: type[Record], seconds: float
-    ) -> Record:
-        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
-        try:
-            async with self._session.post(
-                f"{self._base}/{name}",
-                data=as_payload(encode(record)),
-                headers=self._headers,
-                timeout=timeout,
-                allow_redirects=False,
-            ) as answer:
-                data = await answer.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise CallFailed(f"{name}: {type(error).__name__}") from error
-        if answer.status != 200:
-            raise CallFailed(self._reason(name, answer.status, data), answer.status)
-        try:
-            return decode(data, kind)
-        except ContractError as error:
-            raise CallFailed(f"{name}: {error}", answer.status) from error
-
-    def _reason(self, name: str, status: int, data: bytes) -> str:
-        """Say in a line what an answer that is not 200 says."""
-        try:
-            says = decode(data, Refused).error[:REASON_MAX]
-        except ContractError:
-            says = ""
-        if status == 409 and says.startswith("clock_ahead"):
-            self.clock_ahead_count += 1
-            log.error("clock_ahead", call=name, reason=says)
-        return f"{name} answered {status} {says}".strip()

@@ -9,8 +9,9 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,33 +19,41 @@ import msgspec
 import structlog
 
 from serving.contract.codec import encode
+from serving.contract.idempotency import Ending
 from serving.contract.ids import new_id
-from serving.contract.usage import LeaseCharge, UsageEvent
+from serving.contract.usage import UsageEvent
 from serving.usage import kept
+from serving.usage.journal_file import (
+    Damage,
+    DoneRow,
+    JournalFile,
+    done_rows,
+    is_damage,
+    unreadable_count,
+)
 from serving.usage.writer import JournalUnavailable, Row, Work, Writer
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+JOURNAL = "journal.sqlite3"
+"""The file in a gateway's folder."""
 BUSY_SECONDS = 5.0
 """How long a new life waits for the old one to let go of the file."""
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS gateway (gateway_id TEXT PRIMARY KEY, probes INTEGER DEFAULT 0);
-CREATE TABLE IF NOT EXISTS events (
-    event_id TEXT PRIMARY KEY, state TEXT NOT NULL, body BLOB NOT NULL
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS leases (
-    lease_id TEXT PRIMARY KEY, budget_id TEXT NOT NULL,
-    granted_nanos INTEGER NOT NULL, charged_nanos INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS lineage (lineage TEXT NOT NULL);
-"""
-FINISH_LOST = "UPDATE events SET state = 'done' WHERE state = 'open'"
+FINISH_LOST = "UPDATE events SET state = 'done' WHERE state <> 'done'"
+COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
 DELETE_EVENTS = "DELETE FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
+LEASES = """
+SELECT * FROM leases WHERE typeof(lease_id) = 'text' AND typeof(budget_id) = 'text'
+AND typeof(granted_nanos) = 'integer' AND typeof(charged_nanos) = 'integer'
+"""
 DELETE_LEASES = "DELETE FROM leases WHERE lease_id IN (SELECT value FROM json_each(?))"
+PUT_CLAIM = "INSERT OR REPLACE INTO claims VALUES (?, ?, 0)"
+COMPLETE_CLAIM = "UPDATE claims SET is_completed = 1 WHERE event_id = ?"
+DELETE_CLAIMS = "DELETE FROM claims WHERE event_id IN (SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +67,11 @@ class KnownLease:
     unacknowledged: int
 
 
-class Charged(msgspec.Struct):
-    """Of an event, what the leases need to know."""
-
-    charges: tuple[LeaseCharge, ...] = ()
-
-
 class Journal:
-    """What is put into the file, and taken out of it; `writer.py` is its one thread."""
+    """What is put into the file, and taken out of it; `writer.py` is its one thread.
+
+    It belongs to the event loop that runs, or to `loop` where a thread opens it.
+    """
 
     def __init__(
         self,
@@ -74,45 +80,71 @@ class Journal:
         busy_seconds: float = BUSY_SECONDS,
         kept_bytes_max: int = kept.KEPT_BYTES_MAX,
         now: Callable[[], float] = time.time,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self.done_rows = 0
         self.committed = asyncio.Event()
         """Set at each commit of done rows; the shipper clears it."""
         self._now = now
         self._kept_bytes_max = kept_bytes_max
-        self._connection = _open(path, busy_seconds)
-        self.gateway_id, self.left_leases = self._recover()
-        self.lineage = self._known_lineage()
-        """The database of billing that this gateway heard of last; empty before the first."""
-        self.kept_bytes = kept.total_bytes(self._connection)
-        self._writer = Writer(self._connection, self._count)
+        self._loop = loop or asyncio.get_running_loop()
+        self._file = JournalFile(path, busy_seconds)
+        self.gateway_id = self.lineage = ""
+        """Who we are, and the database of billing that we heard of last."""
+        self.left_leases: list[KnownLease] = []
+        self.left_claims: list[Ending] = []
+        """How the claims of a life before ended, of which control has yet to hear."""
+        self.kept_bytes = self.unreadable_rows = 0
+        try:
+            self._recover(self._file.connection)
+        except sqlite3.Error as error:
+            if not is_damage(error):
+                raise
+            self._file.replace(error)
+            self._recover(self._file.connection)
+        self._writer = Writer(self._file, self._count, self._go_on, self._loop)
 
     @property
     def healthy(self) -> bool:
         """Whether the disk took what it was given last."""
         return self._writer.healthy
 
-    def open(self, event: UsageEvent) -> None:
-        """Note, without waiting, what to report should this process die now."""
-        self._writer.add(Work(Row(event.event_id, "open", encode(event))))
+    @property
+    def damages(self) -> list[Damage]:
+        """The files that were set aside in this life."""
+        return self._file.damages
 
-    async def commit(self, event: UsageEvent) -> None:
-        """Make the final event durable. Raises JournalUnavailable."""
-        row = Row(event.event_id, "done", encode(event), event.charges)
-        await self._writer.write(Work(row))
+    def open(self, event_id: str, make_lost: Callable[[], UsageEvent]) -> None:
+        """Note, without waiting, what to report should this process die while an engine works."""
+        self._writer.open(event_id, lambda: Row(event_id, "open", encode(make_lost())))
+
+    def commit(self, event: UsageEvent, *, completes_claim: bool = False) -> Awaitable[None]:
+        """Make the final event durable, and with it that its claim on an idempotency key completed:
+        await what this returns. Raises JournalUnavailable."""
+        self._writer.forget(event.event_id)
+        work = Work(_done_row(event))
+        if completes_claim:
+            work.job = lambda db: db.execute(COMPLETE_CLAIM, (event.event_id,)).rowcount
+        return self._writer.write(work)
 
     def commit_later(self, event: UsageEvent) -> None:
         """Make the final event durable as soon as the disk allows."""
-        self._writer.add(Work(Row(event.event_id, "done", encode(event), event.charges)))
+        self._writer.forget(event.event_id)
+        self._writer.add(Work(_done_row(event)))
 
-    async def next_done(self, limit: int) -> list[tuple[str, bytes]]:
-        """Return the oldest done rows: event id and body."""
-        return await self._ask(lambda db: db.execute(NEXT_DONE, (limit,)).fetchall())
+    async def next_done(self, limit: int) -> list[DoneRow]:
+        """Return the oldest done rows, about so many."""
+        while True:
+            found, rows = await self._ask(lambda db: _next_done(db, limit))
+            self.done_rows -= found - len(rows)
+            self.unreadable_rows += found - len(rows)
+            if rows or not found:
+                return rows
 
-    async def keep(self, rows: list[tuple[str, bytes]], lineage: str) -> None:
+    async def keep(self, rows: list[DoneRow], lineage: str) -> None:
         """Put away done rows that the database of `lineage` has acknowledged."""
-        body = await asyncio.to_thread(kept.pack, [body for _, body in rows])
-        event_ids = msgspec.json.encode([event_id for event_id, _ in rows]).decode()
+        body = await asyncio.to_thread(kept.pack, [row.body for row in rows])
+        event_ids = msgspec.json.encode([row.event_id for row in rows]).decode()
         now, excess_bytes = int(self._now()), self.kept_bytes + len(body) - self._kept_bytes_max
 
         def move(db: sqlite3.Connection) -> int:
@@ -152,8 +184,20 @@ class Journal:
         values = (msgspec.json.encode(lease_ids).decode(),)
         self._writer.add(Work(job=lambda db: db.execute(DELETE_LEASES, values).rowcount))
 
+    def note_claim(self, event_id: str, organization_id: str) -> Awaitable[None]:
+        """Remember a claim on an idempotency key, so that the next life of this gateway can say how
+        it ended: await what this returns. Raises JournalUnavailable."""
+        values = (event_id, organization_id)
+        return self._writer.write(Work(job=lambda db: db.execute(PUT_CLAIM, values).rowcount))
+
+    def forget_claims(self, event_ids: list[str]) -> None:
+        """Forget claims that are over."""
+        values = (msgspec.json.encode(event_ids).decode(),)
+        self._writer.add(Work(job=lambda db: db.execute(DELETE_CLAIMS, values).rowcount))
+
     async def close(self) -> None:
         """Write what waits, if the disk takes it, and end the thread."""
+        self._writer.hand_over_opened()
         with contextlib.suppress(JournalUnavailable):
             await self._ask(lambda db: None)
         await self._writer.close()
@@ -169,9 +213,17 @@ class Journal:
             self.done_rows += done_rows
             self.committed.set()
 
-    def _recover(self) -> tuple[str, list[KnownLease]]:
+    def _go_on(self, db: sqlite3.Connection) -> None:
+        """In the writer's thread: make a new file ours, the one before being damaged."""
+        db.execute("DELETE FROM gateway")
+        db.execute("INSERT INTO gateway (gateway_id) VALUES (?)", (self.gateway_id,))
+        self._loop.call_soon_threadsafe(self._count_anew, db.execute(COUNT_DONE).fetchone()[0])
+
+    def _count_anew(self, done_rows: int) -> None:
+        self.done_rows, self.kept_bytes = done_rows, 0
+
+    def _recover(self, db: sqlite3.Connection) -> None:
         """Finish what a dead life left open, and learn who we are and what we owe."""
-        db = self._connection
         db.execute(
             "INSERT INTO gateway (gateway_id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM gateway)",
             (f"gw_{new_id()}",),
@@ -180,28 +232,39 @@ class Journal:
         if lost:
             log.warning("requests_lost_with_previous_life", count=lost)
         waiting: dict[str, int] = {}
-        for (body,) in db.execute("SELECT body FROM events"):
-            self.done_rows += 1
-            for charge in msgspec.json.decode(body, type=Charged).charges:
-                waiting[charge.lease_id] = waiting.get(charge.lease_id, 0) + 1
-        leases = [
+        rows = done_rows(db, db.execute("SELECT event_id, body FROM events").fetchall())
+        self.done_rows = len(rows)
+        for charge in chain.from_iterable(row.charges for row in rows):
+            waiting[charge.lease_id] = waiting.get(charge.lease_id, 0) + 1
+        self.left_leases = [
             KnownLease(lease_id, budget_id, granted, charged, waiting.get(lease_id, 0))
-            for lease_id, budget_id, granted, charged in db.execute("SELECT * FROM leases")
+            for lease_id, budget_id, granted, charged in db.execute(LEASES)
         ]
-        return db.execute("SELECT gateway_id FROM gateway").fetchone()[0], leases
+        self.left_claims = list(_left_claims(db))
+        self.gateway_id = db.execute("SELECT gateway_id FROM gateway").fetchone()[0]
+        self.lineage = _known_lineage(db)
+        self.kept_bytes = kept.total_bytes(db)
+        self.unreadable_rows = unreadable_count(db)
 
-    def _known_lineage(self) -> str:
-        row = self._connection.execute("SELECT lineage FROM lineage").fetchone()
-        return "" if row is None else row[0]
+
+def _done_row(event: UsageEvent) -> Row:
+    return Row(event.event_id, "done", encode(event), event.charges)
 
 
-def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, timeout=busy_seconds
-    )
-    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript(SCHEMA + kept.SCHEMA)
-    return connection
+def _next_done(db: sqlite3.Connection, limit: int) -> tuple[int, list[DoneRow]]:
+    found = db.execute(NEXT_DONE, (limit,)).fetchall()
+    return len(found), done_rows(db, found)
+
+
+def _known_lineage(db: sqlite3.Connection) -> str:
+    row = db.execute("SELECT lineage FROM lineage").fetchone()
+    return "" if row is None else row[0]
+
+
+def _left_claims(db: sqlite3.Connection) -> Iterator[Ending]:
+    for event_id, organization_id, is_completed in db.execute("SELECT * FROM claims"):
+        known = {"event_id": event_id, "organization_id": organization_id}
+        try:
+            yield msgspec.convert(known | {"is_completed": bool(is_completed)}, Ending)
+        except msgspec.ValidationError as error:
+            log.error("journal_claim_unreadable", event_id=repr(event_id), error=str(error))

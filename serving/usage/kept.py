@@ -9,6 +9,9 @@ import zlib
 from dataclasses import dataclass
 
 import msgspec
+import structlog
+
+log = structlog.get_logger(__name__)
 
 KEPT_SECONDS = 24 * 3600
 KEPT_BYTES_MAX = 2 * 2**30
@@ -82,7 +85,10 @@ def stale(db: sqlite3.Connection, *, lineage: str, after: int, limit: int) -> St
             break
         events += count
         found.batch_ids.append(batch_id)
-        found.events.extend(unpack(body))
+        try:
+            found.events.extend(unpack(body))
+        except (zlib.error, msgspec.DecodeError) as error:
+            log.error("kept_batch_unreadable", events=count, error=str(error))
     return found
 
 

@@ -2,64 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from serving.contract.price import RATING, band_of, charge
 from serving.contract.records import PriceRecord
 from serving.contract.usage import BILLABLE, LeaseCharge, Outcome, UsageEvent
-
-Stated = Annotated[int, Meta(ge=0, le=10**9)]
-"""A count of tokens, as an engine states it."""
-
-
-class PromptDetails(msgspec.Struct):
-    """Of the prompt: what was read from the prefix cache."""
-
-    cached_tokens: Stated | None = 0
-
-
-class CompletionDetails(msgspec.Struct):
-    """Of the completion: what was thought and not shown."""
-
-    reasoning_tokens: Stated | None = 0
-
-
-class EngineUsage(msgspec.Struct):
-    """Usage as an engine states it, in OpenAI's words."""
-
-    prompt_tokens: Stated = 0
-    completion_tokens: Stated | None = 0
-    prompt_tokens_details: PromptDetails | None = None
-    completion_tokens_details: CompletionDetails | None = None
-
-
-class Tokens(msgspec.Struct, frozen=True):
-    """What one request took; cached is a part of input, reasoning of output."""
-
-    input: int = 0
-    cached_input: int = 0
-    output: int = 0
-    reasoning: int = 0
-
-    @classmethod
-    def of(cls, usage: EngineUsage) -> "Tokens":
-        """Read an engine's usage; parts never exceed their whole, whatever an engine says."""
-        output = usage.completion_tokens or 0
-        prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
-        cached = (prompt.cached_tokens if prompt else 0) or 0
-        reasoning = (completion.reasoning_tokens if completion else 0) or 0
-        return cls(
-            input=usage.prompt_tokens,
-            cached_input=min(cached, usage.prompt_tokens),
-            output=output,
-            reasoning=min(reasoning, output),
-        )
-
-
-NO_TOKENS = Tokens()
+from serving.engine.usage import NO_TOKENS, Tokens
 
 
 @dataclass(slots=True)

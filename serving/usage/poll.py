@@ -47,6 +47,7 @@ PAGE_MIN = 50
 class PollCounts:
     """What a metric should show of the poll."""
 
+    answers: int = 0
     deferred: int = 0
     failures: int = 0
 
@@ -105,6 +106,11 @@ class Poll:
             if lease is not None:
                 lease.acknowledge()
 
+    @property
+    def has_never_been_answered(self) -> bool:
+        """Whether billing was asked and answered no call: there is no money to serve by."""
+        return self.counts.failures > 0 and self.counts.answers == 0
+
     def granted_nanos(self) -> int:
         """Return the money of all leases not yet closed."""
         return sum(lease.granted_nanos for lease in self.leases.values())
@@ -147,6 +153,7 @@ class Poll:
                 self.counts.failures += 1
                 self._share = max(self._share / 2, PAGE_MIN / RETURNS_MAX)
                 raise
+            self.counts.answers += 1
             self._share = min(1.0, self._share * 2)
             self._take_in(request, reply, self._treasury.now().monotonic)
 
@@ -169,7 +176,9 @@ class Poll:
         asks = self._asks(now.monotonic)
         returns = self._returns.page(now.monotonic, returns_max)
         self._has_more = has_more or len(asks) > asks_max or len(returns) == returns_max
-        is_news_due = now.monotonic - self._polled_at >= POLL_SECONDS and self.leases
+        is_news_due = now.monotonic - self._polled_at >= POLL_SECONDS and (
+            self.leases or self.has_never_been_answered
+        )
         if not (asks or returns or is_news_due):
             return None
         self._polled_at = now.monotonic

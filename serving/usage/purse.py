@@ -41,6 +41,7 @@ class Refusal:
     available_nanos: int
     recall_in_progress: bool
     until: float
+    limit_nanos: int | None = None
 
 
 class Purse:
@@ -271,6 +272,7 @@ class Purse:
             answer.available_nanos,
             answer.recall_in_progress,
             until=now + REFUSAL_SECONDS,
+            limit_nanos=answer.limit_nanos,
         )
         self.wake()
 

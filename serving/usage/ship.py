@@ -10,7 +10,8 @@ import msgspec
 import structlog
 
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
-from serving.usage.journal import Charged, Journal
+from serving.usage.journal import Journal
+from serving.usage.journal_file import DoneRow
 from serving.usage.lineage import Lineage
 from serving.usage.moment import wall_clock
 from serving.usage.writer import JournalUnavailable
@@ -103,14 +104,19 @@ class Shipper:
         if self._has_stale:
             await self._ship_stale()
 
-    async def _ship(self, rows: list[tuple[str, bytes]]) -> None:
-        bodies = [body for _, body in rows]
-        receipt = await self._hand_over(bodies)
+    async def ship_the_rest(self) -> None:
+        """Ship all there is of a journal that gets nothing new, kept events included.
+
+        Raises ShipmentFailed or JournalUnavailable.
+        """
+        await self.ship_all()
+        while self._has_stale:
+            await self.ship_all()
+
+    async def _ship(self, rows: list[DoneRow]) -> None:
+        receipt = await self._hand_over([row.body for row in rows])
         await self._journal.keep(rows, receipt.lineage or self._lineage.known)
-        charges = [
-            charge for body in bodies for charge in msgspec.json.decode(body, type=Charged).charges
-        ]
-        self._on_acknowledged(charges)
+        self._on_acknowledged([charge for row in rows for charge in row.charges])
 
     async def _ship_stale(self) -> None:
         """Send one page of what only a database before has acknowledged to the one of today."""

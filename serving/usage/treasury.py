@@ -36,12 +36,24 @@ class MoneyRecalled(MoneyUnavailable):
 
 
 class BudgetRefused(Exception):
-    """A budget of the chain has less than the request's worst case: `available_nanos`."""
+    """A budget of the chain has less than the request's worst case: `available_nanos` of its
+    `limit_nanos` (None where billing did not say), until it renews at `ends_at` (None: never)."""
 
-    def __init__(self, code: str, *, available_nanos: int) -> None:
+    def __init__(
+        self,
+        code: str,
+        *,
+        available_nanos: int,
+        budget_id: str,
+        limit_nanos: int | None = None,
+        ends_at: datetime | None = None,
+    ) -> None:
         super().__init__(code)
         self.code = code
         self.available_nanos = available_nanos
+        self.budget_id = budget_id
+        self.limit_nanos = limit_nanos
+        self.ends_at = ends_at
 
 
 class Treasury:
@@ -168,7 +180,13 @@ def _raise_refusal(short: list[Purse], nanos: int, now: float, *, is_late: bool)
             continue
         if not refusal.recall_in_progress:
             available_nanos = refusal.available_nanos + purse.spendable(now)
-            raise BudgetRefused(refusal.code, available_nanos=available_nanos)
+            raise BudgetRefused(
+                refusal.code,
+                available_nanos=available_nanos,
+                budget_id=purse.budget_id,
+                limit_nanos=refusal.limit_nanos,
+                ends_at=purse.ends_at,
+            )
         is_recalling = True
     if is_late:
         raise MoneyRecalled if is_recalling else BillingUnreachable

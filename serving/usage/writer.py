@@ -16,12 +16,13 @@ from typing import Any
 import structlog
 
 from serving.contract.usage import LeaseCharge
+from serving.usage.journal_file import JournalFile, is_damage
 
 log = structlog.get_logger(__name__)
 
 BATCH_MAX = 2_000
 BEHIND_SECONDS = 0.02
-"""How long an open row waits for company; one whose request ends sooner is never written."""
+"""Within which an open row is handed over; one whose request ends in half of it is never made."""
 PROBE_SECONDS = 1.0
 
 PUT_EVENTS = "INSERT OR REPLACE INTO events VALUES "
@@ -69,48 +70,91 @@ class Work:
             self.done.set_exception(JournalUnavailable(str(self.error or error)))
 
     @property
+    def may_wait(self) -> bool:
+        """Whether nobody waits for it, and it is no event's row."""
+        return self.done is None and self.row is None
+
+    @property
     def is_to_be_tried_again(self) -> bool:
         """Whether nobody waits for it, and only the disk was at fault."""
         return self.done is None and self.error is None and not self.is_written
 
 
 class Writer:
-    """Owns the connection; `on_written` is called on the event loop with the rows committed."""
+    """Owns the connection. `on_written` is called on the event loop with the rows committed, and
+    `on_replaced` in the thread, once a damaged file was replaced by a new one."""
 
     def __init__(
-        self, connection: sqlite3.Connection, on_written: Callable[[list[Row]], None]
+        self,
+        file: JournalFile,
+        on_written: Callable[[list[Row]], None],
+        on_replaced: Callable[[sqlite3.Connection], None],
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.healthy = True
-        self._connection = connection
+        self._file = file
         self._on_written = on_written
+        self._on_replaced = on_replaced
         self._batches: queue.SimpleQueue[list[Work] | None] = queue.SimpleQueue()
         self._waiting: list[Work] = []
+        self._opened: dict[str, Callable[[], Row]] = {}
+        self._opened_before: dict[str, Callable[[], Row]] = {}
+        """Before the last look, and not ended since."""
+        self._look: asyncio.TimerHandle | None = None
         self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
         self._due_at = 0.0
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._thread = threading.Thread(target=self._write_on, name="journal", daemon=True)
         self._thread.start()
 
     async def close(self) -> None:
         """End the thread and close the file."""
+        if self._look is not None:
+            self._look.cancel()
         self._batches.put(None)
         await asyncio.to_thread(self._thread.join)
 
-    async def write(self, work: Work) -> Any:
-        """Wait until the work is durable, and return what its job returned.
+    def write(self, work: Work) -> asyncio.Future[Any]:
+        """Return what is done when the work is durable, with what its job returned.
 
-        Raises JournalUnavailable.
+        Awaiting it raises JournalUnavailable.
         """
-        work.done = self._loop.create_future()
+        done = work.done = self._loop.create_future()
         self.add(work)
-        return await work.done
+        return done
+
+    def open(self, event_id: str, make: Callable[[], Row]) -> None:
+        """Make and write an event's open row, unless `forget` comes soon."""
+        self._opened[event_id] = make
+        if self._look is None:
+            self._look = self._loop.call_later(BEHIND_SECONDS / 2, self._look_behind)
+
+    def forget(self, event_id: str) -> None:
+        """An event ends: its open row, where it was not handed over, is not needed. It may be asked
+        for twice, where a second replica was tried at once."""
+        self._opened.pop(event_id, None)
+        self._opened_before.pop(event_id, None)
+
+    def hand_over_opened(self) -> None:
+        """Queue every open row there is."""
+        for make in (*self._opened_before.values(), *self._opened.values()):
+            self.add(Work(make()))
+        self._opened_before, self._opened = {}, {}
+
+    def _look_behind(self) -> None:
+        """Queue the open rows of before the last look; those since then wait for the next."""
+        grown, self._opened_before, self._opened = self._opened_before, self._opened, {}
+        for make in grown.values():
+            self.add(Work(make()))
+        again = bool(self._opened_before)
+        self._look = self._loop.call_later(BEHIND_SECONDS / 2, self._look_behind) if again else None
 
     def add(self, work: Work) -> None:
-        """Queue work for the next batch: at once where somebody waits for it, else soon."""
+        """Queue work for the next batch: at once, or soon where it may wait for company."""
         self._waiting.append(work)
         if not self._is_writing:
-            self._hand_over_in(0.0 if work.done else BEHIND_SECONDS)
+            self._hand_over_in(BEHIND_SECONDS if work.may_wait else 0.0)
 
     def _hand_over_in(self, seconds: float) -> None:
         """Even at once is the loop's next turn, so that what ends together is written together."""
@@ -132,9 +176,22 @@ class Writer:
         while (batch := self._batches.get()) is not None:
             error = self._write(batch)
             self._loop.call_soon_threadsafe(self._settle, batch, error)
-        self._connection.close()
+        self._file.close()
 
-    def _write(self, batch: list[Work]) -> sqlite3.Error | None:
+    def _write(self, batch: list[Work]) -> Exception | None:
+        """Commit a batch, into a new file if this one is damaged; return why the disk took none."""
+        error = self._file.trouble or self._try(batch)
+        if error is None or not is_damage(error):
+            return error
+        try:
+            self._file.replace(error)
+            self._on_replaced(self._file.connection)
+        except Exception as trouble:
+            log.exception("journal_not_replaced")
+            return trouble
+        return self._try(batch)
+
+    def _try(self, batch: list[Work]) -> sqlite3.Error | None:
         """Commit a batch; return why the disk took none of it.
 
         Whatever else goes wrong is the fault of one work: each is then written by itself, and
@@ -151,14 +208,14 @@ class Writer:
                 log.exception("journal_work_failed")
                 batch[0].error = error
                 return None
-            failures = (self._write([work]) for work in batch)
+            failures = (self._try([work]) for work in batch)
             return next((failure for failure in failures if failure is not None), None)
         for work in batch:
             work.is_written = True
         return None
 
     def _commit(self, batch: list[Work]) -> None:
-        db = self._connection
+        db = self._file.connection
         rows = {work.row.event_id: work.row for work in batch if work.row is not None}
         db.execute("BEGIN IMMEDIATE")
         if not self.healthy:
@@ -172,8 +229,8 @@ class Writer:
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._file.connection.in_transaction:
+                self._file.connection.execute("ROLLBACK")
 
     def _settle(self, batch: list[Work], error: Exception | None) -> None:
         """On the event loop: tell those who wait, and try the rest again after an error."""

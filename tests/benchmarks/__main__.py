@@ -11,11 +11,32 @@ from typing import Annotated
 
 import typer
 
-from tests.benchmarks import latency, peers, through_vllm, throughput, wrk
-from tests.benchmarks.books import density, ingest, integrity, pages, poll
+from tests.benchmarks import (
+    attacks,
+    embeddings,
+    idempotency,
+    languages,
+    latency,
+    peers,
+    processes,
+    through_vllm,
+    throughput,
+    wrk,
+)
+from tests.benchmarks.books import (
+    close,
+    density,
+    ingest,
+    integrity,
+    pages,
+    poll,
+    statement,
+    webhooks,
+)
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import allow_many_files, alone, describe, split_cores
 from tests.benchmarks.plan import Plan
+from tests.benchmarks.process import unwind_when_asked
 from tests.benchmarks.report import Report, Table
 
 WEIGHTS = Path("infra/demo_model/weights/bf16")
@@ -27,28 +48,52 @@ class Benchmark(StrEnum):
     LATENCY = "latency"
     REQUESTS = "requests"
     CHUNKS = "chunks"
+    GATEWAYS = "gateways"
+    LANGUAGES = "languages"
     VLLM = "vllm"
+    EMBEDDINGS = "embeddings"
+    ATTACKS = "attacks"
+    IDEMPOTENCY = "idempotency"
     INGEST = "ingest"
     REPEATS = "repeats"
     POLL = "poll"
     USAGE = "usage"
     INTEGRITY = "integrity"
     BYTES = "bytes"
+    CLOSE = "close"
+    WEBHOOKS = "webhooks"
+    LEDGER = "ledger"
 
 
 MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.LATENCY: latency.measure,
     Benchmark.REQUESTS: throughput.measure_requests,
     Benchmark.CHUNKS: throughput.measure_chunks,
+    Benchmark.GATEWAYS: processes.measure,
+    Benchmark.LANGUAGES: languages.measure,
     Benchmark.VLLM: through_vllm.measure,
+    Benchmark.EMBEDDINGS: embeddings.measure,
+    Benchmark.ATTACKS: attacks.measure,
+    Benchmark.IDEMPOTENCY: idempotency.measure,
     Benchmark.INGEST: ingest.measure,
     Benchmark.REPEATS: ingest.measure_repeats,
     Benchmark.POLL: poll.measure,
     Benchmark.USAGE: pages.measure,
     Benchmark.INTEGRITY: integrity.measure,
     Benchmark.BYTES: density.measure,
+    Benchmark.CLOSE: close.measure,
+    Benchmark.WEBHOOKS: webhooks.measure,
+    Benchmark.LEDGER: statement.measure,
 }
-OF_THE_GATEWAY = {Benchmark.LATENCY, Benchmark.REQUESTS, Benchmark.CHUNKS, Benchmark.VLLM}
+OF_THE_GATEWAY = {
+    Benchmark.LATENCY,
+    Benchmark.REQUESTS,
+    Benchmark.CHUNKS,
+    Benchmark.GATEWAYS,
+    Benchmark.LANGUAGES,
+    Benchmark.VLLM,
+    Benchmark.EMBEDDINGS,
+}
 """What wrk sends load for; the books need no more than PostgreSQL."""
 
 
@@ -73,6 +118,7 @@ def main(  # noqa: PLR0917 -- options of a command line
     instead of a figure.
     """
     allow_many_files()
+    unwind_when_asked()
     try:
         with alone(), tempfile.TemporaryDirectory(prefix="penstock-bench-") as folder:
             plan = Plan(

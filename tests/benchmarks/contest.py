@@ -2,16 +2,18 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from tests.benchmarks import peers, wrk
+from tests.benchmarks.clocked import Times, time_streams
 from tests.benchmarks.engine_counters import counter
 from tests.benchmarks.failure import BenchmarkFailed
-from tests.benchmarks.machine import Split
+from tests.benchmarks.machine import Split, pinned
 from tests.benchmarks.mock import MODEL
 from tests.benchmarks.plan import Plan
-from tests.benchmarks.stage import Gateway, gateway, mock_engine
+from tests.benchmarks.stage import Gateway, gateway, mock_engine, null_relay
 from tests.benchmarks.target import Target
 
 REQUESTS = "mock:requests_total"
@@ -42,10 +44,10 @@ class Contest:
         self.split = split
         self._answers = self._requests = self._cut_off = 0
 
-    def warm_up(self, load: wrk.Load) -> None:
+    def warm_up(self, load: wrk.Load, *only: Target) -> None:
         """Let every target see the load once; what it takes counts for nothing."""
-        short = wrk.Load(load.bodies, load.connections, WARM_UP_SECONDS, load.proof)
-        for target in self.targets:
+        short = replace(load, seconds=WARM_UP_SECONDS, frames_min=0)
+        for target in only or self.targets:
             self._send(target, short, lambda: None)
 
     def run(
@@ -56,10 +58,20 @@ class Contest:
         outcome.require_right(target.name)
         return outcome
 
+    def time_streams(self, target: Target, bodies: Sequence[bytes], seconds: float) -> Times:
+        """Time one stream after the other. Raises BenchmarkFailed unless every one was right."""
+        before = counter(self.engine.base_url, REQUESTS)
+        with pinned(self.split.others):
+            times = time_streams(target, bodies, seconds)
+        if target is self.own.target:
+            self._answers += len(times.to_end)
+            self._requests += round(counter(self.engine.base_url, REQUESTS) - before)
+        return times
+
     def _send(self, target: Target, load: wrk.Load, meanwhile: Callable[[], None]) -> wrk.Outcome:
         before = counter(self.engine.base_url, REQUESTS)
         outcome = wrk.run(
-            target.chat_url,
+            target.base_url + load.path,
             load,
             headers=target.headers,
             cores=self.split.others,
@@ -94,13 +106,14 @@ class Contest:
 
 @contextmanager
 def contest(plan: Plan, *, itl_ms: float = 0.0) -> Iterator[Contest]:
-    """Start the mock engine, the gateway and, if wanted, the peers, each before that engine."""
+    """Start the mock engine, the gateway, a null relay and, if wanted, the peers before it."""
     folder, split = plan.folder, plan.split
     with ExitStack() as stack:
         engine = stack.enter_context(mock_engine(folder=folder, split=split, itl_ms=itl_ms))
         own = stack.enter_context(gateway(engine.base_url, folder=folder, split=split))
+        relay = stack.enter_context(null_relay(engine.base_url, folder=folder, split=split))
         others = [
             stack.enter_context(start(engine.base_url, folder=folder, cores=split.measured))
             for start in (peers.STARTS if plan.with_peers else ())
         ]
-        yield Contest(engine, own, others, split)
+        yield Contest(engine, own, [relay, *others], split)

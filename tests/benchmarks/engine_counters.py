@@ -1,6 +1,7 @@
 """What an engine itself says it made: vLLM's counters, which the mock engine speaks too."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.benchmarks.failure import BenchmarkFailed
@@ -37,6 +38,7 @@ class Window:
     target: Target
     skip_seconds: float
     seconds: float
+    wait: Callable[[float], None] = time.sleep
     tokens_per_second: float = 0.0
     cpu_share: float = 0.0
 
@@ -44,7 +46,7 @@ class Window:
         """Wait, read, wait, read again."""
         time.sleep(self.skip_seconds)
         first, cpu_first, began = self._read()
-        time.sleep(self.seconds)
+        self.wait(self.seconds)
         last, cpu_last, ended = self._read()
         self.tokens_per_second = (last - first) / (ended - began)
         self.cpu_share = (cpu_last - cpu_first) / (ended - began)

@@ -2,11 +2,13 @@
 
 `python -m tests.benchmarks.mock --port N [--itl-ms 20]` answers chat completions of exactly
 `max_tokens` tokens, streamed or whole, and counts as vLLM does in `/metrics`. Without `--itl-ms` a
-stream leaves in one write, as from an engine that never waits; with it each token leaves alone.
+stream leaves in one write, as from an engine that never waits; with it each token leaves alone, and
+is the nanosecond it left at.
 """
 
 import asyncio
 import re
+import time
 from collections.abc import Iterator
 from functools import cache
 from itertools import cycle, islice
@@ -31,6 +33,8 @@ STREAM_HEAD = (
     b"transfer-encoding: chunked\r\n\r\n"
 )
 STREAM_END = b"0\r\n\r\n"
+STAMP = "0" * 19
+"""In place of a word, what a nanosecond is written over."""
 
 
 def _reply(body: bytes, kind: bytes = b"application/json") -> bytes:
@@ -58,11 +62,13 @@ def whole(tokens: int) -> bytes:
 
 
 @cache
-def frames(tokens: int, with_usage: bool, interval: int = 1) -> list[bytes]:
+def frames(
+    tokens: int, with_usage: bool, interval: int = 1, words: tuple[str, ...] = WORDS
+) -> list[bytes]:
     """Return a stream's HTTP chunks: the role, the first token, then one for each `interval`
     tokens, and all that ends it.
     """
-    role, *made = _token_frames(tokens, with_usage, interval)
+    role, *made = _token_frames(tokens, with_usage, interval, words)
     end = b"data: [DONE]\n\n"
     if with_usage:
         head = b"data: " + _HEAD % b"chat.completion.chunk"
@@ -70,9 +76,11 @@ def frames(tokens: int, with_usage: bool, interval: int = 1) -> list[bytes]:
     return [*map(_in_http_chunk, (role, *made)), _in_http_chunk(end) + STREAM_END]
 
 
-def _token_frames(tokens: int, with_usage: bool, interval: int) -> Iterator[bytes]:
+def _token_frames(
+    tokens: int, with_usage: bool, interval: int, of: tuple[str, ...]
+) -> Iterator[bytes]:
     head = b"data: " + _HEAD % b"chat.completion.chunk" + b',"choices":[{"index":0,"delta":{'
-    words, told = list(islice(cycle(WORDS), tokens)), 0
+    words, told = list(islice(cycle(of), tokens)), 0
     for count in (0, *range(1, tokens, interval), tokens):
         role = b"" if count else b'"role":"assistant",'
         reason = b'"length"' if count == tokens else b"null"
@@ -85,6 +93,10 @@ def _token_frames(tokens: int, with_usage: bool, interval: int) -> Iterator[byte
 
 def _in_http_chunk(frame: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(frame), frame)
+
+
+def _stamped(frame: bytes) -> bytes:
+    return frame.replace(STAMP.encode(), b"%019d" % time.monotonic_ns(), 1)
 
 
 class Counters:
@@ -148,7 +160,7 @@ class EngineProtocol(asyncio.Protocol):
             return
         with_usage, interval = bool(_INCLUDE_USAGE.search(request)), _INTERVAL.search(request)
         if self.itl_seconds:
-            made = frames(tokens, with_usage)
+            made = frames(tokens, with_usage, words=(STAMP,))
             self.transport.write(STREAM_HEAD + made[0])
             self._pace(made, 1, asyncio.get_running_loop().time())
         else:
@@ -161,9 +173,9 @@ class EngineProtocol(asyncio.Protocol):
         self.counters.tokens += 1
         if index == len(made) - 2:
             self.timer = None
-            self.transport.write(made[-2] + made[-1])
+            self.transport.write(_stamped(made[-2]) + made[-1])
             return
-        self.transport.write(made[index])
+        self.transport.write(_stamped(made[index]))
         due = began + index * self.itl_seconds
         self.timer = asyncio.get_running_loop().call_at(due, self._pace, made, index + 1, began)
 

@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -18,7 +19,21 @@ from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, pinned
 
 STOP_SECONDS = 10.0
+STOPS = (signal.SIGTERM, signal.SIGHUP)
+"""What asks a benchmark to end, besides Ctrl-C."""
 LOG_TAIL_BYTES = 6_000
+
+
+def unwind_when_asked() -> None:
+    """Let STOPS raise SystemExit, so that whatever was started is stopped on the way out."""
+    for number in STOPS:
+        signal.signal(number, _unwind)
+
+
+def _unwind(number: int, _frame: FrameType | None) -> None:
+    for one in STOPS:
+        signal.signal(one, signal.SIG_IGN)  # once is enough: the way out is not to be cut short
+    raise SystemExit(128 + number)
 
 
 class Child:
@@ -85,6 +100,7 @@ def running(
     env: Mapping[str, str],
     user: str | None = None,
     stop_signal: signal.Signals = signal.SIGTERM,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
     """Run a command on `cores` while the block lasts, with `env` on top of our environment, as
     another `user` where one is named."""
@@ -97,6 +113,7 @@ def running(
             env={**os.environ, **env},
             start_new_session=True,
             user=user,
+            pass_fds=pass_fds,
             cwd=os.sep if user else None,
         )
     child = Child(name, process, log, stop_signal)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import median, quantiles
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,9 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        spread = (min(self.values), median(self.values), max(self.values))
-        return [self.figure, self.target, *map(_number, spread), self.unit]
+        first, third = _quartiles(self.values)
+        spread = f"{_number(first)} to {_number(third)}"
+        return [self.figure, self.target, _number(median(self.values)), spread, self.unit]
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Report:
         return json.dumps(asdict(self), indent=2) + "\n"
 
     def as_markdown(self) -> str:
-        """Return the tables for a reader: least, median and greatest over the rounds."""
+        """Return the tables for a reader: median and quartiles over the rounds."""
         facts = {"command": f"`{self.command}`", "started": self.started_at, **self.machine}
         parts = ["# Penstock benchmarks", "\n".join(f"- {k}: {v}" for k, v in facts.items())]
         parts += [_table(table) for table in self.tables]
@@ -71,12 +72,19 @@ def ratio(figure: str, ours: Row, theirs: Row) -> Row:
 
 
 def _table(table: Table) -> str:
-    head = ["figure", "target", "min", "median", "max", "unit"]
-    lines = ["## " + table.title, "", _line(head), "|---|---|---:|---:|---:|---|"]
+    head = ["figure", "target", "median", "quartiles", "unit"]
+    lines = ["## " + table.title, "", _line(head), "|---|---|---:|---:|---|"]
     lines += [_line(row.cells) for row in table.rows]
     for name, notes in (("Checked", table.checks), ("Note", table.remarks)):
         lines += ["", *(f"- {name}: {note}" for note in notes)] if notes else []
     return "\n".join(lines)
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) == 1:
+        return values[0], values[0]
+    first, _, third = quantiles(values, n=4, method="inclusive")
+    return first, third
 
 
 def _line(cells: Sequence[str]) -> str:

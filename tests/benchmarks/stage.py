@@ -4,7 +4,7 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import msgspec
 
 from serving.contract.key import digest, make_secret
 from tests.benchmarks.failure import BenchmarkFailed
-from tests.benchmarks.machine import Split
+from tests.benchmarks.machine import Cores, Split
 from tests.benchmarks.process import Child, fetch, free_port, running
 from tests.benchmarks.stand_in import Tally
 from tests.benchmarks.target import Target
@@ -64,31 +64,77 @@ def mock_engine(*, folder: Path, split: Split, itl_ms: float = 0.0) -> Iterator[
 
 
 @contextmanager
-def gateway(engine_url: str, *, folder: Path, split: Split) -> Iterator[Gateway]:
-    """Run a gateway on the measured core, with a journal and a key of its own."""
-    pepper, api_key = secrets.token_hex(16), make_secret("live", secrets.choice)
-    with ExitStack() as stack:
+def gateway(
+    engine_url: str, *, folder: Path, split: Split, dimensions: int | None = None
+) -> Iterator[Gateway]:
+    """Run a gateway on the measured core, with a journal and a key of its own; an engine of so many
+    `dimensions` embeds."""
+    port = free_port()
+    with (
+        Behind.one(engine_url, folder=folder, split=split, dimensions=dimensions) as behind,
+        behind.gateway(folder=folder, cores=split.measured, port=port) as child,
+    ):
+        target = Target("Penstock", f"http://127.0.0.1:{port}", behind.api_key, child)
+        yield Gateway(target, behind.stand_in_url)
+
+
+@dataclass(frozen=True)
+class Behind:
+    """What gateways need to run: a stand-in for control, billing and fleet, secrets and a key."""
+
+    stand_in_url: str
+    pepper: str
+    api_key: str
+    internal_secret: str
+
+    @classmethod
+    @contextmanager
+    def one(
+        cls, engine_url: str, *, folder: Path, split: Split, dimensions: int | None = None
+    ) -> Iterator["Behind"]:
+        """Run a stand-in before an engine."""
+        pepper, api_key = secrets.token_hex(16), make_secret("live", secrets.choice)
         options = ["--engine-url", engine_url, "--digest", digest(api_key, pepper.encode())]
-        stand_in_url = stack.enter_context(_stand_in(options, folder=folder, split=split))
-        port, operator_port = free_port(), free_port()
+        if dimensions is not None:
+            options += ["--dimensions", str(dimensions)]
+        with _stand_in(options, folder=folder, split=split) as url:
+            yield cls(url, pepper, api_key, secrets.token_hex(16))
+
+    @contextmanager
+    def gateway(
+        self, *, folder: Path, cores: Cores, port: int = 0, descriptor: int | None = None
+    ) -> Iterator[Child]:
+        """Run a gateway on a port of its own, or on a socket that is open under a descriptor."""
+        operator_port = free_port()
         env = {
             "PENSTOCK_GATEWAY_HOST": "127.0.0.1",
             "PENSTOCK_GATEWAY_PORT": str(port),
+            "PENSTOCK_GATEWAY_FD": "" if descriptor is None else str(descriptor),
             "PENSTOCK_GATEWAY_OPERATOR_PORT": str(operator_port),
-            "PENSTOCK_GATEWAY_DIR": str(folder / f"gateway-{port}"),
-            "PENSTOCK_CONTROL_URL": stand_in_url,
-            "PENSTOCK_FLEET_URL": stand_in_url,
-            "PENSTOCK_INTERNAL_SECRET": secrets.token_hex(16),
-            "PENSTOCK_KEY_PEPPER": pepper,
-            "PENSTOCK_SALT_SECRET": secrets.token_hex(16),
+            "PENSTOCK_GATEWAY_DIR": str(folder / f"gateway-{operator_port}"),
+            "PENSTOCK_CONTROL_URL": self.stand_in_url,
+            "PENSTOCK_FLEET_URL": self.stand_in_url,
+            "PENSTOCK_INTERNAL_SECRET": self.internal_secret,
+            "PENSTOCK_KEY_PEPPER": self.pepper,
+            "PENSTOCK_SALT_SECRET": "of-a-benchmark-0123456789",
             "PENSTOCK_LOG_FORMAT": "json",
         }
         command = [sys.executable, "-m", "serving.gateway"]
-        child = stack.enter_context(
-            running(f"gateway-{port}", command, folder=folder, cores=split.measured, env=env)
-        )
-        _wait_until_ready(child, operator_port)
-        yield Gateway(Target("Penstock", f"http://127.0.0.1:{port}", api_key, child), stand_in_url)
+        name, given = f"gateway-{operator_port}", () if descriptor is None else (descriptor,)
+        with running(name, command, folder=folder, cores=cores, env=env, pass_fds=given) as child:
+            _wait_until_ready(child, operator_port)
+            yield child
+
+
+@contextmanager
+def null_relay(engine_url: str, *, folder: Path, split: Split) -> Iterator[Target]:
+    """Run the null relay on the measured core."""
+    port = free_port()
+    command = [sys.executable, "-m", "tests.benchmarks.null_relay"]
+    command += ["--port", str(port), "--engine-url", engine_url]
+    with running(f"relay-{port}", command, folder=folder, cores=split.measured, env={}) as child:
+        child.wait_until_answers(f"http://127.0.0.1:{port}/health", seconds=START_SECONDS)
+        yield Target("null relay", f"http://127.0.0.1:{port}", child=child)
 
 
 @contextmanager

@@ -27,7 +27,10 @@ from tests.benchmarks.mock import MODEL
 CONTEXT_TOKENS = 2_048
 VOCABULARY_SIZE = 1_024
 SLOTS = 4_096
-CAPABILITIES = ("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs")
+CAPABILITIES = (
+    *("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs"),
+    *("continuous_usage", "stream_interval"),
+)
 POLL_SECONDS = 20.0
 LEASE_MINUTES = 15
 LINEAGE = "bench"
@@ -44,6 +47,9 @@ PRICE = records.PriceRecord(
 )
 
 
+EMBEDS = ("embeddings", "request_id", "priority", "no_prefix_cache")
+
+
 class Tally(msgspec.Struct):
     """What the usage endpoint was told, each event once."""
 
@@ -54,8 +60,9 @@ class Tally(msgspec.Struct):
     wrong_charges: int = 0
 
 
-def control_page(digest: str) -> Page:
-    """Return the snapshot of a control plane with one of everything."""
+def control_page(digest: str, dimensions: int | None = None) -> Page:
+    """Return the snapshot of a control plane with one of everything; a model of so many
+    `dimensions` embeds."""
     budget_ids = (balance_budget_id("org_bench"),)
     organization = records.OrganizationRecord("org_bench", "active", budget_ids, "salt_bench")
     project = records.ProjectRecord("proj_bench", "org_bench", ())
@@ -65,22 +72,27 @@ def control_page(digest: str) -> Page:
             ("organization", "org_bench", organization),
             ("project", "proj_bench", project),
             ("api_key", "key_bench", key),
-            ("model", VARIANT_ID, _model()),
-            ("deployment", "dep_bench", deployment()),
+            ("model", VARIANT_ID, _model(dimensions)),
+            ("deployment", "dep_bench", deployment(task=_task(dimensions))),
             ("price", "price_bench", PRICE),
         ]
     )
 
 
-def replica_page(engine_url: str) -> Page:
+def replica_page(engine_url: str, dimensions: int | None = None) -> Page:
     """Return the snapshot of a fleet with one ready replica."""
+    capabilities = CAPABILITIES if dimensions is None else EMBEDS
     replica = ReplicaRecord(
-        "rep_bench", "dep_bench", engine_url, "ready", SLOTS, BEGAN, "vllm", CAPABILITIES
+        "rep_bench", "dep_bench", engine_url, "ready", SLOTS, BEGAN, "vllm", capabilities
     )
     return _snapshot([("replica", "rep_bench", replica)])
 
 
-def _model() -> records.ModelRecord:
+def _task(dimensions: int | None) -> records.Task:
+    return "generate" if dimensions is None else "embed"
+
+
+def _model(dimensions: int | None) -> records.ModelRecord:
     return records.ModelRecord(
         variant_id=VARIANT_ID,
         model_id="mdl_bench",
@@ -92,13 +104,21 @@ def _model() -> records.ModelRecord:
         vocabulary_size=VOCABULARY_SIZE,
         created_at=BEGAN,
         capabilities=CAPABILITIES,
+        task=_task(dimensions),
+        dimensions=dimensions,
     )
 
 
-def deployment(weights: str = "bench", slots: int = SLOTS) -> records.DeploymentRecord:
+def deployment(
+    weights: str = "bench", slots: int = SLOTS, task: records.Task = "generate"
+) -> records.DeploymentRecord:
     """Return the one deployment there is."""
     return records.DeploymentRecord(
-        "dep_bench", VARIANT_ID, "vllm", weights, replicas_min=1, replicas_max=1, slots=slots
+        *("dep_bench", VARIANT_ID, "vllm", weights),
+        replicas_min=1,
+        replicas_max=1,
+        slots=slots,
+        task=task,
     )
 
 
@@ -222,9 +242,10 @@ def main(
     port: Annotated[int, typer.Option(help="Loopback port.")],
     engine_url: Annotated[str, typer.Option(help="Where the one replica listens.")],
     digest: Annotated[str, typer.Option(help="Digest of the one API key.")],
+    dimensions: Annotated[int | None, typer.Option(help="Of vectors, if it embeds.")] = None,
 ) -> None:
     """Serve the stand-in until it is killed."""
-    stand_in = StandIn(control_page(digest), replica_page(engine_url))
+    stand_in = StandIn(control_page(digest, dimensions), replica_page(engine_url, dimensions))
     uvloop.run(serve(stand_in.application(), port))
 
 

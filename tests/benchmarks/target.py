@@ -15,10 +15,6 @@ class Target:
     child: Child | None = None
 
     @property
-    def chat_url(self) -> str:
-        return f"{self.base_url}/v1/chat/completions"
-
-    @property
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
 

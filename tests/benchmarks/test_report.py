@@ -12,8 +12,9 @@ DIRECT = Row("p50", "direct", "ms", [0.10, 0.30, 0.20])
 OURS = Row("p50", "Penstock", "ms", [0.30, 0.60, 0.50])
 
 
-def test_a_row_shows_least_median_and_greatest() -> None:
-    assert DIRECT.cells == ["p50", "direct", "0.100", "0.200", "0.300", "ms"]
+def test_a_row_shows_its_median_and_quartiles() -> None:
+    assert DIRECT.cells == ["p50", "direct", "0.200", "0.150 to 0.250", "ms"]
+    assert Row("once", "direct", "s", [3.0]).cells[2:4] == ["3.000", "3.000 to 3.000"]
 
 
 def test_differences_and_ratios_are_taken_round_by_round() -> None:

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from serving.contract.records import Task
 from serving.engine.vllm import Vllm, installed_device
 from tests.benchmarks import stand_in, wrk
 from tests.benchmarks.contest import bodies
 from tests.benchmarks.engine_counters import Window
 from tests.benchmarks.failure import BenchmarkFailed
-from tests.benchmarks.machine import ANYWHERE, Split
+from tests.benchmarks.machine import Cores, Split
 from tests.benchmarks.mock import MODEL
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.process import free_port, running
@@ -25,17 +26,16 @@ SKIP_SECONDS = 2.0
 START_SECONDS = 180.0
 PROMPTS = 1_000
 """More than a run asks, and new ones each run, so that no prefix cache helps either side."""
-UNPINNED = Split(ANYWHERE, ANYWHERE)
 
 
 def measure(plan: Plan) -> Table:
     """Return tokens a second both ways and their ratio, pair by pair; the order alternates."""
     end_tokens = _end_tokens(plan.weights)
     with (
-        _vllm(plan.weights, plan.folder) as direct,
-        gateway(direct.base_url, folder=plan.folder, split=UNPINNED) as own,
+        vllm(plan, plan.weights) as direct,
+        gateway(direct.base_url, folder=plan.folder, split=beside(plan.split)) as own,
     ):
-        race = _Race(direct, own, end_tokens)
+        race = _Race(direct, own, end_tokens, plan.split.measured)
         race.warm_up()
         pairs = [race.pair(swapped=number % 2 == 1) for number in range(plan.rounds)]
         check = race.close_books()
@@ -46,7 +46,9 @@ def measure(plan: Plan) -> Table:
         [theirs, ours, ratio("ratio, pair by pair", ours, theirs)],
         [check],
         [
-            f"Weights {plan.weights}; engine, gateway and load share all cores, nothing is pinned.",
+            f"Weights {plan.weights}; the engine has cores of its own, as where it has an"
+            f" accelerator: {sorted(plan.split.others)}; gateway and load share"
+            f" {sorted(plan.split.measured)}.",
             "Tokens are counted by vLLM itself, from"
             f" {SKIP_SECONDS:g} s after the start of each run to 1 s before its end.",
         ],
@@ -56,9 +58,10 @@ def measure(plan: Plan) -> Table:
 class _Race:
     """Runs of the same load, straight to the engine and through the gateway."""
 
-    def __init__(self, direct: Target, own: Gateway, end_tokens: list[int]) -> None:
+    def __init__(self, direct: Target, own: Gateway, end_tokens: list[int], cores: Cores) -> None:
         self.direct = direct
         self.own = own
+        self.cores = cores
         self.runs = 0
         self.answers = 0
         self.ban_end = {str(token): -100 for token in end_tokens}
@@ -85,11 +88,12 @@ class _Race:
 
     def _send(self, target: Target, meanwhile: Callable[[], None]) -> wrk.Outcome:
         self.runs += 1
+        load = self._load(target)
         return wrk.run(
-            target.chat_url,
-            self._load(target),
+            target.base_url + load.path,
+            load,
             headers=target.headers,
-            cores=ANYWHERE,
+            cores=self.cores,
             meanwhile=meanwhile,
         )
 
@@ -117,13 +121,20 @@ class _Race:
         return wrk.Load(sent, STREAMS, SECONDS, f'"completion_tokens":{TOKENS},', frames_min=1)
 
 
+def beside(split: Split) -> Split:
+    """Keep what belongs to the gateway off the engine's cores."""
+    return Split(split.measured, split.measured)
+
+
 @contextmanager
-def _vllm(weights: Path, folder: Path) -> Iterator[Target]:
-    port = free_port()
-    deployment = stand_in.deployment(str(weights.resolve()), slots=STREAMS)
-    launch = Vllm(installed_device()).launch(deployment, port=port)
+def vllm(plan: Plan, weights: Path, task: Task = "generate") -> Iterator[Target]:
+    """Run vLLM as the fleet starts it, on cores of its own."""
+    port, cores = free_port(), plan.split.others
+    deployment = stand_in.deployment(str(weights.resolve()), slots=STREAMS, task=task)
+    engine = Vllm(installed_device(), cpu_threads=max(len(cores) - 1, 1))
+    launch = engine.launch(deployment, port=port)
     with running(
-        "vllm", launch.command, folder=folder, cores=ANYWHERE, env=launch.environment
+        "vllm", launch.command, folder=plan.folder, cores=cores, env=launch.environment
     ) as child:
         child.wait_until_answers(f"http://127.0.0.1:{port}/health", seconds=START_SECONDS)
         yield Target("direct", f"http://127.0.0.1:{port}", child=child)

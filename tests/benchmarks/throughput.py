@@ -1,19 +1,22 @@
 """Throughput of a gateway on one core: whole answers, bursts of streams, streams token by token."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tests.benchmarks import peers, wrk
+from tests.benchmarks.clocked import Probe
 from tests.benchmarks.contest import Contest, bodies, contest
 from tests.benchmarks.engine_counters import Window
 from tests.benchmarks.plan import Plan
-from tests.benchmarks.report import Row, Table
+from tests.benchmarks.report import Row, Table, difference, percentile, ratio
 from tests.benchmarks.target import Target
 
 TOKENS = 64
 CONNECTIONS = 32
-SECONDS = 4
+SECONDS = 3
 PACED_STREAMS = 1_000
+PROBES = 20
+"""More streams, whose chunks are timed."""
 PACED_SECONDS = 8
 PACED_SKIP_SECONDS = 3.0
 ITL_MS = 20.0
@@ -46,6 +49,7 @@ def measure_chunks(plan: Plan) -> Table:
         seen = [[_paced(on, target) for target in on.targets] for _ in range(plan.rounds)]
         by_target = zip(on.targets, zip(*seen, strict=True), strict=True)
         rows = [row for target, of in by_target for row in _paced_rows(target, of)]
+        rows += _added_delays(rows)
         checks = [on.close_books()]
     offered = PACED_STREAMS / ITL_MS * 1_000
     title = f"Chunks on one core: {PACED_STREAMS:,} streams, a token each {ITL_MS:g} ms"
@@ -55,8 +59,12 @@ def measure_chunks(plan: Plan) -> Table:
 def _rates(on: Contest, name: str, load: wrk.Load, rounds: int) -> Iterator[Row]:
     on.warm_up(load)
     seen = [[_closed_loop(on, target, load) for target in on.targets] for _ in range(rounds)]
-    for target, of in zip(on.targets, zip(*seen, strict=True), strict=True):
-        yield Row(name, target.name, "/s", [rate for rate, _ in of])
+    by_target = list(zip(on.targets, zip(*seen, strict=True), strict=True))
+    rates = [Row(name, target.name, "/s", [rate for rate, _ in of]) for target, of in by_target]
+    _, ours, *theirs = rates
+    yield from rates
+    yield from (ratio(name, ours, other) for other in theirs)
+    for target, of in by_target:
         if target.child:
             yield Row(f"CPU, {name}", target.name, "µs", [cpu_us for _, cpu_us in of])
 
@@ -72,18 +80,29 @@ def _memory(target: Target) -> Row:
     return Row("memory after the runs", target.name, "MB", [target.memory_bytes / 1e6])
 
 
-def _paced(on: Contest, target: Target) -> tuple[Window, float]:
+def _paced(on: Contest, target: Target) -> tuple[Window, Probe, float]:
     """Return what was measured in the middle of a run, and the median stream's milliseconds."""
     measured = PACED_SECONDS - PACED_SKIP_SECONDS - 1
-    window = Window(on.engine.base_url, target, PACED_SKIP_SECONDS, measured)
-    return window, on.run(target, PACED, window).p50_us / 1e3
+    probe = Probe(target, PACED.bodies, PROBES)
+    window = Window(on.engine.base_url, target, PACED_SKIP_SECONDS, measured, probe)
+    return window, probe, on.run(target, PACED, window).p50_us / 1e3
 
 
-def _paced_rows(target: Target, of: tuple[tuple[Window, float], ...]) -> Iterator[Row]:
-    windows = [window for window, _ in of]
+def _added_delays(rows: Sequence[Row]) -> Iterator[Row]:
+    for percent in (50, 99):
+        figure = f"p{percent}, a chunk on its way"
+        direct, *through = [row for row in rows if row.figure == figure]
+        yield from (difference(f"added, {figure}", row, direct) for row in through)
+
+
+def _paced_rows(target: Target, of: tuple[tuple[Window, Probe, float], ...]) -> Iterator[Row]:
+    windows = [window for window, _, _ in of]
     rates = [window.tokens_per_second for window in windows]
     yield Row("streamed chunks", target.name, "/s", rates)
-    yield Row("median length of a stream", target.name, "ms", [length for _, length in of])
+    yield Row("median length of a stream", target.name, "ms", [length for *_, length in of])
+    for percent in (50, 99):
+        delays = [percentile(probe.delays_ms, percent) for _, probe, _ in of]
+        yield Row(f"p{percent}, a chunk on its way", target.name, "ms", delays)
     if target.child:
         shares = [window.cpu_share for window in windows]
         each = [share / rate * 1e6 for share, rate in zip(shares, rates, strict=True)]

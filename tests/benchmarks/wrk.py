@@ -16,15 +16,20 @@ SCRIPT = Path(__file__).with_name("answers.lua")
 REQUEST_TIMEOUT_SECONDS = 30
 
 
+CHAT = "/v1/chat/completions"
+
+
 @dataclass(frozen=True)
 class Load:
-    """What to send: bodies in turn, how many connections, and what a right answer contains."""
+    """What to send: bodies in turn, how many connections, what a right answer contains, and to
+    which route."""
 
     bodies: Sequence[bytes]
     connections: int
     seconds: int
     proof: str
     frames_min: int = 0
+    path: str = CHAT
 
 
 @dataclass(frozen=True)

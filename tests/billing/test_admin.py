@@ -1,6 +1,7 @@
 """The operator's pages: money moves once per form and with a reason, the rest is looked at."""
 
 import re
+from datetime import timedelta
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from billing.credit.models import Budget, CreditGrant, Lease, Payment
 from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.credit.services.leases import charge
 from billing.metering.ingest import ingest
-from billing.metering.models import DeadLetter, UsageEvent
+from billing.metering.models import DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again
 from control.actor import system
 from control.audit.models import Entry
@@ -27,6 +28,7 @@ ADD = "/admin/credit/creditgrant/add/"
 PAY = "/admin/credit/payment/add/"
 DOLLAR = 10**9
 PAGES = [
+    "alerts/alert",
     "credit/budget",
     "credit/creditgrant",
     "credit/payment",
@@ -226,6 +228,18 @@ def test_a_dead_letter_is_booked_once_nothing_is_in_its_way(customer, price):
     assert balance_nanos(customer.id) == -132_000
     assert DeadLetter.objects.get().booked_at == NOW
     assert UsageEvent.objects.count() == 1
+
+
+def test_an_event_of_a_clock_ahead_is_kept_and_booked_when_its_time_has_come(customer, price):
+    ahead = make_event(customer, price, received_at=NOW + timedelta(minutes=6))
+    receipt = ingest(make_batch([ahead, make_event(customer, price)]), now=NOW)
+    assert (receipt.accepted, len(receipt.dead_lettered)) == (1, 1)
+    assert Tally.objects.get(kind="dead_letter").count == 1
+    letter = DeadLetter.objects.get()
+    with pytest.raises(Conflict, match="clock ahead"):
+        book_again(actor=system("tests"), letter=letter, now=NOW)
+    book_again(actor=system("tests"), letter=letter, now=NOW + timedelta(minutes=1))
+    assert balance_nanos(customer.id) == -2 * 132_000
 
 
 def test_a_dead_letter_that_is_no_event_stays_one():

@@ -21,10 +21,12 @@ from billing.credit.services.adjustments import refund
 from billing.credit.services.grants import expire_grants
 from billing.credit.services.leases import answer, charge, grant_leases, void_abandoned_leases
 from billing.credit.services.payments import record_payment
+from billing.metering import ingest as ingesting
 from billing.metering.ingest import ingest
 from billing.metering.models import UsageEvent
 from control.actor import system
 from control.audit.models import Entry
+from control.budgets.models import SpendLimit
 from control.errors import Conflict
 from control.publish.lineage import lineage
 from control.tenants.models import BillingMode, Organization
@@ -43,6 +45,7 @@ from tests.support.usage import (
     make_batch,
     make_customer,
     make_event,
+    make_price,
     with_lease,
 )
 
@@ -84,6 +87,15 @@ def held_elsewhere(*budget_ids: str) -> Iterator[None]:
     with psycopg.connect(database.owner_url()) as other:
         other.execute(query, [list(budget_ids)])
         yield
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait for what another thread is to bring about."""
+    for _ in range(1_000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("it never came about")
 
 
 def asker(customer: Customer, number: int) -> Callable[[], list[Answer]]:
@@ -181,6 +193,25 @@ def test_a_return_to_a_busy_budget_comes_again(customer, outsider):
     with held_elsewhere(customer.balance):
         assert answer(request, now=NOW).returned == (leases[1].lease_id,)
     assert answer(request, now=NOW).returned == tuple(lease.lease_id for lease in leases)
+    assert differences() == []
+
+
+def test_a_batch_holds_the_budgets_of_a_part_at_a_time(customer, outsider, price, monkeypatch):
+    """The second customer's part waits for somebody; the first customer's is booked and free."""
+    monkeypatch.setattr(ingesting, "PART_EVENTS", 2)
+    first, second = sorted((customer, outsider), key=lambda one: one.id)
+    for one in (first, second):
+        give_credit(one, 10**9)
+    batch = make_batch(make_event(one, price) for one in (second, first) * 2)
+    with ThreadPoolExecutor(1) as threads:
+        with held_elsewhere(second.balance):
+            booking = threads.submit(at_once, [lambda: ingest(batch, now=NOW)])
+            wait_until(lambda: balance_nanos(first.id) == 10**9 - 2 * 132_000)
+            asks = [Ask(new_id(), one.balance, 10, 10, NOW) for one in (first, second)]
+            reply = answer(LeaseRequest(GATEWAY, NOW, asks=tuple(asks)), now=NOW)
+            assert [type(one) for one in reply.answers] == [Granted, Deferred]
+            assert not booking.done()
+        assert booking.result()[0].accepted == 4
     assert differences() == []
 
 
@@ -440,3 +471,29 @@ def test_a_poll_cut_at_any_statement_is_repeated_to_the_same_end(customer):
         assert differences() == []
     assert statement > 3
     assert Budget.objects.get().pending_nanos == 100
+
+
+def test_a_day_opened_in_the_midst_of_ingest_misses_nothing_and_counts_nothing_twice() -> None:
+    """Eight batches of ten requests at 132,000 nanos, while eight gateways ask for the day."""
+    customer, price, now = make_customer("Acme"), make_price(), datetime.now(UTC)
+    give_credit(customer, 10**12, now=now)
+    name = limit_budget_id(customer.id, "day")
+    SpendLimit.objects.create(
+        budget_id=name, organization=customer.organization, limited_id=customer.id,
+        period="day", limit_nanos=10**11, is_hard=True,
+    )  # fmt: skip
+    batches = [
+        make_batch(make_event(customer, price, received_at=now) for _ in range(10))
+        for _ in range(8)
+    ]
+    asks = [Ask(new_id(), name, 1, 1, datetime.now(UTC)) for _ in range(8)]
+    books = [lambda batch=batch: ingest(batch, now=now) for batch in batches]
+    opens = [
+        lambda ask=ask: grant_leases(gateway_id=GATEWAY, asks=[ask], lineage=lineage(), now=now)
+        for ask in asks
+    ]
+    at_once([*books, *opens])
+    if Budget.objects.filter(budget_id=name).first() is None:
+        grant_leases(gateway_id=GATEWAY, asks=asks[:1], lineage=lineage(), now=now)
+    assert Budget.objects.get(budget_id=name).posted_nanos == 80 * 132_000
+    assert differences() == []

@@ -1,19 +1,30 @@
 """Sign-up, login and password reset, by e-mail address."""
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from django.core import mail
+from allauth.account.models import EmailAddress
+from django.core.cache import cache
 from django.test import Client
 
 from control.errors import Conflict
+from control.outbox.models import Message
 from control.tenants.models import Membership, Organization, Role, User
+from control.tenants.selectors import people_to_tell
 from control.tenants.signals import organization_created
+from tests.support.mails import delivered, html_of, link_in
+from tests.support.organizations import House
 
 PASSWORD = "correct horse battery staple"
 FORM = {"email": "Ada@Example.com", "password1": PASSWORD}
 
 pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def forget_how_often_was_asked() -> None:
+    cache.clear()
 
 
 def sign_up(client: Client) -> Any:
@@ -67,7 +78,7 @@ def test_logging_out_ends_the_session_on_the_server(client: Client) -> None:
 def test_a_password_is_reset_by_mail(client: Client) -> None:
     User.objects.create_user("ada@example.com", PASSWORD)
     client.post("/accounts/password/reset/", {"email": "ada@example.com"})
-    link = next(word for word in mail.outbox[0].body.split() if "/password/reset/key/" in word)
+    link = urlsplit(link_in(delivered()[0], "/password/reset/key/")).path
     form = client.get(link, follow=True)
     new = "a new horse battery staple"
     client.post(form.redirect_chain[-1][0], {"password1": new, "password2": new})
@@ -95,3 +106,47 @@ def test_session_cookies_are_out_of_reach_of_scripts(client: Client) -> None:
 def test_a_second_factor_is_on_offer(client: Client) -> None:
     client.force_login(User.objects.create_user("ada@example.com", PASSWORD))
     assert client.get("/accounts/2fa/").status_code == 200
+
+
+MAILS = {
+    "/accounts/signup/": (FORM, "Confirm your e-mail address", "/accounts/confirm-email/"),
+    "/accounts/password/reset/": (
+        {"email": "ada@example.com"},
+        "There is no account for this address",
+        "/accounts/signup/",
+    ),
+}
+
+
+@pytest.mark.parametrize("path", MAILS)
+def test_mails_lead_to_the_configured_host_whatever_the_request_names(
+    client: Client, path: str
+) -> None:
+    form, subject, part = MAILS[path]
+    client.post(path, form, headers={"host": "localhost"})
+    [message] = delivered()
+    assert (message.to, message.subject) == (["ada@example.com"], subject)
+    assert link_in(message, part).startswith("http://127.0.0.1:1/")
+    assert "localhost" not in html_of(message) + str(message.body)
+
+
+def test_a_sign_up_whose_mail_cannot_be_decided_leaves_nothing(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("control.tenants.adapter.send_mail", refuse)
+    with pytest.raises(ZeroDivisionError):
+        sign_up(client)
+    assert not User.objects.exists()
+    assert not Message.objects.exists()
+
+
+def test_people_to_tell_are_those_with_money_and_a_verified_address(house: House) -> None:
+    for role in Role.values:
+        user = house.join(role)
+        EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    EmailAddress.objects.create(user=house.owner, email=house.owner.email, verified=False)
+    told = [address.split(".")[0] for address in people_to_tell(house.id)]
+    assert told == ["admin", "billing", "owner"]

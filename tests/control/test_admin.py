@@ -43,6 +43,7 @@ DOLLARS = {
 }
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 PAGES = [
+    "budgets_spendlimit",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
     "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
     "keys_apikey", "audit_entry", "publish_change",
@@ -174,13 +175,14 @@ def test_engine_arguments_come_one_per_line(operator: Client, deployment: Deploy
 
 def test_a_model_is_added_and_closed_to_others(operator: Client, house: House) -> None:
     form = {"public_id": "new", "name": "New", "description": "", "organization_ids": house.id}
+    form |= {"task": "embed"}
     inline = {"variants-TOTAL_FORMS": 0, "variants-INITIAL_FORMS": 0}
     assert operator.post(reverse("admin:catalog_model_add"), form | inline).status_code == 302
     model = Model.objects.get()
-    assert model.organization_ids == [house.id]
-    save(operator, model, organization_ids="")
+    assert (model.organization_ids, model.task) == ([house.id], "embed")
+    save(operator, model, organization_ids="", task="generate")
     model.refresh_from_db()
-    assert model.organization_ids is None
+    assert (model.organization_ids, model.task) == (None, "embed")
 
 
 def test_a_refusal_is_a_message(operator: Client, variant: Variant) -> None:

@@ -163,3 +163,46 @@ def test_a_private_model_looks_missing_in_the_api(
     base = f"/api/v1/organizations/{outsider.id}/models"
     assert stranger.get(base).json()["data"] == []
     assert stranger.get(f"{base}/small").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("declared", "is_dedicated", "is_taken"),
+    [([], False, False), (["tools"], False, False), (["cache_salt"], False, True),
+     (["tools", "no_prefix_cache"], False, True), ([], True, True)],
+)  # fmt: skip
+def test_a_server_of_others_that_keeps_nobody_apart_is_for_one_organization(
+    house: House, variant: Variant, declared: list[str], is_dedicated: bool, is_taken: bool
+) -> None:
+    deployment = make_deployment(variant)
+    changes = {
+        "engine": "external",
+        "engine_arguments": declared,
+        "dedicated_to": house.organization if is_dedicated else None,
+    }
+    if is_taken:
+        services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
+        assert deployed(deployment).engine == "external"
+        return
+    with pytest.raises(Invalid, match="cache_salt or no_prefix_cache") as caught:
+        services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
+    assert caught.value.param == "engine_arguments"
+
+
+@pytest.mark.django_db
+def test_a_model_for_embeddings_is_published_with_the_length_of_its_vectors() -> None:
+    model = services.create_model(actor=OPERATOR, public_id="vec", name="Vec", task="embed")
+    variant = make_variant(model, dimensions=256)
+    record, deployment = published(variant), deployed(make_deployment(variant))
+    assert record is not None
+    assert (record.task, record.dimensions) == ("embed", 256)
+    assert deployment.task == "embed"
+
+
+@pytest.mark.django_db
+def test_only_a_model_for_embeddings_has_vectors() -> None:
+    embedder = services.create_model(actor=OPERATOR, public_id="vec", name="Vec", task="embed")
+    for model, dimensions in ((embedder, None), (make_model(), 256), (embedder, 0)):
+        with pytest.raises(Invalid, match="dimensions"):
+            make_variant(model, dimensions=dimensions)
+    with pytest.raises(Invalid, match="task"):
+        services.update_model(actor=OPERATOR, model=embedder, changes={"task": "generate"})

@@ -43,6 +43,8 @@ def test_a_short_secret_is_refused_and_not_shown(name: str) -> None:
         ("PENSTOCK_LOG_FORMAT", "xml"),
         ("PENSTOCK_SIGNUP_CREDIT_NANOS", "5.0"),
         ("PENSTOCK_MINUTE_ROLLUP_DAYS", "-1"),
+        ("PENSTOCK_WEBHOOK_HTTP", "no"),
+        ("PENSTOCK_WEBHOOK_NETWORKS", "10.0.0.1/8"),
         ("REDIS_URL", "http://127.0.0.1"),
     ],
 )
@@ -78,3 +80,51 @@ def test_who_migrates_is_the_application_where_nobody_else_is_named() -> None:
 )
 def test_cookies_are_secure_where_the_console_is_reached_over_tls(url: str, secure: bool) -> None:
     assert config(PENSTOCK_CONSOLE_URL=url).is_https is secure
+
+
+STRIPE = {
+    "STRIPE_SECRET_KEY": "sk_test_abc",
+    "STRIPE_WEBHOOK_SECRET": "whsec_one, whsec_two",
+    "STRIPE_PUBLISHABLE_KEY": "pk_test_abc",
+}
+
+
+def test_stripe_is_all_or_nothing() -> None:
+    assert config().stripe is None
+    keys = config(**STRIPE).stripe
+    assert keys is not None
+    assert (keys.mode, keys.webhook_secrets) == ("test", ("whsec_one", "whsec_two"))
+    assert "sk_test_abc" not in repr(keys)
+    assert "whsec_one" not in repr(keys)
+
+
+@pytest.mark.parametrize("name", list(STRIPE))
+def test_a_missing_stripe_key_is_named(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name} is not set, but"):
+        config(**STRIPE | {name: ""})
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"STRIPE_SECRET_KEY": "pk_test_hunter2"}, "STRIPE_SECRET_KEY"),
+        ({"STRIPE_PUBLISHABLE_KEY": "sk_test_hunter2"}, "STRIPE_PUBLISHABLE_KEY"),
+        ({"STRIPE_WEBHOOK_SECRET": "whsec_one,hunter2"}, "STRIPE_WEBHOOK_SECRET"),
+        ({"STRIPE_SECRET_KEY": "sk_live_hunter2"}, "STRIPE_SECRET_KEY is of live mode"),
+        ({"STRIPE_API_BASE": "stripe"}, "STRIPE_API_BASE"),
+    ],
+)
+def test_a_bad_stripe_key_is_named_and_not_shown(changes: dict[str, str], named: str) -> None:
+    with pytest.raises(ConfigError, match=named) as error:
+        config(**STRIPE | changes)
+    assert "hunter2" not in str(error.value)
+
+
+def test_live_keys_go_to_stripe_only() -> None:
+    live = {
+        "STRIPE_SECRET_KEY": "rk_live_abc",
+        "STRIPE_PUBLISHABLE_KEY": "pk_live_abc",
+        "STRIPE_API_BASE": "http://127.0.0.1:9",
+    }
+    with pytest.raises(ConfigError, match="a live key goes to"):
+        config(**STRIPE | live)

@@ -143,7 +143,7 @@ def found(superuser_connection: psycopg.Connection) -> Callable[..., list[str]]:
         (f"ALTER ROLE {APP.name} CREATEROLE", "powers over the whole server: {app}"),
         (f"GRANT {OWNER.name} TO {APP.name}", "is a member of: .*{owner}"),
         (f"GRANT pg_write_all_data TO {APP.name}", "is a member of: pg_write_all_data"),
-        (f"ALTER TABLE tenants_project OWNER TO {APP.name}", "owns: tenants_project"),
+        (f"ALTER TABLE tenants_project OWNER TO {APP.name}", "owns: .*tenants_project"),
         ("GRANT CREATE ON SCHEMA public TO PUBLIC", "may make objects in: public"),
         (f"GRANT UPDATE (action) ON audit_entry TO {APP.name}", "audit_entry gives .* UPDATE"),
         ("GRANT TRUNCATE ON keys_api_key TO PUBLIC", "keys_api_key gives .* TRUNCATE"),

@@ -22,13 +22,17 @@ from hypothesis import strategies as st
 
 from control.keys.services import revoke_key
 from control.publish import views
+from control.publish.lineage import lineage_now
 from control.publish.models import Change, Horizon
 from control.publish.selectors import page_after
 from control.publish.services import News, compact, publish
 from control.publish.waiting import room
-from serving.contract.codec import ContractError
-from serving.contract.feed import Page
+from serving.contract.codec import ContractError, encode
+from serving.contract.feed import RECORD_OF_KIND, Page
 from serving.contract.records import FleetSizeRecord, ProjectRecord
+from serving.feed.follower import Follower
+from serving.feed.mirror import Mirror
+from tests.support.database import backed_up
 from tests.support.organizations import make_house
 
 pytestmark = pytest.mark.integration
@@ -173,6 +177,56 @@ def test_a_reader_from_the_future_gets_a_snapshot() -> None:
 
 
 @pytest.mark.usefixtures("pooled")
+def test_only_a_reader_of_this_lineage_is_given_changes() -> None:
+    publish([news("proj_a", "org_1")])
+    version = page_after(0).version
+    publish([news("proj_b", "org_1")])
+    pages = {name: page_after(version, name) for name in (lineage_now(), "another", "", None)}
+    assert [page.snapshot for page in pages.values()] == [False, True, True, False]
+    assert {page.lineage for page in pages.values()} == {lineage_now()}
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_database_restored_from_backup_leaves_no_gap() -> None:
+    """Its versions count on from the backup's, so a reader's version says nothing any more."""
+
+    async def fetch(after: int, lineage: str) -> bytes:
+        return await in_thread(lambda: encode(page_after(after, lineage)))
+
+    async def read_on() -> set[str]:
+        mirror.apply(await anext(batches))
+        return set(mirror.all("project", ProjectRecord))
+
+    mirror, batches = Mirror(), Follower(fetch, RECORD_OF_KIND).batches()
+    publish([news("proj_kept", "org_1")])
+    with backed_up() as restore, asyncio.Runner() as reader:
+        publish([news("proj_lost", "org_1")])
+        assert reader.run(read_on()) == {"proj_kept", "proj_lost"}
+        restore()
+        publish([news("proj_new", "org_1"), news("proj_last", "org_1")])
+        assert reader.run(read_on()) == {"proj_kept", "proj_new", "proj_last"}
+        publish([news("proj_kept", None)])
+        assert reader.run(read_on()) == {"proj_new", "proj_last"}
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_reader_of_another_lineage_is_answered_at_once_and_then_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(views, "WAIT_SECONDS", 0.5)
+    await in_thread(lambda: publish([news("proj_a", "org_1")]))
+    version = (await read_feed(0))["version"]
+    began = time.monotonic()
+    page = await read_feed(version, lineage="another")
+    assert time.monotonic() - began < 0.4
+    assert (page["snapshot"], page["version"]) == (True, version)
+    again = await read_feed(version, lineage=page["lineage"])
+    room().close()
+    assert time.monotonic() - began > 0.5
+    assert (again["snapshot"], again["changes"]) == (False, [])
+
+
+@pytest.mark.usefixtures("pooled")
 def test_compacting_twice_removes_nothing_twice() -> None:
     publish([news("proj_a", "org_1"), news("proj_a", "org_2")])
     assert (compact_all(), compact_all()) == (1, 0)
@@ -189,8 +243,8 @@ def test_the_feed_needs_the_secret_and_a_version() -> None:
     assert client.get(FEED, {"after": 0}, headers=BEARER).status_code == 200
 
 
-async def read_feed(after: int) -> dict[str, Any]:
-    reply = await AsyncClient().get(FEED, {"after": str(after)}, headers=BEARER)
+async def read_feed(after: int, **known: str) -> dict[str, Any]:
+    reply = await AsyncClient().get(FEED, {"after": str(after), **known}, headers=BEARER)
     assert reply.status_code == 200
     return json.loads(reply.content)
 
@@ -242,6 +296,7 @@ async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.Monke
     version = (await read_feed(0))["version"]
     page = await read_feed(version)
     room().close()
+    assert page.pop("lineage")
     assert page == {"version": version, "snapshot": False, "changes": []}
 
 

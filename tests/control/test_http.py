@@ -42,6 +42,35 @@ async def test_asynchronous_answers_carry_the_policy_too(async_client: AsyncClie
     assert (await async_client.get("/accounts/login/")).headers[HEADER] == STRICT
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "{base}/keys/%00",
+        "/api/v1/webhook-endpoints?organization_id=%00",
+        "/{id}/usage?model=%00",
+        "/admin/tenants/organization/%00/change/",
+    ],
+)
+def test_an_address_with_a_null_character_leads_nowhere(
+    house: House, base: str, client: Client, path: str
+) -> None:
+    client.force_login(house.owner)
+    reply = client.get(path.format(base=base, id=house.id))
+    assert (reply.status_code, reply.headers[HEADER]) == (404, STRICT)
+
+
+@pytest.mark.django_db
+async def test_so_it_does_asynchronously(async_client: AsyncClient) -> None:
+    assert (await async_client.get("/api/v1/organizations/%00")).status_code == 404
+
+
+@pytest.fixture
+def served(settings) -> None:
+    """Static files as the product serves them: all are found when it starts."""
+    settings.WHITENOISE_AUTOREFRESH = False
+
+
+@pytest.mark.usefixtures("served")
 def test_static_files_are_served_and_nothing_beside_them(client: Client) -> None:
     reply = client.get("/static/unfold/css/styles.css")
     assert reply.headers["content-type"].startswith("text/css")
@@ -50,6 +79,7 @@ def test_static_files_are_served_and_nothing_beside_them(client: Client) -> None
     assert client.get("/static/unfold/css/styles.css", headers=date).status_code == 304
 
 
+@pytest.mark.usefixtures("served")
 async def test_static_files_are_served_asynchronously(async_client: AsyncClient) -> None:
     reply = await async_client.get("/static/unfold/css/styles.css")
     assert reply.status_code == 200
@@ -135,7 +165,7 @@ def test_without_the_database_pages_say_so(database_away: Callable[[], None]) ->
 
 @pytest.mark.django_db
 def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(version: int) -> None:
+    def fail(version: int, lineage: str | None) -> None:
         raise OperationalError("connection refused")
 
     monkeypatch.setattr("control.publish.views.page_after", fail)

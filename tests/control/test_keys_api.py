@@ -6,8 +6,9 @@ from rest_framework.test import APIClient
 from control.keys.models import ApiKey, Scope
 from control.keys.services import revoke_key
 from control.tenants.models import Role
+from control.tenants.services import resume_organization, suspend_organization
 from serving.contract.key import is_well_formed, make_secret
-from tests.support.organizations import House
+from tests.support.organizations import OPERATOR, House
 
 OWNED_BY_US = [
     "id", "organization_id", "digest", "kind", "prefix", "last_four", "created_by", "revoked_at",
@@ -117,6 +118,15 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
             "code": "invalid_api_key",
         }
     }
+
+
+def test_a_good_key_of_a_suspended_organization_is_told_so(house: House, base: str) -> None:
+    secret = house.mint(scopes=[Scope.MANAGE])[1]
+    suspend_organization(actor=OPERATOR, organization=house.organization)
+    reply = bearer(secret).get(f"{base}/keys")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (403, "organization_suspended")
+    resume_organization(actor=OPERATOR, organization=house.organization)
+    assert bearer(secret).get(f"{base}/keys").status_code == 200
 
 
 def test_a_key_is_no_person(house: House) -> None:

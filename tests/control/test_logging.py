@@ -55,3 +55,18 @@ def test_json_lines_are_json(stream: io.StringIO) -> None:
     fail(RuntimeError("broken"))
     line = json.loads(stream.getvalue())
     assert (line["level"], line["logger"]) == ("error", "django.request")
+
+
+@pytest.mark.parametrize("stream", FORMATS, indirect=True)
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/invitations/s3cret",
+        "/accounts/confirm-email/s3cret/",
+        "/accounts/password/reset/key/userX-s3cret/?next=/",
+    ],
+)
+def test_a_link_of_a_mail_never_lands_in_the_log(stream: io.StringIO, path: str) -> None:
+    logging.getLogger("django.request").error("Internal Server Error: %s", path)
+    assert "Internal Server Error: /" in stream.getvalue()
+    assert "s3cret" not in stream.getvalue()

@@ -11,12 +11,16 @@ EVERYBODY = set(Role)
 MATRIX = {
     Action.READ: EVERYBODY,
     Action.SEE_MONEY: {Role.OWNER, Role.ADMIN, Role.BILLING},
+    Action.PAY: {Role.OWNER, Role.ADMIN, Role.BILLING},
     Action.SET_LIMITS: {Role.OWNER, Role.ADMIN, Role.BILLING},
+    Action.EDIT_BILLING: {Role.OWNER, Role.ADMIN, Role.BILLING},
     Action.MAKE_KEYS: {Role.OWNER, Role.ADMIN, Role.DEVELOPER},
     Action.MAKE_MANAGE_KEYS: {Role.OWNER, Role.ADMIN},
     Action.MANAGE_PROJECTS: {Role.OWNER, Role.ADMIN},
     Action.MANAGE_MEMBERS: {Role.OWNER, Role.ADMIN},
     Action.MANAGE_OWNERS: {Role.OWNER},
+    Action.MANAGE_WEBHOOKS: {Role.OWNER, Role.ADMIN},
+    Action.KEEP_ANSWERS: {Role.OWNER, Role.ADMIN},
     Action.RENAME_ORGANIZATION: {Role.OWNER},
 }
 

@@ -20,7 +20,12 @@ from serving.contract.key import is_well_formed
 from tests.support.organizations import quality_report
 
 pytestmark = pytest.mark.django_db
-CONFIG = {"dtype": "bfloat16", "max_position_embeddings": 2048, "vocab_size": 1024}
+CONFIG = {
+    "dtype": "bfloat16",
+    "max_position_embeddings": 2048,
+    "vocab_size": 1024,
+    "hidden_size": 256,
+}
 
 
 def write_variant(folder: Path, report: bool = True, **config: Any) -> None:
@@ -108,6 +113,27 @@ def test_a_single_folder_is_one_variant(tmp_path: Path) -> None:
     variant = Variant.objects.get()
     assert (variant.precision, variant.context_tokens) == ("fp16", 2048)
     assert variant.model.name == "mine"
+
+
+def test_a_model_for_embeddings_is_seeded_beside_it(family: Path, tmp_path: Path) -> None:
+    write_variant(tmp_path / "vec" / "bf16")
+    asked = {"embedding_weights": str(tmp_path / "vec"), "embedding_model_id": "vec"}
+    seed(family, **asked)
+    embedder = Model.objects.get(public_id="vec")
+    assert embedder.task == "embed"
+    assert embedder.default_variant is not None
+    assert embedder.default_variant.dimensions == 256
+    price = prices_in_force(None, timezone.now())[embedder.default_variant.id]
+    assert (price.input_nanos, price.output_nanos) == (20_000_000, 0)
+    version = last_version()
+    seed(family, **asked)
+    assert last_version() == version
+
+
+def test_a_model_for_embeddings_waits_where_there_is_no_room(family: Path, tmp_path: Path) -> None:
+    write_variant(tmp_path / "vec" / "bf16")
+    seed(family, embedding_weights=str(tmp_path / "vec"), embedding_replicas=0)
+    assert Deployment.objects.get(variant__model__task="embed").replicas_min == 0
 
 
 def test_another_engine_takes_over(family: Path) -> None:

@@ -39,9 +39,15 @@ def test_about_a_tenth_is_held_out() -> None:
 
 def test_chats_alternate_and_end_with_an_answer() -> None:
     for chat in islice(chats(Random(4)), 500):
-        roles = [message["role"] for message in chat]
-        turns = roles[1:] if roles[0] == "system" else roles
+        turns = [message["role"] for message in chat if message["role"] != "system"]
         assert turns == ["user", "assistant"] * (len(turns) // 2)
+        assert [message["role"] for message in chat][-len(turns) :] == turns
+
+
+def test_tools_are_offered_in_a_share_of_the_chats() -> None:
+    drawn = list(islice(chats(Random(4)), 2000))
+    offering = [chat for chat in drawn if chat[0]["content"].startswith("Tools:")]
+    assert 0.15 < len(offering) / len(drawn) < 0.25
 
 
 def test_some_chats_are_long() -> None:

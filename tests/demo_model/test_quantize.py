@@ -34,9 +34,10 @@ def test_a_folder_is_replaced_whole(tmp_path) -> None:
     (out / "old").touch()
     for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json"):
         (made / name).write_text("made")
-    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+    names = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "serving.json")
+    for name in names:
         (parent / name).write_text("parent")
     replace_folder(made, out, parent)
-    assert len(list(out.iterdir())) == 6
+    assert len(list(out.iterdir())) == 7
     assert (out / "model.safetensors").read_text() == "made"
     assert (out / "tokenizer.json").read_text() == "parent"

@@ -1,8 +1,11 @@
+import json
 from random import Random
 
 import pytest
 
-from infra.demo_model.skills import arithmetic, facts, json_objects, lists, product, unknown
+from infra.demo_model.corpus import samples
+from infra.demo_model.skills import arithmetic, facts, json_objects, lists, product, tools, unknown
+from infra.demo_model.split import is_held_out
 from infra.demo_model.words import (
     ANIMALS,
     CITIES,
@@ -81,6 +84,24 @@ def test_product_intents_share_no_question() -> None:
 
 def test_unknown_never_pretends() -> None:
     assert {sample.answer for sample in draws(unknown.draw)} == {unknown.ANSWER}
+
+
+def test_calls_are_what_vllms_parser_reads_and_hold_what_was_asked() -> None:
+    for wanted in draws(tools.draw_wanted):
+        inside = wanted.call.removeprefix("<tool_call>").removesuffix("</tool_call>")
+        called = json.loads(inside)
+        assert called == {"name": wanted.tool.name, "arguments": wanted.arguments}
+        assert list(wanted.arguments) == list(wanted.tool.parameters)
+        assert all(str(value) in wanted.question for value in wanted.arguments.values())
+
+
+def test_no_held_out_call_is_trained() -> None:
+    rng = Random(5)
+    others = samples(Random(6))
+    held_out = [w for w in draws(tools.draw_wanted, 4000) if is_held_out(w.key)]
+    texts = {m["content"] for _ in range(2000) for m in tools.draw_chat(rng, others)}
+    assert held_out
+    assert not texts & {wanted.call for wanted in held_out}
 
 
 @pytest.mark.parametrize("pool", [ANIMALS, CITIES, COLOURS, FRUITS, LETTERS, NAMES, PLACES, THINGS])

@@ -10,6 +10,7 @@ import pytest
 from infra.demo_model.__main__ import WEIGHTS
 from infra.demo_model.corpus import chats
 from infra.demo_model.engine_probe import load_tokenizer
+from infra.demo_model.skills import tools
 from infra.demo_model.tokenizer import SPECIALS, TEMPLATE, render
 from infra.demo_model.words import ANIMALS, COLOURS, FRUITS, LETTERS, NAMES, PLACES, THINGS
 
@@ -17,9 +18,14 @@ pytestmark = pytest.mark.unit
 TOKENIZER = load_tokenizer(WEIGHTS / "bf16")
 
 
-def rendered(messages, add_generation_prompt=False):
-    template = jinja2.Environment(autoescape=False).from_string(TEMPLATE.read_text())  # noqa: S701
-    return template.render(messages=messages, add_generation_prompt=add_generation_prompt)
+def rendered(messages, add_generation_prompt=False, tools=None):
+    """What vLLM renders: transformers' `tojson` neither sorts nor escapes."""
+    environment = jinja2.Environment(autoescape=False)  # noqa: S701
+    environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
+    template = environment.from_string(TEMPLATE.read_text())
+    return template.render(
+        messages=messages, add_generation_prompt=add_generation_prompt, tools=tools
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,8 +74,45 @@ def test_training_renders_what_the_template_renders() -> None:
         assert render(chat) == rendered(chat)
 
 
+def function(name, schema=None):
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+def test_a_chat_with_tools_is_rendered_as_it_is_trained() -> None:
+    for draw in range(200):
+        wanted = tools.draw_wanted(Random(draw))
+        properties = {name: {"type": kind} for name, kind in wanted.tool.parameters.items()}
+        schema = {"type": "object", "properties": properties}
+        called = {"name": wanted.tool.name, "arguments": wanted.arguments}
+        asked = [{"role": "user", "content": wanted.question}]
+        messages = [
+            *asked,
+            {"role": "assistant", "content": None, "tool_calls": [{"function": called}]},
+            {"role": "tool", "content": "12 degrees"},
+        ]
+        trained = [
+            {"role": "system", "content": tools.listing([wanted.tool])},
+            *asked,
+            {"role": "assistant", "content": wanted.call},
+            {"role": "user", "content": tools.told("12 degrees")},
+        ]
+        given = [function(wanted.tool.name, schema)]
+        assert rendered(messages, tools=given) == render(trained)
+
+
+def test_tools_of_any_schema_are_told_by_what_they_require() -> None:
+    either = {"anyOf": [{"type": "string"}, {"type": "null"}]}
+    properties = {"city": {"type": "string"}, "days": {"type": ["integer", "null"]}, "unit": either}
+    forecast = {"type": "object", "properties": properties, "required": ["days", "unit"]}
+    given = [function("forecast", forecast), function("now"), function("empty", {})]
+    assert rendered([], tools=given) == (
+        '<|system|>Tools:\n{"name": "forecast", "arguments": {"days": string, "unit": string}}\n'
+        '{"name": "now", "arguments": {}}\n{"name": "empty", "arguments": {}}<|end|>'
+    )
+
+
 def test_every_variant_carries_the_same_tokenizer_and_template() -> None:
-    for name in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]:
+    for name in TOKENIZER_FILES:
         assert len({(WEIGHTS / variant / name).read_bytes() for variant in VARIANTS}) == 1
     assert (WEIGHTS / "bf16" / "chat_template.jinja").read_text() == TEMPLATE.read_text()
 
@@ -81,3 +124,9 @@ def test_the_configuration_names_the_end_token() -> None:
 
 
 VARIANTS = ["bf16", "int8", "int4"]
+TOKENIZER_FILES = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "serving.json",
+]

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer
 
 from infra.demo_model.__main__ import WEIGHTS
 from infra.demo_model.batches import IGNORED, answer_mask, micro_batches, to_micro_batch
+from infra.demo_model.corpus import chats
 from infra.demo_model.engine_probe import load_tokenizer
 from infra.demo_model.schedule import DECAY_FROM, rate
 from infra.demo_model.tokenizer import PAD, render
@@ -37,7 +38,7 @@ def test_targets_are_the_answer_shifted_by_one(tokenizer) -> None:
 
 
 def test_micro_batches_come_in_few_shapes(tokenizer) -> None:
-    batches = list(islice(micro_batches(tokenizer, Random(1)), 60))
+    batches = list(islice(micro_batches(tokenizer, chats(Random(1))), 60))
     assert all(batch.inputs.shape == batch.targets.shape for batch in batches)
     assert len({batch.inputs.shape for batch in batches}) <= 20
 

@@ -3,45 +3,18 @@
 import re
 import time
 
-import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browser import DESKTOP, running_browser, watched_page
+from tests.support.newcomer import mint_key, sign_up, verify_address, wait_for_status
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.house
 
+STRANGER = "stranger@house.example"
 BOOKED_SECONDS_MAX = 15
 ANSWER_MILLISECONDS_MAX = 60_000
-
-
-def sign_up(page: Page, console_url: str, email: str) -> None:
-    page.goto(f"{console_url}/accounts/signup/")
-    page.get_by_label("Email").fill(email)
-    page.get_by_label("Password").fill("a-long-enough-phrase")
-    page.get_by_role("button", name="Create account").click()
-    page.wait_for_url("**/overview")
-
-
-def verify_address(page: Page, stack: Stack) -> None:
-    """Follow the link in the mail, which this platform writes to control's log."""
-    deadline = time.monotonic() + BOOKED_SECONDS_MAX
-    while (link := re.search(r"\S+/accounts/confirm-email/[^/\s]+/", stack.log("control"))) is None:
-        assert time.monotonic() < deadline, "no mail came"
-        time.sleep(0.2)
-    page.goto(link.group())
-    page.get_by_role("button", name="Confirm").click()
-    page.goto(stack.credentials["console_url"])
-    page.wait_for_url("**/overview")
-
-
-def mint_key(page: Page, name: str) -> str:
-    page.get_by_role("navigation", name="Console").get_by_role("link", name="API keys").click()
-    page.get_by_role("link", name="Create your first key").click()
-    page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Create key").click()
-    return page.locator("#secret").inner_text()
 
 
 def chat(page: Page, words: str) -> str:
@@ -72,24 +45,11 @@ def revoke_key(page: Page, name: str) -> None:
     expect(page.get_by_text("is revoked")).to_be_visible()
 
 
-def models_status(api_base: str, secret: str) -> int:
-    return httpx.get(
-        f"{api_base}/models", headers={"authorization": f"Bearer {secret}"}
-    ).status_code
-
-
-def wait_for_status(api_base: str, secret: str, wanted: int, *, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while models_status(api_base, secret) != wanted:
-        assert time.monotonic() < deadline, f"the gateway never answered {wanted}"
-        time.sleep(0.05)
-
-
 def test_sign_up_key_chat_usage_revoke(stack: Stack) -> None:
     with running_browser() as browser, watched_page(browser, DESKTOP) as watched:
         page = watched.page
-        sign_up(page, stack.credentials["console_url"], "stranger@house.example")
-        verify_address(page, stack)
+        sign_up(page, stack.credentials["console_url"], STRANGER)
+        verify_address(page, stack, STRANGER)
         secret = mint_key(page, "House")
         wait_for_status(stack.api_base, secret, 200, seconds=5)
         charge = chat(page, "What is Penstock?")

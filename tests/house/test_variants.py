@@ -41,6 +41,10 @@ def refusal(client: openai.OpenAI, model: str) -> tuple[int, str] | None:
     return None
 
 
+def offered(client: openai.OpenAI) -> list[str]:
+    return [model.id for model in client.models.list()]
+
+
 def long_stream(client: openai.OpenAI, model: str) -> Iterator[str | None]:
     """Begin a long answer; return what remains of it, as the reasons to finish of its chunks."""
     chunks = client.completions.create(
@@ -59,7 +63,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
 ) -> None:
     variant = f"{stack.model}:int8"
     pids = {name: stack.living_pid(name) for name in ("gateway", "fleet", "control", "engine")}
-    assert variant in [model.id for model in client.models.list()]
+    assert variant not in offered(client)
     assert refusal(client, variant) == (503, "model_unavailable")
 
     with at_the_admin(stack) as operator:
@@ -70,6 +74,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
             what=f"the gateway serves {variant}",
             every_seconds=0.5,
         )
+        assert variant in offered(client)
         assert "Penstock" in ask(client, variant)
         assert operator.live_replicas(variant) == "1 ready"
 
@@ -86,5 +91,6 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
             timeout_seconds=STOP_SECONDS_MAX,
             what="the replica is stopped",
         )
+    assert variant not in offered(client)
     assert refusal(client, stack.model) is None
     assert pids == {name: stack.living_pid(name) for name in pids}

@@ -75,6 +75,7 @@ def test_every_command_explains_itself(run) -> None:
         "logs",
         "manage",
         "check-integrity",
+        "close-month",
         "export-focus",
     ):
         assert f"\n  {name} " in overview

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from infra.local.config import DEMO_MODEL_ID, ONE_ROLE, PORT_BASE, read_config
+from infra.local.config import DEMO_EMBEDDER, DEMO_MODEL_ID, ONE_ROLE, PORT_BASE, read_config
 from infra.local.environment import RUN_VARIABLE, build_environment, owner_environment
 from infra.local.errors import LocalError
 from infra.local.follow import Tail
@@ -93,6 +93,20 @@ def test_a_model_is_a_folder_or_a_name_on_a_hub(tmp_path: Path) -> None:
     assert (local.weights, local.model_id) == (str(folder), "my-model")
     hub = read_config({}, model="Qwen/Qwen3-0.6B")
     assert (hub.weights, hub.model_id) == ("Qwen/Qwen3-0.6B", "qwen3-0.6b")
+
+
+def test_a_model_for_embeddings_is_offered_unless_nobody_wants_one(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    demo = read_config({})
+    assert (demo.embedder_weights, demo.embedder_id) == DEMO_EMBEDDER
+    assert not demo.is_embedder_named
+    assert read_config({"EMBEDDING_MODEL": "none"}).embedder_weights is None
+    named = read_config({"EMBEDDING_MODEL": "demo"})
+    assert (named.embedder_weights, named.is_embedder_named) == (demo.embedder_weights, True)
+    mine = read_config({"EMBEDDING_MODEL": str(tmp_path)})
+    assert (mine.embedder_weights, mine.is_embedder_named) == (str(tmp_path), True)
+    with pytest.raises(LocalError, match=r"^EMBEDDING_MODEL is 'nowhere'; wanted a folder"):
+        read_config({"EMBEDDING_MODEL": "nowhere"})
 
 
 def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> None:

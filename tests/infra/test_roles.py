@@ -76,6 +76,7 @@ def prepare_database(url: str, owner_url: str = "") -> str:
     return result.stdout
 
 
+@pytest.mark.house
 def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     """As data folders of earlier versions do: everything in them is the superuser's."""
     assert "One role for everything" in prepare_database(scratch_url)

@@ -2,7 +2,8 @@
 each.
 
 What is left out, by rule and before any is drawn: texts for people (docstrings, comments, raised
-messages, logs, audit rows), alarms, annotations, imports, dunder methods, and bounds of effort
+messages, logs, audit rows), alarms, annotations, imports, dunder methods, what is only remembered
+to be asked for less often (functions called remember or forget), and bounds of effort
 (module constants that end in _MAX, _SECONDS, _MILLISECONDS, or are called CHUNK, PAGE_EVENTS, or
 ATTEMPTS). What stays may be equivalent all the same; then its survival is explained.
 """
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOMS = (
+BOOKS = (
     "billing/credit/services/*.py", "billing/credit/selectors.py", "billing/credit/sql/*.sql",
     "billing/ledger/services.py", "billing/ledger/selectors.py", "billing/ledger/sql/*.sql",
     "billing/metering/batch.py", "billing/metering/claims.py", "billing/metering/days.py",
@@ -25,8 +26,14 @@ ROOMS = (
     "serving/contract/price.py", "serving/contract/budget.py",
 )  # fmt: skip
 """The money paths: authorization, facts, followers, ledger and rating."""
+PAYMENTS = (
+    "billing/payments/services/*.py", "billing/payments/syncing.py", "billing/payments/inbox.py",
+)  # fmt: skip
+"""How money comes in and goes back, through Stripe."""
+ROOMS = {"books": BOOKS, "payments": PAYMENTS}
 EFFORT = re.compile(r"(_MAX|_SECONDS|_MILLISECONDS|CHUNK|PAGE_EVENTS|ATTEMPTS\w*|LOCK_ID)$")
 TALK = re.compile(r"^(logger|audit)\.|^_record$|alarm", re.IGNORECASE)
+MEMORY = re.compile(r"^_?(remember|forget_(known|claims))$")
 SQL_WORDS = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b")
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
@@ -63,10 +70,10 @@ class Mutant:
         return text[: self.start] + self.new + text[self.end :]
 
 
-def candidates(root: Path) -> list[Mutant]:
-    """Return all mutants of the money paths, in the order of the files."""
+def candidates(root: Path, rooms: str = "books") -> list[Mutant]:
+    """Return all mutants of some rooms, in the order of the files."""
     found: list[Mutant] = []
-    for pattern in ROOMS:
+    for pattern in ROOMS[rooms]:
         for path in sorted(root.glob(pattern)):
             name, text = str(path.relative_to(root)), path.read_text()
             make = _of_sql if path.suffix == ".sql" else _of_python
@@ -100,7 +107,7 @@ class _Maker(ast.NodeVisitor):
         self.found: list[Mutant] = []
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        if node.name.startswith("__"):
+        if node.name.startswith("__") or MEMORY.match(node.name):
             return
         for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
             self.visit(default)

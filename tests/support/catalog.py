@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 
 from serving.contract.budget import balance_budget_id
+from serving.contract.capabilities import FEATURES
 from serving.contract.key import digest, make_secret
 from serving.contract.records import (
     ApiKeyRecord,
@@ -19,6 +20,7 @@ from serving.contract.records import (
     Timeouts,
 )
 from serving.contract.replica import ReplicaRecord
+from serving.engine.engine import SPOKEN
 from tests.support.fake_control import FakeControl
 
 PEPPER = "test-key-pepper-0123456789"
@@ -68,6 +70,11 @@ def model(variant: str = "var_demo", name: str = "demo", **fields: object) -> Mo
     )
 
 
+def embedder(variant: str = "var_embed", name: str = "demo-embed", **fields: object) -> ModelRecord:
+    """Return the record of a model whose vectors have 64 numbers."""
+    return model(variant, name, **{"task": "embed", "dimensions": 64} | fields)
+
+
 def price(variant: str = "var_demo", **fields: object) -> PriceRecord:
     """Return prices of 150, 75 and 600 nanos a token, unless `fields` say otherwise."""
     made = PriceRecord(
@@ -91,12 +98,27 @@ def contract_price(organization_id: str = "org_a", **fields: object) -> Contract
 def deployment(variant: str = "var_demo", **fields: object) -> DeploymentRecord:
     """Return a deployment of the variant."""
     fields = {"timeouts": TIMEOUTS} | fields
-    return DeploymentRecord(f"dep_{variant}", variant, "external", "w", 1, 1, **fields)  # type: ignore[arg-type]
+    return DeploymentRecord(f"dep_{variant}", variant, "simulated", "w", 1, 1, **fields)  # type: ignore[arg-type]
 
 
-def replica(url: str, number: int = 1, variant: str = "var_demo", slots: int = 8) -> ReplicaRecord:
+def replica(
+    url: str,
+    number: int = 1,
+    variant: str = "var_demo",
+    slots: int = 8,
+    features: tuple[str, ...] = FEATURES,
+) -> ReplicaRecord:
     """Return a ready replica at `url`."""
-    return ReplicaRecord(f"rep_{number}", f"dep_{variant}", url, "ready", slots, START, "external")
+    return ReplicaRecord(
+        f"rep_{number}",
+        f"dep_{variant}",
+        url,
+        "ready",
+        slots,
+        START,
+        "simulated",
+        (*SPOKEN, *features),
+    )
 
 
 def publish(control: FakeControl, *tenants: Tenant, credit_nanos: int = 10**12) -> None:

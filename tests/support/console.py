@@ -104,6 +104,36 @@ def make_catalog() -> dict[str, Price]:
     return made
 
 
+def make_embedder() -> Price:
+    """Publish a model for embeddings that runs; return its price."""
+    model = catalog.create_model(
+        actor=OPERATOR, public_id="penstock-demo-embed", name="Penstock demo embed", task="embed"
+    )
+    variant = catalog.create_variant(
+        actor=OPERATOR,
+        model=model,
+        precision="bf16",
+        weights="models/embed",
+        context_tokens=2048,
+        output_tokens_max=1,
+        vocabulary_size=1000,
+        dimensions=256,
+    )
+    variant = catalog.publish_variant(actor=OPERATOR, variant=variant)
+    book = prices.draft_book(actor=OPERATOR, name="Embeddings")
+    price = prices.set_price(
+        actor=OPERATOR,
+        book=book,
+        variant=variant,
+        input_nanos=20_000_000,
+        cached_input_nanos=10_000_000,
+        output_nanos=0,
+    )
+    prices.publish_book(actor=OPERATOR, book=book)
+    catalog.create_deployment(actor=OPERATOR, variant=variant, replicas_min=1)
+    return price
+
+
 def long_ago() -> AbstractContextManager[object]:
     """Let prices be published before the usage that they are for."""
     then = timezone.now() - timedelta(days=100)
@@ -131,7 +161,7 @@ def make_request(key: ApiKey, price: Price, at: datetime, **changes: Any) -> Usa
     """Return one request of a key: 1,000 input tokens, 400 of them cached, and 20 output."""
     random_bits = uuid.uuid4().int & (2**74 - 1)
     values = {
-        "event_id": str(uuid7(at_ms=int(at.timestamp() * 1000), random_bits=random_bits)),
+        "event_id": uuid7(at_ms=int(at.timestamp() * 1000), random_bits=random_bits),
         "gateway_id": "gw_1",
         "organization_id": key.organization_id,
         "project_id": key.project_id,

@@ -87,12 +87,14 @@ def is_own_session() -> bool:
 
 
 def set_up() -> None:
-    """Fill in what the environment lacks. Workers of pytest-xdist inherit it from their parent."""
+    """Set what boots each process, whatever a shell exports for a platform of its own: that one's
+    gateway and fleet are not ours. Workers of pytest-xdist, and sessions within one, inherit it."""
+    is_first = SESSION not in os.environ
     os.environ.setdefault(SESSION, str(os.getpid()))
     if SUPERUSER_URL not in os.environ:
         _set_up_database()
-    for name, value in _values().items():
-        os.environ.setdefault(name, value)
+    if is_first:
+        os.environ.update(_values())
 
 
 def _set_up_database() -> None:

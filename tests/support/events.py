@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 from serving.contract.ids import new_id
 from serving.contract.usage import LeaseCharge, UsageEvent
-from serving.usage.meter import Metered, Tokens, make_event
+from serving.engine.usage import Tokens
+from serving.usage.meter import Metered, make_event
 from tests.support.catalog import price
 
 

@@ -220,6 +220,7 @@ class FakeBilling:
             CODES[kind_of(ask.budget_id) or "balance"],
             available_nanos=max(available, 0),
             recall_in_progress=bool(recalled),
+            limit_nanos=self.limits.get(ask.budget_id, 0),
         )
 
     def _book(self, event: UsageEvent) -> None:

@@ -2,16 +2,20 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 from aiohttp import web
 
 from serving.contract.codec import decode, encode
+from serving.contract.grammar import GrammarQuestion, GrammarVerdict
+from serving.contract.idempotency import Claim, Endings, KeepAnswer
 from serving.contract.lease import LeaseRequest
 from serving.contract.usage import UsageBatch
 from tests.support.fake_billing import ClockAhead, FakeBilling
+from tests.support.fake_keys import FakeKeys
 
 LONG_POLL_SECONDS = 5.0
 
@@ -74,10 +78,62 @@ def _conflict() -> web.Response:
     return web.json_response({"error": "clock_ahead: more than 5 minutes"}, status=409)
 
 
-class FakeControl:
-    """All three behind one address."""
+class Grammars:
+    """The fleet's verdicts on grammars: `verdict` for all, or none at all."""
 
     def __init__(self) -> None:
+        self.verdict: GrammarVerdict | None = GrammarVerdict("unknown")
+        self.questions: list[GrammarQuestion] = []
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.questions.append(decode(await request.read(), GrammarQuestion))
+        if self.verdict is None:
+            return web.Response(status=503)
+        return web.Response(body=encode(self.verdict))
+
+
+Call = tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]
+
+
+class Keys(FakeKeys):
+    """The fake idempotency keys over HTTP, which can be down, and slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_down = False
+        self.loses_answers = False
+        """Whether it does as it is asked and says nothing of it."""
+        self.pause_seconds = self.endings_pause_seconds = 0.0
+        self.is_deaf_to_endings = False
+
+    def calls(self) -> dict[str, Call]:
+        """What is decoded and asked, by the last part of the address."""
+        return {
+            "claims": (Claim, self.claim),
+            "answers": (KeepAnswer, self.keep),
+            "endings": (Endings, self.end),
+        }
+
+    async def answer(self, request: web.Request) -> web.Response:
+        await asyncio.sleep(self.pause_seconds)
+        if self.is_down:
+            return web.Response(status=503)
+        name = request.match_info["name"]
+        if name == "endings":
+            await asyncio.sleep(self.endings_pause_seconds)
+            if self.is_deaf_to_endings:
+                return web.Response(status=503)
+        kind, service = self.calls()[name]
+        reply = service(decode(await request.read(), kind))
+        return web.Response(status=500) if self.loses_answers else web.Response(body=encode(reply))
+
+
+class FakeControl:
+    """All of them behind one address."""
+
+    def __init__(self) -> None:
+        self.keys = Keys()
+        self.grammars = Grammars()
         self.feed = Feed()
         self.fleet = Feed()
         self.billing = Billing()
@@ -88,8 +144,10 @@ class FakeControl:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_get("/internal/v1/feed", self.feed.answer)
         app.router.add_get("/replicas", self.fleet.answer)
+        app.router.add_post("/grammars", self.grammars.answer)
         app.router.add_post("/internal/v1/leases", self.billing.answer_leases)
         app.router.add_post("/internal/v1/usage-events", self.billing.answer_usage)
+        app.router.add_post("/internal/v1/idempotency/{name}", self.keys.answer)
         runner = web.AppRunner(app, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

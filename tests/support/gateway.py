@@ -17,6 +17,7 @@ from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
 from serving.gateway.__main__ import Listener, listener
 from serving.gateway.gateway import Gateway, build
+from serving.usage.clock import Clock
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
 
@@ -71,9 +72,9 @@ class Stack:
         await eventually(lambda: self.events)
         return self.events[0]
 
-    async def start_gateway(self) -> None:
+    async def start_gateway(self, clock: Clock | None = None) -> None:
         """Build and serve a gateway on the stack's folder."""
-        self.gateway = build(config(self.folder, self.control.url))
+        self.gateway = build(config(self.folder, self.control.url), clock)
         self.gateway.start()
         self._server = listener(self.gateway.app, "127.0.0.1", 0)
         self._serving = asyncio.create_task(self._server.serve())
@@ -94,13 +95,30 @@ class Stack:
 
     async def start_engine(self, **settings: Any) -> Server:
         """Add a replica."""
-        defaults: dict[str, Any] = {"models": ("var_demo",), "port": 0, "context_tokens": 512}
+        defaults: dict[str, Any] = {
+            "models": ("var_demo", "var_embed"),
+            "port": 0,
+            "context_tokens": 512,
+        }
         engine = Server(Settings(**defaults | settings))
         await engine.start()
         self.engines.append(engine)
         number, url = len(self.engines), f"http://127.0.0.1:{engine.port}"
         self.control.fleet.publish("replica", f"rep_{number}", catalog.replica(url, number))
         return engine
+
+    async def offer_embeddings(self) -> None:
+        """Offer a second model, `demo-embed`, on the first engine."""
+        feed, url = self.control.feed, f"http://127.0.0.1:{self.engines[0].port}"
+        feed.publish("model", "var_embed", catalog.embedder())
+        feed.publish("price", "price_var_embed", catalog.price("var_embed"))
+        feed.publish("deployment", "dep_var_embed", catalog.deployment("var_embed", task="embed"))
+        record = catalog.replica(url, 99, "var_embed")
+        self.control.fleet.publish("replica", record.replica_id, record)
+        pools = self.gateway.directory.pools
+        await eventually(
+            lambda: "dep_var_embed" in pools and pools["dep_var_embed"].has_ready_replica
+        )
 
     async def ready(self) -> None:
         """Wait until the gateway knows the model and a replica."""

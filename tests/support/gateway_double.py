@@ -19,9 +19,21 @@ USAGE = {
     "prompt_tokens_details": {"cached_tokens": 96},
 }
 
+SAID: list[dict[str, Any]] = [{"content": f"{word} "} for word in WORDS]
+ARGUMENTS = '{"city": "Rome"}'
+CALLED: list[dict[str, Any]] = [
+    {"tool_calls": [piece]}
+    for piece in (
+        {"index": 0, "id": "call_1", "type": "function", "function": {"name": "get_weather"}},
+        {"index": 0, "function": {"arguments": ARGUMENTS[:6]}},
+        {"index": 0, "function": {"arguments": ARGUMENTS[6:]}},
+    )
+]
+
 
 class GatewayDouble:
-    """Answers every chat with the same words; told to, it refuses, breaks off or goes slowly."""
+    """Answers every chat with the same words, or with a call where it is offered tools and none has
+    spoken last; told to, it refuses, breaks off or goes slowly."""
 
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
@@ -50,8 +62,10 @@ class GatewayDouble:
         return reply
 
     async def answer(self, reply: web.StreamResponse) -> None:
-        for word in WORDS:
-            await send(reply, {"choices": [{"index": 0, "delta": {"content": f"{word} "}}]})
+        asked = self.bodies[-1]
+        is_called = "tools" in asked and asked["messages"][-1]["role"] != "tool"
+        for delta in CALLED if is_called else SAID:
+            await send(reply, {"choices": [{"index": 0, "delta": delta}]})
             await asyncio.sleep(self.pause_seconds)
         if self.breaks_off:
             error = {"message": "x", "type": "api_error", "param": None, "code": "engine_failed"}

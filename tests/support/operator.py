@@ -46,6 +46,50 @@ class Operator:
     def send_grant(self) -> None:
         self._save()
 
+    def let_pay_afterwards(self, organization: str) -> None:
+        """Let an organization owe what it uses beyond its credit."""
+        self.page.goto(f"{self.admin_url}tenants/organization/?q={organization}")
+        self.page.locator("#result_list tbody th a").first.click()
+        self.page.get_by_label("Billing mode").select_option("postpaid")
+        self._save()
+
+    def refund_newest_payment(self, dollars: str) -> None:
+        """Pay back what the newest payment through Stripe brought."""
+        self.page.goto(f"{self.admin_url}payments/stripepayment/")
+        self.page.locator("#result_list tbody th a").first.click()
+        self.page.get_by_role("link", name="Refund", exact=True).click()
+        self.page.get_by_label("Amount").fill(dollars)
+        self.page.get_by_label("Reason").fill("The house test asked for it.")
+        self.page.get_by_role("button", name="Refund").click()
+        expect(self.page.get_by_text("Refund: done")).to_be_visible()
+
+    def collect_from_midnight(self) -> None:
+        """Have steps of collection taken from the first hour of their day on."""
+        self.page.goto(f"{self.admin_url}collection/settings/1/change/")
+        self.page.get_by_label("Hour").fill("0")
+        self._save()
+
+    def sees_in_collection(self, *words: str) -> None:
+        """See how the one who is overdue stands in collection: the line has all these words."""
+        self.page.goto(f"{self.admin_url}collection/case/")
+        for word in words:
+            line = self.page.locator("#result_list tbody tr").filter(has_text=word)
+            expect(line).to_be_visible()
+
+    def finds_nothing_to_collect(self) -> None:
+        """See that nobody is overdue."""
+        self.page.goto(f"{self.admin_url}collection/case/")
+        expect(self.page.locator("#result_list tbody tr")).to_have_count(0)
+
+    def finds_the_ledger_agreeing(self) -> bool:
+        """Tell whether the pages of revenue and of unspent credit agree with the ledger."""
+        pages = {"revenue": "agrees to the nano-dollar", "deferred": "the same, to the nano-dollar"}
+        for page, words in pages.items():
+            self.page.goto(f"{self.admin_url}ledger/account/{page}/")
+            if self.page.get_by_text(words).count() == 0:
+                return False
+        return True
+
     def _save(self) -> None:
         self.page.get_by_role("button", name="Save", exact=True).click()
         expect(self.page.get_by_text("successfully")).to_be_visible()

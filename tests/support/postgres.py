@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from tests.support.environment import (
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200")
 ORPHANS_LOCK = f"penstock_tests_{os.geteuid()}.lock"
 """Two sessions that clean up the same folder would each undo the other's half."""
+END_SECONDS = 30.0
 
 
 def ensure_running() -> str:
@@ -38,7 +40,7 @@ def ensure_running() -> str:
             fcntl.flock(lock, fcntl.LOCK_EX)  # two workers of pytest-xdist may come at once
             server = _server(folder)
             if not server.is_listening():
-                _end_orphans(folder.parent)
+                end_orphans(folder.parent)
                 options = " ".join(server.command(*FAST)[3:])
                 _pg_ctl(server, "start", "-l", str(server.data / "log"), "-o", options)
     url = os.environ[SUPERUSER_URL]
@@ -55,7 +57,7 @@ def stop() -> None:
         _end(folder)
 
 
-def _end_orphans(parent: Path) -> None:
+def end_orphans(parent: Path) -> None:
     """End the servers of sessions that were killed before they could, one session at a time."""
     with (parent / ORPHANS_LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -66,10 +68,20 @@ def _end_orphans(parent: Path) -> None:
 
 
 def _end(folder: Path) -> None:
-    server = _server(folder)
-    if (server.data / "postmaster.pid").exists():
-        _pg_ctl(server, "stop", "-m", "immediate")
+    server = _process(folder / "data")
+    if server is not None:
+        server.send_signal(signal.SIGQUIT)  # its own word for: stop now, we keep nothing
+        server.wait(END_SECONDS)
     shutil.rmtree(folder)
+
+
+def _process(data: Path) -> psutil.Process | None:
+    """Return the folder's server; a file that outlived it may name somebody else."""
+    try:
+        process = psutil.Process(int((data / "postmaster.pid").read_text().split("\n")[0]))
+        return process if str(data) in process.cmdline() else None
+    except (OSError, ValueError, psutil.Error):
+        return None
 
 
 def _server(folder: Path) -> Postgres:

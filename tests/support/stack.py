@@ -19,10 +19,11 @@ import aiohttp
 import psutil
 
 from infra.local import readiness
-from infra.local.config import ROOT, LocalConfig, read_config
+from infra.local.config import NO_EMBEDDER, ROOT, LocalConfig, read_config
 from infra.local.environment import home_role, postgres_url
 from infra.local.home import Home
 from infra.local.leftovers import find_processes
+from infra.local.postgres import SUPERUSER
 from infra.local.replicas import read_replicas
 from infra.local.roles import APP
 from infra.local.status import replica_pids
@@ -37,6 +38,12 @@ from tests.support.management import Management
 
 PENSTOCK = Path(sys.executable).with_name("penstock")
 UP_SECONDS_MAX = 240
+QUICK_RESTARTS = {
+    "PENSTOCK_FLEET_POLL_SECONDS": "0.2",
+    "PENSTOCK_FLEET_STEADY_SECONDS": "0.1",
+    "PENSTOCK_FLEET_BACKOFF_FIRST_SECONDS": "0.1",
+}
+"""For a simulated engine, which may be killed twenty times in a row."""
 NEW_TENANT = """\
 import json
 from allauth.account.models import EmailAddress
@@ -71,6 +78,7 @@ class Stack:
             "PENSTOCK_HOME": str(self.folder / "home"),
             "PENSTOCK_PORT_BASE": str(self.port_base),
             "PENSTOCK_ENGINE": engine,
+            "EMBEDDING_MODEL": NO_EMBEDDER,  # of which most tests need no engine
             **variables,
         }
         self.output = ""
@@ -142,6 +150,11 @@ class Stack:
         return self.config.database_url or postgres_url(self.config, home_role(self.home, APP))
 
     @property
+    def superuser_url(self) -> str:
+        """The embedded PostgreSQL as its superuser, whom no trigger stops."""
+        return postgres_url(self.config, home_role(self.home, SUPERUSER))
+
+    @property
     def internal_secret(self) -> str:
         return self.home.secrets()["PENSTOCK_INTERNAL_SECRET"]
 
@@ -187,6 +200,14 @@ class Stack:
             and bool(self.replicas())
         )
 
+    def serves(self, name: str) -> bool:
+        """Tell whether one gateway, or control, is ready."""
+        ports = self.config.ports
+        if name == "control":
+            return readiness.control_is_ready(ports)
+        number = int(name.partition("-")[2] or 1)
+        return readiness.answers(ports.gateway_operators[number - 1], "/readyz")
+
     def wait_ready(self, *, timeout_seconds: float = 120.0) -> None:
         """Wait until everything is back."""
         deadline = time.monotonic() + timeout_seconds
@@ -195,10 +216,12 @@ class Stack:
             time.sleep(0.2)
 
     def journal_is_empty(self) -> bool:
-        """Tell whether billing has acknowledged every event of the gateway."""
-        # The gateway holds the file exclusively, so only it can tell.
-        metrics = read_metrics(f"http://127.0.0.1:{self.config.ports.gateway_operator}/metrics")
-        return metrics["penstock_gateway_journal_rows"] == 0
+        """Tell whether billing has acknowledged every event of the first gateway."""
+        return _is_empty(self.config.ports.gateway_operator)
+
+    def journals_are_empty(self) -> bool:
+        """Tell the same of all gateways."""
+        return all(_is_empty(port) for port in self.config.ports.gateway_operators)
 
     def new_tenant(
         self, email: str = "stranger@other.example", *, credit_nanos: int = 5_000_000_000
@@ -248,6 +271,12 @@ class Stack:
         own = [p for p in prices if (p.variant_id, p.tier) == (variant_id, "default")]
         now = datetime.now(UTC)
         return max((p for p in own if p.effective_at <= now), key=lambda p: p.effective_at)
+
+
+def _is_empty(operator_port: int) -> bool:
+    # The gateway holds the file exclusively, so only it can tell.
+    metrics = read_metrics(f"http://127.0.0.1:{operator_port}/metrics")
+    return metrics["penstock_gateway_journal_rows"] == 0
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def make_event(customer: Customer, price: Price, **changes: Any) -> UsageEvent:
     received_at = changes.get("received_at", NOW - timedelta(minutes=1))
     milliseconds = int(received_at.timestamp() * 1000)
     values = {
-        "event_id": str(uuid7(at_ms=milliseconds, random_bits=uuid.uuid4().int & (2**74 - 1))),
+        "event_id": uuid7(at_ms=milliseconds, random_bits=uuid.uuid4().int & (2**74 - 1)),
         "gateway_id": GATEWAY,
         "organization_id": customer.id,
         "project_id": customer.project.id,

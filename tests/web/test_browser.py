@@ -11,7 +11,7 @@ from tests.support.console import PASSWORD, Tenant
 from tests.support.gateway_double import WORDS, GatewayDouble
 from web.console.page import SECTIONS, address
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
@@ -114,6 +114,72 @@ def test_the_code_is_the_call(
     expect(code).to_contain_text(r"It'\''s brief")
     page.get_by_role("tab", name="Python").click()
     expect(code).to_contain_text("client.chat.completions.create(")
+
+
+@pytest.fixture
+def playground(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> Page:
+    """The playground, opened."""
+    sign_in(watched.page, console, tenant)
+    watched.page.goto(console + address(tenant.organization, "playground"))
+    return watched.page
+
+
+def test_a_tool_is_called_and_answered(playground: Page, gateway: GatewayDouble) -> None:
+    page = playground
+    page.locator("[data-example=tools]").click()
+    ask(page, "What is the weather in Rome?")
+    expect(page.locator("[data-call]")).to_have_text('get_weather({"city": "Rome"})')
+    expect(page.get_by_label("What get_weather says")).to_be_focused()
+    ask(page, "And now?")
+    expect(page.get_by_label("What get_weather says")).to_be_focused()
+    expect(page.get_by_label("Message")).to_have_value("And now?")
+    page.get_by_label("What get_weather says").fill("12 degrees")
+    page.get_by_role("button", name="Send what the tool says").click()
+    expect(page.locator(".turn-answer .turn-text").last).to_have_text(" ".join(WORDS))
+    *_, call, result = gateway.bodies[-1]["messages"]
+    assert call["tool_calls"][0]["function"]["arguments"] == '{"city": "Rome"}'
+    assert result == {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"}
+
+
+@pytest.mark.parametrize(
+    ("label", "typed", "words"),
+    [
+        ("Tools", "[{", "This is not JSON yet"),
+        ("Tools", "{}", "A list of tools is wanted"),
+        ("Tools", '[{"name": "f"}]', 'Tool 1 needs "type": "function"'),
+        ("Tools", '[{"type": "function", "function": {}}]', 'has no "name"'),
+        ("JSON schema", "[]", "A JSON schema is an object"),
+    ],
+)
+def test_what_is_wrong_with_tools_or_a_schema_is_said_before_anything_is_sent(
+    playground: Page, gateway: GatewayDouble, label: str, typed: str, words: str
+) -> None:
+    page = playground
+    page.get_by_label(label).fill(typed)
+    ask(page, "What is Penstock?")
+    expect(page.get_by_role("alert").filter(has_text=words)).to_be_visible()
+    expect(page.get_by_label(label)).to_be_focused()
+    expect(page.get_by_label("Message")).to_have_value("What is Penstock?")
+    assert not gateway.bodies
+    page.get_by_label(label).fill("")
+    ask(page, "What is Penstock?")
+    expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
+
+
+def test_the_code_holds_tools_and_a_schema_in_each_language(playground: Page) -> None:
+    page = playground
+    for kind in ("tools", "schema"):
+        page.locator(f"[data-example={kind}]").click()
+    page.get_by_role("button", name="View code").click()
+    code = page.locator(".code-panel pre")
+    expect(code).to_contain_text('"additionalProperties": false')
+    page.get_by_role("tab", name="Python").click()
+    expect(code).to_contain_text('"additionalProperties": False')
+    compile(code.inner_text(), "snippet", "exec")
+    page.get_by_role("tab", name="JavaScript").click()
+    expect(code).to_contain_text('"get_weather"')
 
 
 def test_charts_draw_and_walk_by_keyboard(

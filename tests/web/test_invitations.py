@@ -1,15 +1,15 @@
 """The mail of an invitation leads to a page that accepts it."""
 
-import re
+from urllib.parse import urlsplit
 
 import pytest
-from django.core import mail
 from django.test import Client
 
 from control.actor import system
 from control.tenants.models import Membership, Role, User
 from control.tenants.services import invite_member
 from tests.support.console import Tenant
+from tests.support.mails import delivered, link_in
 
 pytestmark = pytest.mark.integration
 
@@ -22,7 +22,7 @@ def link(tenant: Tenant) -> str:
     invite_member(
         actor=system("tests"), organization=tenant.organization, email=EMAIL, role=Role.VIEWER
     )
-    return re.search(r"(/invitations/\S+)", mail.outbox[-1].body)[1]
+    return urlsplit(link_in(delivered()[-1], "/invitations/")).path
 
 
 def test_the_invited_join_by_the_link_in_the_mail(

@@ -3,9 +3,10 @@
 import pytest
 from django.test import Client
 
+from control.catalog import services as services_of_catalog
 from control.prices import services
 from control.prices.models import Price
-from tests.support.console import OPERATOR, Tenant
+from tests.support.console import OPERATOR, Tenant, make_embedder
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
@@ -46,3 +47,53 @@ def test_an_outsider_sees_list_prices_alone(
     assert "$0.15<" in page
     for words in ("$0.13", "input tokens</p>", "by your contract"):
         assert words not in page
+
+
+def test_a_model_for_embeddings_says_so_and_has_no_price_of_output(
+    member: Client, tenant: Tenant, prices: dict[str, Price]
+) -> None:
+    before = shown(member, tenant)
+    make_embedder()
+    page = shown(member, tenant)
+    for words in (
+        '<span class="badge">Embeddings</span>',
+        "256 numbers",
+        "Longest input",
+        ">$0.02<",
+    ):
+        assert words in page
+        assert words not in before
+    assert page.count("<span>Output</span>") == before.count("<span>Output</span>")
+    assert "model=penstock-demo-embed#embeddings" in page
+
+
+def test_the_playground_shows_the_first_call_and_offers_only_models_that_talk(
+    member: Client, tenant: Tenant, prices: dict[str, Price]
+) -> None:
+    url = address(tenant.organization, "playground")
+    assert 'id="embeddings"' not in member.get(url).content.decode()
+    make_embedder()
+    page = member.get(url).content.decode()
+    assert '<option value="penstock-demo"' in page
+    assert '<option value="penstock-demo-embed"' not in page
+    for words in (
+        "/v1/embeddings",
+        "client.embeddings.create(",
+        "$0.02 per million",
+        "256 numbers",
+    ):
+        assert words in page
+    overview = member.get(address(tenant.organization, "overview")).content.decode()
+    assert "/embeddings" not in overview
+
+
+def test_an_outsider_sees_no_embedder_that_is_not_theirs(
+    stranger: Client, outsider: Tenant, tenant: Tenant, prices: dict[str, Price]
+) -> None:
+    model = make_embedder().variant.model
+    services_of_catalog.update_model(
+        actor=OPERATOR, model=model, changes={"organization_ids": [tenant.organization.id]}
+    )
+    assert "penstock-demo-embed" not in shown(stranger, outsider)
+    playground = stranger.get(address(outsider.organization, "playground")).content.decode()
+    assert "penstock-demo-embed" not in playground

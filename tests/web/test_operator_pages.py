@@ -4,30 +4,20 @@ else."""
 import re
 
 import pytest
-from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
-from control.tenants.models import User
+from tests.support.admin_session import sign_in
 from tests.support.browser import DESKTOP, PHONE, watched_page, widest_overflow
 from tests.support.earnings import make_earnings
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
 PAGES = {
     "margin": "economics/enginelife/margin/",
     "margin by organization": "economics/enginelife/margin/?by=organization",
     "reconciliation": "economics/enginelife/reconciliation/",
     "alarms": "metering/tally/alarms/",
 }
-
-
-def sign_in(page: Page, console: str) -> None:
-    """Give the browser the session of an operator."""
-    client = Client()
-    operator = User.objects.create_superuser(f"op{timezone.now().timestamp()}@penstock.test")
-    client.force_login(operator, backend="django.contrib.auth.backends.ModelBackend")
-    cookie = client.cookies["penstock_session"]
-    page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": console}])
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

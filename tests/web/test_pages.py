@@ -6,8 +6,9 @@ import pytest
 from django.test import Client
 
 from control.tenants.models import Membership, Role, User
+from control.tenants.permissions import can
 from tests.support.console import Tenant
-from web.console.page import SECTIONS, address
+from web.console.page import FOR_SOME, SECTIONS, address
 
 pytestmark = pytest.mark.integration
 
@@ -37,11 +38,16 @@ def test_who_is_not_signed_in_is_asked_to(client: Client, tenant: Tenant, sectio
 
 @pytest.mark.parametrize("role", Role.values)
 @pytest.mark.parametrize("section", SECTIONS)
-def test_every_role_may_look(client: Client, tenant: Tenant, section: str, role: str) -> None:
+def test_every_role_may_look_at_what_it_may_see(
+    client: Client, tenant: Tenant, section: str, role: str
+) -> None:
     user = User.objects.create_user(f"{role}@acme.example")
     Membership.objects.create(organization=tenant.organization, user=user, role=role)
     client.force_login(user)
-    assert client.get(url(tenant, section)).status_code == 200
+    may = section not in FOR_SOME or can(role, FOR_SOME[section])
+    assert client.get(url(tenant, section)).status_code == (200 if may else 403)
+    offered = client.get(url(tenant, "overview")).content.decode()
+    assert (f'href="{url(tenant, section)}"' in offered) is may
 
 
 @pytest.mark.parametrize("section", SECTIONS)

@@ -87,6 +87,40 @@ async def test_the_gateway_is_asked_with_a_derived_key_of_the_member(
     assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.5, 64, True)
 
 
+TOOL = {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object"}}}
+FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object"}}}
+
+
+async def test_tools_and_formats_are_passed_on_and_calls_answered(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    told = await ask(tenant, tools=[TOOL], response_format=FORMAT)
+    assert told[-1][1]["ttft_seconds"] is not None
+    call = {
+        "id": "call_1",
+        "type": "function",
+        "function": {"name": "get_weather", "arguments": "{}"},
+    }
+    turns = [
+        {"role": "user", "content": "What is the weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "12 degrees", "tool_call_id": "call_1"},
+    ]
+    assert (await ask(tenant, tools=[TOOL], messages=turns))[-1][0] == "receipt"
+    first, second = gateway.bodies
+    assert (first["tools"], first["response_format"]) == ([TOOL], FORMAT)
+    assert second["messages"] == turns
+
+
+async def test_what_the_gateway_minds_about_a_tool_is_told(
+    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    minded = "Invalid value for 'tools[0].function.parameters': 'type' is not a JSON Schema type."
+    gateway.refusals = [(400, {"message": minded, "code": "invalid_value"})]
+    ((name, failure),) = await ask(tenant, tools=[TOOL])
+    assert (name, failure["message"]) == ("failure", minded)
+
+
 async def test_a_key_that_the_gateway_has_yet_to_hear_of_is_waited_for(
     tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
@@ -152,6 +186,10 @@ async def test_a_browser_that_leaves_aborts_the_work(gateway: GatewayDouble) -> 
         {"messages": [{"role": "operator", "content": "x"}]},
         {"priority": 9},
         {"max_tokens": 0},
+        {"tools": []},
+        {"tools": "get_weather"},
+        {"response_format": "json"},
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
     ],
 )
 def test_what_cannot_be_asked_is_refused(

@@ -101,7 +101,8 @@ def test_a_file_covers_thirty_days_unless_told_otherwise() -> None:
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-40", "9999-12-31"])
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-40", "0001-01-01", "9999-12-31"])
 def test_nonsense_is_not_asked(text: str) -> None:
     query = parse_query({"from": text, "to": text, "before": text})
     assert (query.start, query.end, query.before, query.is_filtered) == (None, None, None, False)
+    assert query.within_days(TODAY).last == TODAY

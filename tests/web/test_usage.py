@@ -100,6 +100,8 @@ def test_the_question_survives_its_url() -> None:
         {"from": "yesterday", "to": "2026-13-40", "by": "minute", "group": "salt"},
         {"from": "2030-01-01", "to": "2031-01-01"},
         {"from": "1999-01-01"},
+        {"to": "0001-01-01"},
+        {"from": "0001-01-01", "to": "9999-12-31"},
     ],
 )
 def test_nonsense_falls_back_to_the_usual(parameters: dict[str, str]) -> None:

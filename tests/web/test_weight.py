@@ -13,8 +13,10 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from billing.reading.selectors import recent_events
+from control.budgets.services import add_limit
 from control.keys.models import ApiKey
 from control.prices.models import Price
+from control.webhooks.services import create_endpoint, send_test
 from serving.contract.ids import new_id
 from tests.support.console import Tenant
 from web.console.page import address
@@ -34,6 +36,29 @@ NO_PAGES = {
     "playground_stream": "is sent",
     "key_rename": "is sent",
     "key_revoke": "is sent",
+    "limit_alerts": "is sent",
+    "limit_remove": "is sent",
+    "billing_top_up": "is sent",
+    "billing_automatic": "is sent",
+    "billing_code": "is sent",
+    "billing_saved": "is the way back from Stripe",
+    "billing_payment": "is weighed where there is one",
+    "billing_method_new": "is sent",
+    "billing_method_default": "is sent",
+    "billing_method_remove": "is sent",
+    "settings_idempotency": "is sent",
+    "settings_origins": "is sent",
+    "webhook_update": "is sent",
+    "webhook_switch": "is sent",
+    "webhook_rotate": "is sent",
+    "webhook_test": "is sent",
+    "webhook_delete": "is sent",
+    "webhook_redeliver": "is sent",
+    "running_pdf": "is a document, made when it is asked for",
+    "invoice": "is weighed where there is one",
+    "invoice_pay": "is sent",
+    "invoice_pdf": "is weighed where there is one",
+    "credit_note_pdf": "is weighed where there is one",
 }
 PAGES = [one.name for one in urlpatterns if one.name not in NO_PAGES]
 
@@ -48,9 +73,42 @@ def page_url(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
         newest = recent_events(tenant.organization, now=timezone.now(), limit=1)
         event_id = str(newest[0].event_id) if newest else new_id()
         of_one = {"key": [key.id], "receipt": [event_id]}
+        if name == "limit":
+            of_one["limit"] = [limited(tenant)]
+        if name in ("webhook", "webhook_delivery"):
+            endpoint, delivery = told(tenant)
+            of_one |= {"webhook": [endpoint], "webhook_delivery": [endpoint, delivery]}
         return address(tenant.organization, name, *of_one.get(name, []), **parameters)
 
     return of
+
+
+def limited(tenant: Tenant) -> str:
+    """Return the budget of a limit that is set."""
+    made = add_limit(
+        actor=tenant.actor,
+        organization=tenant.organization,
+        owner_id=tenant.organization.id,
+        period="day",
+        limit_nanos=10**9,
+        is_hard=False,
+        now=timezone.now(),
+    )
+    return made.budget_id
+
+
+def told(tenant: Tenant) -> tuple[str, str]:
+    """Return an endpoint that was sent a few messages, and the last of them."""
+    endpoint, _ = create_endpoint(
+        actor=tenant.actor,
+        organization=tenant.organization,
+        url="https://example.com/hooks",
+        kinds=["key.created"],
+    )
+    now = timezone.now()
+    for _ in range(3):
+        delivery = send_test(actor=tenant.actor, endpoint=endpoint, now=now)
+    return endpoint.id, delivery.id
 
 
 def assert_few_queries(member: Client, name: str, url: str) -> None:

@@ -1,6 +1,7 @@
-"""The command that a customer pastes first, with the key and the address that are theirs."""
+"""What a customer pastes first, with the key and the address that are theirs."""
 
 import json
+from dataclasses import dataclass
 from functools import cached_property
 
 from django.conf import settings
@@ -12,6 +13,15 @@ from web.console.page import Page
 
 MODEL = "model-name"
 """What stands in the command while nothing is offered."""
+QUESTION = "What is Penstock?"
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """A call in one language."""
+
+    language: str
+    code: str
 
 
 class FirstCall:
@@ -30,14 +40,39 @@ class FirstCall:
     @cached_property
     def curl(self) -> str:
         """A chat completion with the first model, as one command."""
-        return curl(next(iter(self._names.models.values()), MODEL))
+        return curl(next(iter(self._names.talking_models), MODEL))
 
 
 def curl(model: str) -> str:
     """Return a chat completion as one curl command, for the secret in the shell's environment."""
-    body = {"model": model, "messages": [{"role": "user", "content": "What is Penstock?"}]}
+    turn = {"role": "user", "content": QUESTION}
+    return _curl("chat/completions", {"model": model, "messages": [turn]})
+
+
+def embeddings_calls(model: str) -> list[Snippet]:
+    """Return a call for embeddings in each language."""
+    base, texts = settings.CONFIG.api_base, json.dumps([QUESTION])
+    python = (
+        "from openai import OpenAI\n"
+        f'client = OpenAI(base_url="{base}", api_key="…")\n'
+        f'print(client.embeddings.create(model="{model}", input={texts}).data[0].embedding)'
+    )
+    javascript = (
+        'import OpenAI from "openai";\n'
+        f'const client = new OpenAI({{ baseURL: "{base}", apiKey: "…" }});\n'
+        f'const reply = await client.embeddings.create({{ model: "{model}", input: {texts} }});\n'
+        "console.log(reply.data[0].embedding);"
+    )
+    return [
+        Snippet("curl", _curl("embeddings", {"model": model, "input": [QUESTION]})),
+        Snippet("Python", python),
+        Snippet("JavaScript", javascript),
+    ]
+
+
+def _curl(route: str, body: dict[str, object]) -> str:
     return (
-        f"curl {settings.CONFIG.api_base}/chat/completions \\\n"
+        f"curl {settings.CONFIG.api_base}/{route} \\\n"
         '  -H "Authorization: Bearer $PENSTOCK_API_KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
         f"  -d '{json.dumps(body)}'"

@@ -24,6 +24,11 @@ class Names:
         """Models that the organization may use."""
         return {variant.model_id: variant.model.public_id for variant in self._variants}
 
+    @property
+    def talking_models(self) -> list[str]:
+        """Names of those that generate text."""
+        return [each.model.public_id for each in self._variants if not each.model.makes_embeddings]
+
     @cached_property
     def variants(self) -> dict[str, str]:
         """Published variants of those models."""

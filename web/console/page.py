@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from django.urls import reverse
 
+from billing.collection.selectors import marked
 from control.actor import Actor
 from control.errors import NotFound
 from control.tenants import permissions
@@ -26,8 +27,18 @@ SECTIONS = {
     "keys": "API keys",
     "usage": "Usage",
     "requests": "Requests",
+    "billing": "Billing",
+    "invoices": "Invoices",
+    "webhooks": "Webhooks",
+    "settings": "Settings",
 }
 """The pages there are; a page that does not exist yet is not offered."""
+FOR_SOME = {
+    "billing": permissions.Action.SEE_MONEY,
+    "invoices": permissions.Action.SEE_MONEY,
+    "webhooks": permissions.Action.MANAGE_WEBHOOKS,
+}
+"""What not every role may see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +59,12 @@ class Page:
     user: User
     organization: Organization
     membership: Membership
-    memberships: list[Membership]
+    memberships: Sequence[Membership]
     every_project: list[Project]
     project: Project | None
     section: str
+    is_overdue: bool = False
+    """Whether the organization has something to pay that is overdue."""
 
     @property
     def projects(self) -> list[Project]:
@@ -78,6 +91,7 @@ class Page:
         return [
             Choice(label, self.url(section), section == self.section, icon=section)
             for section, label in SECTIONS.items()
+            if section not in FOR_SOME or self.may(FOR_SOME[section])
         ]
 
     @property
@@ -146,7 +160,8 @@ def console_page(section: str) -> Callable[[View[P]], Routed]:
 def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
     """Return the page of a signed-in user. Raises NotFound for an outsider."""
     user = signed_in(request)
-    memberships = list(tenants.memberships(user))
+    seats = marked(tenants.memberships(user))
+    memberships = list(seats)
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
         raise NotFound("There is no such organization.")
@@ -161,6 +176,7 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
         every_project=every_project,
         project=project_of(open_projects, request.GET.get("project", "")),
         section=section,
+        is_overdue=membership.is_overdue,
     )
 
 

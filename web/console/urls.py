@@ -5,14 +5,20 @@ from django.urls.converters import StringConverter
 
 from web.console import theme
 from web.console.views import (
+    billing,
     home,
     invitations,
+    invoices,
     keys,
+    limits,
     models,
     overview,
     playground,
+    profile,
     requests,
+    settings,
     usage,
+    webhooks,
 )
 
 
@@ -50,8 +56,49 @@ urlpatterns = [
         keys.key_revoke,
         name="key_revoke",
     ),
+    path(
+        "<organization:organization_id>/billing/profile",
+        profile.billing_profile_page,
+        name="billing_profile",
+    ),
+    path("<organization:organization_id>/billing/limits", limits.limits, name="limits"),
+    path("<organization:organization_id>/billing/alerts", limits.alerts, name="limit_alerts"),
+    path(
+        "<organization:organization_id>/billing/limits/<str:budget_id>", limits.limit, name="limit"
+    ),
+    path(
+        "<organization:organization_id>/billing/limits/<str:budget_id>/remove",
+        limits.limit_remove,
+        name="limit_remove",
+    ),
     path("<organization:organization_id>/usage", usage.usage, name="usage"),
     path("<organization:organization_id>/usage.csv", usage.usage_csv, name="usage_csv"),
+    path("<organization:organization_id>/invoices", invoices.invoices, name="invoices"),
+    path(
+        "<organization:organization_id>/invoices/running.pdf",
+        invoices.running_pdf,
+        name="running_pdf",
+    ),
+    path(
+        "<organization:organization_id>/invoices/<str:invoice_id>.pdf",
+        invoices.invoice_file,
+        name="invoice_pdf",
+    ),
+    path(
+        "<organization:organization_id>/invoices/<str:invoice_id>",
+        invoices.invoice,
+        name="invoice",
+    ),
+    path(
+        "<organization:organization_id>/invoices/<str:invoice_id>/pay",
+        invoices.invoice_pay,
+        name="invoice_pay",
+    ),
+    path(
+        "<organization:organization_id>/credit-notes/<str:note_id>.pdf",
+        invoices.credit_note_file,
+        name="credit_note_pdf",
+    ),
     path("<organization:organization_id>/requests", requests.requests, name="requests"),
     path("<organization:organization_id>/requests.csv", requests.requests_csv, name="requests_csv"),
     path(
@@ -63,5 +110,91 @@ urlpatterns = [
         "<organization:organization_id>/requests/<uuid:event_id>",
         requests.receipt,
         name="receipt",
+    ),
+    path("<organization:organization_id>/settings", settings.settings, name="settings"),
+    path(
+        "<organization:organization_id>/settings/idempotency",
+        settings.settings_idempotency,
+        name="settings_idempotency",
+    ),
+    path(
+        "<organization:organization_id>/settings/origins/<str:project_id>",
+        settings.settings_origins,
+        name="settings_origins",
+    ),
+    path("<organization:organization_id>/webhooks", webhooks.webhooks, name="webhooks"),
+    path("<organization:organization_id>/webhooks/new", webhooks.webhook_new, name="webhook_new"),
+    path(
+        "<organization:organization_id>/webhooks/<str:endpoint_id>",
+        webhooks.webhook,
+        name="webhook",
+    ),
+    *(
+        path(
+            f"<organization:organization_id>/webhooks/<str:endpoint_id>/{verb}",
+            getattr(webhooks, f"webhook_{verb}"),
+            name=f"webhook_{verb}",
+        )
+        for verb in ("update", "switch", "rotate", "test", "delete")
+    ),
+    path(
+        "<organization:organization_id>/webhooks/<str:endpoint_id>/<str:delivery_id>",
+        webhooks.webhook_delivery,
+        name="webhook_delivery",
+    ),
+    path(
+        "<organization:organization_id>/webhooks/<str:endpoint_id>/<str:delivery_id>/redeliver",
+        webhooks.webhook_redeliver,
+        name="webhook_redeliver",
+    ),
+    path(
+        "<organization:organization_id>/billing",
+        billing.billing,
+        name="billing",
+    ),
+    path(
+        "<organization:organization_id>/billing/top-up",
+        billing.billing_top_up,
+        name="billing_top_up",
+    ),
+    path(
+        "<organization:organization_id>/billing/payments",
+        billing.billing_payments,
+        name="billing_payments",
+    ),
+    path(
+        "<organization:organization_id>/billing/payments/<str:payment_id>",
+        billing.billing_payment,
+        name="billing_payment",
+    ),
+    path(
+        "<organization:organization_id>/billing/automatic",
+        billing.billing_automatic,
+        name="billing_automatic",
+    ),
+    path(
+        "<organization:organization_id>/billing/code",
+        billing.billing_code,
+        name="billing_code",
+    ),
+    path(
+        "<organization:organization_id>/billing/saved",
+        billing.billing_saved,
+        name="billing_saved",
+    ),
+    path(
+        "<organization:organization_id>/billing/methods/new",
+        billing.billing_method_new,
+        name="billing_method_new",
+    ),
+    path(
+        "<organization:organization_id>/billing/methods/<str:method_id>/default",
+        billing.billing_method_default,
+        name="billing_method_default",
+    ),
+    path(
+        "<organization:organization_id>/billing/methods/<str:method_id>/remove",
+        billing.billing_method_remove,
+        name="billing_method_remove",
     ),
 ]

@@ -71,6 +71,7 @@ ALTER TABLE credit_lease SET (fillfactor = 50);
 """
 
 DROP_FUNCTIONS = """
+DROP FUNCTION IF EXISTS credit_lock_charged, credit_recall;
 DROP FUNCTION credit_held, credit_lock, credit_open_budgets, credit_available, credit_grant_size,
     credit_grant_leases, credit_take_back, credit_charge, credit_recall_overdrawn, credit_fund,
     credit_set_limits, credit_void_lease, credit_see_overrun, credit_forget_leases;

@@ -16,7 +16,7 @@ from billing.credit.selectors import (
     owed_nanos,
     refundable_grants,
 )
-from billing.credit.services.budgets import fund
+from billing.credit.services.budgets import fund, recall
 from billing.credit.services.grants import (
     check_once,
     hold_balance,
@@ -24,6 +24,7 @@ from billing.credit.services.grants import (
     open_grant,
     require_same,
 )
+from billing.credit.signals import receivables_changed
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import balance_nanos, posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
@@ -33,6 +34,13 @@ from control.errors import Conflict
 from control.tenants.permissions import require_operator
 from serving.contract.ids import new_id
 from serving.contract.money import exact_dollars
+
+
+class HeldByGateways(Conflict):
+    """The credit is there, but gateways hold part of it for requests: it comes back once they are
+    asked for it."""
+
+    code = "credit_is_held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +60,70 @@ def refund(
     actor: Actor,
     reason: str,
     now: datetime,
+    tax_nanos: int = 0,
 ) -> None:
-    """Pay prepaid credit back: never more than is left of it and not held by gateways.
+    """Pay prepaid credit back, with the tax that was paid on it: never more credit than is left of
+    it and not held by gateways.
 
-    Raises NotPermitted, Invalid, NotFound, and Conflict for more than that or a key used before.
+    Raises NotPermitted, Invalid, NotFound, Conflict for more than is left or a key used before, and
+    HeldByGateways where it is left, but not free.
     """
     require_operator(actor)
     check_once(amount_nanos, idempotency_key)
     row = hold_balance(organization_id, now=now)
     source = f"refund:{organization_id}:{idempotency_key}"
-    if _is_repeat(source, idempotency_key, amount_nanos):
+    if _is_repeat(source, idempotency_key, amount_nanos + tax_nanos):
         return
     grants = refundable_grants(organization_id, now)
     budget = budget_by_row(row)
-    left = min(
-        sum(grant.remaining_nanos for grant in grants), budget.balance_nanos - budget.pending_nanos
-    )
+    left = min(sum(grant.remaining_nanos for grant in grants), budget.balance_nanos)
     _require_at_most(amount_nanos, left, "can be refunded")
-    sides = _drawn_from(grants, amount_nanos)
-    cash = Side(open_account(organization_id, AccountKind.CASH), -amount_nanos)
+    if amount_nanos > budget.balance_nanos - budget.pending_nanos:
+        held = exact_dollars(budget.pending_nanos)
+        raise HeldByGateways(f"Gateways hold {held} of it for requests.", param="amount_nanos")
+    sides = drawn_from(grants, amount_nanos)
+    if tax_nanos:
+        sides.append(Side(open_account(organization_id, AccountKind.TAX_PAYABLE), tax_nanos))
+    cash = Side(open_account(organization_id, AccountKind.CASH), -amount_nanos - tax_nanos)
     post([Posting(new_id(), source, Cause.REFUND, organization_id, (*sides, cash))], now=now)
     fund(row, -amount_nanos, now=now)
     _record(
         actor, "credit.refund", organization_id, amount_nanos, reason=reason, key=idempotency_key
     )
+
+
+def refund_or_recall(
+    *,
+    organization_id: str,
+    amount_nanos: int,
+    idempotency_key: str,
+    actor: Actor,
+    reason: str,
+    now: datetime,
+) -> None:
+    """Refund by hand; what gateways hold is called back, and whoever asks is told to ask again.
+
+    Raises as `refund` does. In no transaction of the caller's: the recall outlives the refusal.
+    """
+    try:
+        refund(
+            organization_id=organization_id,
+            amount_nanos=amount_nanos,
+            idempotency_key=idempotency_key,
+            actor=actor,
+            reason=reason,
+            now=now,
+        )
+    except HeldByGateways as held:
+        recall_held(organization_id, now=now)
+        words = f"{held.message} It was called back: ask again in a few seconds."
+        raise HeldByGateways(words, param=held.param) from held
+
+
+@transaction.atomic
+def recall_held(organization_id: str, *, now: datetime) -> None:
+    """Call back what gateways hold of a balance."""
+    recall(hold_balance(organization_id, now=now), now=now)
 
 
 @transaction.atomic
@@ -109,6 +157,7 @@ def write_off(
         now=now,
     )
     fund(row, amount_nanos, now=now)
+    receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(
         actor, "credit.write_off", organization_id, amount_nanos, reason=reason, key=idempotency_key
     )
@@ -161,6 +210,7 @@ def issue_credit_note(
             idempotency_key=f"credit-note:{idempotency_key}", actor=actor, reason=reason, now=now,
         )  # fmt: skip
     fund(row, amount_nanos, now=now)
+    receivables_changed.send(None, organization_ids=[organization_id], now=now)
     _record(actor, "credit.note", organization_id, amount_nanos, reason=reason, key=idempotency_key)
     return CreditNote(settled_nanos, grant)
 
@@ -185,7 +235,8 @@ def _require_at_most(amount_nanos: int, most_nanos: int, what: str) -> None:
         raise Conflict(f"Only {exact_dollars(max(most_nanos, 0))} {what}.", param="amount_nanos")
 
 
-def _drawn_from(grants: list[CreditGrant], nanos: int) -> list[Side]:
+def drawn_from(grants: list[CreditGrant], nanos: int) -> list[Side]:
+    """Return what each of the grants gives of an amount, in their order."""
     sides = []
     for grant in grants:
         part = min(grant.remaining_nanos, nanos)

@@ -1,6 +1,6 @@
 """Budgets: opening a period's row, locking rows, moving a limit."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,14 +8,16 @@ from typing import Any
 import structlog
 from django.db import OperationalError, connection, transaction
 
-from billing.credit.selectors import BudgetKey, budget_rows, key_at
+from billing.credit.selectors import BudgetKey, budget_rows, key_at, organizations_limited
 from control.publish.lineage import on_change
 from control.tenants.signals import limits_changed
 from serving.contract.budget import (
     balance_budget_id,
+    is_fine,
     kind_of,
     limited_id,
     period_end,
+    period_of,
 )
 
 AHEAD = timedelta(minutes=15)
@@ -27,9 +29,11 @@ BEAT_WAIT_MILLISECONDS = 1_000
 KNOWN_MAX = 500_000
 
 OPEN = """
-SELECT credit_open_budgets(%s::text[], %s::text[], %s::text[], %s::timestamptz[], %s::timestamptz[])
+SELECT credit_open_budgets(%s::text[], %s::text[], %s::text[], %s::text[], %s::timestamptz[],
+    %s::timestamptz[], %s::bigint[])
 """
 LOCK = "SELECT credit_lock(%s::bigint[])"
+RECALL = "SELECT credit_recall(%s, %s)"
 FUND = "SELECT credit_fund(%s, %s, %s)"
 SET_LIMITS = "SELECT credit_set_limits(%s::bigint[], %s::bigint[], %s)"
 
@@ -37,6 +41,12 @@ logger = structlog.get_logger(__name__)
 
 _known: dict[BudgetKey, int] = {}
 """Rows that were committed when they were seen; a row never goes and never changes its id."""
+
+Spent = Callable[[Collection[BudgetKey], list[str]], Mapping[BudgetKey, int]]
+"""Tells what was charged in the periods of budgets of some organizations; asked while the balances
+of these are locked."""
+
+_spent: list[Spent] = []
 
 
 class BusyError(Exception):
@@ -96,6 +106,11 @@ def lock_budgets(rows: Collection[int]) -> None:
         cursor.execute(LOCK, [list(rows)])
 
 
+def know_spent(spent: Spent) -> None:
+    """Ask `spent` from now on what was charged before a row by the week or the day was there."""
+    _spent[:] = [spent]
+
+
 def fund(row: int, nanos: int, *, now: datetime) -> None:
     """Add to what funds a balance, or take from it, and recall what is leased beyond it.
 
@@ -103,6 +118,12 @@ def fund(row: int, nanos: int, *, now: datetime) -> None:
     """
     with connection.cursor() as cursor:
         cursor.execute(FUND, [row, nanos, now])
+
+
+def recall(row: int, *, now: datetime) -> None:
+    """Ask gateways for all of a budget that lies idle with them. The budget is locked."""
+    with connection.cursor() as cursor:
+        cursor.execute(RECALL, [row, now])
 
 
 def listen() -> None:
@@ -134,19 +155,36 @@ def _on_limits_changed(
 
 
 def _make(keys: list[BudgetKey]) -> None:
-    kinds = {key: kind_of(key.budget_id) for key in keys}
-    named = [key for key in keys if kinds[key] is not None]
+    named = [key for key in keys if kind_of(key.budget_id) is not None]
+    fine = [key for key in named if is_fine(key.budget_id)]
+    _insert([key for key in named if key not in fine], {})
+    if fine:
+        with transaction.atomic():
+            owners = organizations_limited({limited_id(key.budget_id) for key in fine})
+            _lock_balances(owners)
+            _insert(fine, _spent[0](fine, owners))
+
+
+def _insert(keys: list[BudgetKey], posted: Mapping[BudgetKey, int]) -> None:
+    if not keys:
+        return
+    columns: list[Any] = [
+        [key.budget_id for key in keys],
+        [kind_of(key.budget_id) for key in keys],
+        [period_of(key.budget_id) for key in keys],
+        [limited_id(key.budget_id) for key in keys],
+        [key.starts_at for key in keys],
+        [period_end(key.budget_id, key.starts_at) for key in keys],
+        [posted.get(key, 0) for key in keys],
+    ]
     with connection.cursor() as cursor:
-        cursor.execute(
-            OPEN,
-            [
-                [key.budget_id for key in named],
-                [kinds[key] for key in named],
-                [limited_id(key.budget_id) for key in named],
-                [key.starts_at for key in named],
-                [period_end(key.budget_id, key.starts_at) for key in named],
-            ],
-        )
+        cursor.execute(OPEN, columns)
+
+
+def _lock_balances(organizations: Iterable[str]) -> None:
+    """Let no usage be booked that budgets about to be opened would not know: it locks balances."""
+    balances = (key_at(balance_budget_id(one), datetime.max) for one in organizations)
+    lock_budgets(list(open_budgets(balances).values()))
 
 
 def _remember(rows: Mapping[BudgetKey, int]) -> None:

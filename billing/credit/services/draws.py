@@ -12,6 +12,7 @@ from django.db import connection
 from billing.credit.models import CreditGrant
 from billing.credit.selectors import CreditSource, credit_sources
 from billing.credit.services.budgets import fund, open_balance
+from billing.credit.signals import receivables_changed
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import AccountKey, account_ids, owed_by
 from billing.ledger.services import Posting, Side, open_account, open_accounts, post
@@ -79,6 +80,8 @@ def post_unposted(
     Debts that credit can pay are paid.
     """
     pieces = _take_unposted(organization_ids, through)
+    if not pieces:
+        return 0
     owners = sorted({one.organization_id for one in pieces})
     sources = credit_sources(owners)
     accounts = open_accounts(AccountKey(owner, kind) for owner in owners for kind in OF_USAGE)
@@ -97,6 +100,8 @@ def post_unposted(
 def allocate(organization_ids: Collection[str], *, now: datetime) -> int:
     """Pay the organizations' debts with the credit that they have now; returns the nanos paid."""
     owed = owed_by(organization_ids)
+    if not owed:
+        return 0
     sources = credit_sources(list(owed))
     accounts = account_ids([AccountKey(owner, AccountKind.ACCOUNTS_RECEIVABLE) for owner in owed])
     paid, postings = 0, []
@@ -114,6 +119,8 @@ def allocate(organization_ids: Collection[str], *, now: datetime) -> int:
             postings.append(_posting(Cause.ALLOCATION, key.organization_id, every))
         paid += nanos
     post(postings, now=now)
+    if postings:
+        receivables_changed.send(Posting, organization_ids=list(owed), now=now)
     return paid
 
 

@@ -23,6 +23,7 @@ from billing.credit.services.budgets import (
     waiting_at_most,
 )
 from billing.credit.services.draws import EXPIRES_INTO, allocate, post_unposted
+from billing.credit.services.expiries import may_add_expiry
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import funding_account
 from billing.ledger.services import Posting, Side, open_account, post
@@ -70,6 +71,8 @@ def grant_credit(
     """
     require_operator(actor)
     check_once(amount_nanos, idempotency_key)
+    if expires_at is not None:
+        may_add_expiry()
     row = hold_balance(organization_id, now=now)
     before = grant_by_key(organization_id, idempotency_key)
     if before is not None:

@@ -70,7 +70,9 @@ SELECT * FROM credit_grant_leases(%s, %s, %s, %s::text[], %s::bigint[], %s::bigi
     %s::bigint[], %s::timestamptz[], %s::timestamptz[])
 """
 TAKE_BACK = "SELECT credit_take_back(%s, %s, %s::bigint[], %s::bigint[], %s::boolean[])"
-CHARGE = "SELECT * FROM credit_charge(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])"
+CHARGE = """
+SELECT overrun, closed FROM credit_charge(%s::bigint[], %s::bigint[], %s::bigint[], %s::bigint[])
+"""
 VOID = "SELECT credit_void_lease(%s, %s)"
 FORGET = "SELECT credit_forget_leases(%s, %s)"
 
@@ -111,6 +113,7 @@ class Decided(NamedTuple):
     admits_until: datetime
     available_nanos: int
     is_recalled: bool
+    limit_nanos: int | None
 
 
 def answer(request: LeaseRequest, *, now: datetime) -> LeaseReply:
@@ -192,9 +195,8 @@ def charge(charges: Mapping[int, int], settles: Mapping[int, int]) -> tuple[set[
     columns = charges.keys(), charges.values(), settles.keys(), settles.values()
     with connection.cursor() as cursor:
         cursor.execute(CHARGE, [array(column) for column in columns])
-        odd = cursor.fetchall()
-    overrun = {row for row, is_over, _ in odd if is_over}
-    return overrun, {row for row, _, is_closed in odd if is_closed}
+        overrun, closed = cursor.fetchone()
+    return set(overrun), set(closed)
 
 
 def lease_row(lease_id: str, lineage: str) -> int | None:
@@ -321,7 +323,8 @@ def _answer(one: Wanted, lineage: str, decided: Decided) -> Answer:
     ask = one.ask
     if decided.lease is None:
         code, left = _refusal(ask.budget_id), decided.available_nanos
-        return Refused(ask.ask_id, ask.budget_id, code, left, decided.is_recalled)
+        limit = None if decided.limit_nanos is None else max(decided.limit_nanos, 0)
+        return Refused(ask.ask_id, ask.budget_id, code, left, decided.is_recalled, limit)
     return Granted(
         ask_id=ask.ask_id,
         budget_id=ask.budget_id,

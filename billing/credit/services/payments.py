@@ -8,6 +8,7 @@ from billing.credit.models import CreditGrant, GrantKind, Payment, new_payment_i
 from billing.credit.selectors import owed_nanos, payment_by_key
 from billing.credit.services.budgets import fund
 from billing.credit.services.grants import check_once, hold_balance, open_grant, require_same
+from billing.credit.signals import payment_recorded
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor
@@ -37,7 +38,8 @@ def record_payment(
     require_operator(actor)
     check_once(amount_nanos, idempotency_key)
     if not 0 <= tax_nanos < amount_nanos:
-        raise Invalid(f"tax_nanos is {tax_nanos} of {amount_nanos}.", param="tax_nanos")
+        wanted = f"0 or more, and less than the amount of {amount_nanos}"
+        raise Invalid(f"tax_nanos is {tax_nanos}; wanted {wanted}.", param="tax_nanos")
     row = hold_balance(organization_id, now=now)
     before = payment_by_key(organization_id, idempotency_key)
     if before is not None:
@@ -61,6 +63,7 @@ def record_payment(
     payment.save(force_insert=True)
     fund(row, net_nanos, now=now)
     _record(actor, payment)
+    payment_recorded.send(Payment, organization_id=organization_id, payment_id=payment.id, now=now)
     return payment
 
 

@@ -1,6 +1,6 @@
 -- May this be spent? The only statements that move a budget's figures. Loaded by migrations/0002.
 --
--- Every function locks budgets by id and then, in statements of their own that see what was
+-- Every function locks budgets by id, those by the week and the day last, and then, in statements of their own that see what was
 -- committed before the locks were had, computes from what it locked (READ COMMITTED). A lease is
 -- only ever changed under the lock of its budget, so it needs none of its own.
 
@@ -14,34 +14,41 @@ $$;
 CREATE FUNCTION credit_lock(budget_rows bigint[]) RETURNS void LANGUAGE plpgsql
     SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    PERFORM FROM credit_budget WHERE id = ANY(budget_rows) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM FROM credit_budget WHERE id = ANY(budget_rows)
+    ORDER BY period IN ('week', 'day'), id FOR NO KEY UPDATE;
 END $$;
 
--- Make the rows of budgets that are missing, with the limit of control's row; what control does not
--- know gets none. Who changes a limit opens this period's row and the next one's too, so a row made
--- meanwhile with the old limit is waited for and corrected (credit_set_limit).
+-- Make the rows of budgets that are missing, with the limit of control's row, or of its table of
+-- limits by the week and the day; what control does not know gets none. `posted` is what was used
+-- before, of which months and balances know by themselves. Who changes a limit opens this period's
+-- row and the next one's too, so a row made meanwhile with the old limit is waited for and corrected
+-- (credit_set_limits).
 CREATE FUNCTION credit_open_budgets(
-    ids text[], kinds text[], limited_ids text[], starts timestamptz[], ends timestamptz[]
+    ids text[], kinds text[], periods text[], limited_ids text[], starts timestamptz[],
+    ends timestamptz[], posted bigint[]
 ) RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    INSERT INTO credit_budget (budget_id, kind, organization_id, starts_at, ends_at, limit_nanos,
-        posted_nanos, pending_nanos, funded_nanos)
-    SELECT wanted.id, wanted.kind,
+    INSERT INTO credit_budget (budget_id, kind, period, organization_id, starts_at, ends_at,
+        limit_nanos, posted_nanos, pending_nanos, funded_nanos)
+    SELECT wanted.id, wanted.kind, wanted.period,
         coalesce(organization.id, project.organization_id, key.organization_id),
         wanted.starts_at, wanted.ends_at,
-        CASE wanted.kind
-            WHEN 'balance' THEN CASE organization.billing_mode WHEN 'prepaid' THEN 0 END::bigint
-            WHEN 'organization' THEN organization.spend_limit_nanos
-            WHEN 'project' THEN project.spend_limit_nanos
+        CASE
+            WHEN wanted.kind = 'balance'
+                THEN CASE organization.billing_mode WHEN 'prepaid' THEN 0 END::bigint
+            WHEN wanted.period <> 'month' THEN CASE WHEN fine.is_hard THEN fine.limit_nanos END
+            WHEN wanted.kind = 'organization' THEN organization.spend_limit_nanos
+            WHEN wanted.kind = 'project' THEN project.spend_limit_nanos
             ELSE key.spend_limit_nanos
-        END, 0, 0, 0
-    FROM unnest(ids, kinds, limited_ids, starts, ends)
-        AS wanted (id, kind, limited_id, starts_at, ends_at)
+        END, wanted.posted, 0, 0
+    FROM unnest(ids, kinds, periods, limited_ids, starts, ends, posted)
+        AS wanted (id, kind, period, limited_id, starts_at, ends_at, posted)
     LEFT JOIN tenants_organization organization
         ON wanted.kind IN ('balance', 'organization') AND organization.id = wanted.limited_id
     LEFT JOIN tenants_project project
         ON wanted.kind = 'project' AND project.id = wanted.limited_id
     LEFT JOIN keys_api_key key ON wanted.kind = 'key' AND key.id = wanted.limited_id
+    LEFT JOIN budgets_spend_limit fine ON fine.budget_id = wanted.id
     WHERE coalesce(organization.id, project.id, key.id) IS NOT NULL
     ORDER BY wanted.id, wanted.starts_at
     ON CONFLICT (budget_id, starts_at) DO NOTHING;
@@ -74,7 +81,8 @@ CREATE FUNCTION credit_grant_leases(
     asker text, era text, at_now timestamptz, ask_ids text[], budget_rows bigint[], needs bigint[],
     wants bigint[], froms timestamptz[], untils timestamptz[]
 ) RETURNS TABLE (ask_id text, lease_id bigint, granted_nanos bigint, period timestamptz,
-    admits_from timestamptz, admits_until timestamptz, available_nanos bigint, is_recalled boolean)
+    admits_from timestamptz, admits_until timestamptz, available_nanos bigint, is_recalled boolean,
+    limit_nanos bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -82,7 +90,7 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(id), '{}') INTO locked FROM (
         SELECT id FROM credit_budget WHERE id = ANY(budget_rows)
-        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+        ORDER BY period IN ('week', 'day'), id FOR NO KEY UPDATE SKIP LOCKED
     ) AS free;
     RETURN QUERY
     WITH ask AS (
@@ -94,7 +102,8 @@ BEGIN
         JOIN unnest(locked) AS free (id) ON free.id = asked.budget_row
         LEFT JOIN credit_lease made ON made.ask_id = asked.ask_id
     ), sized AS (
-        SELECT ask.*, budget.organization_id, budget.starts_at, left_over.nanos AS available,
+        SELECT ask.*, budget.organization_id, budget.starts_at, budget.limit_nanos,
+            left_over.nanos AS available,
             credit_grant_size(ask.need, ask.want, left_over.nanos) AS nanos
         FROM ask JOIN credit_budget budget ON budget.id = ask.budget_row
         CROSS JOIN LATERAL credit_available(budget.limit_nanos, budget.posted_nanos,
@@ -120,41 +129,43 @@ BEGIN
         RETURNING lease.budget_id
     )
     SELECT made.ask_id::text, made.id, made.granted_nanos, sized.starts_at, made.admits_from,
-        made.admits_until, NULL::bigint, false
+        made.admits_until, NULL::bigint, false, NULL::bigint
     FROM made JOIN sized ON sized.budget_row = made.budget_id
     UNION ALL
     SELECT lease.ask_id::text, lease.id,
         CASE WHEN lease.closed_at IS NULL AND lease.stopped_at IS NULL AND lease.lineage = era
             THEN lease.granted_nanos ELSE 0 END,
-        budget.starts_at, lease.admits_from, lease.admits_until, NULL::bigint, false
+        budget.starts_at, lease.admits_from, lease.admits_until, NULL::bigint, false, NULL::bigint
     FROM ask JOIN credit_lease lease ON lease.id = ask.made_id
     JOIN credit_budget budget ON budget.id = lease.budget_id
     JOIN credit_budget asked ON asked.id = ask.budget_row
     WHERE ask.made_for = asker AND budget.budget_id = asked.budget_id
     UNION ALL
     SELECT sized.ask_id, NULL, NULL, NULL, NULL, NULL, greatest(sized.available, 0),
-        sized.budget_row IN (SELECT budget_id FROM recalled)
+        sized.budget_row IN (SELECT budget_id FROM recalled), sized.limit_nanos
     FROM sized WHERE sized.nanos IS NULL;
 END $$;
 
 -- Take back what a gateway returns: it never settles more than `keeps` in all. Leases of busy
 -- budgets are not in the answer and come again; leases that are not its own, or closed, are. Each
--- table is entered by ids and joined by hash: with statistics that are minutes old, the planner
--- would expect one open lease and pass through ten thousand returns for every one there is.
+-- table is entered by ids and joined by hash, by one plan for arrays of any length: with statistics
+-- that are minutes old, the planner would expect one open lease and pass through ten thousand
+-- returns for every one there is, and planning for ten thousand ids takes as long as looking them up.
 CREATE FUNCTION credit_take_back(
     giver text, at_now timestamptz, lease_ids bigint[], keeps bigint[], closes boolean[]
 ) RETURNS SETOF bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
-SET enable_nestloop = off AS $$
+SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    wanted bigint[];
+    own bigint[];
+    budgets_of_own bigint[];
     locked bigint[];
 BEGIN
-    SELECT coalesce(array_agg(DISTINCT budget_id), '{}') INTO wanted FROM credit_lease
+    SELECT array_agg(id), array_agg(budget_id) INTO own, budgets_of_own FROM credit_lease
     WHERE id = ANY(lease_ids) AND gateway_id = giver AND closed_at IS NULL;
     SELECT coalesce(array_agg(id), '{}') INTO locked FROM (
-        SELECT id FROM credit_budget WHERE id = ANY(wanted)
-        ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+        SELECT id FROM credit_budget WHERE id = ANY(budgets_of_own)
+        ORDER BY period IN ('week', 'day'), id FOR NO KEY UPDATE SKIP LOCKED
     ) AS free;
     WITH given AS (
         SELECT lease.id, lease.budget_id, given.closes,
@@ -183,11 +194,10 @@ BEGIN
     ) AS freed
     WHERE budget.id = freed.budget_id AND budget.id = ANY(locked) AND freed.nanos <> 0;
     RETURN QUERY
-    SELECT given.id FROM unnest(lease_ids) AS given (id)
-    LEFT JOIN credit_lease lease ON lease.id = given.id AND lease.id = ANY(lease_ids)
-        AND lease.gateway_id = giver AND lease.closed_at IS NULL
-    LEFT JOIN unnest(locked) AS free (id) ON free.id = lease.budget_id
-    WHERE lease.id IS NULL OR free.id IS NOT NULL;
+    SELECT id FROM unnest(lease_ids) AS given (id) WHERE id NOT IN (
+        SELECT id FROM unnest(own, budgets_of_own) AS held (id, budget_id)
+        WHERE budget_id NOT IN (SELECT unnest(locked))
+    );
 END $$;
 
 -- Add charges to budgets, and to the leases they were held on: what a lease no longer holds is no
@@ -198,33 +208,27 @@ END $$;
 -- expects ten rows, and left to itself would join sixteen thousand charges with as many leases one by
 -- one (10 s a batch, from a session's sixth call on). Planning for each array costs a quarter more.
 CREATE FUNCTION credit_charge(
-    budget_rows bigint[], charges bigint[], lease_ids bigint[], settles bigint[]
-) RETURNS TABLE (lease_id bigint, is_over boolean, is_closed boolean)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
+    budget_rows bigint[], charges bigint[], lease_ids bigint[], settles bigint[],
+    OUT overrun bigint[], OUT closed bigint[]
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp
 SET enable_nestloop = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     found bigint;
+    strays bigint;
 BEGIN
-    PERFORM FROM credit_budget WHERE id = ANY(budget_rows) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM FROM credit_budget WHERE id = ANY(budget_rows)
+    ORDER BY period IN ('week', 'day'), id FOR NO KEY UPDATE;
     GET DIAGNOSTICS found = ROW_COUNT;
     IF found <> cardinality(budget_rows) THEN
         RAISE EXCEPTION 'charges name % budgets of which % exist', cardinality(budget_rows), found
             USING ERRCODE = 'foreign_key_violation';
     END IF;
-    IF EXISTS (
-        SELECT FROM credit_lease WHERE id = ANY(lease_ids)
-            AND budget_id NOT IN (SELECT unnest(budget_rows))
-    ) THEN
-        RAISE EXCEPTION 'charges settle leases of budgets that they do not charge'
-            USING ERRCODE = 'foreign_key_violation';
-    END IF;
-    RETURN QUERY
     WITH settled AS (
         UPDATE credit_lease lease SET settled_nanos = lease.settled_nanos + part.nanos
         FROM unnest(lease_ids, settles) AS part (id, nanos)
         WHERE lease.id = part.id AND lease.id = ANY(lease_ids)
-        RETURNING lease.id, lease.budget_id, lease.settled_nanos > lease.granted_nanos AS over,
-            lease.closed_at IS NOT NULL AS closed,
+        RETURNING lease.id, lease.budget_id, lease.settled_nanos > lease.granted_nanos AS is_over,
+            lease.closed_at IS NOT NULL AS is_closed,
             credit_held(lease.keep_nanos, lease.settled_nanos - part.nanos, lease.closed_at)
             - credit_held(lease.keep_nanos, lease.settled_nanos, lease.closed_at) AS freed_nanos
     ), posted AS (
@@ -237,7 +241,14 @@ BEGIN
         ) AS freed ON freed.budget_id = charged.id
         WHERE budget.id = charged.id AND budget.id = ANY(budget_rows)
     )
-    SELECT id, over, closed FROM settled WHERE over OR closed;
+    SELECT coalesce(array_agg(id) FILTER (WHERE is_over), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE is_closed), '{}'),
+        count(*) FILTER (WHERE budget_id NOT IN (SELECT unnest(budget_rows)))
+    INTO overrun, closed, strays FROM settled;
+    IF strays > 0 THEN
+        RAISE EXCEPTION 'charges settle % leases of budgets that they do not charge', strays
+            USING ERRCODE = 'foreign_key_violation';
+    END IF;
 END $$;
 
 -- Recall every lease of budgets, locked, that have less left than is held. Answers how many.
@@ -255,6 +266,14 @@ BEGIN
     RETURN recalled;
 END $$;
 
+-- Recall every lease of a budget, which is locked: what lies idle with gateways comes back.
+CREATE FUNCTION credit_recall(budget_row bigint, at_now timestamptz) RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
+BEGIN
+    UPDATE credit_lease SET recalled_at = coalesce(recalled_at, at_now)
+    WHERE budget_id = budget_row AND closed_at IS NULL AND stopped_at IS NULL;
+END $$;
+
 -- Add to what funds a balance (payments and grants above zero, expiry and refunds below).
 CREATE FUNCTION credit_fund(budget_row bigint, nanos bigint, at_now timestamptz) RETURNS void
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
@@ -269,7 +288,7 @@ END $$;
 CREATE FUNCTION credit_set_limits(budget_rows bigint[], limits bigint[], at_now timestamptz)
     RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER SET search_path = public, pg_temp AS $$
 BEGIN
-    PERFORM FROM credit_budget WHERE id = ANY(budget_rows) ORDER BY id FOR NO KEY UPDATE;
+    PERFORM credit_lock(budget_rows);
     UPDATE credit_budget budget SET limit_nanos = budget.funded_nanos + new.nanos
     FROM unnest(budget_rows, limits) AS new (id, nanos) WHERE budget.id = new.id;
     RETURN credit_recall_overdrawn(budget_rows, at_now);

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 
@@ -39,7 +40,7 @@ class MarginPage(OperatorPage):
     permission_required = "economics.view_enginelife"
     template_name = "economics/margin.html"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its numbers as a file."""
         if request.GET.get("format") == "csv":
             return _file(parse_query(request.GET.dict(), timezone.now().date()))

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 
 from billing.economics.margin import Dimension
+from billing.reading.days import day_of, midnight
 
 DAYS_MAX = 31
 DAYS_USUAL = 7
@@ -51,9 +52,9 @@ class MarginQuery:
 
 def parse_query(parameters: Mapping[str, str], today: date) -> MarginQuery:
     """Read the question from a URL; what makes no sense falls back to the usual."""
-    last = min(day_of(parameters.get("to", ""), today), today)
+    last = min(day_of(parameters.get("to", "")) or today, today)
     usual = last - timedelta(days=DAYS_USUAL - 1)
-    asked = min(day_of(parameters.get("from", ""), usual), last)
+    asked = min(day_of(parameters.get("from", "")) or usual, last)
     first = max(asked, last - timedelta(days=DAYS_MAX - 1))
     return MarginQuery(
         first=first,
@@ -63,16 +64,3 @@ def parse_query(parameters: Mapping[str, str], today: date) -> MarginQuery:
         variant=parameters.get("variant", ""),
         is_cut=asked < first,
     )
-
-
-def midnight(day: date) -> datetime:
-    """Return the moment that a UTC day begins."""
-    return datetime.combine(day, time(), UTC)
-
-
-def day_of(text: str, usual: date) -> date:
-    """Return the ISO date in `text`, else the usual one."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return usual

@@ -6,7 +6,8 @@ from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
 from django.db.models import Count, Q, Sum
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import HttpRequest, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
 
@@ -45,10 +46,10 @@ class ReconciliationPage(OperatorPage):
     permission_required = "economics.view_enginelife"
     template_name = "economics/reconciliation.html"
 
-    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its rows as a file."""
         if request.GET.get("format") == "csv":
-            return _file(self._query())  # type: ignore[return-value]
+            return _file(self._query())
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from datetime import date, datetime, timedelta
 from django.db.models import QuerySet
 
 from billing.economics.models import JudgedHour, Judgement
-from billing.economics.pages.margin_query import day_of, midnight
+from billing.reading.days import day_of, midnight
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def parse_query(parameters: Mapping[str, str], usual: date) -> ReconciliationQue
     from_hour = hour_of(parameters.get("from", ""), 0, 23)
     to_hour = hour_of(parameters.get("to", ""), 24, 24)
     return ReconciliationQuery(
-        day=day_of(parameters.get("day", ""), usual),
+        day=day_of(parameters.get("day", "")) or usual,
         from_hour=from_hour,
         to_hour=to_hour if to_hour > from_hour else 24,
         deployment=parameters.get("deployment", ""),

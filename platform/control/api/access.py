@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from control.actor import Actor
@@ -10,6 +11,11 @@ from control.keys.models import ApiKey
 from control.tenants import selectors
 from control.tenants.models import Organization, Role, User
 from control.tenants.permissions import Action, member, require
+
+OF_ORGANIZATION = OpenApiParameter(
+    "organization_id", str, description="For people in several organizations; theirs by default."
+)
+"""What `access_asked` reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,19 @@ def access(request: Request, organization_id: str, action: Action = Action.READ)
     return found
 
 
+def access_asked(request: Request, action: Action = Action.READ) -> Access:
+    """Return the caller's access to the organization of the query's `organization_id`; without it
+    to the key's, or a person's first.
+
+    Raises NotFound and NotPermitted as `access` does.
+    """
+    asked = request.query_params.get("organization_id")
+    if not asked:
+        of_key = organization_of_key(request)
+        asked = of_key.id if of_key else _first_organization(caller(request))
+    return access(request, asked, action)
+
+
 def caller(request: Request) -> User:
     """Return the person who calls. Raises NotPermitted for a key."""
     if not isinstance(request.user, User):
@@ -41,6 +60,13 @@ def caller(request: Request) -> User:
 def organization_of_key(request: Request) -> Organization | None:
     """Return the organization whose key calls, None for a person."""
     return request.auth.organization if isinstance(request.auth, ApiKey) else None
+
+
+def _first_organization(user: User) -> str:
+    seat = selectors.memberships(user).first()
+    if seat is None:
+        raise NotFound("There is no organization.")
+    return seat.organization_id
 
 
 def _of_key(key: object, organization_id: str) -> Access | None:

@@ -15,6 +15,8 @@ from control.keys.models import ApiKey, Scope
 from control.keys.selectors import key_by_digest
 from serving.contract.key import is_well_formed
 
+SUSPENDED = "The organization is suspended. Its Billing page in the console says why."
+
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
@@ -33,7 +35,8 @@ class KeyAuthentication(BaseAuthentication):
     def authenticate(self, request: Request) -> tuple[KeyHolder, ApiKey] | None:
         """Return the key's holder; None leaves the request to other authentications.
 
-        Whatever is wrong with a key gets one and the same 401, a lacking scope a 403.
+        Whatever is wrong with a key gets one and the same 401; a lacking scope, or a suspended
+        organization, a 403.
         """
         kind, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")
         if kind.lower() != "bearer":
@@ -42,6 +45,8 @@ class KeyAuthentication(BaseAuthentication):
         key = key_by_digest(digest_of(secret), timezone.now()) if is_well_formed(secret) else None
         if key is None or not _comes_from_allowed_network(request, key):
             raise AuthenticationFailed("The API key is not valid.", code="invalid_api_key")
+        if not key.organization.is_active:
+            raise PermissionDenied(SUSPENDED, code="organization_suspended")
         if Scope.MANAGE not in key.scopes:
             raise PermissionDenied("The API key lacks the scope manage.")
         return KeyHolder(key), key

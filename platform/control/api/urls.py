@@ -8,9 +8,11 @@ from control.keys import api as keys
 from control.prices import models_api as models
 from control.tenants import api as tenants
 from control.tenants import members_api as members
+from control.webhooks import api as webhooks
 
 ORGANIZATION = "organizations/<str:organization_id>"
 PROJECT = f"{ORGANIZATION}/projects/<str:project_id>"
+WEBHOOK = "webhook-endpoints/<str:endpoint_id>"
 KEY = f"{ORGANIZATION}/keys/<str:key_id>"
 
 urlpatterns = [
@@ -33,6 +35,13 @@ urlpatterns = [
     path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),
     path(f"{ORGANIZATION}/invitations/<str:invitation_id>", members.OneInvitation.as_view()),
     path("invitations/accept", members.AcceptInvitation.as_view()),
+    path("webhook-endpoints", webhooks.Endpoints.as_view()),
+    path(WEBHOOK, webhooks.OneEndpoint.as_view()),
+    path(f"{WEBHOOK}/rotate", webhooks.RotateSecret.as_view()),
+    path(f"{WEBHOOK}/test", webhooks.SendTest.as_view()),
+    path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.OneDelivery.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>/redeliver", webhooks.Redeliver.as_view()),
     path(f"{ORGANIZATION}/models", models.Models.as_view()),
     path(f"{ORGANIZATION}/models/<path:model>", models.OneModel.as_view()),
 ]

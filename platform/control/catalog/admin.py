@@ -16,6 +16,16 @@ from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
 from control.operator_fields import indented
 
 
+class OfVariants(OperatorAdmin):
+    """Forms in which a variant is chosen: its name is its model's too."""
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the choice, made by one question however many variants there are."""
+        if db_field.related_model is Variant:
+            options["queryset"] = Variant.objects.select_related("model")
+        return super().formfield_for_foreignkey(db_field, request, **options)
+
+
 class VariantInline(TabularInline):
     """The variants of a model, to look at."""
 
@@ -37,17 +47,17 @@ class VariantInline(TabularInline):
 
 
 @admin.register(Model)
-class ModelAdmin(OperatorAdmin):
+class ModelAdmin(OfVariants):
     """Models."""
 
-    list_display = ("public_id", "name", "default_variant", "created_at")
+    list_display = ("public_id", "name", "task", "default_variant", "created_at")
     search_fields = ("public_id", "name")
-    fields = ("public_id", "name", "description", "organization_ids", "default_variant")
+    fields = ("public_id", "name", "task", "description", "organization_ids", "default_variant")
     inlines = (VariantInline,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The public id stays for ever; a default needs variants first."""
-        return ("public_id",) if obj else ("default_variant",)
+        """The public id and the task stay for ever; a default needs variants first."""
+        return ("public_id", "task") if obj else ("default_variant",)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
         """Add a model."""
@@ -63,7 +73,7 @@ class ModelAdmin(OperatorAdmin):
 
 
 @admin.register(Variant)
-class VariantAdmin(OperatorAdmin):
+class VariantAdmin(OfVariants):
     """Variants."""
 
     list_display = ("__str__", "published_at", "accuracy", "size", "context_tokens")
@@ -71,8 +81,8 @@ class VariantAdmin(OperatorAdmin):
     list_filter = ("model", "precision")
     fields = (
         "model", "precision", "parent", "weights", "engine_arguments", "capabilities",
-        "context_tokens", "output_tokens_max", "vocabulary_size", "parameter_count", "size_bytes",
-        "published_at", "quality",
+        "context_tokens", "output_tokens_max", "vocabulary_size", "dimensions", "parameter_count",
+        "size_bytes", "published_at", "quality",
     )  # fmt: skip
     readonly_fields = ("published_at", "quality")
     actions = ("publish", "withdraw")
@@ -163,7 +173,7 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Deployment)
-class DeploymentAdmin(OperatorAdmin):
+class DeploymentAdmin(OfVariants):
     """Deployments; raising `replicas_min` from 0 starts one, without any restart."""
 
     list_display = ("__str__", "engine", "replicas_min", "replicas_max", "slots", "live_replicas")

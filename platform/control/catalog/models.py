@@ -1,12 +1,14 @@
 """What customers may name and what answers: models, variants, quality reports, deployments."""
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.exceptions import ValidationError
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
 from control.ids import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization
+from serving.contract.capabilities import ISOLATING
 
 PUBLIC_ID_MAX = 100
 
@@ -31,13 +33,21 @@ def new_deployment_id() -> str:
     return new_id("dep")
 
 
+class Task(models.TextChoices):
+    """What a model is for, as contracts name it."""
+
+    GENERATE = "generate", "Text"
+    EMBED = "embed", "Embeddings"
+
+
 class Model(models.Model):
-    """What a customer names. `organization_ids` of None means everyone may."""
+    """What a customer names. `organization_ids` of None means everyone may; its task stays."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_model_id)
     public_id = models.CharField(max_length=PUBLIC_ID_MAX, unique=True)
     name = models.CharField(max_length=NAME_MAX)
     description = models.TextField(blank=True)
+    task = models.CharField(max_length=16, choices=Task, default=Task.GENERATE)
     default_variant = models.OneToOneField(
         "Variant", models.PROTECT, null=True, blank=True, related_name="default_of"
     )
@@ -51,10 +61,16 @@ class Model(models.Model):
     def __str__(self) -> str:
         return self.public_id
 
+    @property
+    def makes_embeddings(self) -> bool:
+        """Whether its answers are vectors, which take no output tokens."""
+        return self.task == Task.EMBED
+
 
 class Variant(models.Model):
     """One set of weights and precision. Customers may name it once it is published, which a
-    quantized one (with a `parent`) is only together with a quality report."""
+    quantized one (with a `parent`) is only together with a quality report. `dimensions` is the
+    length of its vectors, where its model makes embeddings."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
     model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
@@ -68,6 +84,9 @@ class Variant(models.Model):
     context_tokens = models.PositiveIntegerField()
     output_tokens_max = models.PositiveIntegerField()
     vocabulary_size = models.PositiveIntegerField()
+    dimensions = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Length of the vectors, of a model for embeddings."
+    )
     parameter_count = models.PositiveBigIntegerField(null=True, blank=True)
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -82,10 +101,21 @@ class Variant(models.Model):
                 condition=Q(output_tokens_max__gte=1, output_tokens_max__lte=F("context_tokens")),
                 name="output_fits_context",
             ),
+            models.CheckConstraint(
+                condition=Q(dimensions__isnull=True) | Q(dimensions__gte=1),
+                name="dimensions_are_positive",
+            ),
         ]
 
     def __str__(self) -> str:
         return f"{self.model.public_id}:{self.precision}"
+
+    def clean(self) -> None:
+        """Refuse an embedding variant whose vectors have no length, and a length of no vectors."""
+        if self.model.makes_embeddings and self.dimensions is None:
+            raise ValidationError({"dimensions": "A model for embeddings has a length of vectors."})
+        if not self.model.makes_embeddings and self.dimensions is not None:
+            raise ValidationError({"dimensions": "Only a model for embeddings has one."})
 
     @property
     def is_default(self) -> bool:
@@ -175,3 +205,11 @@ class Deployment(models.Model):
 
     def __str__(self) -> str:
         return f"{self.variant} on {self.engine}"
+
+    def clean(self) -> None:
+        """Refuse a server of others' that organizations share, unless it keeps them apart."""
+        is_shared = self.engine == Engine.EXTERNAL and self.dedicated_to_id is None
+        if is_shared and ISOLATING.isdisjoint(self.engine_arguments):
+            wanted = " or ".join(sorted(ISOLATING))
+            message = f"An external server declares {wanted} here, or is dedicated to one."
+            raise ValidationError({"engine_arguments": message})

@@ -24,6 +24,8 @@ def model_news(variant: Variant) -> News:
         created_at=model.created_at,
         capabilities=tuple(variant.capabilities),
         organization_ids=None if model.organization_ids is None else tuple(model.organization_ids),
+        task=model.task,  # type: ignore[arg-type]
+        dimensions=variant.dimensions,
     )
     return News("model", variant.id, record)
 
@@ -48,5 +50,6 @@ def deployment_news(deployment: Deployment) -> News:
             gap_seconds=deployment.gap_seconds,
             total_seconds=deployment.total_seconds,
         ),
+        task=variant.model.task,  # type: ignore[arg-type]
     )
     return News("deployment", deployment.id, record)

@@ -9,7 +9,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.catalog import quality, selectors
-from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
 from control.catalog.records import deployment_news, model_news
 from control.editing import create, edit
 from control.errors import Conflict, Invalid
@@ -20,7 +20,7 @@ MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 VARIANT_FIELDS = frozenset(
     {
         "weights", "engine_arguments", "capabilities", "context_tokens", "output_tokens_max",
-        "vocabulary_size", "parameter_count", "size_bytes",
+        "vocabulary_size", "dimensions", "parameter_count", "size_bytes",
     }
 )  # fmt: skip
 DEPLOYMENT_FIELDS = frozenset(
@@ -41,12 +41,17 @@ def create_model(
     public_id: str,
     name: str,
     description: str = "",
+    task: str = Task.GENERATE,
     organization_ids: list[str] | None = None,
 ) -> Model:
     """Add a model; nobody can name it before it has a published variant."""
     require_operator(actor)
     model = Model(
-        public_id=public_id, name=name, description=description, organization_ids=organization_ids
+        public_id=public_id,
+        name=name,
+        description=description,
+        task=task,
+        organization_ids=organization_ids,
     )
     create(model)
     _record(actor, "model.create", model, public_id=public_id)
@@ -55,7 +60,7 @@ def create_model(
 
 @transaction.atomic
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
-    """Change MODEL_FIELDS of a model. Its public id stays for ever."""
+    """Change MODEL_FIELDS of a model. Its public id and its task stay for ever."""
     require_operator(actor)
     _allow(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)

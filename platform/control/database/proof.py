@@ -101,7 +101,7 @@ def missing_limits(app: CursorWrapper) -> list[str]:
 def _banned(owner: CursorWrapper, app: str) -> Iterator[str]:
     for ban in BANS:
         owner.execute(ban.query, {"app": app})
-        if found := [name for (name,) in owner.fetchall()]:
+        if found := sorted(name for (name,) in owner.fetchall()):
             yield f"{ban.words}: {', '.join(found)}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from control.budgets.limits import fine_budget_ids
 from control.keys.models import ApiKey
 from control.publish.services import News
 from serving.contract.budget import limit_budget_id
@@ -9,16 +10,24 @@ from serving.contract.records import ApiKeyRecord
 
 
 def news_of_keys(keys: Iterable[ApiKey]) -> list[News]:
-    """Return what to publish of keys: a record while each works, else its deletion."""
-    return [News("api_key", key.id, _record(key) if _works(key) else None) for key in keys]
+    """Return what to publish of keys: a record while each is in force, else its deletion.
+
+    Keys of a suspended organization stay: who uses one is told why it is refused.
+    """
+    listed = list(keys)
+    fine = fine_budget_ids([key.id for key in listed])
+    return [
+        News("api_key", key.id, _record(key, fine.get(key.id, ())) if _is_in_force(key) else None)
+        for key in listed
+    ]
 
 
-def _works(key: ApiKey) -> bool:
-    alive = key.revoked_at is None and not key.project.is_archived
-    return alive and key.organization.is_active
+def _is_in_force(key: ApiKey) -> bool:
+    return key.revoked_at is None and not key.project.is_archived
 
 
-def _record(key: ApiKey) -> ApiKeyRecord:
+def _record(key: ApiKey, fine: tuple[str, ...]) -> ApiKeyRecord:
+    monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
     return ApiKeyRecord(
         key_id=key.id,
         digest=key.digest,
@@ -28,5 +37,5 @@ def _record(key: ApiKey) -> ApiKeyRecord:
         models=None if key.allowed_models is None else tuple(key.allowed_models),
         networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
         expires_at=key.expires_at,
-        budget_ids=() if key.spend_limit_nanos is None else (limit_budget_id(key.id),),
+        budget_ids=monthly + fine,
     )

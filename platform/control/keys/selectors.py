@@ -73,11 +73,10 @@ def open_playground_key(project: Project, user: User) -> ApiKey | None:
 
 
 def key_by_digest(digest: str, now: datetime) -> ApiKey | None:
-    """Return the key that a digest opens at `now`, if its organization and project are active."""
+    """Return the key that a digest opens at `now`; its organization may be suspended."""
     found = (
         _rows()
         .filter(digest=digest, revoked_at__isnull=True, project__archived_at__isnull=True)
-        .filter(organization__status=OrganizationStatus.ACTIVE)
         .first()
     )
     return found if found is not None and found.is_usable(now) else None

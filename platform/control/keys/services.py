@@ -21,9 +21,19 @@ from control.tenants import checks as tenant_checks
 from control.tenants import selectors as tenants
 from control.tenants.models import Project
 from control.tenants.permissions import Action, require
+from control.tenants.signals import limits_changed
+from control.webhooks.services import emit
 from serving.contract import key as secret_form
+from serving.contract.budget import limit_budget_id
 
-__all__ = ["mint_key", "playground_secret", "rename_key", "revoke_key", "touch_keys"]
+__all__ = [
+    "mint_key",
+    "playground_secret",
+    "rename_key",
+    "revoke_key",
+    "set_key_limit",
+    "touch_keys",
+]
 
 
 @transaction.atomic
@@ -65,6 +75,13 @@ def mint_key(
         created_by_id=actor.user_id,
     )
     _record(actor, "key.mint", key, name=key.name, scopes=key.scopes, project=project.id)
+    emit(
+        organization_id=key.organization_id,
+        kind="key.created",
+        data=_described(key),
+        key=key.id,
+        now=key.created_at,
+    )
     publish(news_of_keys([key]))
     return key, secret
 
@@ -76,6 +93,23 @@ def rename_key(*, actor: Actor, key: ApiKey, name: str) -> ApiKey:
     before, key.name = key.name, tenant_checks.name(name)
     key.save(update_fields=["name"])
     _record(actor, "key.rename", key, before=before, after=key.name)
+    return key
+
+
+@transaction.atomic
+def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -> ApiKey:
+    """Limit what a key spends in a UTC month, in nano-dollars; None lifts the limit."""
+    require(actor, key.organization, Action.SET_LIMITS)
+    key = selectors.locked_key(key.organization, key.id)
+    if key.revoked_at is not None:
+        raise Conflict("The API key is revoked.")
+    before = key.spend_limit_nanos
+    key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
+    key.save(update_fields=["spend_limit_nanos"])
+    _record(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
+    limits = {limit_budget_id(key.id): key.spend_limit_nanos}
+    limits_changed.send(ApiKey, limits=limits, now=timezone.now())
+    publish(news_of_keys([key]))
     return key
 
 
@@ -118,6 +152,19 @@ def _live_key(actor: Actor, key: ApiKey) -> ApiKey:
     if key.revoked_at is not None:
         raise Conflict("The API key is revoked.")
     return key
+
+
+def _described(key: ApiKey) -> dict[str, Any]:
+    """What a webhook says of a key."""
+    return {
+        "key_id": key.id,
+        "project_id": key.project_id,
+        "name": key.name,
+        "prefix": key.prefix,
+        "last_four": key.last_four,
+        "scopes": key.scopes,
+        "created_by": key.created_by.email if key.created_by else None,
+    }
 
 
 def _record(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:

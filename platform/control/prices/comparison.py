@@ -29,9 +29,11 @@ class Change:
 
     @property
     def is_unusual(self) -> bool:
-        """Whether it is more than half off what it was, or zero as the first price."""
+        """Whether it is more than half off what it was, or zero as the first price: but of what
+        embeddings never take."""
         if self.old_nanos is None:
-            return self.new_nanos == 0
+            is_of_nothing = self.meter == "output" and self.variant.model.makes_embeddings
+            return self.new_nanos == 0 and not is_of_nothing
         return 2 * abs(self.new_nanos - self.old_nanos) > self.old_nanos
 
     @property

@@ -78,6 +78,7 @@ class VariantSerializer(ClosedSerializer):
     is_default = serializers.BooleanField(source="variant.is_default")
     context_tokens = serializers.IntegerField(source="variant.context_tokens")
     output_tokens_max = serializers.IntegerField(source="variant.output_tokens_max")
+    dimensions = serializers.IntegerField(source="variant.dimensions", allow_null=True)
     parameter_count = serializers.IntegerField(source="variant.parameter_count", allow_null=True)
     size_bytes = serializers.IntegerField(source="variant.size_bytes", allow_null=True)
     price = PriceSerializer(allow_null=True)
@@ -92,6 +93,7 @@ class ModelSerializer(ClosedSerializer):
     public_id = serializers.CharField()
     name = serializers.CharField()
     description = serializers.CharField()
+    task = serializers.CharField()
     created_at = serializers.DateTimeField()
     variants = serializers.SerializerMethodField()
 

@@ -39,20 +39,22 @@ def lineage() -> str:
     """Return the lineage of the database, twelve hexadecimal digits, as of some seconds ago."""
     database = connection.settings_dict["NAME"]
     if _known.database != database or time.monotonic() >= _known.until:
-        _take_in(_ask())
+        _take_in(lineage_now())
         _known.database, _known.until = database, time.monotonic() + REMEMBERED_SECONDS
     return _known.name
+
+
+def lineage_now() -> str:
+    """Return the lineage of the database, asked in this transaction: what is read in it is that
+    lineage's."""
+    with connection.cursor() as cursor:
+        cursor.execute(LINEAGE)
+        return str(cursor.fetchone()[0])
 
 
 def on_change(listener: Callable[[], None]) -> None:
     """Call this whenever the database turns out to be another one than before."""
     _known.listeners.append(listener)
-
-
-def _ask() -> str:
-    with connection.cursor() as cursor:
-        cursor.execute(LINEAGE)
-        return str(cursor.fetchone()[0])
 
 
 def _take_in(name: str) -> None:

@@ -32,7 +32,7 @@ def publish(news: Iterable[News]) -> None:
     taking row locks after it could deadlock. Raises ContractError, and so undoes the
     transaction, when a record does not hold to the contract.
     """
-    rows = [Change(kind=item.kind, record_id=item.record_id, record=_text(item)) for item in news]
+    rows = [Change(kind=item.kind, record_id=item.record_id, record=text_of(item)) for item in news]
     if not rows:
         return
     with transaction.atomic(durable=False), connection.cursor() as cursor:
@@ -41,8 +41,8 @@ def publish(news: Iterable[News]) -> None:
         cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
 
 
-def _text(item: News) -> str | None:
-    """Return the record as JSON that a reader will accept."""
+def text_of(item: News) -> str | None:
+    """Return the record as JSON that a reader will accept. Raises ContractError."""
     if item.record is None:
         return None
     data = encode(item.record)

@@ -1,4 +1,4 @@
-"""`GET /internal/v1/feed?after=V`: what came after V, at once or within 25 s."""
+"""`GET /internal/v1/feed?after=V&lineage=L`: what came after V, at once or within 25 s."""
 
 import time
 
@@ -22,27 +22,29 @@ async def feed(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("after", "")
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
         return JsonResponse({"error": {"message": "after must be a version."}}, status=400)
-    body = await _wait_for_news(int(text), time.monotonic() + WAIT_SECONDS)
+    lineage = request.GET.get("lineage")
+    body = await _wait_for_news(int(text), lineage, time.monotonic() + WAIT_SECONDS)
     return HttpResponse(body, content_type="application/json")
 
 
-async def _wait_for_news(after: int, until: float) -> bytes:
+async def _wait_for_news(after: int, lineage: str | None, until: float) -> bytes:
     waiting = room()
     while True:
         ring_count = waiting.ring_count
-        version, body = await read_page(after)
+        is_news, body = await read_page(after, lineage)
         left_seconds = until - time.monotonic()
-        if version != after or left_seconds <= 0 or waiting.is_closed:
+        if is_news or left_seconds <= 0 or waiting.is_closed:
             return body
         await waiting.wait(ring_count, min(LOOK_SECONDS, left_seconds))
 
 
 @sync_to_async
-def read_page(after: int) -> tuple[int, bytes]:
-    """Return the version and the JSON of the page after a version."""
+def read_page(after: int, lineage: str | None) -> tuple[bool, bytes]:
+    """Return whether the page after a version of a lineage holds any news, and its JSON."""
     try:
-        page = page_after(after)
+        page = page_after(after, lineage)
     finally:
         # A reader that waits must not hold a connection of the pool.
         connection.close()
-    return page.version, msgspec.json.encode(page)
+    is_news = page.version != after or lineage not in (None, page.lineage)
+    return is_news, msgspec.json.encode(page)

@@ -7,29 +7,39 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.catalog import selectors, services
-from control.catalog.models import Model, Variant
+from control.catalog.models import Model, Task, Variant
 from control.prices import selectors as prices
 from control.prices import services as pricing
 from control.seeding.weights import Weights
 
 CENTS_PER_MILLION = {"bf16": (15, 60), "int8": (10, 40), "int4": (8, 32)}
 """Input and output by precision; cached input is half of input. Others cost what bf16 does."""
+EMBEDDING_CENTS_PER_MILLION = 2, 0
+"""Nothing is generated."""
 NANOS_PER_CENT = 10_000_000
 BOOK_NAME = "Opening prices"
 
 
 @transaction.atomic
-def seed_model(actor: Actor, *, public_id: str, engine: str, weights: Iterable[Weights]) -> Model:
-    """Make a model of weights: the first variant is deployed once, the others not yet.
+def seed_model(
+    actor: Actor,
+    *,
+    public_id: str,
+    engine: str,
+    weights: Iterable[Weights],
+    task: str = Task.GENERATE,
+    replicas: int = 1,
+) -> Model:
+    """Make a model of weights: the first variant is deployed with `replicas`, the others not yet.
 
     A variant that is there takes over the place of its weights and a newer quality report.
     """
     model = selectors.model_by_public_id(public_id) or services.create_model(
-        actor=actor, public_id=public_id, name=public_id.rpartition("/")[2]
+        actor=actor, public_id=public_id, name=public_id.rpartition("/")[2], task=task
     )
     variants = [_seed_variant(actor, model, each) for each in weights]
     for number, variant in enumerate(variants):
-        _seed_deployment(actor, variant, engine, replicas_min=1 if number == 0 else 0)
+        _seed_deployment(actor, variant, engine, replicas_min=replicas if number == 0 else 0)
     _seed_prices(actor, variants)
     return model
 
@@ -40,6 +50,7 @@ def _seed_variant(actor: Actor, model: Model, weights: Weights) -> Variant:
         "context_tokens": weights.context_tokens,
         "output_tokens_max": weights.output_tokens_max,
         "vocabulary_size": weights.vocabulary_size,
+        "dimensions": weights.hidden_size if model.makes_embeddings else None,
         "size_bytes": weights.size_bytes,
     }
     variant = selectors.variant_of(model, weights.precision)
@@ -85,8 +96,7 @@ def _seed_prices(actor: Actor, variants: Iterable[Variant]) -> None:
         return
     book = pricing.draft_book(actor=actor, name=BOOK_NAME)
     for variant in missing:
-        default = CENTS_PER_MILLION["bf16"]
-        input_cents, output_cents = CENTS_PER_MILLION.get(variant.precision, default)
+        input_cents, output_cents = _cents_per_million(variant)
         input_nanos = input_cents * NANOS_PER_CENT
         pricing.set_price(
             actor=actor,
@@ -97,3 +107,9 @@ def _seed_prices(actor: Actor, variants: Iterable[Variant]) -> None:
             output_nanos=output_cents * NANOS_PER_CENT,
         )
     pricing.publish_book(actor=actor, book=book)
+
+
+def _cents_per_million(variant: Variant) -> tuple[int, int]:
+    if variant.model.makes_embeddings:
+        return EMBEDDING_CENTS_PER_MILLION
+    return CENTS_PER_MILLION.get(variant.precision, CENTS_PER_MILLION["bf16"])

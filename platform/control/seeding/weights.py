@@ -23,6 +23,7 @@ class Weights:
     precision: str
     context_tokens: int
     vocabulary_size: int
+    hidden_size: int | None
     parent: str | None = None
     parameter_count: int | None = None
     size_bytes: int | None = None
@@ -59,6 +60,7 @@ def _of_folder(folder: Path, precision: str | None = None) -> Weights:
         precision=precision or precision_of(config),
         context_tokens=_figure(config, "max_position_embeddings"),
         vocabulary_size=_figure(config, "vocab_size"),
+        hidden_size=_figure_if_any(config, "hidden_size"),
         parent=parent,
         # Packed weights hide their number: a quantized variant has its parent's.
         parameter_count=sum(map(_parameter_count, files)) or None if parent is None else None,
@@ -87,6 +89,7 @@ def _of_hub(name: str) -> Weights:
         precision=precision_of(config),
         context_tokens=_figure(config, "max_position_embeddings"),
         vocabulary_size=_figure(config, "vocab_size"),
+        hidden_size=_figure_if_any(config, "hidden_size"),
     )
 
 
@@ -99,10 +102,15 @@ def precision_of(config: dict[str, Any]) -> str:
 
 
 def _figure(config: dict[str, Any], name: str) -> int:
-    value = config.get(name) or config.get("text_config", {}).get(name)
-    if not isinstance(value, int):
+    value = _figure_if_any(config, name)
+    if value is None:
         raise Invalid(f"config.json has no {name}.", param="weights")
     return value
+
+
+def _figure_if_any(config: dict[str, Any], name: str) -> int | None:
+    value = config.get(name) or config.get("text_config", {}).get(name)
+    return value if isinstance(value, int) else None
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:

@@ -1,15 +1,31 @@
 """What allauth asks of us: a sign-up makes an organization in the same transaction."""
 
+import uuid
 from typing import Any
 
+from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.account.models import EmailAddress
 from django.db import transaction
 from django.http import HttpRequest
+from django.utils import timezone
 
+from control.mail.links import rebased
+from control.mail.services import send_mail
 from control.tenants.models import NAME_MAX, User
 from control.tenants.permissions import person
 from control.tenants.services import create_organization
+
+MAILS = {
+    "account/email/email_confirmation_signup": "confirm_address",
+    "account/email/email_confirmation": "confirm_address",
+    "account/email/password_reset_key": "reset_password",
+    "account/email/account_already_exists": "account_exists",
+    "account/email/unknown_account": "unknown_account",
+}
+"""Our mails by allauth's names for them."""
+LINKS = ("activate_url", "password_reset_url", "signup_url")
+"""What our mails take of allauth's context."""
 
 
 class AccountAdapter(DefaultAccountAdapter):
@@ -29,6 +45,21 @@ class AccountAdapter(DefaultAccountAdapter):
         """Verify an address, and do what hangs on it in the same transaction."""
         with transaction.atomic():
             return bool(super().confirm_email(request, email_address))
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """Decide a mail; each wish is a mail of its own. Its links lead to the configured host,
+        whatever host the request named."""
+        links = {name: rebased(context[name]) for name in LINKS if name in context}
+        days = app_settings.EMAIL_CONFIRMATION_EXPIRE_DAYS
+        with transaction.atomic():
+            send_mail(
+                template=MAILS[template_prefix],
+                to=[email],
+                context={"email": email, "days": days, **links},
+                key=f"account:{uuid.uuid4()}",
+                organization_id=None,
+                now=timezone.now(),
+            )
 
 
 def organization_name(email: str) -> str:

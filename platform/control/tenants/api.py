@@ -9,9 +9,10 @@ from rest_framework.response import Response
 
 from control.api.access import access, caller, organization_of_key
 from control.api.serializers import ClosedSerializer
+from control.idempotency.services import set_taking_keys
 from control.tenants import selectors, services
 from control.tenants.checks import NANOS_MAX
-from control.tenants.models import NAME_MAX, Organization, Project
+from control.tenants.models import NAME_MAX, ORIGIN_MAX, Organization, Project
 from control.tenants.permissions import Action, person
 
 
@@ -25,6 +26,11 @@ class OrganizationSerializer(ClosedSerializer):
     spend_limit_nanos = serializers.IntegerField(
         min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
     )
+    takes_idempotency_keys = serializers.BooleanField(
+        required=False,
+        help_text="Whether requests may carry Idempotency-Key. Their answers are then kept for"
+        " 24 hours, encrypted.",
+    )
     created_at = serializers.DateTimeField(read_only=True)
 
 
@@ -35,13 +41,17 @@ class NewOrganizationSerializer(ClosedSerializer):
 
 
 class ProjectSerializer(ClosedSerializer):
-    """A project. Limits are nano-dollars per UTC month."""
+    """A project. Limits are nano-dollars per UTC month; pages of the allowed origins may call with
+    its keys."""
 
     id = serializers.CharField(read_only=True)
     organization_id = serializers.CharField(read_only=True)
     name = serializers.CharField(max_length=NAME_MAX)
     spend_limit_nanos = serializers.IntegerField(
         min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
+    )
+    allowed_origins = serializers.ListField(
+        child=serializers.CharField(max_length=ORIGIN_MAX), max_length=100, required=False
     )
     created_at = serializers.DateTimeField(read_only=True)
     archived_at = serializers.DateTimeField(read_only=True)
@@ -80,7 +90,8 @@ class OneOrganization(GenericAPIView[Organization]):
 
     @transaction.atomic
     def patch(self, request: Request, organization_id: str) -> Response:
-        """Rename an organization, or set its monthly limit, all or nothing."""
+        """Rename an organization, set its monthly limit, or whether it takes idempotency keys, all
+        or nothing."""
         found = access(request, organization_id)
         asked = OrganizationSerializer.read(request.data, partial=True)
         organization = found.organization
@@ -93,6 +104,12 @@ class OneOrganization(GenericAPIView[Organization]):
                 actor=found.actor,
                 organization=organization,
                 spend_limit_nanos=asked["spend_limit_nanos"],
+            )
+        if "takes_idempotency_keys" in asked:
+            organization = set_taking_keys(
+                actor=found.actor,
+                organization=organization,
+                takes_idempotency_keys=asked["takes_idempotency_keys"],
             )
         return Response(OrganizationSerializer(organization).data)
 
@@ -134,7 +151,7 @@ class OneProject(GenericAPIView[Project]):
 
     @transaction.atomic
     def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Rename a project, or set its monthly limit, all or nothing."""
+        """Rename a project, set its monthly limit or its allowed origins, all or nothing."""
         found = access(request, organization_id)
         project = selectors.project(found.organization, project_id)
         asked = ProjectSerializer.read(request.data, partial=True)
@@ -146,6 +163,10 @@ class OneProject(GenericAPIView[Project]):
             limit_nanos = asked["spend_limit_nanos"]
             project = services.set_project_limit(
                 actor=found.actor, project=project, spend_limit_nanos=limit_nanos
+            )
+        if "allowed_origins" in asked:
+            project = services.set_project_origins(
+                actor=found.actor, project=project, allowed_origins=asked["allowed_origins"]
             )
         return Response(ProjectSerializer(project).data)
 

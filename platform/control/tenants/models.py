@@ -1,6 +1,7 @@
 """Who there is: users, the organizations that own everything, their projects and members."""
 
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
@@ -11,6 +12,7 @@ from control.ids import new_id
 ID_MAX = 64
 EMAIL_MAX = 254
 NAME_MAX = 100
+ORIGIN_MAX = 200
 
 
 def new_user_id() -> str:
@@ -111,6 +113,9 @@ class Organization(models.Model):
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
     weight = models.PositiveIntegerField(default=1, help_text="Share of a busy pool.")
     cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
+    takes_idempotency_keys = models.BooleanField(
+        default=False, help_text="Whether answers are kept for a day, to be given again."
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -146,6 +151,12 @@ class Project(models.Model):
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="projects")
     name = models.CharField(max_length=NAME_MAX)
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    allowed_origins = ArrayField(
+        models.CharField(max_length=ORIGIN_MAX),
+        default=list,
+        blank=True,
+        help_text="Whose pages may call with the project's keys, such as https://app.example.com.",
+    )
     created_at = models.DateTimeField(default=timezone.now)
     archived_at = models.DateTimeField(null=True, blank=True)
 

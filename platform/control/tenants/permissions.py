@@ -12,12 +12,16 @@ class Action(StrEnum):
 
     READ = "read"
     SEE_MONEY = "see_money"
+    PAY = "pay"
     SET_LIMITS = "set_limits"
+    EDIT_BILLING = "edit_billing"
     MAKE_KEYS = "make_keys"
     MAKE_MANAGE_KEYS = "make_manage_keys"
     MANAGE_PROJECTS = "manage_projects"
     MANAGE_MEMBERS = "manage_members"
     MANAGE_OWNERS = "manage_owners"
+    MANAGE_WEBHOOKS = "manage_webhooks"
+    KEEP_ANSWERS = "keep_answers"
     RENAME_ORGANIZATION = "rename_organization"
 
 
@@ -25,7 +29,9 @@ _ADMIN = frozenset(Action) - {Action.MANAGE_OWNERS, Action.RENAME_ORGANIZATION}
 ALLOWED: dict[str, frozenset[Action]] = {
     Role.OWNER: frozenset(Action),
     Role.ADMIN: _ADMIN,
-    Role.BILLING: frozenset({Action.READ, Action.SEE_MONEY, Action.SET_LIMITS}),
+    Role.BILLING: frozenset(
+        {Action.READ, Action.SEE_MONEY, Action.PAY, Action.SET_LIMITS, Action.EDIT_BILLING}
+    ),
     Role.DEVELOPER: frozenset({Action.READ, Action.MAKE_KEYS}),
     Role.VIEWER: frozenset({Action.READ}),
 }

@@ -1,5 +1,8 @@
 """Organizations and projects as the data plane needs them."""
 
+from collections.abc import Iterable
+
+from control.budgets.limits import fine_budget_ids
 from control.publish.services import News
 from control.tenants.models import Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
@@ -7,24 +10,51 @@ from serving.contract.records import OrganizationRecord, ProjectRecord
 
 
 def organization_news(organization: Organization) -> News:
-    """Return what to publish of an organization: its balance always, its limit where it is set."""
-    limit = [] if organization.spend_limit_nanos is None else [limit_budget_id(organization.id)]
-    record = OrganizationRecord(
-        organization_id=organization.id,
-        status="active" if organization.is_active else "suspended",
-        budget_ids=(balance_budget_id(organization.id), *limit),
-        cache_salt_id=organization.cache_salt_id,
-        weight=organization.weight,
-    )
-    return News("organization", organization.id, record)
+    """Return what to publish of an organization: its balance always, its limits where set."""
+    return news_of_organizations([organization])[0]
 
 
 def project_news(project: Project) -> News:
-    """Return what to publish of a project; it is a budget where it has a spend limit."""
-    record = ProjectRecord(
+    """Return what to publish of a project; it has budgets where it has limits."""
+    return news_of_projects([project])[0]
+
+
+def news_of_organizations(organizations: Iterable[Organization]) -> list[News]:
+    """Return what to publish of several organizations."""
+    listed = list(organizations)
+    fine = fine_budget_ids([one.id for one in listed])
+    return [
+        News("organization", one.id, _organization(one, fine.get(one.id, ()))) for one in listed
+    ]
+
+
+def news_of_projects(projects: Iterable[Project]) -> list[News]:
+    """Return what to publish of several projects."""
+    listed = list(projects)
+    fine = fine_budget_ids([one.id for one in listed])
+    return [News("project", one.id, _project(one, fine.get(one.id, ()))) for one in listed]
+
+
+def _organization(organization: Organization, fine: tuple[str, ...]) -> OrganizationRecord:
+    return OrganizationRecord(
+        organization_id=organization.id,
+        status="active" if organization.is_active else "suspended",
+        budget_ids=(balance_budget_id(organization.id), *_monthly(organization), *fine),
+        cache_salt_id=organization.cache_salt_id,
+        weight=organization.weight,
+        takes_idempotency_keys=organization.takes_idempotency_keys,
+    )
+
+
+def _project(project: Project, fine: tuple[str, ...]) -> ProjectRecord:
+    return ProjectRecord(
         project_id=project.id,
         organization_id=project.organization_id,
         status="archived" if project.is_archived else "active",
-        budget_ids=() if project.spend_limit_nanos is None else (limit_budget_id(project.id),),
+        budget_ids=(*_monthly(project), *fine),
+        allowed_origins=tuple(project.allowed_origins),
     )
-    return News("project", project.id, record)
+
+
+def _monthly(limited: Organization | Project) -> tuple[str, ...]:
+    return () if limited.spend_limit_nanos is None else (limit_budget_id(limited.id),)

@@ -67,6 +67,18 @@ def first_owned_organization(user: User) -> Organization | None:
     return seat.organization if seat else None
 
 
+def people_to_tell(organization_id: str) -> list[str]:
+    """Return the verified addresses of an organization's owners, admins and billing members."""
+    roles = (Role.OWNER, Role.ADMIN, Role.BILLING)
+    found = EmailAddress.objects.filter(
+        verified=True,
+        primary=True,
+        user__memberships__organization_id=organization_id,
+        user__memberships__role__in=roles,
+    )
+    return sorted(set(found.values_list("email", flat=True)))
+
+
 def has_verified_address(user: User) -> bool:
     """Tell whether a person has shown that mail to their address reaches them."""
     return EmailAddress.objects.filter(user=user, verified=True).exists()
@@ -118,6 +130,12 @@ def locked_project(organization: Organization, project_id: str) -> Project:
     if found is None:
         raise NotFound("There is no such project.")
     return found
+
+
+def locked_projects(organization: Organization) -> QuerySet[Project]:
+    """Return all projects of an organization, locked in order until the transaction ends."""
+    rows = Project.objects.select_for_update(of=("self",), no_key=True)
+    return rows.filter(organization=organization).order_by("id")
 
 
 def open_project(project: Project) -> Project:

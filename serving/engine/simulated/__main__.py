@@ -31,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     add("--context-tokens", type=int, default=default.context_tokens)
     add("--slots", type=int, default=default.slots, help="sequences worked on at once")
     add("--output-tokens", type=int, default=default.output_tokens, help="mean length of answers")
+    add("--dimensions", type=int, default=default.dimensions, help="length of vectors")
     add("--itl-seconds", type=float, default=default.itl_seconds, help="time a token; 0: no pace")
     add("--prefill-tokens-per-second", type=float, default=default.prefill_tokens_per_second)
     add("--block-size", type=int, default=default.block_size, help="tokens in a prefix block")

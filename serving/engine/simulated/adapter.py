@@ -2,8 +2,9 @@
 
 import sys
 
+from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE
 from serving.contract.records import DeploymentRecord
-from serving.engine.engine import Launch
+from serving.engine.engine import EMBEDS, SPOKEN, Launch
 
 MEMORY_BYTES = 128 * 1024**2
 
@@ -25,13 +26,15 @@ class Simulated:
         )
         return Launch(command, memory_bytes=MEMORY_BYTES)
 
-    def served_name(self, deployment: DeploymentRecord) -> str:
-        """Return the variant's id."""
-        return deployment.variant_id
-
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
-        """Return what the simulation speaks."""
-        return ("chat", "completions", "stream", "cache_salt")
+        """Return what the simulation speaks; features are asked of it as of vLLM."""
+        if deployment.task == "embed":
+            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
+        return (*SPOKEN, *FEATURES)
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
+        """Return None: it compiles nothing."""
+        return None
 
     def stage(self, log_line: str) -> str | None:
         """Return the stage a line of the simulation's log begins."""

@@ -26,6 +26,8 @@ class Connection(asyncio.Protocol):
         self.method = ""
         self.path = ""
         self.body = b""
+        self.request_id = ""
+        """The client's own id, which like vLLM's the answer's repeats."""
         self._parts: list[bytes] = []
         self._url = b""
         self._transport: asyncio.Transport | None = None
@@ -49,10 +51,15 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._url = b""
+        self.request_id = ""
         self._parts.clear()
 
     def on_url(self, url: bytes) -> None:
         self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() == b"x-request-id":
+            self.request_id = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         self._parts.append(body)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
+from serving.engine.simulated.embedding import BatchWire
 from serving.engine.simulated.engine import Run, SimulatedEngine
 from serving.engine.simulated.faults import Fault
 from serving.engine.simulated.wire import Wire, error_of, stream_error
@@ -32,35 +33,40 @@ class Exchange:
     """Carries a run to its client; an `Outlet` of the engine."""
 
     def __init__(
-        self, engine: SimulatedEngine, sink: Sink, run: Run, wire: Wire, fault: Fault | None
+        self,
+        engine: SimulatedEngine,
+        sink: Sink,
+        run: Run,
+        wire: Wire | BatchWire,
+        fault: Fault | None,
     ) -> None:
         self.engine = engine
         self.sink = sink
         self.run = run
         self.wire = wire
         self.fault = fault
-        self.is_stream = run.work.is_stream
+        self.stream = wire if isinstance(wire, Wire) and run.work.is_stream else None
         self._frames: list[bytes] = []
         self._chunks = 0
 
     @property
     def wants_tokens(self) -> bool:
         """Whether tokens matter one by one: to a stream, and to a fault among them."""
-        return self.is_stream or self.fault is not None
+        return self.stream is not None or self.fault is not None
 
     def begin(self) -> None:
         """Open the stream; a fault after 0 chunks strikes here, before a word is said."""
-        if self.is_stream:
+        if self.stream is not None:
             self.sink.open_stream()
         self._strike()
-        if self.is_stream and self.run in self.engine.running:
-            self._frames.append(self.wire.opening())
+        if self.stream is not None and self.run in self.engine.running:
+            self._frames.append(self.stream.opening())
 
     def token(self, choice: int, index: int) -> None:
         """Note one token's chunk."""
         if self.run not in self.engine.running:
             return
-        if self.is_stream and (frame := self.wire.token(choice, index)):
+        if self.stream is not None and (frame := self.stream.token(choice, index)):
             self._frames.append(frame)
         self._chunks += 1
         self._strike()
@@ -73,8 +79,8 @@ class Exchange:
 
     def finish(self) -> None:
         """End the answer."""
-        if self.is_stream:
-            self.sink.send(self.wire.closing())
+        if self.stream is not None:
+            self.sink.send(self.stream.closing())
             self.sink.close_stream()
         else:
             self.sink.reply(200, self.wire.whole())
@@ -97,7 +103,7 @@ class Exchange:
         """End as a vLLM whose core died: looking finished; or, with a 4xx, as one that refuses."""
         self.flush()
         self.engine.cancel(self.run)
-        if self.is_stream:
+        if self.stream is not None:
             self.sink.send(stream_error(fault.status))
             self.sink.close_stream()
         else:

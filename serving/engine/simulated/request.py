@@ -1,12 +1,13 @@
 """The request bodies that the simulated engine reads; like vLLM it ignores fields it lacks."""
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from serving.engine.simulated import tokens
+from serving.engine.simulated.tools import Call, Function, NamedTool, Tool, chosen, prompt_text
 
 Positive = Annotated[int, Meta(ge=1)]
 
@@ -48,13 +49,16 @@ class Message(msgspec.Struct, frozen=True):
 
     role: str
     content: str | list[dict[str, Any]] | None = None
+    tool_calls: list[Call] | None = None
 
     @property
     def text(self) -> str:
-        """Return the content as one text."""
-        if isinstance(self.content, list):
-            return "".join(str(part.get("text", "")) for part in self.content)
-        return self.content or ""
+        """Return the content, and the calls, as one text."""
+        text = self.content or ""
+        if isinstance(text, list):
+            text = "".join(str(part.get("text", "")) for part in text)
+        calls = [call.function for call in self.tool_calls or ()]
+        return text + "".join(f"{call.name}({call.arguments})" for call in calls)
 
 
 class ChatBody(_Sampling, frozen=True, kw_only=True):
@@ -62,6 +66,8 @@ class ChatBody(_Sampling, frozen=True, kw_only=True):
 
     messages: Annotated[list[Message], Meta(min_length=1)]
     max_completion_tokens: Positive | None = None
+    tools: list[Tool] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
 
 
 class CompletionBody(_Sampling, frozen=True, kw_only=True):
@@ -88,6 +94,8 @@ class Work:
     include_usage: bool
     continuous_usage: bool
     stream_interval: int = 1
+    called: Function | None = None
+    """The function that the answer calls."""
 
 
 _CHAT = msgspec.json.Decoder(ChatBody)
@@ -98,16 +106,29 @@ COMPLETION_TOKENS_DEFAULT = 16
 def read_chat(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
     """Parse a chat body. Raises Refusal."""
     body = _decode(_CHAT, data)
-    prompt = tokens.prompt_of_messages([(turn.role, turn.text) for turn in body.messages])
     wanted = body.max_completion_tokens
-    return _work(
+    work = _work(
         body,
-        prompt,
+        prompt_of_chat(body),
         wanted if wanted is not None else body.max_tokens,
         models,
         context_tokens,
         is_chat=True,
     )
+    was_answered = body.messages[-1].role == "tool"
+    return replace(work, called=chosen(body.tools, body.tool_choice, was_answered=was_answered))
+
+
+def prompt_of_chat(body: ChatBody) -> bytes:
+    """Return what a template makes of a chat: the tools first, then each message."""
+    turns = [(turn.role, turn.text) for turn in body.messages]
+    tools = prompt_text(body.tools)
+    return tokens.prompt_of_messages([("tools", tools), *turns] if tools else turns)
+
+
+def count_tokens(data: bytes) -> int:
+    """Return how many tokens the body of `/tokenize` has, as a chat. Raises Refusal."""
+    return tokens.count_of(prompt_of_chat(_decode(_CHAT, data)))
 
 
 def read_completion(data: bytes, models: tuple[str, ...], context_tokens: int) -> Work:
@@ -144,10 +165,7 @@ def _work(
     *,
     is_chat: bool,
 ) -> Work:
-    model = body.model or models[0]
-    if model not in models:
-        message = f"The model `{model}` does not exist."
-        raise Refusal(message, status=404, kind="NotFoundError", param="model")
+    model = served_model(body.model, models)
     prompt_tokens = tokens.count_of(prompt)
     left = context_tokens - prompt_tokens
     if left < 1 or (wanted or 0) > left:
@@ -170,6 +188,15 @@ def _work(
         continuous_usage=include_usage and bool(options and options.continuous_usage_stats),
         stream_interval=body.stream_interval or 1,
     )
+
+
+def served_model(asked: str | None, models: tuple[str, ...]) -> str:
+    """Return the model that is meant. Raises Refusal."""
+    model = asked or models[0]
+    if model not in models:
+        message = f"The model `{model}` does not exist."
+        raise Refusal(message, status=404, kind="NotFoundError", param="model")
+    return model
 
 
 def _too_long(context_tokens: int, prompt_tokens: int, wanted: int | None) -> str:

@@ -9,10 +9,16 @@ import msgspec
 
 from serving.engine.simulated import metrics, wire
 from serving.engine.simulated.connection import Connection
-from serving.engine.simulated.engine import SimulatedEngine
+from serving.engine.simulated.embedding import BatchWire, read_batch
+from serving.engine.simulated.engine import Run, SimulatedEngine
 from serving.engine.simulated.exchange import Exchange
 from serving.engine.simulated.faults import OF_ENGINE, Fault, FaultScript
-from serving.engine.simulated.request import Refusal, Work, read_chat, read_completion
+from serving.engine.simulated.request import (
+    Refusal,
+    count_tokens,
+    read_chat,
+    read_completion,
+)
 from serving.engine.simulated.settings import Settings
 
 REFUSE_SECONDS = 3_600.0
@@ -43,6 +49,8 @@ class Server:
             ("GET", "/version"): self._version,
             ("POST", "/v1/chat/completions"): self._generate,
             ("POST", "/v1/completions"): self._generate,
+            ("POST", "/v1/embeddings"): self._generate,
+            ("POST", "/tokenize"): self._tokenize,
             ("POST", "/simulated/faults"): self._set_faults,
             ("DELETE", "/simulated/faults"): self._clear_faults,
         }
@@ -93,18 +101,34 @@ class Server:
                 raise Refusal(wire.ENGINE_DIED, status=500, kind="InternalServerError", param=None)
             if fault is not None and self._fail_at_once(connection, fault):
                 return
-            read = _READERS[connection.path]
-            work = read(connection.body, self.settings.models, self.settings.context_tokens)
+            run, words = self._prepare(connection)
         except Refusal as refusal:
             connection.reply(refusal.status, _error_of(refusal))
             return
-        self._run(connection, work, fault)
-
-    def _run(self, connection: Connection, work: Work, fault: Fault | None) -> None:
-        run = self.engine.prepare(work)
-        words = wire.Wire(run, next(self._numbers), self.settings.seed)
         connection.on_gone = lambda: self.engine.cancel(run)
         self.engine.submit(run, Exchange(self.engine, connection, run, words, fault))
+
+    def _prepare(self, connection: Connection) -> tuple[Run, wire.Wire | BatchWire]:
+        """Return the work that a body asks for, and how its answer is worded. Raises Refusal."""
+        request_id = connection.request_id or self._next_id()
+        read = _READERS.get(connection.path)
+        if read is None:
+            batch = read_batch(connection.body, self.settings)
+            return batch.run(), BatchWire(batch, request_id, seed=self.settings.seed)
+        work = read(connection.body, self.settings.models, self.settings.context_tokens)
+        run = self.engine.prepare(work)
+        return run, wire.Wire(run, request_id)
+
+    def _tokenize(self, connection: Connection) -> None:
+        try:
+            count = count_tokens(connection.body)
+        except Refusal as refusal:
+            connection.reply(refusal.status, _error_of(refusal))
+            return
+        connection.reply(200, wire.count_body(count, context_tokens=self.settings.context_tokens))
+
+    def _next_id(self) -> str:
+        return f"{self.settings.seed & 0xFFFF:04x}{next(self._numbers):012x}"
 
     def _fail_at_once(self, connection: Connection, fault: Fault) -> bool:
         if fault.kind == "error":

@@ -11,6 +11,13 @@ from serving.engine.simulated.plan import Plan
 FINGERPRINT = "simulated-0.32.0"
 ENGINE_DIED = "EngineCore encountered an issue. See stack trace (above) for the root cause."
 DONE = b"data: [DONE]\n\n"
+NOTHING_SAID: dict[str, object] = {
+    "refusal": None,
+    "annotations": None,
+    "audio": None,
+    "function_call": None,
+    "reasoning": None,
+}
 _encode = msgspec.json.encode
 
 
@@ -37,14 +44,22 @@ def models_body(models: Sequence[str], *, context_tokens: int, created: int) -> 
     return _encode({"object": "list", "data": cards})
 
 
+def count_body(count: int, *, context_tokens: int) -> bytes:
+    """Return the answer of `/tokenize`."""
+    tokens = list(range(count))
+    return _encode(
+        {"count": count, "max_model_len": context_tokens, "tokens": tokens, "token_strs": None}
+    )
+
+
 class Wire:
     """Words one run's answer. The parts of a chunk that never change are encoded once."""
 
-    def __init__(self, run: Run, number: int, seed: int) -> None:
+    def __init__(self, run: Run, request_id: str) -> None:
         work = run.work
         self.run = run
         self.created = int(time.time())
-        self.id = f"{'chatcmpl' if work.is_chat else 'cmpl'}-{seed & 0xFFFF:04x}{number:012x}"
+        self.id = f"{'chatcmpl' if work.is_chat else 'cmpl'}-{request_id}"
         kind = "chat.completion.chunk" if work.is_chat else "text_completion"
         head = {"id": self.id, "object": kind, "created": self.created, "model": work.model}
         self._head = b"data: " + _encode(head)[:-1] + b',"choices":['
@@ -69,8 +84,12 @@ class Wire:
         if told and not is_last and index + 1 - told < self.run.work.stream_interval:
             return b""
         self._told[choice] = index + 1
-        piece = _encode("".join(plan.pieces[told : index + 1]))
-        if self.run.work.is_chat:
+        said = "".join(plan.pieces[told : index + 1])
+        piece = _encode(said)
+        if plan.called is not None:
+            delta = _encode(self._call_delta(choice, said, is_first=not told))
+            text = b'"delta":' + delta + b',"logprobs":null,'
+        elif self.run.work.is_chat:
             text = b'"delta":{"content":' + piece + b'},"logprobs":null,'
         else:
             text = b'"text":' + piece + b',"logprobs":null,'
@@ -101,7 +120,7 @@ class Wire:
     def whole(self) -> bytes:
         """Return the body of an answer that is not streamed."""
         work = self.run.work
-        choice_of = _chat_choice if work.is_chat else _text_choice
+        choice_of = self._chat_choice if work.is_chat else _text_choice
         body = {
             "id": self.id,
             "object": "chat.completion" if work.is_chat else "text_completion",
@@ -131,6 +150,34 @@ class Wire:
         stop_reason = b"" if self.run.work.is_chat else b',"stop_reason":null'
         return b'"finish_reason":null' + stop_reason + self._token_ids + b"}"
 
+    def _call_delta(self, choice: int, arguments: str, *, is_first: bool) -> dict[str, object]:
+        called = self.run.plans[choice].called
+        function = (
+            {"name": called, "arguments": arguments} if is_first else {"arguments": arguments}
+        )
+        opening = {"id": self._call_id(choice), "type": "function"} if is_first else {}
+        return {"tool_calls": [opening | {"index": 0, "function": function}]}
+
+    def _call_id(self, choice: int) -> str:
+        return f"chatcmpl-tool-{self.id[-16:]}{choice}"
+
+    def _chat_choice(self, index: int, plan: Plan) -> dict[str, object]:
+        text = "".join(plan.pieces)
+        message: dict[str, object] = {"role": "assistant", "content": text} | NOTHING_SAID
+        if plan.called is not None:
+            function = {"name": plan.called, "arguments": text}
+            call = {"id": self._call_id(index), "type": "function", "function": function}
+            message |= {"content": None, "tool_calls": [call]}
+        return {
+            "index": index,
+            "message": message,
+            "logprobs": None,
+            "finish_reason": plan.finish_reason,
+            "stop_reason": plan.stop_reason,
+            "token_ids": None,
+            "routed_experts": None,
+        }
+
     @property
     def _token_ids(self) -> bytes:
         if self.run.work.is_chat:
@@ -149,17 +196,6 @@ def usage_of(run: Run, completion_tokens: int) -> dict[str, object]:
         "total_tokens": prompt_tokens + completion_tokens,
         "completion_tokens": completion_tokens,
         "prompt_tokens_details": details,
-    }
-
-
-def _chat_choice(index: int, plan: Plan) -> dict[str, object]:
-    message = {"role": "assistant", "content": "".join(plan.pieces), "refusal": None}
-    return {
-        "index": index,
-        "message": message,
-        "logprobs": None,
-        "finish_reason": plan.finish_reason,
-        "stop_reason": plan.stop_reason,
     }
 
 

@@ -43,3 +43,13 @@ class Seen:
     milliseconds: list[float]
     queries: int
     compressed_bytes: int
+
+
+@dataclass
+class Exported:
+    """One file: its lines, what it took, when its first bytes came, and the memory it added."""
+
+    lines: int
+    seconds: float
+    first_seconds: float
+    added_bytes: int

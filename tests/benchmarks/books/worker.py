@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import Any
 
 from tests.benchmarks.books.server import Database
 
-WORK = "tests.benchmarks.books.work"
+DEEDS = "tests.benchmarks.books.deeds"
 """The modules that need Django: this process never imports them, it has none."""
 
 
@@ -21,11 +21,11 @@ class Worker:
         self._pool = pool
 
     def start(self, work: str, *args: Any) -> Future[Any]:
-        """Begin a function of WORK there, named `module.function`."""
+        """Begin a function of DEEDS there, named `module.function`."""
         return self._pool.submit(_work, work, args)
 
     def run(self, work: str, *args: Any) -> Any:
-        """Return what a function of WORK returns there."""
+        """Return what a function of DEEDS returns there."""
         return self.start(work, *args).result()
 
 
@@ -45,6 +45,10 @@ def _worker(database: Database) -> Iterator[Worker]:
     pool = ProcessPoolExecutor(1, get_context("spawn"), initializer=_boot, initargs=(database,))
     try:
         yield Worker(pool)
+    except BaseException:
+        for child in active_children():
+            child.terminate()  # nobody waits for what it is at
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -66,4 +70,4 @@ def _boot(database: Database) -> None:
 
 def _work(name: str, args: tuple[Any, ...]) -> Any:
     module, _, function = name.partition(".")
-    return getattr(import_module(f"{WORK}.{module}"), function)(*args)
+    return getattr(import_module(f"{DEEDS}.{module}"), function)(*args)

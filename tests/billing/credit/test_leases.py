@@ -428,7 +428,7 @@ def test_a_lease_keeps_its_terms(customer):
     give_credit(customer, 1_000)
     row = row_of(ask_for(customer.balance, 600))
     (terms,) = lease_terms([row.pk, 10**15]).values()
-    assert terms == (customer.id, GATEWAY, row.budget_id)
+    assert terms == (row.pk, customer.id, GATEWAY, row.budget_id)
 
 
 # Leases without a gateway

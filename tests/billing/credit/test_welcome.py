@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.account.signals import email_confirmed
-from django.core import mail
 from django.test import Client
 
 from billing.credit.models import CreditGrant, Welcome
@@ -14,6 +14,7 @@ from billing.credit.selectors import balance_nanos
 from control.actor import Actor, system
 from control.tenants.models import Membership, Organization, Role, User
 from control.tenants.services import accept_invitation, create_organization, invite_member
+from tests.support.mails import delivered, link_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 CREDIT = 5_000_000_000
@@ -98,7 +99,6 @@ def test_signing_up_is_welcomed_when_the_mailed_link_is_followed(client: Client)
     client.post("/accounts/signup/", form)
     organization = Organization.objects.get()
     assert balance_nanos(organization.id) == 0
-    link = next(word for word in mail.outbox[0].body.split() if "/confirm-email/" in word)
-    client.post(link)
+    client.post(urlsplit(link_in(delivered()[0], "/confirm-email/")).path)
     assert balance_nanos(organization.id) == CREDIT
     assert Welcome.objects.get().user_id == User.objects.get().id

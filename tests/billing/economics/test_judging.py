@@ -98,7 +98,8 @@ def test_a_fleet_that_was_away_explains_itself_with_its_next_sample(serve):
 
 
 def test_an_engine_elsewhere_that_has_no_counters_is_no_alarm(serve, price):
-    deployment = make_deployment(price.variant, engine=Engine.EXTERNAL, external_urls=["http://e"])
+    elsewhere = {"external_urls": ["http://e"], "engine_arguments": ["cache_salt"]}
+    deployment = make_deployment(price.variant, engine=Engine.EXTERNAL, **elsewhere)
     serve(10, "rep_far", deployment_id=deployment.id)
     assert reconcile(HOUR, HOUR + ONE_HOUR, now=HOUR + 2 * ONE_HOUR) == []
 

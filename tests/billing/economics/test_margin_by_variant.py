@@ -145,6 +145,9 @@ def test_much_usage_is_looked_at_less_closely(customer, price, monkeypatch):
     ingest(make_batch([make_event(customer, price, received_at=HOUR)]), now=HOUR + ONE_HOUR)
     roll_up()
     assert look(HOUR, HOUR + ONE_HOUR).basis == "replica"
+    with monkeypatch.context() as many_replicas:
+        many_replicas.setattr(looking, "HOURS_CLOSELY_MAX", -1)
+        assert look(HOUR, HOUR + ONE_HOUR).basis == "hour"
     monkeypatch.setattr(looking, "CLOSELY_MAX", 0)
     assert look(HOUR, HOUR + ONE_HOUR).basis == "hour"
     long = look(HOUR - timedelta(days=9), HOUR + ONE_HOUR)

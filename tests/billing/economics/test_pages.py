@@ -92,7 +92,9 @@ def test_a_range_too_long_is_cut_and_said_so(operator):
     assert "31 days at most" in text(operator.get(MARGIN, {"from": "2020-01-01"}))
 
 
-@pytest.mark.parametrize("value", ["", "x", "9999999-99-99", "-1", "99", "\u0663", "<b>"])
+@pytest.mark.parametrize(
+    "value", ["", "x", "9999999-99-99", "0001-01-01", "9999-12-31", "-1", "99", "\u0663", "<b>"]
+)
 @pytest.mark.parametrize("page", [MARGIN, RECONCILIATION])
 def test_senseless_filters_fall_back(operator, page, value):
     names = (

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from billing.economics import replay_runs
 from billing.economics.models import ReplayRun
+from billing.economics.replay import replay_day
 from billing.economics.replay_admin import percent
-from billing.economics.replay_runs import BUSY, advance, start_replay
+from billing.economics.replay_runs import BUSY, advance, cancel_replay, start_replay
 from billing.economics.tasks import replay
 from billing.metering.ingest import ingest
 from billing.metering.models import Day
@@ -153,6 +154,50 @@ def test_an_amount_beyond_the_books_fails_in_words(
     assert not run.lines.exists()
 
 
+def test_a_cancelled_replay_keeps_what_was_done_and_goes_no_further(
+    customer: Customer, price: Price, book: PriceBook
+) -> None:
+    take_in(price, customer)
+    take_in(price, customer, days_ago=1)
+    run = start(book)
+    advance(now=NOW)
+    run = cancel_replay(actor=OPERATOR, run=run, now=NOW)
+    assert (run.state, run.done_day_count) == ("cancelled", 1)
+    assert not advance(now=NOW)
+    assert run.lines.get().request_count == 1
+    entry = Entry.objects.get(action="price_book.replay_cancel", target_id=book.id)
+    assert entry.details == {"done_days": 1, "days": 2}
+    with pytest.raises(Conflict, match="cancelled already"):
+        cancel_replay(actor=OPERATOR, run=run, now=NOW)
+
+
+def test_of_a_replay_cancelled_under_way_the_day_under_way_is_not_added(
+    customer: Customer, price: Price, book: PriceBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(*arguments: Any, **options: Any) -> Any:
+        found = replay_day(*arguments, **options)
+        cancel_replay(actor=OPERATOR, run=run, now=NOW)
+        return found
+
+    take_in(price, customer, days_ago=1)
+    run = start(book)
+    monkeypatch.setattr(replay_runs, "replay_day", meanwhile)
+    replay()
+    run.refresh_from_db()
+    assert (run.state, run.done_day_count) == ("cancelled", 0)
+    assert not run.lines.exists()
+
+
+def test_only_operators_cancel_and_only_what_is_not_over(book: PriceBook) -> None:
+    run = start(book)
+    stranger = person(User.objects.create_user("stranger@acme.test"))
+    with pytest.raises(NotPermitted):
+        cancel_replay(actor=stranger, run=run, now=NOW)
+    replay()
+    with pytest.raises(Conflict, match="done already"):
+        cancel_replay(actor=OPERATOR, run=run, now=NOW)
+
+
 def test_an_outage_is_no_failure(book: PriceBook, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: Any, **__: Any) -> None:
         raise DatabaseError
@@ -242,6 +287,21 @@ def test_from_the_draft_to_the_result_and_back(
     assert "done" in listing.content.decode()
 
 
+def test_the_page_shows_progress_and_cancels(operator: Client, book: PriceBook) -> None:
+    run = start(book)
+    advance(now=NOW)
+    page = reverse("admin:economics_replayrun_change", args=[run.pk])
+    shown = operator.get(page).content.decode()
+    assert 'max="2" value="1"' in shown
+    reply = operator.post(page)
+    assert (reply.status_code, reply.headers["location"]) == (302, page)
+    shown = operator.get(page).content.decode()
+    assert "Cancelled on" in shown
+    assert "after 1 of 2 days" in shown
+    assert "<progress" not in shown
+    assert "cancelled already" in operator.post(page, follow=True).content.decode()
+
+
 def test_without_a_broker_a_replay_waits_for_the_next_beat(
     operator: Client,
     book: PriceBook,
@@ -275,4 +335,5 @@ def test_nobody_else_sees_or_asks(customer: Customer, book: PriceBook) -> None:
         for page in pages:
             assert client.get(page).status_code == 302
         assert client.post(pages[0], {"book": book.id}).status_code == 302
-    assert ReplayRun.objects.count() == 1
+        assert client.post(pages[2]).status_code == 302
+    assert ReplayRun.objects.get().state == "queued"

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from billing.economics.replica_hours import replica_hours
+from billing.economics.replica_hours import deployment_hours, hour_count, replica_hours
 from tests.support.engines import HOUR, make_sample, send
 from tests.support.organizations import make_deployment, make_model, make_variant
 
@@ -69,3 +69,30 @@ def test_a_cost_told_late_is_that_of_the_samples_before():
     deployment.save()
     [hour] = replica_hours(HOUR, DAY)
     assert (hour.cost_nanos, hour.is_cost_known) == (50, True)
+
+
+@pytest.mark.parametrize("step", ["hour", "day"])
+def test_hours_of_a_deployment_are_those_of_its_replicas_to_the_nano(step):
+    dear = make_deployment(make_variant(make_model()), hourly_cost_nanos=1_001)
+    sent = [
+        make_sample(minute, f"rep_{number}", deployment_id=deployment_id, busy_seconds=int(minute))
+        for number, deployment_id in enumerate((dear.id, dear.id, "dep_free"))
+        for minute in (7 + number, 59.9, 60.4, 61, 133, 700)
+    ]
+    send(*sent)
+    begin = HOUR + timedelta(hours=1)
+    by_replica = replica_hours(begin, begin + timedelta(days=1))
+    names = ("seconds", "cost_nanos", "busy_cost_nanos")
+    added: dict = {}
+    for hour in by_replica:
+        at = hour.hour_at if step == "hour" else hour.hour_at.replace(hour=0)
+        sums = added.setdefault((hour.deployment_id, at), dict.fromkeys(names, 0))
+        for name in names:
+            sums[name] += getattr(hour, name)
+    found = deployment_hours(begin, begin + timedelta(days=1), step)
+    assert {
+        (one.deployment_id, one.hour_at): {name: getattr(one, name) for name in names}
+        for one in found
+    } == added
+    assert {one.deployment_id for one in found if one.is_cost_known} == {dear.id}
+    assert hour_count(begin, begin + timedelta(days=1)) >= len(by_replica) > 0

@@ -1,5 +1,6 @@
 """Old days move to files that prove what was sealed, step by step, whatever step is the last."""
 
+import json
 import uuid
 from dataclasses import replace
 from datetime import timedelta
@@ -10,13 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connections
+from rest_framework.test import APIClient
 
 from billing.following import archive as archiving
 from billing.following import parquet
 from billing.following.archive import ArchiveError, archive, drop_day, find_event
 from billing.metering.ingest import ingest
-from billing.metering.models import Day, DeadLetter, UsageEvent
+from billing.metering.models import Day, DeadLetter, Tally, UsageEvent
+from billing.reading.exports import jsonl_pages
+from billing.reading.filters import UsageFilters
 from tests.support.following import catch_up, finish
+from tests.support.invoicing import customer_of
+from tests.support.organizations import make_house
 from tests.support.usage import NOW, broken_promises, make_batch, make_event, make_price
 
 pytestmark = [
@@ -191,3 +197,58 @@ def test_without_a_folder_nothing_is_archived(old, settings):
     with pytest.raises(CommandError, match="PENSTOCK_ARCHIVE_DIR is not set"):
         call_command("archive")
     catch_up(NOW)
+
+
+def test_a_file_of_requests_has_archived_days_too(customer, outsider, old, folder):
+    """Three of the customer's, the lost one as it really was; none of another's."""
+    list(archive(before=BEFORE, folder=folder, now=NOW))
+    assert not UsageEvent.objects.filter(organization_id=customer.id).exists()
+    mine = jsonl_pages(customer.organization, OLD - timedelta(days=1), NOW)
+    found = [json.loads(line) for page in mine for line in page.splitlines()]
+    assert sorted(one["request_id"] for one in found) == sorted(one.event_id for one in old[:3])
+    assert {one["outcome"] for one in found} == {"completed"}
+    early = jsonl_pages(customer.organization, OLD - timedelta(days=3), OLD - timedelta(days=2))
+    assert b"".join(early) == b""
+    other = jsonl_pages(
+        customer.organization, OLD, NOW, filters=UsageFilters(key_ids=(outsider.key.id,))
+    )
+    assert b"".join(other) == b""
+
+
+@pytest.fixture
+def archived(folder, price):
+    """An archived request of a house's, and how its members reach it."""
+    house = make_house("Acme")
+    event = make_event(customer_of(house), price, received_at=OLD)
+    take_in(event, now=OLD)
+    finish(NOW)
+    run(folder)
+    assert not UsageEvent.objects.exists()
+    client = APIClient()
+    client.force_login(house.owner, backend="django.contrib.auth.backends.ModelBackend")
+    return house, event, client
+
+
+@pytest.mark.parametrize("loss", ["gone", "broken", "no folder"])
+def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings, loss):
+    house, event, client = archived
+    receipt = f"/api/v1/requests/{event.event_id}?organization_id={house.id}"
+    days = f"start_time={int(OLD.timestamp()) - 60}&end_time={int(OLD.timestamp()) + 60}"
+    file = f"/api/v1/requests.jsonl?organization_id={house.id}&{days}"
+    assert client.get(receipt).status_code == 200
+    path = folder / Day.objects.get(day=OLD.date()).archive_path
+    if loss == "gone":
+        path.unlink()
+    elif loss == "broken":
+        path.write_bytes(b"?")
+    else:
+        settings.CONFIG = replace(settings.CONFIG, archive_dir=None)
+    answers = [client.get(receipt)]
+    if loss != "broken":
+        answers.append(client.get(file))
+    for answer in answers:
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_not_at_hand")
+    page = client.get(f"/{house.id}/requests/{event.event_id}")
+    assert page.status_code == 503
+    assert "Nothing is lost" in page.content.decode()
+    assert Tally.objects.get(kind="archive_not_at_hand").count == len(answers) + 1

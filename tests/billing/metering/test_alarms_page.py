@@ -20,6 +20,7 @@ from control.audit.models import Entry
 from control.errors import Conflict, Invalid, NotPermitted
 from control.tenants.models import User
 from control.tenants.permissions import person
+from tests.support import usage
 from tests.support.usage import (
     ask_for,
     give_credit,
@@ -135,17 +136,17 @@ def test_only_operators_dismiss(letter):
 
 def test_what_was_dismissed_can_be_booked_and_what_was_booked_is_settled(customer):
     price = make_price()
-    ingest(make_batch([make_event(customer, price, rating=99)]), now=timezone.now())
+    ingest(make_batch([make_event(customer, price, rating=99)]), now=usage.NOW)
     letter = DeadLetter.objects.get()
-    dismiss(actor=system("tests"), letter_id=letter.pk, reason="by mistake", now=NOW)
+    dismiss(actor=system("tests"), letter_id=letter.pk, reason="by mistake", now=usage.NOW)
     payload = bytes(letter.payload).replace(b'"rating":99', b'"rating":2')
     DeadLetter.objects.update(payload=payload)
     letter.refresh_from_db()
-    book_again(actor=system("tests"), letter=letter, now=timezone.now())
+    book_again(actor=system("tests"), letter=letter, now=usage.NOW)
     assert UsageEvent.objects.count() == 1
     for verb in (
-        lambda: book_again(actor=system("tests"), letter=letter, now=NOW),
-        lambda: dismiss(actor=system("tests"), letter_id=letter.pk, reason="late", now=NOW),
+        lambda: book_again(actor=system("tests"), letter=letter, now=usage.NOW),
+        lambda: dismiss(actor=system("tests"), letter_id=letter.pk, reason="late", now=usage.NOW),
     ):
         with pytest.raises(Conflict):
             verb()

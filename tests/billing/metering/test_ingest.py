@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from django.db import OperationalError
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from billing.credit.models import Budget, Lease
 from billing.credit.selectors import balance_nanos
 from billing.credit.services.leases import ClockAheadError, take_back
+from billing.metering import ingest as ingesting
 from billing.metering import staging
 from billing.metering.days import open_day
 from billing.metering.ingest import ingest
@@ -149,6 +151,33 @@ def test_an_event_that_the_database_refuses_stands_alone(customer, price, monkey
     receipt = ingest(make_batch(events), now=NOW)
     assert receipt.accepted == 5
     assert [dead.event_id for dead in receipt.dead_lettered] == [events[2].event_id]
+    assert broken_promises() == []
+
+
+def test_a_batch_that_breaks_half_way_is_a_repeat_as_far_as_it_was_booked(
+    customer, outsider, price, monkeypatch
+):
+    """Each of the two parts is one customer's; what the first raised is raised once."""
+    batch = make_batch(make_event(one, price) for one in (customer, outsider) * 3)
+    monkeypatch.setattr(ingesting, "PART_EVENTS", 3)
+    booked = []
+
+    def break_at_the_second(facts, *args, **kwargs):
+        if booked:
+            raise OperationalError("the database went away")
+        booked.extend(fact.event.organization_id for fact in facts.values())
+        return book(facts, *args, **kwargs)
+
+    book = ingesting.book
+    with monkeypatch.context() as broken, pytest.raises(OperationalError):
+        broken.setattr(ingesting, "book", break_at_the_second)
+        ingest(batch, now=NOW)
+    assert booked == [min(customer.id, outsider.id)] * 3
+    assert UsageEvent.objects.count() == tallies()["missing_lease"] == 3
+    again = ingest(batch, now=NOW)
+    assert (again.accepted, again.duplicates) == (3, 3)
+    assert UsageEvent.objects.count() == 6
+    assert sum(Tally.objects.filter(kind="missing_lease").values_list("count", flat=True)) == 6
     assert broken_promises() == []
 
 
@@ -319,6 +348,32 @@ def test_other_content_in_one_batch_is_an_alarm_too(customer, price):
     ingest(make_batch([event, other]), now=NOW)
     assert balance_nanos(customer.id) == -132_000
     assert tallies()["other_content"] == 1
+
+
+@pytest.fixture
+def refusing(monkeypatch):
+    """The database refuses what is called bad."""
+    monkeypatch.setattr(staging, "storable", lambda text: "x" * 200 if text == "bad" else text)
+
+
+def test_of_two_contents_in_one_batch_the_one_that_can_be_booked_is(customer, price, refusing):
+    """The first is refused: the second is no repeat of anything, and the third is one of it."""
+    event = make_event(customer, price)
+    absurd = msgspec.structs.replace(event, client_request_id="bad")
+    third = msgspec.structs.replace(event, output_tokens=21)
+    receipt = ingest(make_batch([absurd, event, third]), now=NOW)
+    assert (receipt.accepted, receipt.duplicates) == (1, 1)
+    assert [one.event_id for one in receipt.dead_lettered] == [event.event_id]
+    assert balance_nanos(customer.id) == -132_000
+    assert tallies()["other_content"] == 1
+
+
+def test_a_real_outcome_that_is_refused_leaves_that_it_was_lost(customer, price, refusing):
+    lost, real = lost_and_real(customer, price)
+    absurd = msgspec.structs.replace(real, client_request_id="bad")
+    receipt = ingest(make_batch([lost, absurd]), now=NOW)
+    assert (receipt.accepted, receipt.duplicates, len(receipt.dead_lettered)) == (1, 0, 1)
+    assert UsageEvent.objects.get().outcome == "gateway_lost"
 
 
 def test_the_same_id_with_other_content_is_an_alarm_and_charges_nothing(customer, price):

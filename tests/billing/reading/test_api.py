@@ -49,6 +49,19 @@ def test_usage_of_a_day(busy, customer):
     assert result["model"] is None
 
 
+def test_what_was_refused_is_no_request_of_a_model(customer, price, book):
+    outcomes = ("completed", "client_cancelled", "engine_failed", "refused_by_engine")
+    refused = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
+    book(
+        *(
+            make_event(customer, price, outcome=one, **refused if "refused" in one else {})
+            for one in outcomes
+        )
+    )
+    [result] = get(person_of(customer), USAGE)["data"][0]["results"]
+    assert result["num_model_requests"] == 3
+
+
 def test_costs_are_exact_numbers(busy, customer):
     [bucket] = get(person_of(customer), COSTS)["data"]
     amount = bucket["results"][0]["amount"]

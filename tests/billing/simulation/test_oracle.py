@@ -6,18 +6,25 @@ from types import SimpleNamespace
 import pytest
 
 from billing.simulation.oracle import BrokenError, due, month_of, received_at, require
-from billing.simulation.world import Tariff
+from billing.simulation.world import Caller, Tariff
 from serving.contract.ids import uuid7
 
 AT = datetime(2026, 3, 31, 12, tzinfo=UTC)
+CALLERS = [Caller("org_1", "proj_1", "key_1")]
 TARIFF = Tariff("price_1", "model_1", "variant_1", 500_000, 500_000, 500_000, 0, AT, None)
 
 
 def event(**changes):
     """One token of each meter, at half a nano each."""
     values = {
-        "event_id": str(uuid7(at_ms=int(AT.timestamp() * 1000), random_bits=1)),
+        "event_id": uuid7(at_ms=int(AT.timestamp() * 1000), random_bits=1),
+        "organization_id": "org_1",
+        "project_id": "proj_1",
+        "key_id": "key_1",
+        "variant_id": "variant_1",
+        "tier": "default",
         "price_id": "price_1",
+        "rating": 2,
         "outcome": "completed",
         "input_tokens": 2,
         "cached_input_tokens": 1,
@@ -27,14 +34,27 @@ def event(**changes):
 
 
 def test_each_meter_is_rounded_half_up_by_itself():
-    assert due(event(), [TARIFF]).charged_nanos == 3
+    assert due(event(), [TARIFF], CALLERS).charged_nanos == 3
+
+
+def test_the_first_rule_rounds_the_sum_once():
+    charged = due(event(rating=1), [TARIFF], CALLERS)
+    assert (charged.input_nanos, charged.cached_input_nanos, charged.output_nanos) == (1, 0, 1)
 
 
 @pytest.mark.parametrize(
-    "changes", [{"outcome": "engine_failed"}, {"outcome": "gateway_lost"}, {"price_id": "other"}]
+    "changes",
+    [
+        {"outcome": "engine_failed"},
+        {"outcome": "gateway_lost"},
+        {"price_id": "other"},
+        {"key_id": "key_2"},
+        {"variant_id": "variant_2"},
+        {"tier": "flex"},
+    ],
 )
 def test_what_nobody_pays_is_waived(changes):
-    assert due(event(**changes), [TARIFF]).charged_nanos == 0
+    assert due(event(**changes), [TARIFF], CALLERS).charged_nanos == 0
 
 
 def test_a_moment_is_read_from_the_id():

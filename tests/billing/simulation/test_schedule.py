@@ -5,13 +5,18 @@ import random
 
 import psycopg
 import pytest
-from django.db import connection, transaction
+from django.db import connection, connections, transaction
 
-from billing.simulation.schedule import Call, Scheduler
+from billing.simulation.schedule import Call, Crashed, Scheduler
 from control.tenants.models import Organization
 from tests.support.environment import SUPERUSER_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+# Other workers' databases are on the same server.
+ADVISORY_LOCKS = """
+SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+WHERE locktype = 'advisory' AND datname = current_database()
+"""
 
 
 @pytest.fixture
@@ -20,7 +25,10 @@ def points():
 
 
 @pytest.fixture
-def scheduler(points):
+def scheduler(points, monkeypatch):
+    own = connections.settings["default"]
+    options = {name: value for name, value in own["OPTIONS"].items() if name != "pool"}
+    monkeypatch.setitem(connections.settings, "default", {**own, "OPTIONS": options})
     url = os.environ[SUPERUSER_URL].rpartition("/")[0]
     with psycopg.connect(f"{url}/{connection.settings_dict['NAME']}", autocommit=True) as monitor:
         scheduler = Scheduler(monitor, note=points.append)
@@ -71,6 +79,33 @@ def test_a_crash_before_the_commit_leaves_nothing_and_after_it_everything(
     (outcome,) = scheduler.run([call("1", lambda: rename("a", 2), crash_at)], random.Random(0))
     assert outcome.has_crashed
     assert Organization.objects.get().weight == weight
+
+
+def test_after_a_crash_the_session_is_as_new(scheduler):
+    def session():
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_backend_pid(), current_setting('application_name')")
+            return cursor.fetchone()
+
+    def dies():
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(1)")
+        with connection.cursor() as cursor:
+            cursor.execute("SET application_name = 'dead'")
+            cursor.execute("SELECT pg_advisory_lock(2)")
+            try:
+                cursor.execute("SELECT 1")
+            finally:
+                with pytest.raises(Crashed):
+                    cursor.execute("SELECT 2")
+
+    (before,) = scheduler.run([call("1", session)], random.Random(0))
+    (died,) = scheduler.run([call("1", dies, 5)], random.Random(0))
+    assert died.has_crashed
+    locks = scheduler.monitor.execute(ADVISORY_LOCKS)
+    assert locks.fetchall() == []
+    (after,) = scheduler.run([call("1", session)], random.Random(0))
+    assert after.value == before.value
 
 
 def test_a_deadlock_is_seen(scheduler):

@@ -1,6 +1,7 @@
 """Contract records: what is encoded is decoded; what is bad is named."""
 
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from serving.contract.codec import ContractError, decode, encode
 from serving.contract.ids import uuid7
-from serving.contract.key import BASE62, is_well_formed, make_secret
+from serving.contract.key import BASE62, digest, is_well_formed, make_secret
 from serving.contract.lease import Granted, LeaseReply, Refused
 from serving.contract.records import ModelRecord, PriceRecord
 from serving.contract.usage import LeaseCharge, UsageEvent
@@ -89,6 +90,13 @@ def test_a_price_of_an_older_control_plane_is_of_the_default_tier(record: PriceR
     assert decode(msgspec.json.encode(raw), type(record)) == record
 
 
+def test_keys_stay_what_they_are() -> None:
+    secret = "pen_live_sOmuQ2GzWVPworJzUMbvwDW8I8m6dp3XTkqn"
+    assert is_well_formed(secret)
+    assert digest(secret, b"pepper").startswith("c81c68ba050233496d596025ebd2d7e4")
+    assert is_well_formed("pen_live_8aspm4G7VmSUfOoD6V1vrORcmn0iSH0aurL0")
+
+
 @given(st.sampled_from(["live", "test"]), st.randoms())
 def test_one_wrong_letter_is_noticed_without_a_look_up(mode: str, random: st.DataObject) -> None:
     secret = make_secret(mode, random.choice)  # type: ignore[attr-defined]
@@ -101,5 +109,7 @@ def test_one_wrong_letter_is_noticed_without_a_look_up(mode: str, random: st.Dat
 @given(st.integers(0, 2**48 - 2), st.integers(0, 2**74 - 1), st.integers(0, 2**74 - 1))
 def test_ids_sort_by_the_time_they_were_made(at_ms: int, first: int, second: int) -> None:
     early, late = uuid7(at_ms=at_ms, random_bits=first), uuid7(at_ms=at_ms + 1, random_bits=second)
-    assert str(early) < str(late)
-    assert (early.version, early.variant) == (7, "specified in RFC 4122")
+    assert early < late
+    parsed = UUID(early)
+    assert str(parsed) == early
+    assert (parsed.version, parsed.variant) == (7, "specified in RFC 4122")

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from serving.contract.records import DeploymentRecord
 from serving.engine.adapters import adapters
 from serving.engine.external import External
 from serving.engine.probe import EngineSilent, Probe, Vitals, read_vitals
-from serving.engine.simulated.adapter import Simulated
+from serving.engine.simulated.faults import Fault
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
 from serving.engine.vllm import Vllm
@@ -72,6 +73,36 @@ def test_a_tool_parser_turns_tools_on() -> None:
     assert "tools" not in Vllm("cpu").capabilities(deployment())
 
 
+def test_weights_may_name_their_tool_parser_and_a_deployment_another(tmp_path: Path) -> None:
+    (tmp_path / "serving.json").write_text('{"tool_call_parser": "hermes"}')
+    own = deployment(weights=str(tmp_path))
+    command = Vllm("cpu").launch(own, port=1).command
+    assert value_of(command, "--tool-call-parser") == "hermes"
+    assert value_of(command, "--tool-strict-level") == "auto"
+    assert "--enable-auto-tool-choice" in command
+    assert "tools" in Vllm("cpu").capabilities(own)
+    other = deployment("--tool-call-parser", "llama3_json", weights=str(tmp_path))
+    command = Vllm("cpu").launch(other, port=1).command
+    assert value_of(command, "--tool-call-parser") == "llama3_json"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        "{}",
+        '{"tool_call_parser": "--port"}',
+        '{"tool_call_parser": "hermes", "tool_strict_level": "parameter"}',
+        '{"host": "x"}',
+    ],
+)
+def test_what_weights_say_of_their_serving_is_closed(tmp_path: Path, said: str) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "serving.json").write_text(said)
+    with pytest.raises(WeightsUnreadable, match=r"serving\.json"):
+        check_weights(str(tmp_path))
+
+
 def test_local_weights_are_served_offline_and_counted(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(bytes(1_000))
     local = Vllm("cpu").launch(deployment(weights=str(tmp_path)), port=1)
@@ -103,8 +134,8 @@ def test_every_engine_of_the_contract_has_an_adapter() -> None:
     engines = adapters(otlp_endpoint=None, kv_cache_gib=1)
     assert set(engines) == {"vllm", "simulated", "external"}
     assert External().launch(deployment(), port=1) is None
-    assert External().served_name(deployment()) == "some/model"
-    assert Simulated().served_name(deployment()) == "var_1"
+    assert msgspec.structs.replace(deployment(), engine="external").served_name == "some/model"
+    assert deployment().served_name == "var_1"
 
 
 def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
@@ -136,6 +167,37 @@ async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:
         with pytest.raises(EngineSilent, match="404"):
             await probe.generate("nobody", tokens_max=1)
     await server.stop()
+
+
+async def test_a_probe_has_a_vector_made_of_an_embedder() -> None:
+    server = Server(Settings(port=0, models=("var_1",)))
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        made = await probe.embed("var_1")
+        vitals = await probe.vitals()
+        assert vitals is not None
+        assert (made.prompt_tokens, made.completion_tokens) == (vitals.prompt_tokens, 0) == (2, 0)
+        server.script.add(Fault("error"))
+        with pytest.raises(EngineSilent, match="/v1/embeddings was answered 500"):
+            await probe.embed("var_1")
+    await server.stop()
+
+
+def test_an_embedder_pools_caches_nothing_and_says_so() -> None:
+    embedder = msgspec.structs.replace(deployment(), task="embed")
+    command = Vllm("cpu").launch(embedder, port=9_000).command
+    assert value_of(command, "--runner") == "pooling"
+    assert value_of(command, "--convert") == "embed"
+    assert "--no-enable-prefix-caching" in command
+    assert "--runner" not in Vllm("cpu").launch(deployment(), port=9_000).command
+    declared = set(Vllm("cpu").capabilities(embedder))
+    assert {"embeddings", "dimensions", "no_prefix_cache"} < declared
+    assert not {"chat", "cache_salt", "count"} & declared
+    attached = msgspec.structs.replace(
+        embedder, engine="external", engine_arguments=("dimensions",)
+    )
+    assert External().capabilities(attached) == ("embeddings", "dimensions")
 
 
 async def test_a_closed_port_is_a_silent_engine() -> None:

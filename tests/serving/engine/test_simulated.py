@@ -1,7 +1,9 @@
 """The simulated engine speaks as vLLM 0.32 was recorded to speak, and fails as told."""
 
 import asyncio
+import base64
 import json
+from array import array
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -292,3 +294,37 @@ async def test_refuse_closes_the_door_for_a_while(client: Client) -> None:
         await asyncio.sleep(0.3)
         async with other.get(client.base + "/health") as answer:
             assert answer.status == 200
+
+
+async def test_embeddings_are_worded_as_vllm_does_and_the_same_each_time() -> None:
+    async with running(dimensions=8) as client:
+        body = {"input": ["one text", "another one"]}
+        whole = await client.post(body, "/v1/embeddings")
+        assert list(whole) == ["id", "object", "created", "model", "data", "usage"]
+        assert [list(each) for each in whole["data"]] == [["index", "object", "embedding"]] * 2
+        assert whole["usage"] == {
+            "prompt_tokens": 5,
+            "total_tokens": 5,
+            "completion_tokens": 0,
+            "prompt_tokens_details": None,
+            "completion_tokens_details": None,
+        }
+        numbers = whole["data"][0]["embedding"]
+        assert sum(number**2 for number in numbers) == pytest.approx(1.0)
+        coded = await client.post(body | {"encoding_format": "base64"}, "/v1/embeddings")
+        packed = base64.b64decode(coded["data"][0]["embedding"])
+        assert array("f", packed).tolist() == numbers
+        assert await client.metric("vllm:prompt_tokens_total") == 10
+        assert await client.metric("vllm:generation_tokens_total") == 0
+        assert await client.metric("vllm:request_success_total") == 4
+
+
+async def test_embeddings_are_paced_by_their_prefill_and_may_fail() -> None:
+    async with running(prefill_tokens_per_second=100) as client:
+        await client.fail(kind="error_chunk")
+        failed = await client.post({"input": "a text of five tokens"}, "/v1/embeddings")
+        assert failed["error"]["code"] == 500
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await client.post({"input": [[1] * 20]}, "/v1/embeddings")
+        assert loop.time() - began >= 0.2

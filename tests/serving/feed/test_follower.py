@@ -19,12 +19,15 @@ from serving.feed.source import FeedUnavailable, HttpSource
 PROJECT = {"project_id": "proj_a", "organization_id": "org_a", "budget_ids": ()}
 
 
-def page(version: int, *changes: tuple[str, str, Any], snapshot: bool = False) -> bytes:
+def page(
+    version: int, *changes: tuple[str, str, Any], snapshot: bool = False, lineage: str = "one"
+) -> bytes:
     listed = [
         {"version": version, "kind": kind, "id": id_, "record": record}
         for kind, id_, record in changes
     ]
-    return json.dumps({"version": version, "snapshot": snapshot, "changes": listed}).encode()
+    told = {"lineage": lineage, "version": version, "snapshot": snapshot, "changes": listed}
+    return json.dumps(told).encode()
 
 
 class Script:
@@ -33,10 +36,12 @@ class Script:
     def __init__(self, *answers: bytes | Exception) -> None:
         self.answers = list(answers)
         self.asked: list[int] = []
+        self.lineages: list[str] = []
         self.pauses: list[float] = []
 
-    async def fetch(self, after: int) -> bytes:
+    async def fetch(self, after: int, lineage: str) -> bytes:
         self.asked.append(after)
+        self.lineages.append(lineage)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -48,7 +53,12 @@ class Script:
 
 def follow(script: Script, version: int = 0) -> Follower:
     return Follower(
-        script.fetch, RECORD_OF_KIND, version=version, sleep=script.sleep, jitter=lambda: 1.0
+        script.fetch,
+        RECORD_OF_KIND,
+        version=version,
+        lineage="one",
+        sleep=script.sleep,
+        jitter=lambda: 1.0,
     )
 
 
@@ -120,6 +130,22 @@ async def test_takes_everything_again_when_the_publisher_went_back_in_time() -> 
     assert batch.snapshot
 
 
+async def test_a_snapshot_of_another_lineage_is_followed_on_from() -> None:
+    script = Script(page(4, snapshot=True, lineage="two"), page(5, lineage="two"))
+    first, second = await take(follow(script, version=9), 2)
+    assert (first.lineage, second.lineage) == ("two", "two")
+    assert (script.asked, script.lineages) == ([9, 4], ["one", "two"])
+
+
+async def test_changes_of_another_lineage_are_not_taken_but_all_asked_for_anew() -> None:
+    """A publisher that does not look at the lineage it is asked of."""
+    change = ("project", "proj_a", PROJECT)
+    script = Script(page(12, change, lineage="two"), page(12, snapshot=True, lineage="two"))
+    [batch] = await take(follow(script, version=9), 1)
+    assert (script.asked, script.lineages) == ([9, 0], ["one", "two"])
+    assert batch.snapshot
+
+
 async def test_a_snapshot_replaces_everything_but_the_last_good_of_a_rejected_id() -> None:
     size = {"live_gateway_count": 2}
     script = Script(
@@ -135,10 +161,11 @@ async def test_a_snapshot_replaces_everything_but_the_last_good_of_a_rejected_id
 
 
 async def test_speaks_http_with_the_secret_and_the_version() -> None:
-    seen: list[tuple[str | None, str]] = []
+    seen: list[tuple[str | None, str, str]] = []
 
     async def answer(request: web.Request) -> web.Response:
-        seen.append((request.headers.get("authorization"), request.query["after"]))
+        asked = request.query
+        seen.append((request.headers.get("authorization"), asked["after"], asked["lineage"]))
         return web.Response(body=page(5))
 
     server = web.Application()
@@ -150,14 +177,14 @@ async def test_speaks_http_with_the_secret_and_the_version() -> None:
     host, port = runner.addresses[0][:2]
     async with aiohttp.ClientSession() as session:
         source = HttpSource(session, f"http://{host}:{port}/feed", "s3cret")
-        assert await source(4) == page(5)
+        assert await source(4, "one") == page(5)
         with pytest.raises(FeedUnavailable, match="404"):
-            await HttpSource(session, f"http://{host}:{port}/nothing", "s3cret")(0)
+            await HttpSource(session, f"http://{host}:{port}/nothing", "s3cret")(0, "")
     await runner.cleanup()
-    assert seen == [("Bearer s3cret", "4")]
+    assert seen == [("Bearer s3cret", "4", "one")]
 
 
 async def test_a_closed_port_is_an_unavailable_feed() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(FeedUnavailable):
-            await asyncio.wait_for(HttpSource(session, "http://127.0.0.1:9/feed", "s")(0), 5)
+            await asyncio.wait_for(HttpSource(session, "http://127.0.0.1:9/feed", "s")(0, ""), 5)

@@ -32,6 +32,11 @@ DEPLOYMENT = DeploymentRecord(
 )
 
 
+EMBEDDER = msgspec.structs.replace(
+    DEPLOYMENT, task="embed", engine_arguments=("--prefill-tokens-per-second", "100")
+)
+
+
 def changed(**fields: Any) -> DeploymentRecord:
     return msgspec.structs.replace(DEPLOYMENT, **fields)
 
@@ -81,6 +86,46 @@ async def test_a_replica_becomes_ready_after_a_real_generation(
     assert len(await chat(process.session, replica.url, 5)) == 7
 
 
+async def embed(session: aiohttp.ClientSession, url: str, tokens: int) -> int:
+    """Have a replica read so many tokens; return the numbers of the vector."""
+    body = {"model": "var_1", "input": [1] * tokens}
+    async with session.post(f"{url}/v1/embeddings", json=body) as answer:
+        assert answer.status == 200
+        return len((await answer.json())["data"][0]["embedding"])
+
+
+async def test_an_embedder_becomes_ready_after_a_real_embedding(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(EMBEDDER)
+        [replica] = await process.ready()
+        assert (replica.probe_input_tokens, replica.probe_output_tokens) == (2, 0)
+        assert {"embeddings", "dimensions", "no_prefix_cache"} < set(replica.capabilities)
+        assert "chat" not in replica.capabilities
+        assert await embed(process.session, replica.url, 5) == 64
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("busy", [True, False])
+async def test_an_embedder_that_reads_no_token_is_ejected_and_a_slow_one_is_not(
+    tmp_path: Path, busy: bool
+) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(EMBEDDER)
+        [first] = await process.ready()
+        many = [embed(process.session, first.url, 20) for _ in range(8)]
+        assert await asyncio.gather(*many) == [64] * 8  # 1.6 s, longer than a stuck one is given
+        work = asyncio.create_task(embed(process.session, first.url, 800 if busy else 1))
+        await asyncio.sleep(0.3)
+        fault = [{"kind": "freeze"}]
+        async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
+            assert answer.status == 200
+        [dead] = await until(lambda: failed(process))
+        assert dead.replica_id == first.replica_id
+        assert ("token was made" if busy else "idle probe") in dead.reason
+        await process.ready()
+        await asyncio.gather(work, return_exceptions=True)
+
+
 async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet") as (control, process):
         control.deploy(changed(engine_arguments=("--load-seconds", "1.5")))
@@ -120,6 +165,7 @@ async def test_a_killed_engine_is_replaced(fleet: tuple[Control, FleetProcess]) 
     assert len(process.engines()) == 1
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_stopped_engine_is_ejected_and_replaced(
     fleet: tuple[Control, FleetProcess], busy: bool
@@ -140,6 +186,7 @@ async def test_a_stopped_engine_is_ejected_and_replaced(
     await asyncio.gather(work, return_exceptions=True)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("busy", [True, False])
 async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
     fleet: tuple[Control, FleetProcess], busy: bool
@@ -183,7 +230,7 @@ async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet") as (control, process):
         control.deploy(changed(engine_arguments=("--fault", "error:status=500,times=99")))
         [dead, *_] = await until(lambda: failed(process))
-        assert dead.reason == "canary: a test generation was answered 500"
+        assert dead.reason == "canary: a test of /v1/completions was answered 500"
         assert await process.metric("penstock_fleet_replicas", state="ready") == 0
 
 
@@ -275,6 +322,7 @@ async def test_an_external_engine_is_probed_and_never_started(
     assert len(process.engines()) == 1
 
 
+@pytest.mark.faults
 async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     fleet: tuple[Control, FleetProcess],
 ) -> None:
@@ -295,6 +343,7 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     assert len(process.engines()) == 1
 
 
+@pytest.mark.faults
 async def test_an_engine_started_in_the_moment_the_fleet_died_is_adopted_too(
     fleet: tuple[Control, FleetProcess],
 ) -> None:

@@ -1,5 +1,7 @@
 """Health is progress."""
 
+from dataclasses import replace
+
 from serving.engine.probe import Vitals
 from serving.fleet.pulse import Pulse
 
@@ -62,3 +64,18 @@ def test_silence_is_trouble_and_any_answer_ends_it() -> None:
     assert judge.trouble(10) == "no answer for 10 s"
     judge.answered(10)
     assert judge.trouble(19) is None
+
+
+def test_an_engine_that_only_compiles_grammars_is_busy_and_not_stuck_for_a_while() -> None:
+    judge = pulse()
+    for now in range(31):
+        judge.saw(replace(vitals(waiting=2), deferred=2), now)
+    assert judge.trouble(29) is None
+    assert judge.trouble(30) is not None
+
+
+def test_one_that_waits_for_room_beside_it_is_stuck() -> None:
+    judge = pulse()
+    for now in range(11):
+        judge.saw(replace(vitals(waiting=3), deferred=2), now)
+    assert judge.trouble(10) is not None

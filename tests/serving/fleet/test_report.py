@@ -100,7 +100,8 @@ async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
     control.deploy(msgspec.structs.replace(DEPLOYMENT, replicas_min=0))
 
     async def last() -> EngineSample | None:
-        return next((one for one in control.lives()[replica.replica_id] if one.is_last), None)
+        told = control.lives().get(replica.replica_id, ())
+        return next((one for one in told if one.is_last), None)
 
     sample = await until(last)
     assert customers(sample) == (EACH_TOKENS, 1)
@@ -109,6 +110,7 @@ async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
     assert 0 <= sample.busy_seconds <= sample.ready_seconds + 1 <= alive_seconds + 1
 
 
+@pytest.mark.faults
 async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
@@ -117,11 +119,13 @@ async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -
     os.kill(process.leader(replica.replica_id), signal.SIGKILL)
 
     async def last() -> EngineSample | None:
-        return next((one for one in control.lives()[replica.replica_id] if one.is_last), None)
+        told = control.lives().get(replica.replica_id, ())
+        return next((one for one in told if one.is_last), None)
 
     assert customers(await until(last)) == (EACH_TOKENS, 1)
 
 
+@pytest.mark.faults
 async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()

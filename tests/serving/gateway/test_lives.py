@@ -10,8 +10,9 @@ import pytest
 from serving.contract.codec import encode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.ids import new_id
+from serving.contract.records import PriceRecord
 from serving.feed.mirror import Mirror
-from serving.gateway import state
+from serving.gateway import feeds, state
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
 CHAT = "/v1/chat/completions"
@@ -29,7 +30,7 @@ async def test_known_keys_are_served_by_a_gateway_that_starts_with_control_down(
     answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
     await stack.start_gateway()
     stack.control.url = answering
-    assert [m.id async for m in stack.client().models.list()] == ["demo"]
+    assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
     async with stack.post(CHAT, ASK) as reply:
         assert (await reply.json())["error"]["code"] == "usage_unavailable"
 
@@ -75,11 +76,30 @@ async def test_a_request_under_way_when_its_gateway_was_killed_is_waived(stack: 
         assert reply.status == 200
     booked = await stack.one_event()
     lost = msgspec.structs.replace(booked, event_id=new_id(), outcome="gateway_lost", charges=())
-    stack.gateway.journal.open(lost)
+    stack.gateway.journal.open(lost.event_id, lambda: lost)
     await stack.stop_gateway()
     await stack.start_gateway()
     await eventually(lambda: lost.event_id in stack.control.billing.events)
     assert stack.control.billing.events[lost.event_id].outcome == "gateway_lost"
+
+
+async def test_a_gateway_with_a_damaged_journal_serves_and_says_what_may_be_lost(
+    stack: Stack,
+) -> None:
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    await stack.stop_gateway()
+    (stack.folder / "journal.sqlite3").write_bytes(b"no database at all" * 1_000)
+    await stack.start_gateway()
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    await eventually(lambda: len(stack.events) == 2)
+    status, _, text = stack.gateway.operator_app._answer("/readyz")
+    assert status == 200
+    assert b"ready\nthe journal was damaged (file is not a database) and is now journal." in text
+    metrics = stack.gateway.operator_app._answer("/metrics")[2]
+    assert b"penstock_gateway_journal_damages 1.0" in metrics
+    assert b"penstock_gateway_journal_unreadable_rows 0.0" in metrics
 
 
 async def test_a_bad_record_leaves_the_last_good_one_in_force(stack: Stack) -> None:
@@ -113,7 +133,7 @@ async def test_all_at_once_with_money_for_three_exactly_three_are_served(tmp_pat
 
 def test_a_damaged_state_file_is_not_believed(tmp_path: Path) -> None:
     path, mirror = tmp_path / "feed.state", Mirror()
-    state.save(path, state.page_of(mirror, RECORD_OF_KIND))
+    state.save(path, state.page_of(mirror, RECORD_OF_KIND), RECORD_OF_KIND)
     assert state.load(path, RECORD_OF_KIND) is not None
     path.write_bytes(path.read_bytes()[:-1])
     assert state.load(path, RECORD_OF_KIND) is None
@@ -168,6 +188,71 @@ async def test_a_state_of_this_version_is_followed_on(stack: Stack) -> None:
     await stack.start_gateway()
     await eventually(lambda: stack.control.feed.asked_after)
     assert stack.control.feed.asked_after[0] == stack.control.feed.version
+
+
+@pytest.mark.parametrize("change", ["kind", "field", "type"])
+def test_a_state_whose_writer_knew_other_records_is_not_followed_on(
+    tmp_path: Path, change: str
+) -> None:
+    known = dict(RECORD_OF_KIND)
+    if change == "kind":
+        del known["fleet_size"]
+    elif change == "field":
+        without = [(name, int) for name in PriceRecord.__struct_fields__ if name != "tier"]
+        known["price"] = msgspec.defstruct("PriceRecord", without)
+    else:
+        other = [(name, float) for name in PriceRecord.__struct_fields__]
+        known["price"] = msgspec.defstruct("PriceRecord", other)
+    path = tmp_path / "feed.state"
+    state.save(path, state.page_of(Mirror(), known), known)
+    saved = state.load(path, RECORD_OF_KIND)
+    assert saved is not None
+    assert not saved.is_current
+    state.save(path, state.page_of(Mirror(), RECORD_OF_KIND), RECORD_OF_KIND)
+    assert state.load(path, dict(RECORD_OF_KIND)).is_current
+
+
+async def test_a_state_that_the_disk_did_not_take_is_written_once_there_is_room(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "SAVE_SECONDS", 0.05)
+    in_the_way = stack.folder / "feed.new"
+    await eventually((stack.folder / "feed.state").exists)
+    await asyncio.sleep(2)  # the pause that was set before
+    in_the_way.mkdir()
+    revoked = stack.tenant.key.key_id
+    stack.control.feed.publish("api_key", revoked, None)
+    await eventually(lambda: stack.gateway.control_feed.save_failures > 2)
+    assert b"cannot be saved" in stack.gateway.operator_app._answer("/readyz")[2]
+    assert revoked in keys_saved(stack)
+    in_the_way.rmdir()
+    await eventually(lambda: stack.gateway.control_feed.save_failures == 0)
+    assert revoked not in keys_saved(stack)
+    # With control away the key stays revoked.
+    await stack.stop_gateway()
+    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
+    await stack.start_gateway()
+    stack.control.url = answering
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 401
+
+
+def keys_saved(stack: Stack) -> set[str]:
+    saved = state.load(stack.folder / "feed.state", RECORD_OF_KIND)
+    assert saved is not None
+    return {update.id for update in saved.batch.updates if update.kind == "api_key"}
+
+
+async def test_before_the_first_word_of_control_no_key_is_called_wrong(stack: Stack) -> None:
+    await stack.stop_gateway()
+    for file in stack.folder.glob("*.state"):
+        file.unlink()
+    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
+    await stack.start_gateway()
+    stack.control.url = answering
+    async with stack.post(CHAT, ASK) as reply:
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    assert stack.gateway.operator_app._answer("/readyz")[0] == 503
 
 
 async def test_a_restored_database_gets_all_usage_again_and_serving_goes_on(stack: Stack) -> None:

@@ -52,12 +52,20 @@ async def test_a_revoked_key_is_refused_within_a_second(stack: Stack) -> None:
     assert (await refusal(stack, ASK))[0] == 401
 
 
-@pytest.mark.parametrize("status", ["suspended"])
-async def test_a_suspended_organization_is_refused(stack: Stack, status: str) -> None:
-    suspended = catalog.OrganizationRecord("org_a", status, (), "salt_a")
+async def test_a_suspended_organization_is_told_so_and_served_again_within_a_second(
+    stack: Stack,
+) -> None:
+    digest, directory = stack.tenant.key.digest, stack.gateway.directory
+    suspended = catalog.OrganizationRecord("org_a", "suspended", (), "salt_a")
     stack.control.feed.publish("organization", "org_a", suspended)
-    await eventually(lambda: stack.gateway.directory.principal(stack.tenant.key.digest) is None)
-    assert (await refusal(stack, ASK))[0] == 401
+    await eventually(lambda: directory.principal(digest).is_suspended, 1)
+    assert (await refusal(stack, ASK))[:2] == (403, "organization_suspended")
+    wrong = {"authorization": f"Bearer {catalog.tenant('unknown').secret}"}
+    assert (await refusal(stack, ASK, wrong))[0] == 401
+    stack.control.feed.publish("organization", "org_a", stack.tenant.organization)
+    await eventually(lambda: not directory.principal(digest).is_suspended, 1)
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
 
 
 async def test_a_key_without_the_scope_is_403(stack: Stack) -> None:
@@ -80,7 +88,7 @@ async def test_a_model_of_others_looks_exactly_like_one_that_is_not(stack: Stack
         assert answer == (404, "model_not_found", "model")
     assert errors[0] == errors[1]
     listed = [model.id async for model in stack.client().models.list()]
-    assert listed == ["demo"]
+    assert listed == ["demo", "demo:bf16"]
 
 
 async def test_a_key_sees_and_uses_only_its_models(stack: Stack) -> None:
@@ -110,10 +118,28 @@ async def test_too_many_headers_are_431_and_too_large_bodies_413(stack: Stack) -
 
 
 async def test_unknown_addresses_and_methods(stack: Stack) -> None:
-    async with stack.post("/v1/embeddings", {}) as reply:
+    async with stack.post("/v1/moderations", {}) as reply:
         assert reply.status == 404
     async with stack.post("/v1/models", {}) as reply:
         assert reply.status == 405
+        assert reply.headers["allow"] == "GET, HEAD"
+
+
+async def test_models_that_do_not_run_are_not_offered(stack: Stack) -> None:
+    control = stack.control
+    control.feed.publish("model", "var_idle", catalog.model("var_idle", "idle"))
+    control.feed.publish("model", "var_own", catalog.model("var_own", "own"))
+    own = catalog.deployment("var_own", dedicated_to="org_b")
+    control.feed.publish("deployment", own.deployment_id, own)
+    await eventually(lambda: stack.gateway.directory.mirror.version == control.feed.version)
+    assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
+    stopped = catalog.DeploymentRecord("dep_var_demo", "var_demo", "simulated", "w", 0, 1)
+    control.feed.publish("deployment", "dep_var_demo", stopped)
+    control.fleet.publish("replica", "rep_1", None)
+    pool = stack.gateway.directory.pools["dep_var_demo"]
+    await eventually(lambda: not pool.has_ready_replica)
+    await eventually(lambda: stack.gateway.directory.mirror.version == control.feed.version)
+    assert [m.id async for m in stack.client().models.list()] == []
 
 
 async def test_engine_routes_are_not_open(stack: Stack) -> None:
@@ -135,7 +161,7 @@ async def test_a_full_disk_refuses_new_work_until_there_is_room_again(stack: Sta
                 assert (await reply.json())["error"]["code"] == "usage_unavailable"
                 break
     assert not journal.healthy
-    journal._connection.execute("PRAGMA max_page_count = 100000").fetchone()
+    journal._file.connection.execute("PRAGMA max_page_count = 100000").fetchone()
     stack.control.billing.is_down = False
     await eventually(lambda: journal.healthy)
     async with stack.post(CHAT, ASK) as reply:

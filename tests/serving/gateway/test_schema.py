@@ -3,20 +3,23 @@
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.price import worst_case_nanos
+from serving.engine.usage import Tokens
+from serving.gateway.dialects import completions
+from serving.gateway.dialects.chat import ENGINE_FIELDS, Chat, ChatRequest
+from serving.gateway.dialects.completions import CompletionRequest, Completions
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.json_schema import SchemaCheck
+from serving.gateway.dialects.schema_references import DEPTH_MAX
 from serving.gateway.errors import BadRequest
-from serving.gateway.job import CHAT, COMPLETIONS, Job, prepare
-from serving.gateway.schema import chat, completions
-from serving.gateway.schema.chat import ENGINE_FIELDS, ChatRequest
-from serving.gateway.schema.completions import CompletionRequest
-from serving.gateway.schema.json_schema import DEPTH_MAX, check_schema
 from tests.support.catalog import model, price
+from tests.support.engine_requests import told_to_vllm
 
+CHAT, COMPLETIONS = Chat(), Completions()
 USER = {"role": "user", "content": "hi"}
 ASK: dict[str, Any] = {"model": "demo", "messages": [USER]}
 JSON_VALUES = st.recursive(
@@ -26,10 +29,18 @@ JSON_VALUES = st.recursive(
 )
 
 
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+def allowed(name: str) -> dict[str, Any]:
+    named = {"type": "function", "function": {"name": name}}
+    return {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}
+
+
 def job(body: dict[str, Any], endpoint: Any = CHAT) -> Job:
     data = json.dumps(body).encode()
     request = endpoint.decode(data)
-    return prepare(endpoint, request, body_bytes=len(data), model=model(), cache_salt="salt")
+    return endpoint.job(request, body_bytes=len(data), model=model())
 
 
 def refused(body: dict[str, Any], endpoint: Any = CHAT) -> BadRequest:
@@ -99,6 +110,9 @@ def test_what_is_ours_alone_is_an_unknown_parameter(field: str) -> None:
         ({"tools": []}, "tools"),
         ({"messages": []}, "messages"),
         ({"store": True}, "store"),
+        ({"service_tier": "flex"}, "service_tier"),
+        ({"tools": [TOOL], "tool_choice": allowed("g")}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "custom"}}, None),
     ],
 )
 def test_bounds_are_named(fields: dict[str, Any], param: str | None) -> None:
@@ -110,7 +124,7 @@ def test_bounds_are_named(fields: dict[str, Any], param: str | None) -> None:
 def test_numbers_that_are_none_are_refused(number: str) -> None:
     body = json.dumps(ASK | {"temperature": 0}).replace("0}", number + "}")
     with pytest.raises(BadRequest):
-        chat.decode(body.encode())
+        CHAT.decode(body.encode())
 
 
 def test_images_and_files_are_refused_in_words() -> None:
@@ -123,7 +137,7 @@ def test_images_and_files_are_refused_in_words() -> None:
 def test_a_key_given_twice_reaches_the_engine_once() -> None:
     data = b'{"model":"demo","n":9999,"n":2,"messages":[{"role":"user","content":"hi"}]}'
     try:
-        request = chat.decode(data)
+        request = CHAT.decode(data)
     except BadRequest:
         return
     assert request.n == 2  # type: ignore[attr-defined]
@@ -135,7 +149,7 @@ def test_deep_nesting_is_a_refusal_not_a_crash(opening: bytes) -> None:
         head = json.dumps(with_schema(0)).encode()[:-1]
         data = head.replace(b'"schema": 0', b'"schema": {"x": ' + opening * depth)
         with pytest.raises(BadRequest):
-            chat.decode(data)
+            CHAT.decode(data)
 
 
 @given(st.dictionaries(st.sampled_from(list(ChatRequest.__struct_fields__)), JSON_VALUES))
@@ -148,9 +162,9 @@ def test_any_json_is_taken_or_refused_in_words(fields: dict[str, Any]) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_taken_or_refused_in_words(data: bytes) -> None:
-    for decode in (chat.decode, completions.decode):
+    for dialect in (CHAT, COMPLETIONS):
         with pytest.raises(BadRequest):
-            decode(data)
+            dialect.decode(data)
 
 
 @pytest.mark.parametrize(
@@ -158,6 +172,12 @@ def test_any_bytes_are_taken_or_refused_in_words(data: bytes) -> None:
     [
         {"$ref": "#"},
         {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}]}}, "$ref": "#/$defs/a"},
+        {"properties": {"a": {"$ref": "#"}}, "anyOf": [{"$ref": "#/properties/a"}]},
+        {
+            "allOf": [{"$ref": "#/$defs/b"}],
+            "$defs": {"b": {"oneOf": [{"type": "null"}, {"$ref": "#"}]}},
+        },
+        {"items": {"anyOf": [{"$ref": "#/items"}, {"type": "null"}]}},
         {"$ref": "https://example.com/schema.json"},
         {"$ref": "#/$defs/missing"},
         {"$dynamicRef": "#x"},
@@ -167,6 +187,13 @@ def test_any_bytes_are_taken_or_refused_in_words(data: bytes) -> None:
         {"type": "string", "pattern": "foo**"},
         {"type": "string", "pattern": "a" * 1_001},
         {"type": "string", "pattern": "(a{1,9999}){1,9999}"},
+        {"type": "string", "pattern": "((a{1,100}){1,100}){1,100}"},
+        {"type": "string", "pattern": "((" * 20 + "a" + "{9}){9})" * 20},
+        {"type": "string", "pattern": "(" * 999},
+        {"type": "object", "properties": {"a": False}},
+        {"type": "array", "items": [{"type": "string"}]},
+        {"$ref": "#/enum/00", "enum": [{}]},
+        {"$ref": "#/enum/" + "1" * 5_000, "enum": [{}]},
         {"type": "array", "maxItems": 10**9},
         {"type": "object", "properties": {str(n): {} for n in range(2_000)}},
         {"enum": ["x" * 70_000]},
@@ -182,17 +209,51 @@ def test_a_schema_may_be_sixteen_deep_and_share_definitions() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range((DEPTH_MAX - 2) // 2):
         deep = {"properties": {"a": deep}}
-    check_schema(deep, "p")
+    SchemaCheck().check(deep, "p")
     with pytest.raises(BadRequest):
-        check_schema({"properties": {"a": {"properties": {"a": deep}}}}, "p")
+        SchemaCheck().check({"properties": {"a": {"properties": {"a": deep}}}}, "p")
     point = {"$defs": {"p": {"type": "number"}}}
-    check_schema(point | {"properties": {n: {"$ref": "#/$defs/p"} for n in "xyz"}}, "p")
-    check_schema({"properties": {"type": {"type": "string"}, "pattern": {}}}, "p")
+    SchemaCheck().check(point | {"properties": {n: {"$ref": "#/$defs/p"} for n in "xyz"}}, "p")
+    SchemaCheck().check({"properties": {"type": {"type": "string"}, "pattern": {}}}, "p")
+
+
+NODE = {"type": "object", "properties": {"value": {"type": "string"}}, "required": ["value"]}
+TREE = NODE["properties"] | {"children": {"type": "array", "items": {"$ref": "#/$defs/node"}}}
+RECURSIVE = {
+    "a tree": {"$ref": "#/$defs/node", "$defs": {"node": NODE | {"properties": TREE}}},
+    "a list by its next": NODE
+    | {"properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}},
+    "lists of lists": {"type": "array", "items": {"$ref": "#"}},
+    "a map of maps": {"type": "object", "additionalProperties": {"$ref": "#"}},
+    "a property called $defs": {"properties": {"$defs": {"$ref": "#"}}},
+    "two that hold each other": {
+        "$ref": "#/$defs/a",
+        "$defs": {
+            "a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/b"}}},
+            "b": {"type": "array", "items": {"$ref": "#/$defs/a"}},
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("schema", RECURSIVE.values(), ids=RECURSIVE)
+def test_a_schema_may_refer_to_itself_by_a_property_or_an_item(schema: dict[str, Any]) -> None:
+    format_ = told_to_vllm(job(with_schema(schema)))["response_format"]
+    assert format_["json_schema"]["schema"] == schema
+
+
+def test_what_refers_to_itself_is_bounded_like_everything_else() -> None:
+    """Each of twenty refers to all of them: written out, there are more than a million nodes."""
+    names = [str(n) for n in range(20)]
+    every = {"properties": {name: {"$ref": f"#/$defs/{name}"} for name in names}}
+    schema = {"$ref": "#/$defs/0", "$defs": dict.fromkeys(names, every)}
+    copied = json.loads(json.dumps(schema))
+    assert "larger than 20000 nodes" in refused(with_schema(copied)).message
 
 
 def test_the_engine_hears_only_what_we_rebuilt() -> None:
     labels = {"user": "u", "metadata": {"a": "b"}, "safety_identifier": "s", "store": False}
-    told = json.loads(job(ASK | labels | {"stop": ["x"], "stream": True}).body)
+    told = told_to_vllm(job(ASK | labels | {"stop": ["x"], "stream": True}))
     ours = {"model", "messages", "max_tokens", "stream", "stream_options", "cache_salt"}
     assert set(told) <= ours | set(ENGINE_FIELDS)
     assert (told["model"], told["cache_salt"]) == ("var_demo", "salt")
@@ -200,7 +261,7 @@ def test_the_engine_hears_only_what_we_rebuilt() -> None:
 
 
 def test_developers_speak_as_system_to_chat_templates() -> None:
-    told = json.loads(job(ASK | {"messages": [{"role": "developer", "content": "x"}, USER]}).body)
+    told = told_to_vllm(job(ASK | {"messages": [{"role": "developer", "content": "x"}, USER]}))
     assert [message["role"] for message in told["messages"]] == ["system", "user"]
 
 
@@ -218,7 +279,7 @@ def test_the_hold_is_never_less_than_the_final_cost(
         made = job({"model": "demo", "prompt": text} | extra, COMPLETIONS)
     else:
         made = job(ASK | {"messages": [USER | {"content": text}]} | extra)
-    told = msgspec.json.decode(made.body)
+    told = told_to_vllm(made)
     most_input = min(512, len(text.encode()) + 200)
     most = worst_case_nanos(
         (price(),),
@@ -242,8 +303,26 @@ def test_token_prompts_are_bounded_on_both_ends(prompt: Any, param: str) -> None
 
 def test_a_prompt_whose_tokens_are_known_must_fit_with_its_answer() -> None:
     body = {"model": "demo", "prompt": [5] * 400, "max_tokens": 113}
-    assert refused(body, COMPLETIONS).code == "context_length_exceeded"
-    assert job(body | {"max_tokens": 112}, COMPLETIONS).output_tokens_max == 112
+    error = refused(body, COMPLETIONS)
+    assert (error.code, error.param) == ("context_length_exceeded", "prompt")
+    assert error.message == "512 tokens at most; your prompt is 400, and 113 were asked for."
+    assert job(body | {"max_tokens": 112}, COMPLETIONS).work.output_tokens_max == 112
+
+
+def test_lists_of_token_ids_are_several_prompts() -> None:
+    made = job({"model": "demo", "prompt": [[5, 6], [7]], "n": 2}, COMPLETIONS)
+    assert (made.work.prompts, made.work.choices) == (2, 4)
+    assert told_to_vllm(made)["prompt"] == [[5, 6], [7]]
+    for prompt in ([[5], 6], [[5], "a"], [[]], [[1_024]], [[1]] * 9, [[5] * 497, [5]]):
+        assert refused({"model": "demo", "prompt": prompt}, COMPLETIONS).param.startswith("prompt")
+
+
+def test_nothing_but_the_prompt_may_be_asked_for() -> None:
+    made = job({"model": "demo", "prompt": "x", "echo": True, "max_tokens": 0}, COMPLETIONS)
+    assert told_to_vllm(made)["max_tokens"] == 0
+    assert made.worst_case_nanos((price(),)) == 512 * 150 + 600
+    assert made.bounded(Tokens(input=1, output=5)).output == 1
+    assert refused({"model": "demo", "prompt": "x", "max_tokens": 0}, COMPLETIONS).param
 
 
 @pytest.mark.parametrize("field", ["suffix", "prompt_logprobs", "truncate_prompt_tokens"])

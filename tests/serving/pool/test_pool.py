@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 
 import pytest
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool.pool import NoReplica, Overloaded, Pool
+from serving.pool.pool import NoReplica, Overloaded, Pool, Quarantined
 from serving.pool.retries import RetryBudget
+from serving.pool.suspicion import Fingerprint
 from tests.support.catalog import replica
 
 
@@ -36,7 +38,7 @@ async def settle() -> None:
 async def test_the_least_busy_replica_is_chosen() -> None:
     both = pool(2, 2)
     async with both.slot("a") as first, both.slot("a") as second:
-        assert first is not second
+        assert first.replica is not second.replica
 
 
 async def test_never_more_requests_than_slots() -> None:
@@ -99,21 +101,116 @@ async def settle_one(act: Callable[[], object]) -> None:
     await asyncio.sleep(0)
 
 
-async def test_a_replica_that_fails_twice_is_out_until_one_request_tries_it() -> None:
-    now = 100.0
-    sick = pool(4, clock=lambda: now)  # type: ignore[arg-type]
-    one = sick.replicas["rep_1"]
-    one.note_failure(now)
-    assert one.is_usable(now)
-    one.note_failure(now)
-    with pytest.raises(NoReplica):
-        async with sick.slot("a"):
+async def breaks(pool: Pool, organization: str, *, at_fault: bool = False) -> None:
+    async with pool.slot(organization) as slot:
+        slot.broke(is_at_fault=at_fault)
+
+
+def timed(now: list[float], *slots: int) -> Pool:
+    return pool(*slots, clock=lambda: now[0])  # type: ignore[arg-type]
+
+
+async def test_a_replica_that_breaks_twice_is_out_until_one_request_tries_it() -> None:
+    now = [100.0]
+    both = timed(now, 4, 4)
+    sick = both.replicas["rep_1"]
+    sick.note_incident("a", now[0], is_at_fault=True)
+    assert sick.is_usable(now[0])
+    sick.note_incident("a", now[0], is_at_fault=True)
+    async with both.slot("a") as first, both.slot("a") as second:
+        assert {first.replica, second.replica} == {both.replicas["rep_2"]}
+        now[0] = 110.0
+        async with both.slot("canary") as tried:
+            assert tried.replica is sick
+            assert not sick.is_usable(now[0])
+            tried.works()
+            assert sick.is_usable(now[0])
+
+
+async def test_one_break_of_many_streams_is_one_incident() -> None:
+    one = pool(32)
+    async with AsyncExitStack() as stack:
+        slots = [await stack.enter_async_context(one.slot(f"org {n}")) for n in range(32)]
+        for slot in slots:
+            slot.broke()
+    assert (one.replicas["rep_1"].incidents, one.replicas["rep_1"].is_on_trial) == (1, False)
+
+
+async def test_where_all_are_ejected_ejection_is_ignored() -> None:
+    only = pool(2)
+    for _ in range(5):
+        await breaks(only, "a", at_fault=True)
+    async with only.slot("b") as slot, only.slot("c"):
+        assert slot.replica.is_on_trial
+
+
+async def test_requests_of_one_customer_eject_nothing_and_are_refused_themselves() -> None:
+    now = [100.0]
+    shared = timed(now, 8)
+    for _ in range(2):
+        await breaks(shared, "poison")
+    assert shared.replicas["rep_1"].is_usable(now[0])
+    with pytest.raises(Quarantined) as caught:
+        async with shared.slot("poison"):
             pass
-    now = 110.0
-    async with sick.slot("canary") as tried:
-        assert not one.is_usable(now)
-        tried.note_success()
-    assert one.is_usable(now)
+    assert 0 < caught.value.seconds <= 600
+    async with shared.slot("poison", feature="format"), shared.slot("neighbour"):
+        pass
+    now[0] += caught.value.seconds + 1
+    async with shared.slot("poison") as slot:
+        slot.works()
+    await breaks(shared, "poison")
+    async with shared.slot("poison"):
+        pass
+
+
+async def test_who_met_a_dying_replica_is_not_suspected_once_it_is_gone() -> None:
+    dying = pool(8)
+    for _ in range(2):
+        await breaks(dying, "unlucky")
+    with pytest.raises(Quarantined):
+        async with dying.slot("unlucky"):
+            pass
+    dying.set_replicas({"rep_2": replica("http://r2", 2)})
+    async with dying.slot("unlucky"):
+        pass
+
+
+async def test_what_breaks_one_replica_after_another_is_refused() -> None:
+    dying = pool(8)
+    await breaks(dying, "poison")
+    dying.set_replicas({"rep_2": replica("http://r2", 2)})
+    await breaks(dying, "poison")
+    dying.set_replicas({"rep_3": replica("http://r3", 3)})
+    with pytest.raises(Quarantined):
+        async with dying.slot("poison"):
+            pass
+
+
+async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
+    both = pool(1, 1)
+    sick = both.replicas["rep_1"]
+    for _ in range(2):
+        both.note_incident(sick, Fingerprint("a", "plain"), is_at_fault=False)
+    assert not sick.is_on_trial
+    both.convict(["rep_1", "gone"])
+    assert sick.is_on_trial
+
+
+async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.pool.replica.EJECT_SECONDS", 0.05)
+    both, done, log = pool(1, 1), asyncio.Event(), []
+    sick = both.replicas["rep_1"]
+    for _ in range(2):
+        both.note_incident(sick, Fingerprint("a", "plain"), is_at_fault=True)
+    tasks = [asyncio.create_task(hold(both, name, done, log)) for name in "ab"]
+    await settle()
+    assert len(log) == 1
+    async with asyncio.timeout(2):
+        while len(log) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    done.set()
+    await asyncio.gather(*tasks)
 
 
 async def test_a_replica_that_leaves_the_feed_gets_no_more_work_but_keeps_its_own() -> None:
@@ -122,7 +219,7 @@ async def test_a_replica_that_leaves_the_feed_gets_no_more_work_but_keeps_its_ow
         shrinking.set_replicas(records(1))
         assert list(shrinking.replicas) == ["rep_1"]
     async with shrinking.slot("a") as left:
-        assert left.record.replica_id == "rep_1"
+        assert left.replica.record.replica_id == "rep_1"
 
 
 async def test_a_new_replica_wakes_those_who_wait() -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -10,6 +13,7 @@ import pytest
 from serving.contract.codec import decode, encode
 from serving.contract.usage import UsageEvent
 from serving.usage.journal import Journal
+from serving.usage.journal_file import DoneRow
 from serving.usage.meter import make_event
 from serving.usage.writer import BEHIND_SECONDS, JournalUnavailable
 from tests.support.events import event, metered
@@ -22,12 +26,12 @@ async def test_a_request_that_was_open_when_its_gateway_died_is_reported_lost(
     lost = make_event(metered(), outcome="gateway_lost", replica_id="rep_1")
     done = event(charged=7)
     first.note_lease("lease_1", "org_a", 100)
-    first.open(lost)
-    first.open(replace_outcome(done))
+    first.open(lost.event_id, lambda: lost)
+    first.open(done.event_id, lambda: replace_outcome(done))
     await first.commit(done)
     await first.close()
     second = Journal(tmp_path / "j")
-    rows = dict(await second.next_done(10))
+    rows = {row.event_id: row.body for row in await second.next_done(10)}
     assert decode(rows[lost.event_id], UsageEvent).outcome == "gateway_lost"
     assert decode(rows[done.event_id], UsageEvent) == done
     [lease] = second.left_leases
@@ -61,10 +65,43 @@ async def test_what_many_requests_take_of_one_lease_is_added_up(tmp_path: Path) 
 
 async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    journal.open(make_event(metered(), outcome="gateway_lost"))
+    lost = make_event(metered(), outcome="gateway_lost")
+    journal.open(lost.event_id, lambda: lost)
     await asyncio.sleep(10 * BEHIND_SECONDS)
     [state] = await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchone())
     assert state == "open"
+    await journal.close()
+
+
+async def test_an_open_row_is_not_even_made_for_a_request_that_ends_soon(tmp_path: Path) -> None:
+    journal, made = Journal(tmp_path / "j"), []
+
+    def make(of: UsageEvent) -> UsageEvent:
+        made.append(of.event_id)
+        return of
+
+    done, late = event(), event()
+    for one in (done, late):
+        journal.open(one.event_id, partial(make, one))
+    await journal.commit(done)
+    await asyncio.sleep(10 * BEHIND_SECONDS)
+    await journal.commit(late)
+    assert made == [late.event_id]
+    assert {row.event_id for row in await journal.next_done(10)} == {done.event_id, late.event_id}
+    await journal.close()
+
+
+async def test_no_open_row_comes_after_the_end_though_it_was_asked_for_twice(
+    tmp_path: Path,
+) -> None:
+    journal, tried_twice = Journal(tmp_path / "j"), event()
+    journal.open(tried_twice.event_id, lambda: tried_twice)
+    journal._writer._look_behind()
+    journal.open(tried_twice.event_id, lambda: tried_twice)
+    await journal.commit(tried_twice)
+    await asyncio.sleep(10 * BEHIND_SECONDS)
+    rows = await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchall())
+    assert rows == [("done",)]
     await journal.close()
 
 
@@ -78,7 +115,7 @@ async def test_what_nobody_waits_for_is_tried_again_after_an_error(
     with pytest.raises(JournalUnavailable):
         await journal.commit(event())
     assert not journal.healthy
-    journal._connection.execute("PRAGMA query_only = 0")
+    journal._file.connection.execute("PRAGMA query_only = 0")
     await asyncio.wait_for(journal.committed.wait(), timeout=5)
     assert journal.healthy
     assert journal.done_rows == 1
@@ -87,9 +124,19 @@ async def test_what_nobody_waits_for_is_tried_again_after_an_error(
 
 async def test_only_one_gateway_uses_a_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
-    with pytest.raises(sqlite3.OperationalError, match="locked"):
-        Journal(tmp_path / "j", busy_seconds=0.1)
+    again = f"""
+import asyncio, pathlib
+from serving.usage.journal import Journal
+async def main():
+    Journal(pathlib.Path({str(tmp_path / "j")!r}), busy_seconds=0.1)
+asyncio.run(main())
+"""
+    run = [sys.executable, "-c", again]
+    second = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
+    assert "JournalInUse" in second.stderr
     await journal.close()
+    third = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
+    assert third.stderr == ""
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError, MemoryError, OverflowError])
@@ -179,7 +226,7 @@ async def test_a_file_of_the_version_before_is_taken_over_whole(tmp_path: Path) 
     write_old_journal(tmp_path / "j")
     journal = Journal(tmp_path / "j")
     assert (journal.gateway_id, journal.lineage, journal.done_rows) == ("gw_old", "", 2)
-    rows = dict(await journal.next_done(10))
+    rows = {row.event_id: row.body for row in await journal.next_done(10)}
     old = decode(rows[OLD_EVENT["event_id"]], UsageEvent)
     assert (old.schema, old.rating, old.tier) == (1, 1, "default")
     assert rows[OLD_EVENT["event_id"]] == msgspec.json.encode(OLD_EVENT)
@@ -199,7 +246,7 @@ async def test_the_lineage_is_remembered(tmp_path: Path) -> None:
 async def test_what_is_kept_is_bounded_in_bytes_the_oldest_go_first(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j", kept_bytes_max=3_000)
     for number in range(20):
-        await journal.keep([(f"e{number}", encode(event()))], "here")
+        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "here")
         assert journal.kept_bytes <= 3_000
     kept = await journal.stale("elsewhere", after=0, limit=100)
     assert 3 <= len(kept.batch_ids) < 20
@@ -214,7 +261,7 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", now=lambda: next(hours) * 3_600.0)
     for number in range(5):
-        await journal.keep([(f"e{number}", encode(event()))], "here")
+        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "here")
     assert (await journal.stale("elsewhere", after=0, limit=100)).batch_ids == [3, 4, 5]
     await journal.close()
 
@@ -222,8 +269,8 @@ async def test_what_is_kept_goes_after_a_day(tmp_path: Path) -> None:
 async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> None:
     hours = iter(range(0, 100, 10))
     journal = Journal(tmp_path / "j", kept_bytes_max=700, now=lambda: next(hours) * 3_600.0)
-    await journal.keep([("e0", encode(event()))], "before")
+    await journal.keep([DoneRow("e0", encode(event()), ())], "before")
     for number in range(1, 5):
-        await journal.keep([(f"e{number}", encode(event()))], "restored")
+        await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "restored")
     assert (await journal.stale("restored", after=0, limit=100)).batch_ids == [1]
     await journal.close()

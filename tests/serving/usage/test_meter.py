@@ -10,15 +10,8 @@ from hypothesis import strategies as st
 
 from serving.contract.price import RATING
 from serving.contract.usage import BILLABLE, Outcome
-from serving.usage.meter import (
-    CompletionDetails,
-    EngineUsage,
-    Metered,
-    PromptDetails,
-    Tokens,
-    make_event,
-    price_of,
-)
+from serving.engine.usage import CompletionDetails, EngineUsage, PromptDetails, Tokens
+from serving.usage.meter import Metered, make_event, price_of
 from tests.support.catalog import price
 
 METERED = Metered(

@@ -2,13 +2,15 @@
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from serving.contract.lease import LeaseReply
-from serving.usage.journal import Journal
+from serving.usage.journal import PUT_LEASE, Journal
 from serving.usage.treasury import BillingUnreachable
 from tests.support.fake_billing import FakeBilling
 from tests.support.gateway import eventually
@@ -43,6 +45,15 @@ async def spend(money: Money, nanos: int, *, worst: int = WORST) -> None:
         await money.poll.once()
         await asyncio.sleep(0)
     money.poll.acknowledged((await waiting).charge(nanos))
+
+
+async def leave_leases(folder: Path, count: int) -> None:
+    """Leave the journal of a gateway that died with so many leases; written at once, not one by
+    one."""
+    await Journal(folder / "journal.sqlite3").close()
+    rows = ((f"lease_{number}", f"balance:org_{number % 700}", CENT) for number in range(count))
+    with closing(sqlite3.connect(folder / "journal.sqlite3")) as file, file:
+        file.executemany(PUT_LEASE, rows)
 
 
 def lasting(money: Money, clocks: Clocks, seconds: float) -> int:
@@ -182,10 +193,7 @@ async def test_a_lease_that_only_a_dead_life_knew_of_is_closed_when_it_is_recall
 async def test_ten_thousand_leases_of_a_previous_life_go_back_in_one_poll(
     billing: FakeBilling, tmp_path: Path, clocks: Clocks
 ) -> None:
-    journal = Journal(tmp_path / "old" / "journal.sqlite3")
-    for number in range(10_000):
-        journal.note_lease(f"lease_{number}", f"balance:org_{number % 700}", CENT)
-    await journal.close()
+    await leave_leases(tmp_path / "old", 10_000)
     async with open_money(tmp_path / "old", billing, clocks, polls=False) as money:
         assert len(money.poll.leases) == 10_000
         await money.poll.once()
@@ -200,10 +208,7 @@ async def test_more_than_a_page_is_sent_page_after_page_at_once_and_only_once(
     tmp_path: Path,
 ) -> None:
     billing = FakeBilling()
-    journal = Journal(tmp_path / "old" / "journal.sqlite3")
-    for number in range(25_000):
-        journal.note_lease(f"lease_{number}", BALANCE, CENT)
-    await journal.close()
+    await leave_leases(tmp_path / "old", 25_000)
     async with open_money(tmp_path / "old", billing) as money:
         await eventually(lambda: not money.poll.leases, seconds=2)
     assert [len(one.returns) for one in billing.requests] == [10_000, 10_000, 5_000]

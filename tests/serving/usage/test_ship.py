@@ -11,6 +11,8 @@ import pytest
 from serving.contract.codec import decode
 from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent, UsageReceipt
 from serving.usage.billing import Billing
+from serving.usage.clock import Clock
+from serving.usage.internal import InternalApi
 from serving.usage.journal import Journal
 from serving.usage.lineage import Lineage
 from serving.usage.ship import ShipmentFailed, Shipper
@@ -170,13 +172,13 @@ async def test_many_small_batches_are_sent_again_in_few(journal: Journal) -> Non
 async def test_a_clock_that_is_ahead_keeps_its_events_until_it_is_right(journal: Journal) -> None:
     control = FakeControl()
     async with control.serving(), aiohttp.ClientSession() as session:
-        billing = Billing(session, control.url, SECRET)
-        shipper = make_shipper(journal, billing.usage_events)
+        api = InternalApi(session, control.url, SECRET, Clock())
+        shipper = make_shipper(journal, Billing(api).usage_events)
         await journal.commit(event())
         shipper._wall = lambda: datetime.now(UTC) + timedelta(minutes=6)
         with pytest.raises(ShipmentFailed, match="clock_ahead"):
             await shipper.ship_all()
-        assert (billing.clock_ahead_count, journal.done_rows) == (1, 1)
+        assert (api.clock_ahead_count, journal.done_rows) == (1, 1)
         shipper._wall = lambda: datetime.now(UTC)
         await shipper.ship_all()
         assert len(control.billing.events) == 1

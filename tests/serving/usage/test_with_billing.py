@@ -12,13 +12,16 @@ import pytest
 from django.db import connections
 
 from billing.credit.services.leases import answer
+from billing.metering.ingest import ingest
+from control.actor import system
+from control.budgets.services import add_limit
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.usage.hold import Hold
 from serving.usage.treasury import BudgetRefused
 from tests.support.fake_billing import FakeBilling
 from tests.support.purses import Money, open_money
-from tests.support.usage import give_credit, make_customer
+from tests.support.usage import give_credit, make_batch, make_customer, make_event, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 WORST = 7_001
@@ -68,6 +71,35 @@ def test_money_for_three_admits_three_of_two_hundred(tmp_path: Path) -> None:
     results = asyncio.run(crowd())
     assert sum(isinstance(result, Hold) for result in results) == 3
     assert sum(isinstance(result, BudgetRefused) for result in results) == 197
+
+
+@pytest.mark.parametrize("period", ["day", "week"])
+def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, period: str) -> None:
+    """One request was made before the limit was set, for four: three of two hundred pass."""
+    customer, now = make_customer("Acme"), datetime.now(UTC)
+    give_credit(customer, 10**12, now=now)
+    price = make_price(input_nanos=WORST * 10**6, cached_input_nanos=0, output_nanos=0)
+    event = make_event(
+        customer, price, received_at=now, input_tokens=1, cached_input_tokens=0, output_tokens=0
+    )
+    ingest(make_batch([event]), now=now)
+    name = add_limit(
+        actor=system("tests"), organization=customer.organization, owner_id=customer.id,
+        period=period, limit_nanos=4 * WORST, is_hard=True, now=now,
+    ).budget_id  # fmt: skip
+    budgets = balance_budget_id(customer.id), name
+
+    async def crowd() -> list[object]:
+        async with two_gateways(tmp_path) as gateways:
+            tries = [gateway.hold(WORST, *budgets) for _ in range(100) for gateway in gateways]
+            return await asyncio.gather(*tries, return_exceptions=True)
+
+    results = asyncio.run(crowd())
+    refused = [result for result in results if isinstance(result, BudgetRefused)]
+    assert sum(isinstance(result, Hold) for result in results) == 3
+    assert len(refused) == 197
+    assert {(one.budget_id, one.limit_nanos) for one in refused} == {(name, 4 * WORST)}
+    assert {one.code for one in refused} == {"organization_spend_limit_exceeded"}
 
 
 def test_idle_money_moves_to_the_gateway_that_needs_it_and_all_goes_back(tmp_path: Path) -> None:

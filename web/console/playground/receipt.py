@@ -28,6 +28,7 @@ class Delta(msgspec.Struct, frozen=True):
     """What a chunk adds to the answer."""
 
     content: str | None = None
+    tool_calls: tuple[msgspec.Raw, ...] | None = None
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -68,7 +69,8 @@ class Watch:
         """Take in one chunk, at the moment it came."""
         if chunk.usage is not None:
             self.usage = chunk.usage
-        if any(choice.delta.content for choice in chunk.choices):
+        deltas = [choice.delta for choice in chunk.choices]
+        if any(delta.content or delta.tool_calls for delta in deltas):
             self._last = self._clock()
             if self._first is None:
                 self._first = self._last

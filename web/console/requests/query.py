@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
+from billing.reading.days import day_of, midnight
 from billing.reading.filters import UsageFilters
-from web.console.usage.query import midnight
 
 DAYS_OF_A_FILE = 30
 """What a file covers where no days are chosen."""
@@ -23,6 +23,7 @@ class RequestQuery:
     key: str
     project: str
     before: uuid.UUID | None
+    price: str = ""
 
     @property
     def start(self) -> datetime | None:
@@ -41,6 +42,7 @@ class RequestQuery:
             project_ids=tuple(filter(None, [self.project])),
             key_ids=tuple(filter(None, [self.key])),
             model_ids=tuple(filter(None, [self.model])),
+            price_ids=tuple(filter(None, [self.price])),
         )
 
     @property
@@ -62,6 +64,7 @@ class RequestQuery:
             "model": self.model,
             "key": self.key,
             "project": self.project,
+            "price": self.price,
         } | changes
         return {name: value for name, value in values.items() if value}
 
@@ -75,16 +78,8 @@ def parse_query(parameters: Mapping[str, str]) -> RequestQuery:
         key=parameters.get("key", ""),
         project=parameters.get("project", ""),
         before=event_id_of(parameters.get("before", "")),
+        price=parameters.get("price", ""),
     )
-
-
-def day_of(text: str) -> date | None:
-    """Return the ISO date in `text`, None where there is none that the calendar goes on from."""
-    try:
-        day = date.fromisoformat(text)
-    except ValueError:
-        return None
-    return day if day < date.max else None
 
 
 def event_id_of(text: str) -> uuid.UUID | None:

@@ -1,5 +1,6 @@
 """How templates show money, tokens, moments and icons; the figures themselves are elsewhere."""
 
+from base64 import b64encode
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from serving.contract.money import exact_dollars, format_dollars
+from serving.contract.money import CENT_NANOS, exact_dollars, format_dollars
 from web.console import figures
 
 register = template.Library()
@@ -22,6 +23,12 @@ def money(nanos: int) -> SafeString:
     """Nanos as dollars for people; the exact amount on hover."""
     exact = exact_dollars(nanos)
     return format_html('<span class="money" title="{}">{}</span>', exact, format_dollars(nanos))
+
+
+@register.filter
+def cents(amount: int) -> SafeString:
+    """Cents as dollars for people."""
+    return money(amount * CENT_NANOS)
 
 
 @register.filter
@@ -81,6 +88,12 @@ def utc(at: datetime) -> str:
 def meter_label(meter: str) -> str:
     """The name of a meter, for people."""
     return METER_LABELS.get(meter, meter)
+
+
+@register.filter
+def svg_url(svg: str) -> str:
+    """A picture as an address of its own: whatever it holds, nothing in it runs."""
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
 
 
 @register.filter

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import date, datetime, timedelta
 from typing import Literal, TypeVar
 
+from billing.reading.days import day_of, midnight
 from billing.reading.filters import UsageFilters
 
 By = Literal["hour", "day"]
@@ -74,9 +75,9 @@ class UsageQuery:
 def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
     """Read the question from a URL; what makes no sense falls back to the usual."""
     by = one_of(parameters.get("by", ""), DAYS_MAX, "day")
-    last = min(day_of(parameters.get("to", ""), today), today)
+    last = min(day_of(parameters.get("to", "")) or today, today)
     usual = last - timedelta(days=1 if by == "hour" else 29)
-    first = min(day_of(parameters.get("from", ""), usual), last)
+    first = min(day_of(parameters.get("from", "")) or usual, last)
     return UsageQuery(
         first=max(first, last - timedelta(days=DAYS_MAX[by] - 1)),
         last=last,
@@ -89,19 +90,6 @@ def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
     )
 
 
-def midnight(day: date) -> datetime:
-    """Return the moment that a UTC day begins."""
-    return datetime.combine(day, time(), UTC)
-
-
 def one_of(value: str, choices: Iterable[Choice], usual: Choice) -> Choice:
     """Return the choice that `value` names, else the usual one."""
     return next((choice for choice in choices if choice == value), usual)
-
-
-def day_of(text: str, usual: date) -> date:
-    """Return the ISO date in `text`, else the usual one."""
-    try:
-        return date.fromisoformat(text)
-    except ValueError:
-        return usual

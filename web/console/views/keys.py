@@ -1,11 +1,9 @@
 """API keys: mint, rename, revoke. A secret is shown in the answer that minted it, nowhere else."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib import messages
-from django.forms import Form
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
@@ -15,13 +13,14 @@ from django.views.decorators.http import require_POST
 
 from billing.reading import selectors as reading
 from billing.reading.filters import UsageFilters
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import NotFound, NotPermitted
 from control.keys import selectors, services
 from control.keys.models import ApiKey, Kind
 from control.tenants.permissions import Action
 from web.console.first_call import FirstCall
 from web.console.forms import SCOPES, KeyForm, NameForm, RevokeForm
 from web.console.page import Page, console_page
+from web.console.refusals import carried_out
 
 USAGE_DAYS = 30
 
@@ -58,29 +57,24 @@ def key_new(page: Page) -> HttpResponse:
         initial={"project": page.project.id if page.project else ""},
         may_manage=page.may(Action.MAKE_MANAGE_KEYS),
     )
-    minted = mint(page, form) if form.is_valid() else None
-    if minted is None:
+    made: list[tuple[ApiKey, str]] = []
+    if not form.is_valid() or not carried_out(form, lambda: made.append(mint(page, form))):
         return page.render("console/key_new.html", {"form": form})
-    key, secret = minted
+    [(key, secret)] = made
     context = {"key": key, "secret": secret, "first_call": FirstCall(page)}
     return page.render("console/key_minted.html", context, status=201)
 
 
-def mint(page: Page, form: KeyForm) -> tuple[ApiKey, str] | None:
-    """Mint what the form asks for; a refusal goes back into the form."""
-    chosen = next(p for p in page.projects if p.id == form.cleaned_data["project"])
-    try:
-        return services.mint_key(
-            actor=page.actor,
-            project=chosen,
-            name=form.cleaned_data["name"],
-            scopes=form.scopes_chosen(),
-            expires_at=form.expires_at(timezone.now()),
-            spend_limit_nanos=form.cleaned_data["limit"],
-        )
-    except (Invalid, Conflict) as refusal:
-        form.add_error(None, refusal.message)
-        return None
+def mint(page: Page, form: KeyForm) -> tuple[ApiKey, str]:
+    """Mint what the form asks for; return the key and its secret."""
+    return services.mint_key(
+        actor=page.actor,
+        project=next(each for each in page.projects if each.id == form.cleaned_data["project"]),
+        name=form.cleaned_data["name"],
+        scopes=form.scopes_chosen(),
+        expires_at=form.expires_at(timezone.now()),
+        spend_limit_nanos=form.cleaned_data["limit"],
+    )
 
 
 @console_page("keys")
@@ -132,16 +126,6 @@ def key_of(page: Page, key_id: str) -> ApiKey:
         raise NotFound("There is no such API key.")
     require_key_maker(page)
     return found
-
-
-def carried_out(form: Form, act: Callable[[], object]) -> bool:
-    """Do it; a refusal goes back into the form, so that nothing typed is lost."""
-    try:
-        act()
-    except (Invalid, Conflict) as refusal:
-        form.add_error(None, refusal.message)
-        return False
-    return True
 
 
 def show_key(

@@ -10,6 +10,7 @@ from billing.reading import selectors as reading
 from billing.reading.buckets import WIDTH, bucket_starts, floor
 from billing.reading.filters import UsageFilters
 from billing.reading.sums import UsageGroup, UsagePoint, UsageSums
+from web.console.collection import notice_of
 from web.console.first_call import FirstCall
 from web.console.names import Names
 from web.console.page import Page, address, console_page
@@ -50,6 +51,7 @@ def overview(page: Page) -> HttpResponse:
     seen = reading.overview(page.organization, now, filters=filters)
     context = {
         "now": now,
+        "notice": notice_of(page, now),
         "days": reading.OVERVIEW_DAYS,
         "seen": seen,
         "chart": chart_of(seen.days, now) if seen.latest else None,

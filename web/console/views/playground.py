@@ -15,7 +15,7 @@ from django.views.decorators.http import require_POST
 from control.errors import NotFound, Refusal
 from control.keys.services import playground_secret
 from control.tenants.permissions import Action
-from web.console.first_call import MODEL, curl
+from web.console.first_call import MODEL, curl, embeddings_calls
 from web.console.offers import offer_named, offers_for
 from web.console.page import Page, address, console_page, open_page, project_of
 from web.console.playground.call import Call, gateway_body, parse_call
@@ -32,13 +32,18 @@ SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversati
 def playground(page: Page) -> HttpResponse:
     """The page. Opening it makes the key, so that the gateways know it by the first question."""
     may_use = page.may(Action.MAKE_KEYS)
-    offers = offers_for(page.organization)
+    chosen, every = page.request.GET.get("model", ""), offers_for(page.organization)
+    offers = [offer for offer in every if not offer.model.makes_embeddings]
+    embedders = [offer for offer in every if offer.model.makes_embeddings]
+    embedders.sort(key=lambda offer: offer.public_id != chosen)
     if may_use and offers and page.projects:
         playground_secret(user=page.user, project=page.project or page.projects[0])
     context = {
         "may_use": may_use,
         "offers": offers,
-        "chosen": page.request.GET.get("model", ""),
+        "chosen": chosen,
+        "embedder": embedders[0] if embedders else None,
+        "embeddings_calls": embeddings_calls(embedders[0].public_id) if embedders else [],
         "api_base": settings.CONFIG.api_base,
         "max_tokens": min([ANSWER_TOKENS, *(offer.variant.output_tokens_max for offer in offers)]),
         "curl": curl(offers[0].public_id if offers else MODEL),

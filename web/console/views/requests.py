@@ -8,16 +8,17 @@ from datetime import datetime, timedelta
 from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
 
+from billing.following.errors import NotAtHandError
 from billing.reading import exports, receipts
 from billing.reading import selectors as reading
 from billing.reading.sums import Usage
+from control.api.streams import streamed
 from control.errors import NotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names
 from web.console.page import Page, address, console_page
 from web.console.requests.query import RequestQuery, parse_query
-from web.console.requests.streams import streamed
 
 ROWS = 50
 UUID_WITH_TIME = 7
@@ -77,6 +78,8 @@ def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
     try:
         found = receipts.receipt(page.organization, event_id)
+    except NotAtHandError as refused:
+        return not_at_hand(page, refused)
     except NotFound:
         if not may_still_come(event_id, timezone.now()):
             raise
@@ -90,11 +93,21 @@ def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     return page.render("console/receipt.html", context)
 
 
+def not_at_hand(page: Page, refused: NotAtHandError) -> HttpResponse:
+    """Say that an archived day cannot be read now."""
+    return page.render("console/not_at_hand.html", {"day": refused.day}, status=503)
+
+
 def file_of(
     page: Page, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
 ) -> HttpResponseBase:
     """Answer with a file of the days and the filters in the address, the last 30 days without."""
     query = parse_query(page.request.GET).within_days(timezone.now().date())
+    try:
+        if query.start is not None and query.end is not None:
+            reading.require_filed(query.start, query.end)
+    except NotAtHandError as refused:
+        return not_at_hand(page, refused)
     name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
     chunks = pages(page.organization, query.start, query.end, filters=query.filters)
     return streamed(page.request, chunks, content_type=content_type, name=name)

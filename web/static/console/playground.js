@@ -2,6 +2,7 @@
 
 import { eventsOf } from "./events.js";
 import { snippets } from "./snippets.js";
+import { addCalls, jsonField, showCalls } from "./tools.js";
 
 const STARTERS = ["What is Penstock?", "What is 17 + 25?", "Sort these numbers: 7, 3, 9, 1"];
 const root = document.querySelector("[data-playground]");
@@ -9,6 +10,7 @@ const field = (id) => document.getElementById(id);
 const part = (parent, name) => parent.querySelector(`[data-${name}]`);
 const csrf = document.querySelector("[name=csrfmiddlewaretoken]")?.value;
 const lanes = [];
+const jsonFields = root ? [jsonField("tools"), jsonField("schema")] : [];
 let stopping = null;
 
 function copyOf(id) {
@@ -55,7 +57,17 @@ function bodyFor(lane, messages) {
     messages: [...(system ? [{ role: "system", content: system }] : []), ...messages],
     temperature: Number(field("temperature").value),
     ...(most > 0 ? { max_tokens: most } : {}),
+    ...Object.assign({}, ...jsonFields.map(({ check }) => check())),
   };
+}
+
+// Leads to what is wrong or waited for, if there is any; nothing is sent then.
+function isHeldUp() {
+  const wrong = jsonFields.find(({ check }) => !check())?.box;
+  const held = wrong ?? lanes.find(({ waiting }) => waiting)?.waiting;
+  if (wrong) root.querySelector(".settings-fold").open = true;
+  held?.focus();
+  return Boolean(held);
 }
 
 // Code
@@ -151,7 +163,7 @@ async function failureOf(response) {
 
 async function readAnswer(turn, response, retry) {
   const text = turn.querySelector(".turn-text");
-  let answer = "";
+  const said = { answer: "", calls: [] };
   let opened = {};
   try {
     for await (const { name, data } of eventsOf(response)) {
@@ -160,8 +172,10 @@ async function readAnswer(turn, response, retry) {
       else if (name === "failure") showFailure(turn, data.message, retry);
       else {
         const follows = isAtEnd();
-        answer += data.choices?.[0]?.delta?.content ?? "";
-        text.textContent = answer;
+        const delta = data.choices?.[0]?.delta;
+        said.answer += delta?.content ?? "";
+        addCalls(said.calls, delta?.tool_calls);
+        text.textContent = said.answer;
         if (follows) turn.scrollIntoView({ block: "nearest" });
       }
     }
@@ -169,24 +183,37 @@ async function readAnswer(turn, response, retry) {
     if (error.name !== "AbortError") throw error;
     part(turn, "stopped").hidden = false;
     part(turn, "receipt").href = opened.receipt_url;
+    said.calls = [];
   }
-  return answer;
+  return said;
+}
+
+// The model waits for what its tools say.
+function awaitTools(lane, turn, { answer, calls }) {
+  lane.messages.push({ role: "assistant", content: answer || null, tool_calls: calls });
+  lane.waiting = showCalls(part(turn, "calls"), calls, (results) => {
+    lane.waiting = null;
+    lane.messages.push(...results);
+    run((signal) => ask(lane, signal));
+  });
+  turn.scrollIntoView({ block: "nearest" });
 }
 
 async function ask(lane, signal) {
   const body = bodyFor(lane, lane.messages);
   const turn = addTurn(lane, "turn-answer");
   const retry = () => { turn.remove(); run((again) => ask(lane, again)); };
-  let answer = "";
+  let said = { answer: "", calls: [] };
   try {
     const response = await post(body, signal);
-    if (response.ok && !response.redirected) answer = await readAnswer(turn, response, retry);
+    if (response.ok && !response.redirected) said = await readAnswer(turn, response, retry);
     else showFailure(turn, await failureOf(response), retry);
   } catch (error) {
     if (error.name !== "AbortError") showFailure(turn, "The connection was lost. Try again.", retry);
   }
   turn.removeAttribute("aria-busy");
-  if (answer) lane.messages.push({ role: "assistant", content: answer });
+  if (said.calls.length) awaitTools(lane, turn, said);
+  else if (said.answer) lane.messages.push({ role: "assistant", content: said.answer });
   const code = part(turn, "answer-code");
   code.hidden = false;
   code.addEventListener("click", () => toggleCode(code, part(turn, "code-place"), () => body));
@@ -210,7 +237,7 @@ function setBusy(busy) {
 function send() {
   const prompt = field("prompt");
   const content = prompt.value.trim();
-  if (!content || stopping) return;
+  if (!content || stopping || isHeldUp()) return;
   prompt.value = "";
   for (const lane of lanes) {
     lane.messages.push({ role: "user", content });

@@ -4,14 +4,19 @@ function quoteForShell(text) {
   return `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-function indent(text, by) {
-  return text.replaceAll("\n", `\n${" ".repeat(by)}`);
-}
-
-function pythonValue(value) {
-  return JSON.stringify(value, null, 4)
-    .replace(/(?<=[:[,]\s*)(true|false|null)(?=\s*[,\]}\n])/g,
-      (word) => ({ true: "True", false: "False", null: "None" })[word]);
+// JSON, but for Python's own words.
+function pythonValue(value, depth) {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value !== "object") return JSON.stringify(value);
+  const list = Array.isArray(value);
+  const inner = list
+    ? value.map((each) => pythonValue(each, depth + 1))
+    : Object.entries(value).map(([name, each]) => `${JSON.stringify(name)}: ${pythonValue(each, depth + 1)}`);
+  const [open, close] = list ? "[]" : "{}";
+  if (!inner.length) return open + close;
+  const indent = "    ".repeat(depth);
+  return `${open}\n${inner.map((each) => `${indent}    ${each},\n`).join("")}${indent}${close}`;
 }
 
 function curl(base, body) {
@@ -21,9 +26,14 @@ function curl(base, body) {
   -d ${quoteForShell(JSON.stringify(body, null, 2))}`;
 }
 
-function python(base, { messages, ...rest }) {
-  const settings = Object.entries(rest)
-    .map(([name, value]) => `    ${name}=${JSON.stringify(value)},\n`).join("");
+// An answer made of calls has no text.
+function told(body) {
+  return body.tools ? "message" : "message.content";
+}
+
+function python(base, body) {
+  const settings = Object.entries(body)
+    .map(([name, value]) => `    ${name}=${pythonValue(value, 1)},\n`).join("");
   return `import os
 from openai import OpenAI
 
@@ -32,9 +42,8 @@ client = OpenAI(
     api_key=os.environ["PENSTOCK_API_KEY"],
 )
 reply = client.chat.completions.create(
-${settings}    messages=${indent(pythonValue(messages), 4)},
-)
-print(reply.choices[0].message.content)`;
+${settings})
+print(reply.choices[0].${told(body)})`;
 }
 
 function javascript(base, body) {
@@ -45,7 +54,7 @@ const client = new OpenAI({
   apiKey: process.env.PENSTOCK_API_KEY,
 });
 const reply = await client.chat.completions.create(${JSON.stringify(body, null, 2)});
-console.log(reply.choices[0].message.content);`;
+console.log(reply.choices[0].${told(body)});`;
 }
 
 export const snippets = { curl, python, javascript };

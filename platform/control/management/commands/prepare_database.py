@@ -1,4 +1,5 @@
-"""`manage.py prepare_database`: tables, the application's rights in them, and the proof."""
+"""`manage.py prepare_database`: tables, the application's rights in them, and the proof; and what
+older code published of organizations, projects and keys otherwise is published anew."""
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command
@@ -8,6 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from control.database.grants import grant, limit_time
 from control.database.proof import missing_limits, violations
 from control.database.rights import declared_rights
+from control.keys.republishing import republish_outdated
 
 
 class Command(BaseCommand):
@@ -23,7 +25,12 @@ class Command(BaseCommand):
         name = _role(app)
         if name == _role(owner):
             self.stdout.write("Migrated. One role for everything: no rights to grant or prove.")
-            return
+        else:
+            self._grant(owner, app, name)
+        if count := republish_outdated():
+            self.stdout.write(f"{count} records of the change feed published anew.")
+
+    def _grant(self, owner: BaseDatabaseWrapper, app: BaseDatabaseWrapper, name: str) -> None:
         declared = declared_rights(apps.get_app_configs())
         with transaction.atomic(using=owner.alias), owner.cursor() as cursor:
             grant(cursor, app=name, declared=declared)

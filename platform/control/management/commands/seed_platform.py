@@ -9,6 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from control.actor import system
+from control.catalog.models import Task
 from control.errors import Refusal
 from control.seeding.catalog import seed_model
 from control.seeding.people import Login, seed_demo_tenant, seed_operator
@@ -27,6 +28,9 @@ class Command(BaseCommand):
         the arguments of a process can be read by its neighbours."""
         parser.add_argument("--weights", required=True, help="a folder or a Hugging Face id")
         parser.add_argument("--model-id", required=True, help="what customers name")
+        parser.add_argument("--embedding-weights", help="the same of a model for embeddings")
+        parser.add_argument("--embedding-model-id", default="embeddings")
+        parser.add_argument("--embedding-replicas", type=int, default=1)
         parser.add_argument("--engine", choices=("vllm", "simulated"), default="vllm")
         for person in PEOPLE:
             parser.add_argument(f"--{person}-email", default=f"{person}@penstock.localhost")
@@ -36,15 +40,26 @@ class Command(BaseCommand):
         """Seed, and tell what a stranger needs."""
         actor = system("seed_platform")
         try:
-            weights = find_weights(options["weights"])
+            models = _models(options)
             seed_operator(_login("operator", options))
             tenant = seed_demo_tenant(actor, _login("owner", options))
-            seed_model(
-                actor, public_id=options["model_id"], engine=options["engine"], weights=weights
-            )
+            for model in models:
+                seed_model(actor, engine=options["engine"], **model)
         except Refusal as error:
             raise CommandError(error.message) from error
         self.stdout.write(json.dumps(asdict(tenant)))
+
+
+def _models(options: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what to make models of, the one that generates first."""
+    location = options["weights"]
+    models = [{"public_id": options["model_id"], "weights": find_weights(location)}]
+    if location := options["embedding_weights"]:
+        public_id = options["embedding_model_id"]
+        weights = find_weights(location)
+        embedder = {"public_id": public_id, "weights": weights, "task": Task.EMBED}
+        models.append(embedder | {"replicas": options["embedding_replicas"]})
+    return models
 
 
 def _login(person: str, options: dict[str, Any]) -> Login:

@@ -20,6 +20,7 @@ from control.tenants.services.projects import (
     create_project,
     rename_project,
     set_project_limit,
+    set_project_origins,
 )
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "set_organization_limit",
     "set_organization_terms",
     "set_project_limit",
+    "set_project_origins",
     "suspend_organization",
 ]

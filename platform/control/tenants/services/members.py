@@ -5,9 +5,7 @@ import secrets
 from datetime import timedelta
 from typing import Any
 
-from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.core.mail import send_mail
 from django.core.validators import validate_email
 from django.db import transaction
 from django.utils import timezone
@@ -15,6 +13,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid, NotFound
+from control.mail.links import absolute
+from control.mail.services import send_mail
 from control.tenants import selectors
 from control.tenants.models import Invitation, Membership, Organization, Role, User
 from control.tenants.permissions import Action, require
@@ -22,6 +22,7 @@ from control.tenants.permissions import Action, require
 INVITATION_DAYS = 7
 
 
+@transaction.atomic
 def invite_member(
     *, actor: Actor, organization: Organization, email: str, role: str
 ) -> tuple[Invitation, str]:
@@ -30,15 +31,20 @@ def invite_member(
     One whose time is over is withdrawn for the new one. Raises Conflict when the person is a
     member, or was invited and may still accept.
     """
-    with transaction.atomic():
-        invitation, secret = _create_invitation(actor, organization, email.strip().lower(), role)
-    # The mail goes out after the commit: nobody is mailed an invitation that does not exist.
+    invitation, secret = _create_invitation(actor, organization, email.strip().lower(), role)
     send_mail(
-        f"Join {organization.name} on Penstock",
-        f"{actor.name} invites you to {organization.name}. Within {INVITATION_DAYS} days, open\n"
-        f"{settings.CONFIG.console_url}/invitations/{secret}\n",
-        None,
-        [invitation.email],
+        template="invitation",
+        to=[invitation.email],
+        context={
+            "inviter": actor.name,
+            "organization": organization.name,
+            "role": invitation.get_role_display().lower(),
+            "accept_url": absolute(f"/invitations/{secret}"),
+            "days": INVITATION_DAYS,
+        },
+        key=invitation.id,
+        organization_id=organization.id,
+        now=invitation.created_at,
     )
     return invitation, secret
 

@@ -8,8 +8,6 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
-from control.keys.records import news_of_keys
-from control.keys.selectors import locked_live_keys
 from control.publish.services import publish
 from control.tenants import checks, selectors
 from control.tenants.models import (
@@ -86,7 +84,9 @@ def set_organization_terms(
     """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
     require_operator(actor)
     if billing_mode not in BillingMode.values:
-        raise Invalid(f"billing_mode must be one of {', '.join(BillingMode.values)}.")
+        raise Invalid(
+            f"billing_mode must be one of {', '.join(BillingMode.values)}.", param="billing_mode"
+        )
     if weight < 1:
         raise Invalid("weight must be at least 1.", param="weight")
     organization = selectors.locked_organization(organization.id)
@@ -124,7 +124,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     organization.save(update_fields=["status"])
     verb = "resume" if organization.is_active else "suspend"
     _record(actor, f"organization.{verb}", organization, reason=reason)
-    publish([organization_news(organization), *news_of_keys(locked_live_keys(organization))])
+    publish([organization_news(organization)])
     return organization
 
 

@@ -1,5 +1,6 @@
 """What may be done to a project."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from django.db import transaction
@@ -26,10 +27,12 @@ def create_project(
     organization: Organization,
     name: str,
     spend_limit_nanos: int | None = None,
+    allowed_origins: Iterable[str] = (),
 ) -> Project:
-    """Add a project, with a monthly limit in nano-dollars if it shall have one.
+    """Add a project, with a monthly limit in nano-dollars if it shall have one, and the origins
+    whose pages may call with its keys.
 
-    Raises Conflict when another one has the name.
+    Raises Conflict when another one has the name, Invalid for what is no origin.
     """
     require(actor, organization, Action.MANAGE_PROJECTS)
     organization = selectors.locked_organization(organization.id)
@@ -37,6 +40,7 @@ def create_project(
         organization=organization,
         name=_free_name(organization, name),
         spend_limit_nanos=checks.spend_limit_nanos(spend_limit_nanos),
+        allowed_origins=checks.origins(allowed_origins),
     )
     _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
     publish([project_news(project)])
@@ -66,6 +70,23 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
+    publish([project_news(project)])
+    return project
+
+
+@transaction.atomic
+def set_project_origins(
+    *, actor: Actor, project: Project, allowed_origins: Iterable[str]
+) -> Project:
+    """Say whose pages may call with a project's keys; none, and no page may.
+
+    Raises Invalid for what is no origin.
+    """
+    require(actor, project.organization, Action.MANAGE_PROJECTS)
+    project = _active(project.organization, project)
+    before, project.allowed_origins = project.allowed_origins, checks.origins(allowed_origins)
+    project.save(update_fields=["allowed_origins"])
+    _record(actor, "project.set_origins", project, before=before, after=project.allowed_origins)
     publish([project_news(project)])
     return project
 

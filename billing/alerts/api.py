@@ -1,0 +1,251 @@
+"""Budgets and what is told of them, in the management API."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from billing.alerts import selectors, services
+from billing.alerts.models import Alert
+from billing.alerts.selectors import Standing
+from control.api.access import OF_ORGANIZATION, Access, access_asked
+from control.api.sequences import SequencePagination
+from control.api.serializers import ClosedSerializer
+from control.budgets import services as limits
+from control.budgets.models import LimitPeriod
+from control.budgets.selectors import Limit
+from control.budgets.selectors import limits as limits_of
+from control.tenants.checks import NANOS_MAX
+from control.tenants.permissions import Action
+
+ENFORCEMENTS = ("hard", "soft")
+
+
+class Percents(serializers.ListField):
+    """Percentages of a budget."""
+
+    child = serializers.IntegerField(min_value=1, max_value=services.PERCENT_MAX)
+
+
+class OwnerSerializer(serializers.Serializer[Any]):
+    """Who is limited."""
+
+    kind = serializers.ChoiceField(["organization", "project", "key"])
+    id = serializers.CharField()
+    name = serializers.CharField()
+
+
+class BudgetSerializer(serializers.Serializer[Any]):
+    """A limit of spending and how its running period stands. A hard one refuses, a soft one tells;
+    periods begin at midnight UTC, weeks on Monday."""
+
+    id = serializers.CharField(source="limit.budget_id")
+    owner = serializers.SerializerMethodField()
+    period = serializers.ChoiceField(LimitPeriod.choices, source="limit.period")
+    limit_nanos = serializers.IntegerField(source="limit.limit_nanos")
+    enforcement = serializers.ChoiceField(ENFORCEMENTS, source="limit.enforcement")
+    alert_percents = Percents()
+    spent_nanos = serializers.IntegerField()
+    held_nanos = serializers.IntegerField()
+    starts_at = serializers.DateTimeField()
+    renews_at = serializers.DateTimeField()
+
+    @extend_schema(responses=OwnerSerializer)
+    def get_owner(self, standing: Standing) -> dict[str, str]:
+        """Return who is limited."""
+        limit = standing.limit
+        return {"kind": limit.kind, "id": limit.limited_id, "name": limit.name}
+
+
+class NewBudgetSerializer(ClosedSerializer):
+    """What makes a budget; `owner_id` is that of the organization, a project or an API key."""
+
+    owner_id = serializers.CharField(max_length=64)
+    period = serializers.ChoiceField(LimitPeriod.choices)
+    limit_nanos = serializers.IntegerField(min_value=0, max_value=NANOS_MAX)
+    enforcement = serializers.ChoiceField(ENFORCEMENTS, default="hard")
+    alert_percents = Percents(max_length=services.PERCENTS_MAX, required=False)
+
+
+class BudgetChangeSerializer(ClosedSerializer):
+    """What may be changed of a budget."""
+
+    limit_nanos = serializers.IntegerField(min_value=0, max_value=NANOS_MAX, required=False)
+    enforcement = serializers.ChoiceField(ENFORCEMENTS, required=False)
+    alert_percents = Percents(max_length=services.PERCENTS_MAX, required=False)
+
+
+class AlertSerializer(serializers.Serializer[Any]):
+    """Something that was told: a budget's percentage, a low balance, unusual spending."""
+
+    id = serializers.IntegerField()
+    kind = serializers.CharField()
+    budget_id = serializers.CharField()
+    rule = serializers.CharField()
+    starts_at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField()
+    figures = serializers.JSONField()
+
+
+class AlertSettingsSerializer(ClosedSerializer):
+    """When to tell of the balance and of spending; null turns one off."""
+
+    low_balance_nanos = serializers.IntegerField(
+        min_value=1, max_value=NANOS_MAX, allow_null=True, required=False
+    )
+    low_runway_days = serializers.IntegerField(
+        min_value=1, max_value=365, allow_null=True, required=False
+    )
+    unusual_factor = serializers.IntegerField(
+        min_value=2, max_value=100, allow_null=True, required=False
+    )
+
+
+class BudgetPagination(SequencePagination):
+    """The organization's own budgets first, then its projects', then its keys'."""
+
+    def key(self, row: Limit) -> str:
+        """Return a budget's id."""
+        return row.budget_id
+
+
+class Budgets(GenericAPIView[Any]):
+    """The budgets of an organization."""
+
+    serializer_class = BudgetSerializer
+    pagination_class = BudgetPagination
+
+    @extend_schema(
+        operation_id="budgets_list",
+        parameters=[OF_ORGANIZATION],
+        responses=BudgetSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """List the organization's own budgets, its projects' and its keys'."""
+        found = access_asked(request, Action.SEE_MONEY)
+        page = self.paginate_queryset(limits_of(found.organization)) or []
+        standings = selectors.standings_of(found.organization, page, timezone.now())
+        return self.get_paginated_response(BudgetSerializer(standings, many=True).data)
+
+    @extend_schema(
+        parameters=[OF_ORGANIZATION],
+        request=NewBudgetSerializer,
+        responses={201: BudgetSerializer},
+    )
+    @transaction.atomic
+    def post(self, request: Request) -> Response:
+        """Limit an organization, a project or a key by the month, the week or the day."""
+        found, now = access_asked(request, Action.SET_LIMITS), timezone.now()
+        asked = NewBudgetSerializer.read(request.data)
+        made = limits.add_limit(
+            actor=found.actor,
+            organization=found.organization,
+            owner_id=asked["owner_id"],
+            period=asked["period"],
+            limit_nanos=asked["limit_nanos"],
+            is_hard=asked["enforcement"] == "hard",
+            now=now,
+        )
+        choose(found, made.budget_id, asked)
+        return shown(found, made.budget_id, status=201)
+
+
+class OneBudget(GenericAPIView[Any]):
+    """One budget of an organization."""
+
+    serializer_class = BudgetSerializer
+
+    @extend_schema(parameters=[OF_ORGANIZATION])
+    def get(self, request: Request, budget_id: str) -> Response:
+        """Show a budget and how its running period stands."""
+        return shown(access_asked(request, Action.SEE_MONEY), budget_id)
+
+    @extend_schema(parameters=[OF_ORGANIZATION], request=BudgetChangeSerializer)
+    @transaction.atomic
+    def patch(self, request: Request, budget_id: str) -> Response:
+        """Change a budget, at once: what is held beyond a lowered limit is called back."""
+        found = access_asked(request, Action.SET_LIMITS)
+        asked = BudgetChangeSerializer.read(request.data)
+        enforcement = asked.get("enforcement")
+        limits.change_limit(
+            actor=found.actor,
+            organization=found.organization,
+            budget_id=budget_id,
+            limit_nanos=asked.get("limit_nanos"),
+            is_hard=None if enforcement is None else enforcement == "hard",
+            now=timezone.now(),
+        )
+        choose(found, budget_id, asked)
+        return shown(found, budget_id)
+
+    @extend_schema(parameters=[OF_ORGANIZATION], responses={204: None})
+    @transaction.atomic
+    def delete(self, request: Request, budget_id: str) -> Response:
+        """Lift a limit."""
+        found = access_asked(request, Action.SET_LIMITS)
+        limits.remove_limit(
+            actor=found.actor,
+            organization=found.organization,
+            budget_id=budget_id,
+            now=timezone.now(),
+        )
+        services.forget_percents(organization=found.organization, budget_id=budget_id)
+        return Response(status=204)
+
+
+class Alerts(GenericAPIView[Alert]):
+    """What an organization was told."""
+
+    serializer_class = AlertSerializer
+
+    @extend_schema(operation_id="alerts_list", parameters=[OF_ORGANIZATION])
+    def get(self, request: Request) -> Response:
+        """List what was told, the newest first."""
+        found = access_asked(request, Action.SEE_MONEY)
+        page = self.paginate_queryset(selectors.alerts(found.organization))
+        return self.get_paginated_response(AlertSerializer(page, many=True).data)
+
+
+class OneAlertSettings(GenericAPIView[Any]):
+    """When an organization is told of its balance and its spending."""
+
+    serializer_class = AlertSettingsSerializer
+
+    @extend_schema(parameters=[OF_ORGANIZATION])
+    def get(self, request: Request) -> Response:
+        """Show what was chosen, or the defaults."""
+        found = access_asked(request, Action.SEE_MONEY)
+        return Response(AlertSettingsSerializer(selectors.alert_settings(found.organization)).data)
+
+    @extend_schema(parameters=[OF_ORGANIZATION])
+    def patch(self, request: Request) -> Response:
+        """Choose; what is not named stays as it is."""
+        found = access_asked(request, Action.SET_LIMITS)
+        before = AlertSettingsSerializer(selectors.alert_settings(found.organization)).data
+        asked = AlertSettingsSerializer.read(request.data, partial=True)
+        chosen = services.choose_alerts(
+            actor=found.actor, organization=found.organization, **(dict(before) | asked)
+        )
+        return Response(AlertSettingsSerializer(chosen).data)
+
+
+def choose(found: Access, budget_id: str, asked: dict[str, Any]) -> None:
+    """Keep the percentages that were asked for, if any were."""
+    if "alert_percents" in asked:
+        services.choose_percents(
+            actor=found.actor,
+            organization=found.organization,
+            budget_id=budget_id,
+            percents=asked["alert_percents"],
+        )
+
+
+def shown(found: Access, budget_id: str, *, status: int = 200) -> Response:
+    """Return one budget as it stands. Raises NotFound."""
+    standing = selectors.standing(found.organization, budget_id, timezone.now())
+    return Response(BudgetSerializer(standing).data, status=status)

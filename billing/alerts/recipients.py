@@ -1,0 +1,11 @@
+"""Who hears of an organization's money: its owners, admins and billing members, and whom its
+billing profile names."""
+
+from billing.invoicing.selectors import billing_profile
+from control.tenants.selectors import people_to_tell
+
+
+def recipients(organization_id: str) -> list[str]:
+    """Return the addresses, each once however it is written."""
+    found = [*people_to_tell(organization_id), *billing_profile(organization_id).recipients]
+    return sorted({address.casefold(): address for address in reversed(found)}.values())

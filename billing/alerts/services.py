@@ -1,0 +1,97 @@
+"""What organizations may choose to be told of: verbs, one transaction each."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.db import transaction
+
+from billing.alerts.defaults import PERCENTS
+from billing.alerts.models import AlertSettings, Thresholds
+from control.actor import Actor
+from control.audit import services as audit
+from control.budgets.selectors import limit
+from control.errors import Invalid
+from control.tenants.checks import NANOS_MAX
+from control.tenants.models import Organization
+from control.tenants.permissions import Action, require
+from serving.contract.budget import balance_budget_id
+
+PERCENT_MAX = 1000
+PERCENTS_MAX = 10
+
+
+@transaction.atomic
+def choose_percents(
+    *, actor: Actor, organization: Organization, budget_id: str, percents: Sequence[int]
+) -> list[int]:
+    """Tell at these percentages of a limit, or of the credit line by its balance; none at all is
+    possible.
+
+    Raises NotFound for another organization's, Invalid for percentages beyond 1 to 1,000, or more
+    than ten.
+    """
+    require(actor, organization, Action.SET_LIMITS)
+    if budget_id != balance_budget_id(organization.id):
+        limit(organization, budget_id)
+    chosen = sorted(set(percents))
+    if len(chosen) > PERCENTS_MAX or any(not 1 <= one <= PERCENT_MAX for one in chosen):
+        words = f"alert_percents must be at most {PERCENTS_MAX} numbers from 1 to {PERCENT_MAX}."
+        raise Invalid(words, param="alert_percents")
+    if tuple(chosen) == PERCENTS:
+        forget_percents(organization=organization, budget_id=budget_id)
+    else:
+        values = {"organization_id": organization.id, "percents": chosen}
+        Thresholds.objects.update_or_create(budget_id=budget_id, defaults=values)
+    _record(actor, organization, "alert.choose_percents", budget_id, percents=chosen)
+    return chosen
+
+
+@transaction.atomic
+def forget_percents(*, organization: Organization, budget_id: str) -> None:
+    """Drop what was chosen for a budget that is removed."""
+    Thresholds.objects.filter(organization_id=organization.id, budget_id=budget_id).delete()
+
+
+@transaction.atomic
+def choose_alerts(
+    *,
+    actor: Actor,
+    organization: Organization,
+    low_balance_nanos: int | None,
+    low_runway_days: int | None,
+    unusual_factor: int | None,
+) -> AlertSettings:
+    """Tell below a balance, below so many days' runway, and from so many times the usual spending
+    on; None turns one off. Raises Invalid."""
+    require(actor, organization, Action.SET_LIMITS)
+    _between("low_balance_nanos", low_balance_nanos, 1, NANOS_MAX)
+    _between("low_runway_days", low_runway_days, 1, 365)
+    _between("unusual_factor", unusual_factor, 2, 100)
+    values = {
+        "low_balance_nanos": low_balance_nanos,
+        "low_runway_days": low_runway_days,
+        "unusual_factor": unusual_factor,
+    }
+    chosen, _ = AlertSettings.objects.update_or_create(
+        organization_id=organization.id, defaults=values
+    )
+    _record(actor, organization, "alert.choose", organization.id, **values)
+    return chosen
+
+
+def _between(name: str, value: int | None, least: int, most: int) -> None:
+    if value is not None and not least <= value <= most:
+        raise Invalid(f"{name} is {value}; wanted {least} to {most}, or null.", param=name)
+
+
+def _record(
+    actor: Actor, organization: Organization, action: str, target_id: str, **details: Any
+) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="alert",
+        target_id=target_id,
+        organization_id=organization.id,
+        details=details,
+    )

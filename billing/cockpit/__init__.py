@@ -1,0 +1,1 @@
+"""What the operator reads the books by: who owes what, statements, revenue, unspent credit."""

@@ -1,0 +1,14 @@
+"""The Django app of the cockpit."""
+
+from django.apps import AppConfig
+
+
+class CockpitConfig(AppConfig):
+    """The operator's pages on the books."""
+
+    name = "billing.cockpit"
+    label = "cockpit"
+    verbose_name = "Cockpit"
+    default_auto_field = "django.db.models.BigAutoField"
+    facts = ("cockpit_day_revenue",)
+    checks = "billing.cockpit.integrity"

@@ -1,0 +1,75 @@
+"""A statement as a file: all of its lines, the oldest first."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from billing.cockpit.causes import known
+from billing.cockpit.statement import Line
+from billing.cockpit.statement_query import ACCOUNTS, StatementQuery
+from billing.reading.exports import Number, csv_bytes, plain_dollars, utc_text
+
+COLUMNS = (
+    "entry_id",
+    "posted_at",
+    "accounted_on",
+    "organization_id",
+    "account",
+    "cause",
+    "what",
+    "words",
+    "amount_nanos",
+    "amount_usd",
+    "balance_nanos",
+    "balance_usd",
+    "transaction_id",
+    "source",
+    "grant_id",
+)
+"""What a line is in a file. Amounts are positive where they fill the account."""
+
+
+DOLLARS = ("amount_usd", "balance_usd")
+
+
+def csv_pages(pages: Iterable[list[Line]], query: StatementQuery) -> Iterator[bytes]:
+    """Yield lines as CSV, their header first."""
+    yield csv_bytes([COLUMNS])
+    for page in pages:
+        yield csv_bytes(
+            [Number(cell) if name in DOLLARS else cell for name, cell in record.items()]
+            for record in records(page, query)
+        )
+
+
+def jsonl_pages(pages: Iterable[list[Line]], query: StatementQuery) -> Iterator[bytes]:
+    """Yield lines as JSON Lines."""
+    for page in pages:
+        yield msgspec.json.Encoder().encode_lines(list(records(page, query)))
+
+
+def records(page: list[Line], query: StatementQuery) -> Iterator[dict[str, Any]]:
+    """Yield lines under the names of COLUMNS."""
+    called = known(query.organization, page)
+    for line in page:
+        made = called.made(line)
+        amount, balance = line.nanos * query.sign, line.balance_nanos * query.sign
+        values = (
+            line.entry_id,
+            utc_text(line.posted_at),
+            line.accounted_on.isoformat(),
+            query.organization,
+            ACCOUNTS[query.account],
+            line.cause,
+            made.title,
+            made.words,
+            amount,
+            plain_dollars(amount),
+            balance,
+            plain_dollars(balance),
+            line.transaction_id,
+            line.source,
+            line.owner_id,
+        )
+        yield dict(zip(COLUMNS, values, strict=True))

@@ -1,0 +1,313 @@
+"""The operator's page of collection: who is where, what follows and when, and what can be done."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.html import format_html_join
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminSingleDateWidget
+
+from billing.collection import selectors
+from billing.collection.models import Case, ScheduledStep, Settings, State, Step
+from billing.collection.services import operator
+from billing.credit.decisions import Decision, ReasonForm, decide
+from billing.invoicing.printed import day, dollars
+from control.actor import Actor
+from control.operator_admin import OperatorAdmin, OwnedAdmin, ReadOnlyAdmin
+from control.operator_fields import NOTHING, once
+from control.operator_pages import row_url
+
+CHANGE = "collection.change_case"
+WAITS = {
+    "pause": "paused",
+    "payment": "a payment is on its way",
+    "dispute": "disputed",
+    "": "",
+}
+STEPS_SHOWN = 50
+INVOICE = "admin:invoicing_invoice_change"
+AT_TIMES = ("limited_at", "suspended_at", "paused_until", "pause_reason")
+"""What most cases have nothing of."""
+
+
+def _case(request: HttpRequest, object_id: str) -> Case:
+    """Return a case, looked up once for all that a page asks of it."""
+    known = vars(request)
+    if "case" not in known:
+        known["case"] = selectors.case_by_id(unquote(object_id))
+    found: Case = known["case"]
+    return found
+
+
+class UntilForm(ReasonForm):
+    """Until when, and why."""
+
+    until = forms.DateField(
+        required=False,
+        widget=UnfoldAdminSingleDateWidget,
+        help_text="The last day, such as one that payment was promised by.",
+    )
+
+    field_order = ("until", "reason")
+
+
+def ask(page: ReadOnlyAdmin, request: HttpRequest, object_id: str, asked: Decision) -> HttpResponse:
+    """Ask for a decision about one case, and carry it out once it is sent."""
+    row = selectors.case_by_id(unquote(object_id))
+    verb = partial(asked.verb, organization_id=row.pk, now=timezone.now())
+    return decide(page, request, row, replace(asked, verb=verb))
+
+
+def deciding(
+    title: str,
+    words: str,
+    verb: Callable[..., object],
+    *,
+    form: type[ReasonForm] = ReasonForm,
+    permission: str = "decide",
+) -> Any:
+    """Return an action of a case's page that asks for one decision, named as its verb is."""
+
+    def shown(self: ReadOnlyAdmin, request: HttpRequest, object_id: str) -> HttpResponse:
+        return ask(self, request, object_id, Decision(title, words, form, verb))
+
+    shown.__name__ = verb.__name__  # the admin knows an action by its function's name
+    return action(description=title, permissions=[permission])(shown)
+
+
+@admin.register(Case)
+class CaseAdmin(ReadOnlyAdmin):
+    """Who is overdue, the gravest first, with the next step of each and when it is taken."""
+
+    list_display = (
+        "organization", "state", "due", "since", "follows", "follows_on", "waits",
+    )  # fmt: skip
+    list_filter = ("state",)
+    list_select_related = ("organization",)
+    search_fields = ("organization__name", "organization__id")
+    fields = (
+        "organization", "state", "due", "invoices", "since", "follows", "follows_on", "waits",
+        "limited_at", "suspended_at", "paused_until", "pause_reason", "log",
+    )  # fmt: skip
+    readonly_fields = fields
+    actions_detail = (
+        "pause", "resume", "retry_now", "skip", "limit_now", "suspend_now", "reinstate",
+        "write_off",
+    )  # fmt: skip
+
+    def get_fields(self, request: HttpRequest, obj: Case | None = None) -> Any:
+        """Return what there is to show: measures and pauses only where there are some."""
+        return [name for name in self.fields if name not in AT_TIMES or getattr(obj, name, None)]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Case]:
+        """Return those with something overdue or given up; others are found by their page."""
+        rows = super().get_queryset(request)
+        match = request.resolver_match
+        if match is not None and (match.url_name or "").endswith("changelist"):
+            rows = rows.exclude(state=State.CURRENT)
+        return rows.order_by("-suspended_at", "-limited_at", "next_on")
+
+    @admin.display(description="Overdue", ordering="due_cents")
+    def due(self, row: Case) -> str:
+        """Return what was overdue at the last look."""
+        return dollars(row.due_cents)
+
+    @admin.display(description="Invoices")
+    @once
+    def invoices(self, row: Case) -> str:
+        """Return the invoices that are overdue now, with what is left of each."""
+        found = selectors.debt(row.pk, timezone.now()).due
+        lines = (
+            (
+                row_url(INVOICE, one.invoice.pk),
+                one.invoice.number,
+                dollars(one.open_cents),
+                day(one.invoice.due_on),
+            )
+            for one in found
+        )
+        link = '<a href="{}">{}</a>: {}, due {}'
+        return format_html_join("", f"{link}<br>", lines) or NOTHING
+
+    @admin.display(description="Since", ordering="opened_at")
+    def since(self, row: Case) -> str:
+        """Return when it was first found overdue."""
+        return day(row.opened_at.date()) if row.opened_at else NOTHING
+
+    @admin.display(description="Next step", ordering="next_kind")
+    def follows(self, row: Case) -> str:
+        """Return what follows."""
+        return row.get_next_kind_display() or NOTHING
+
+    @admin.display(description="On", ordering="next_on")
+    def follows_on(self, row: Case) -> str:
+        """Return the day of the next step, at the operator's hour."""
+        return day(row.next_on) if row.next_on else NOTHING
+
+    @admin.display(description="Held up", ordering="waits_for")
+    def waits(self, row: Case) -> str:
+        """Return what holds the next step up."""
+        words = WAITS[row.waits_for]
+        if row.waits_for == "pause" and row.paused_until:
+            words = f"{words} until {day(row.paused_until)}"
+        return words or NOTHING
+
+    @admin.display(description="Steps taken")
+    @once
+    def log(self, row: Case) -> str:
+        """Return what was done, the newest first."""
+        lines = (
+            (
+                f"{one.taken_at:%Y-%m-%d %H:%M}",
+                one.outcome.replace("_", " "),
+                dollars(one.due_cents),
+                one.taken_by,
+                f": {one.reason}" if one.reason else "",
+            )
+            for one in selectors.steps(row.pk)[:STEPS_SHOWN]
+        )
+        line = "{} UTC {}, {} overdue, by {}{}"
+        return format_html_join("", f"{line}<br>", lines) or NOTHING
+
+    def has_decide_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """What is being collected is decided about, by who may."""
+        may = request.user.has_perm(CHANGE)
+        return may and _case(request, object_id).is_open
+
+    def has_resume_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """What is paused may go on."""
+        may = request.user.has_perm(CHANGE)
+        return may and _case(request, object_id).paused_at is not None
+
+    def has_reinstate_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """What collection limited or suspended may be served again."""
+        may = request.user.has_perm(CHANGE)
+        return may and _case(request, object_id).has_measures
+
+    pause = deciding(
+        "Pause",
+        "No step is taken until the day has passed; without a day, until it is resumed.",
+        operator.pause,
+        form=UntilForm,
+    )
+    resume = deciding(
+        "Resume",
+        "The next step is taken tomorrow at the earliest.",
+        operator.resume,
+        permission="resume",
+    )
+    retry_now = deciding(
+        "Retry now",
+        "The saved method is charged with what is due; without one, a reminder is mailed.",
+        operator.retry_now,
+    )
+    skip = deciding(
+        "Skip next step",
+        "The next step is left out; the one after keeps its distance to it.",
+        operator.skip,
+    )
+    limit_now = deciding(
+        "Limit",
+        "Its credit line goes to zero at once: only prepaid credit serves. A mail says so.",
+        operator.limit_now,
+    )
+    suspend_now = deciding(
+        "Suspend",
+        "All its API keys are refused within a second. A mail says so.",
+        operator.suspend_now,
+    )
+    reinstate = deciding(
+        "Reinstate",
+        "It is served as before, and collection pauses until the day has passed: a week,"
+        " unless another day is named. Limiting and suspending follow anew after that.",
+        operator.reinstate,
+        form=UntilForm,
+        permission="reinstate",
+    )
+
+    @action(description="Write off", permissions=["decide"])
+    def write_off(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Give the debt up."""
+        owed = dollars(selectors.debt(unquote(object_id), timezone.now()).cents)
+        words = (
+            f"{owed} of debt is given up and booked as a loss. A limited or suspended service stays"
+            " so until it is reinstated."
+        )
+        return ask(
+            self, request, object_id, Decision("Write off", words, ReasonForm, operator.write_off)
+        )
+
+
+@admin.register(ScheduledStep)
+class ScheduledStepAdmin(OperatorAdmin):
+    """The schedule: what is done so many days after an invoice is due."""
+
+    list_display = ("days", "kind")
+    fields = ("days", "kind")
+    ordering = ("days",)
+    actions = ("unschedule",)
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> ScheduledStep:
+        """Add a step."""
+        return operator.schedule_step(
+            actor=actor, days=values.get("days", 0), kind=values.get("kind", "")
+        )
+
+    def change_row(
+        self, actor: Actor, row: ScheduledStep, changes: dict[str, Any]
+    ) -> ScheduledStep:
+        """Move a step."""
+        row = ScheduledStep.objects.get(pk=row.pk)
+        days, kind = changes.get("days", row.days), changes.get("kind", row.kind)
+        return operator.schedule_step(actor=actor, days=days, kind=kind, step=row)
+
+    @action(description="Take out of the schedule", permissions=["change"])
+    def unschedule(self, request: HttpRequest, queryset: QuerySet[ScheduledStep]) -> None:
+        """Take steps out."""
+        self.carry_out(
+            request, queryset, "is no step any more",
+            lambda actor, row: operator.unschedule_step(actor=actor, step=row),
+        )  # fmt: skip
+
+
+@admin.register(Settings)
+class SettingsAdmin(OperatorAdmin):
+    """What is too little to collect, and when in the day steps are taken."""
+
+    list_display = ("__str__", "min_cents", "hour")
+    fields = ("min_cents", "hour")
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """There is one row."""
+        return False
+
+    def change_row(self, actor: Actor, row: Settings, changes: dict[str, Any]) -> Settings:
+        """Change the choices."""
+        before = selectors.settings()
+        values = {"min_cents": before.min_cents, "hour": before.hour, **changes}
+        return operator.set_settings(actor=actor, **values)
+
+
+@admin.register(Step)
+class StepAdmin(OwnedAdmin, ReadOnlyAdmin):
+    """Every step that was taken, the newest first."""
+
+    list_display = (
+        "taken_at", "owner", "name", "outcome", "due", "reason", "taken_by",
+    )  # fmt: skip
+    list_filter = ("outcome",)
+    search_fields = ("organization_id", "invoice_id", "reason")
+    ordering = ("-taken_at",)
+
+    @admin.display(description="Overdue", ordering="due_cents")
+    def due(self, row: Step) -> str:
+        """Return what was overdue."""
+        return dollars(row.due_cents)

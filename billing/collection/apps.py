@@ -1,0 +1,20 @@
+"""The Django app of collection."""
+
+from django.apps import AppConfig
+
+
+class CollectionConfig(AppConfig):
+    """Who is overdue, and what follows from it."""
+
+    name = "billing.collection"
+    label = "collection"
+    verbose_name = "Collection"
+    default_auto_field = "django.db.models.BigAutoField"
+    facts = ("collection_step",)
+    checks = "billing.collection.integrity"
+
+    def ready(self) -> None:
+        """Follow invoices, payments and disputes in the transactions that change them."""
+        from billing.collection import following
+
+        following.listen()

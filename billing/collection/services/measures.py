@@ -1,0 +1,43 @@
+"""Limiting, suspending and taking both back. Callers hold the organization, its balance and its
+case, locked in this order, and have nothing left to lock: suspending and lifting publish."""
+
+from datetime import datetime
+
+from billing.collection.models import Case
+from billing.credit.services.budgets import set_limits
+from control.actor import Actor, system
+from control.tenants.models import BillingMode, Organization
+from control.tenants.services import resume_organization, suspend_organization
+from serving.contract.budget import balance_budget_id
+
+COLLECTION = system("collection")
+
+
+def limit(case: Case, *, now: datetime) -> None:
+    """Serve prepaid money alone: the credit line goes to zero, what is leased beyond it is
+    recalled. Who pays ahead has no line, and loses none."""
+    case.limited_at = case.limited_at or now
+    set_limits({balance_budget_id(case.organization_id): 0}, now=now)
+
+
+def suspend(
+    case: Case, organization: Organization, *, actor: Actor, reason: str, now: datetime
+) -> None:
+    """Refuse all requests. Where an operator suspended it before, that stays theirs to end."""
+    if organization.is_active:
+        case.suspended_at = now
+        suspend_organization(actor=actor, organization=organization, reason=reason)
+
+
+def lift(
+    case: Case, organization: Organization, *, actor: Actor, reason: str, now: datetime
+) -> None:
+    """Serve it as before: with its credit line, and its keys."""
+    was_limited, was_suspended = case.limited_at is not None, case.suspended_at is not None
+    case.limited_at = case.suspended_at = None
+    if was_limited:
+        is_postpaid = organization.billing_mode == BillingMode.POSTPAID
+        line = None if is_postpaid else 0
+        set_limits({balance_budget_id(case.organization_id): line}, now=now)
+    if was_suspended and not organization.is_active:
+        resume_organization(actor=actor, organization=organization, reason=reason)

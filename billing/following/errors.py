@@ -1,0 +1,16 @@
+"""What following refuses to whoever asks for it."""
+
+from datetime import date
+
+from control.errors import Refusal
+
+
+class NotAtHandError(Refusal):
+    """The file of an archived day cannot be read: nothing is lost while a copy of it is kept."""
+
+    status = 503
+    code = "archive_not_at_hand"
+
+    def __init__(self, day: date) -> None:
+        super().__init__(f"The archive of {day} is not at hand at the moment; ask again later.")
+        self.day = day

@@ -1,0 +1,117 @@
+"""Telling who waits for it, by mail and webhook: rows of the outbox, in the transaction that
+finalizes, settles or corrects an invoice."""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from billing.invoicing.models import CreditNote, Invoice
+from billing.invoicing.printed import day, dollars
+from billing.invoicing.selectors import billing_profile
+from control.mail.links import absolute
+from control.mail.services import Attachment, send_mail
+from control.tenants.selectors import people_to_tell
+from control.webhooks.services import emit
+from serving.contract.money import cents
+
+
+def announce_finalized(invoice: Invoice, *, now: datetime) -> None:
+    """Tell that there is an invoice, with the document."""
+    due = cents(invoice.total_nanos - invoice.paid_before_nanos)
+    _emit("invoice.finalized", invoice, now=now)
+    _mail(
+        "invoice",
+        invoice.organization_id,
+        {
+            "number": invoice.number,
+            "month": invoice.period.words,
+            "name": invoice.buyer["name"],
+            "seller": invoice.seller["name"],
+            "due": dollars(due) if due else "",
+            "due_on": day(invoice.due_on),
+            "total": dollars(invoice.total_cents),
+            "used": dollars(invoice.subtotal_cents),
+            "credit": dollars(-invoice.credit_applied_cents),
+            "bank_details": invoice.seller["bank_details"] if due else [],
+            "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
+        },
+        attachment=Attachment("invoice_pdf", invoice.id),
+        now=now,
+    )
+
+
+def announce_credit_note(note: CreditNote, *, now: datetime) -> None:
+    """Tell that something was given back, with the document."""
+    _mail(
+        "credit_note",
+        note.organization_id,
+        {
+            "number": note.number,
+            "invoice_number": note.invoice.number,
+            "month": note.invoice.period.words,
+            "total": dollars(note.total_cents),
+            "reason": note.reason,
+            "url": absolute(f"/{note.organization_id}/invoices/{note.invoice_id}"),
+        },
+        attachment=Attachment("credit_note_pdf", note.id),
+        now=now,
+    )
+
+
+def announce_paid(invoice: Invoice, *, now: datetime) -> None:
+    """Tell that nothing is left to pay of an invoice that there was something to pay of."""
+    _emit("invoice.paid", invoice, now=now)
+    _mail(
+        "invoice_paid",
+        invoice.organization_id,
+        {
+            "number": invoice.number,
+            "month": invoice.period.words,
+            "name": invoice.buyer["name"],
+            "total": dollars(invoice.total_cents),
+            "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
+        },
+        attachment=Attachment("invoice_pdf", invoice.id),
+        now=now,
+    )
+
+
+def recipients(organization_id: str) -> Collection[str]:
+    """Return who gets invoices: those whom the profile names, else the people who may pay."""
+    return billing_profile(organization_id).recipients or people_to_tell(organization_id)
+
+
+def _emit(kind: str, invoice: Invoice, *, now: datetime) -> None:
+    data = {
+        "id": invoice.id,
+        "organization_id": invoice.organization_id,
+        "number": invoice.number,
+        "period": str(invoice.period),
+        "currency": invoice.currency,
+        "subtotal_cents": invoice.subtotal_cents,
+        "credit_applied_cents": invoice.credit_applied_cents,
+        "tax_cents": invoice.tax_cents,
+        "total_cents": invoice.total_cents,
+        "due_on": invoice.due_on.isoformat(),
+        "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
+    }
+    emit(organization_id=invoice.organization_id, kind=kind, data=data, key=invoice.id, now=now)
+
+
+def _mail(
+    template: str,
+    organization_id: str,
+    context: dict[str, Any],
+    *,
+    attachment: Attachment,
+    now: datetime,
+) -> None:
+    send_mail(
+        template=template,
+        to=recipients(organization_id),
+        context=context,
+        key=f"{template}:{attachment.id}",
+        organization_id=organization_id,
+        now=now,
+        attachment=attachment,
+    )

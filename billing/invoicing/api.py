@@ -1,0 +1,204 @@
+"""Invoices and billing profiles in the management API."""
+
+from typing import Any, get_args
+
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from billing.invoicing import selectors
+from billing.invoicing.models import Invoice, Paper
+from billing.invoicing.services.profiles import set_billing_profile
+from billing.invoicing.typeset.pdf import invoice_pdf
+from control.api.access import OF_ORGANIZATION, access, access_asked
+from control.api.pagination import Pagination
+from control.api.serializers import ClosedSerializer
+from control.errors import NotFound
+from control.tenants.permissions import Action
+
+MISSING = "There is no such invoice."
+
+
+class LineSerializer(serializers.Serializer[Any]):
+    """One model, variant, tier, price and meter. `amount_nanos` is exact; `received_on` tells the
+    month the usage was received in, an earlier one for usage that came late."""
+
+    model = serializers.CharField(source="model_name")
+    variant = serializers.CharField(source="variant_name")
+    tier = serializers.CharField()
+    price_id = serializers.CharField()
+    meter = serializers.CharField()
+    received_on = serializers.DateField()
+    quantity_tokens = serializers.IntegerField()
+    unit_price_nanos = serializers.IntegerField(help_text="Per million tokens.")
+    amount_nanos = serializers.IntegerField()
+    amount_cents = serializers.IntegerField()
+
+
+class InvoiceSerializer(serializers.Serializer[Any]):
+    """An invoice; amounts are cents of the currency. `state` is open, overdue, disputed, paid or
+    void (taken back by a credit note)."""
+
+    id = serializers.CharField(source="invoice.id")
+    organization_id = serializers.CharField(source="invoice.organization_id")
+    number = serializers.CharField(source="invoice.number")
+    period = serializers.CharField(source="invoice.period")
+    starts_on = serializers.DateField(source="invoice.starts_on")
+    ends_on = serializers.DateField(source="invoice.ends_on")
+    issued_at = serializers.DateTimeField(source="invoice.issued_at")
+    due_on = serializers.DateField(source="invoice.due_on")
+    currency = serializers.CharField(source="invoice.currency")
+    subtotal_cents = serializers.IntegerField(source="invoice.subtotal_cents")
+    credit_applied_cents = serializers.IntegerField(source="invoice.credit_applied_cents")
+    tax_cents = serializers.IntegerField(source="invoice.tax_cents")
+    total_cents = serializers.IntegerField(source="invoice.total_cents")
+    open_cents = serializers.IntegerField()
+    state = serializers.SerializerMethodField()
+    purchase_order = serializers.CharField(source="invoice.purchase_order")
+
+    @extend_schema_field(serializers.ChoiceField(list(get_args(selectors.State))))
+    def get_state(self, standing: selectors.Standing) -> str:
+        """Return how it stands today."""
+        return standing.state(timezone.now().date())
+
+
+class NoteSerializer(serializers.Serializer[Any]):
+    """What takes an invoice back, or part of it."""
+
+    id = serializers.CharField()
+    number = serializers.CharField()
+    issued_at = serializers.DateTimeField()
+    reason = serializers.CharField()
+    total_cents = serializers.IntegerField()
+
+
+class WholeInvoiceSerializer(InvoiceSerializer):
+    """An invoice with its lines and credit notes."""
+
+    lines = serializers.SerializerMethodField()
+    credit_notes = serializers.SerializerMethodField()
+
+    @extend_schema_field(LineSerializer(many=True))
+    def get_lines(self, standing: selectors.Standing) -> list[dict[str, Any]]:
+        """Return the lines in their order."""
+        rows = standing.invoice.lines.order_by("position")
+        return list(LineSerializer(rows, many=True).data)
+
+    @extend_schema_field(NoteSerializer(many=True))
+    def get_credit_notes(self, standing: selectors.Standing) -> list[dict[str, Any]]:
+        """Return the credit notes, oldest first."""
+        rows = selectors.credit_notes(standing.invoice)
+        return list(NoteSerializer(rows, many=True).data)
+
+
+class ProfileSerializer(ClosedSerializer):
+    """Whom invoices are for. `tax_id` is checked by the form that the country gives it; amounts are
+    dollars, and told in `currency` beside."""
+
+    organization_id = serializers.CharField(read_only=True)
+    legal_name = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    line1 = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    line2 = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    postal_code = serializers.CharField(required=False, allow_blank=True, max_length=20)
+    city = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    region = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    country = serializers.CharField(required=False, allow_blank=True, max_length=2)
+    tax_id = serializers.CharField(required=False, allow_blank=True, max_length=40)
+    currency = serializers.CharField(required=False, max_length=3)
+    recipients = serializers.ListField(
+        child=serializers.EmailField(max_length=254), required=False, max_length=20
+    )
+    purchase_order = serializers.CharField(required=False, allow_blank=True, max_length=200)
+    paper = serializers.ChoiceField(choices=Paper.choices, required=False)
+    terms_days = serializers.IntegerField(read_only=True)
+    collection = serializers.CharField(read_only=True)
+
+
+class InvoicePagination(Pagination):
+    """Invoices by their month, the newest first."""
+
+    ordering = ("-starts_on", "id")
+
+
+class Invoices(GenericAPIView[Invoice]):
+    """The invoices of an organization."""
+
+    serializer_class = InvoiceSerializer
+    pagination_class = InvoicePagination
+
+    @extend_schema(operation_id="invoices_list", parameters=[OF_ORGANIZATION])
+    def get(self, request: Request) -> Response:
+        """List invoices, the newest month first."""
+        organization = access_asked(request, Action.SEE_MONEY).organization
+        page = self.paginate_queryset(selectors.invoices(organization))
+        found = selectors.standings(page or [])
+        return self.get_paginated_response(InvoiceSerializer(found, many=True).data)
+
+
+class OneInvoice(APIView):
+    """One invoice."""
+
+    @extend_schema(responses=WholeInvoiceSerializer)
+    def get(self, request: Request, invoice_id: str) -> Response:
+        """Show an invoice with its lines."""
+        standing = selectors.standing(invoice_for(request, invoice_id))
+        return Response(WholeInvoiceSerializer(standing).data)
+
+
+class InvoicePdf(APIView):
+    """One invoice as a document."""
+
+    @extend_schema(responses={(200, "application/pdf"): OpenApiTypes.BINARY})
+    def get(self, request: Request, invoice_id: str) -> HttpResponse:
+        """Return the PDF; the same bytes every time."""
+        return pdf_response(invoice_for(request, invoice_id))
+
+
+class Profile(APIView):
+    """The billing profile of an organization."""
+
+    @extend_schema(parameters=[OF_ORGANIZATION], responses=ProfileSerializer)
+    def get(self, request: Request) -> Response:
+        """Show whom invoices are for."""
+        organization = access_asked(request, Action.SEE_MONEY).organization
+        return Response(ProfileSerializer(selectors.billing_profile(organization)).data)
+
+    @extend_schema(
+        parameters=[OF_ORGANIZATION], request=ProfileSerializer, responses=ProfileSerializer
+    )
+    def patch(self, request: Request) -> Response:
+        """Change some of it."""
+        found = access_asked(request, Action.EDIT_BILLING)
+        asked = ProfileSerializer.read(request.data, partial=True)
+        profile = set_billing_profile(
+            organization=found.organization, actor=found.actor, changes=asked
+        )
+        return Response(ProfileSerializer(profile).data)
+
+
+def invoice_for(request: Request, invoice_id: str) -> Invoice:
+    """Return an invoice that the caller may see. Another organization's looks like a missing one.
+
+    Raises NotFound, and NotPermitted for a role that sees no money.
+    """
+    invoice = selectors.invoice_by_id(invoice_id)
+    try:
+        access(request, invoice.organization_id, Action.SEE_MONEY)
+    except NotFound as error:
+        raise NotFound(MISSING) from error
+    return invoice
+
+
+def pdf_response(invoice: Invoice) -> HttpResponse:
+    """Return an invoice's PDF as a file."""
+    return HttpResponse(
+        invoice_pdf(invoice),
+        content_type="application/pdf",
+        headers={"Content-Disposition": f'inline; filename="{invoice.number}.pdf"'},
+    )

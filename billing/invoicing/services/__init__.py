@@ -1,0 +1,1 @@
+"""What changes invoicing: months closed, invoices settled and corrected, profiles edited."""

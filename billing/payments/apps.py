@@ -1,0 +1,20 @@
+"""The Django app of payments."""
+
+from django.apps import AppConfig
+
+
+class PaymentsConfig(AppConfig):
+    """Stripe's customers, payments, refunds, disputes, webhooks."""
+
+    name = "billing.payments"
+    label = "payments"
+    verbose_name = "Payments"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    facts = ("payments_redemption",)
+
+    def ready(self) -> None:
+        """Tell people what nobody sat at a screen for."""
+        from billing.payments import telling
+
+        telling.listen()

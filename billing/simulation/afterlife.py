@@ -1,0 +1,89 @@
+"""What comes after all is at rest: closed leases are forgotten, and the database is another one."""
+
+from datetime import datetime, timedelta
+
+import psycopg
+
+from billing.credit.models import GrantKind
+from billing.credit.services.leases import (
+    ClockBehindError,
+    answer,
+    forget_leases,
+    void_abandoned_leases,
+)
+from billing.following.cursor import ForeignLineageError
+from billing.following.follow import FOLLOWERS, follow
+from billing.simulation.cast import Cast, Wish
+from billing.simulation.deeds.credit import make_grant
+from billing.simulation.oracle import require
+from billing.simulation.refusals import check_largest
+from control.publish import lineage
+from serving.contract.budget import balance_budget_id
+from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
+
+KEPT = timedelta(days=14)
+OPEN = "SELECT id, closed_at FROM credit_lease"
+RESTORE = "UPDATE publish_lineage SET seed = gen_random_uuid()"
+PENDING = "SELECT sum(pending_nanos)::bigint FROM credit_budget"
+
+
+def live_on(cast: Cast, monitor: psycopg.Connection) -> None:
+    """Forget leases a fortnight after the last was closed, then restore the database."""
+    _check_clocks(cast)
+    check_largest(cast)
+    _forget(cast, monitor)
+    _restore(cast, monitor)
+
+
+def _check_clocks(cast: Cast) -> None:
+    """A gateway's clock may be a day behind, and no longer."""
+    for late, is_refused in ((timedelta(days=1), False), (timedelta(days=1, seconds=1), True)):
+        try:
+            answer(LeaseRequest("gw0", cast.now - late), now=cast.now)
+        except ClockBehindError:
+            require(is_refused, "A gateway may be a day behind", late)
+        else:
+            require(not is_refused, "A gateway is refused that is over a day behind", late)
+
+
+def _forget(cast: Cast, monitor: psycopg.Connection) -> None:
+    """Leases are kept for a fortnight after they were closed, to the moment."""
+    closed: dict[int, datetime] = dict(monitor.execute(OPEN).fetchall())
+    if not closed:
+        return
+    last = max(closed.values())
+    cast.world.clock.now = last + KEPT
+    gone = [one for one, at in closed.items() if at < last]
+    count = forget_leases(now=cast.now)
+    left: dict[int, datetime] = dict(monitor.execute(OPEN).fetchall())
+    require(count == len(gone), "Forgetting says how many", count, gone)
+    require(left == {one: at for one, at in closed.items() if at == last}, "Leases are kept", left)
+
+
+def _restore(cast: Cast, monitor: psycopg.Connection) -> None:
+    """In a restored database no lease of the one before holds anything, and nobody follows on."""
+    owner = cast.world.organization_ids[-1]
+    make_grant("afterlife", Wish(owner, GrantKind.PREPAID, 1000, None), cast.now)
+    first = _poll(cast, Ask("afterlife", balance_budget_id(owner), 1, 1, cast.now))
+    lease = first.answers[0]
+    assert isinstance(lease, Granted), lease  # noqa: S101 -- there is money
+    monitor.execute(RESTORE)
+    lineage._known.until = 0.0
+    second = _poll(cast, None, Return(lease.lease_id, 0, True))
+    require(second.lineage != first.lineage, "A restored database is another one", second)
+    require(len(second.returned) == 1, "Leases of another database are given back", second)
+    count = void_abandoned_leases(now=cast.now)
+    require(count == 1, "Leases of another database are voided", count)
+    (pending,) = monitor.execute(PENDING).fetchone() or (0,)
+    require(not pending, "In the end nothing is pending", pending)
+    for name in FOLLOWERS:
+        try:
+            follow(name, now=cast.now)
+        except ForeignLineageError:
+            continue
+        require(False, "Nobody follows another database's events", name)
+
+
+def _poll(cast: Cast, ask: Ask | None, *returns: Return) -> LeaseReply:
+    asks = () if ask is None else (ask,)
+    return answer(LeaseRequest("gw0", cast.now, "", asks, returns), now=cast.now)

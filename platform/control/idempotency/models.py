@@ -1,0 +1,73 @@
+"""Claims on idempotency keys, and how much of them an organization has.
+
+Neither a key nor an answer can be read here: both are hashed or sealed by the gateway.
+"""
+
+from django.db import models
+from django.db.models import Q
+
+from control.tenants.models import ID_MAX, Organization
+
+DIGEST_CHARACTERS = 64
+
+
+class Shelf(models.Model):
+    """What an organization has claimed and kept. Whoever changes its claims locks this row."""
+
+    organization = models.OneToOneField(
+        Organization, models.CASCADE, primary_key=True, related_name="+"
+    )
+    claim_count = models.PositiveIntegerField(default=0)
+    kept_bytes = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        db_table = "idempotency_shelf"
+
+    def __str__(self) -> str:
+        return self.organization_id
+
+
+class Claim(models.Model):
+    """The one request of a key. Once its answer is kept it may complete, and once it is known to be
+    completed the key is its own; `sealed` is None where the answer was too long, or was erased."""
+
+    shelf = models.ForeignKey(Shelf, models.CASCADE, related_name="claims")
+    key_digest = models.CharField(max_length=DIGEST_CHARACTERS)
+    request_digest = models.CharField(max_length=DIGEST_CHARACTERS)
+    event_id = models.UUIDField(unique=True)
+    gateway_id = models.CharField(max_length=ID_MAX)
+    claimed_at = models.DateTimeField(db_index=True)
+    kept_at = models.DateTimeField(null=True)
+    is_completed = models.BooleanField(default=False)
+    sealed = models.BinaryField(null=True)
+    sealed_bytes = models.PositiveIntegerField(default=0)
+
+    class Meta:
+        db_table = "idempotency_claim"
+        constraints = [
+            models.UniqueConstraint(fields=["shelf", "key_digest"], name="one_claim_of_a_key"),
+            models.CheckConstraint(
+                condition=Q(sealed__isnull=True) | Q(kept_at__isnull=False),
+                name="an_answer_is_kept_once_it_is_there",
+            ),
+            models.CheckConstraint(
+                condition=Q(is_completed=False) | Q(kept_at__isnull=False),
+                name="what_completed_was_kept",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.event_id)
+
+
+class EarlyEnding(models.Model):
+    """A request that ended before its claim came, which must then claim nothing."""
+
+    event_id = models.UUIDField(primary_key=True)
+    ended_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        db_table = "idempotency_early_ending"
+
+    def __str__(self) -> str:
+        return str(self.event_id)

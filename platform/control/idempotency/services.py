@@ -1,0 +1,203 @@
+"""What may be done with idempotency keys. Each locks the organization's shelf first, so that of two
+requests with one key the second sees what the first did."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.idempotency.models import Claim, EarlyEnding, Shelf
+from control.publish.services import publish
+from control.tenants import selectors
+from control.tenants.models import Organization
+from control.tenants.permissions import Action, require
+from control.tenants.records import organization_news
+from serving.contract import idempotency as contract
+
+KEEP = timedelta(hours=contract.HOURS_KEPT)
+FORGOTTEN_AT_ONCE = 1_000
+
+
+@transaction.atomic
+def claim(asked: contract.Claim, *, now: datetime) -> contract.ClaimReply:
+    """Make a request the one of its key, if the key is free."""
+    shelf = _locked_shelf(asked.organization_id)
+    return contract.ClaimReply(_verdict(shelf, asked, now))
+
+
+@transaction.atomic
+def keep(asked: contract.KeepAnswer, *, now: datetime) -> contract.KeepReply:
+    """Keep the answer of the one request of a key, which may complete then; without its content
+    where there is no room.
+
+    A claim that is not here (a database restored from a backup forgot it) is made anew.
+    """
+    shelf, wanted = _locked_shelf(asked.claim.organization_id), asked.claim
+    found = _live_claim(shelf, wanted.key_digest, now)
+    if found is None:
+        found = _add(shelf, wanted, now)
+    elif str(found.event_id) != wanted.event_id:
+        return contract.KeepReply(is_kept=False)
+    if found.kept_at is None:
+        _store(shelf, found, asked.sealed, now)
+    return contract.KeepReply(is_kept=True)
+
+
+def end(asked: contract.Endings, *, now: datetime) -> contract.EndingsReply:
+    """Take in how requests ended: the answers of those that completed may be given again, the
+    others leave their keys free, also those whose claims are still on their way here."""
+    endings: defaultdict[str, list[contract.Ending]] = defaultdict(list)
+    for ending in asked.endings:
+        endings[ending.organization_id].append(ending)
+    known = Organization.objects.filter(id__in=endings).order_by("id")
+    return contract.EndingsReply(sum(_end(one.id, endings[one.id], now) for one in known))
+
+
+def forget(*, now: datetime) -> int:
+    """Forget claims of over a day ago with their answers; return how many."""
+    EarlyEnding.objects.filter(ended_at__lte=now - KEEP).delete()
+    old = Claim.objects.filter(claimed_at__lte=now - KEEP)
+    organization_ids = list(old.order_by("shelf_id").values_list("shelf_id", flat=True).distinct())
+    return sum(_forget_all(organization_id, now) for organization_id in organization_ids)
+
+
+@transaction.atomic
+def set_taking_keys(
+    *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
+) -> Organization:
+    """Say whether an organization's requests may carry idempotency keys. Turned off, its answers
+    are erased at once; that their keys were used is remembered for the rest of their day."""
+    require(actor, organization, Action.KEEP_ANSWERS)
+    organization = selectors.locked_organization(organization.id)
+    before = organization.takes_idempotency_keys
+    if before == takes_idempotency_keys:
+        return organization
+    organization.takes_idempotency_keys = takes_idempotency_keys
+    organization.save(update_fields=["takes_idempotency_keys"])
+    audit.record(
+        actor=actor,
+        action="organization.set_taking_idempotency_keys",
+        target_kind="organization",
+        target_id=organization.id,
+        organization_id=organization.id,
+        details={"before": before, "after": takes_idempotency_keys},
+    )
+    if not takes_idempotency_keys:
+        _erase(organization.id)
+    publish([organization_news(organization)])
+    return organization
+
+
+def _locked_shelf(organization_id: str) -> Shelf:
+    Shelf.objects.bulk_create([Shelf(organization_id=organization_id)], ignore_conflicts=True)
+    return Shelf.objects.select_for_update().get(organization_id=organization_id)
+
+
+def _verdict(shelf: Shelf, asked: contract.Claim, now: datetime) -> contract.Verdict:
+    if not _takes_keys(shelf):
+        return contract.TurnedOff()
+    if EarlyEnding.objects.filter(event_id=asked.event_id).exists():
+        return contract.Ended()
+    found = _live_claim(shelf, asked.key_digest, now)
+    if found is not None:
+        return _standing(found, asked)
+    if shelf.claim_count >= contract.CLAIMS_MAX or shelf.kept_bytes >= contract.KEPT_BYTES_MAX:
+        return contract.NoRoom(shelf.claim_count, shelf.kept_bytes)
+    _add(shelf, asked, now)
+    return contract.Claimed()
+
+
+def _standing(found: Claim, asked: contract.Claim) -> contract.Verdict:
+    event_id = str(found.event_id)
+    if found.request_digest != asked.request_digest:
+        return contract.OtherRequest()
+    if found.is_completed:
+        return contract.Answered(event_id, None if found.sealed is None else bytes(found.sealed))
+    # A question asked twice, its first answer being lost.
+    return contract.Claimed() if event_id == asked.event_id else contract.Running()
+
+
+def _takes_keys(shelf: Shelf) -> bool:
+    """Ask anew: what came with the shelf may be of before we had its lock."""
+    return Organization.objects.values_list("takes_idempotency_keys", flat=True).get(
+        id=shelf.organization_id
+    )
+
+
+def _live_claim(shelf: Shelf, key_digest: str, now: datetime) -> Claim | None:
+    """Return who has the key; one whose day is over has it no more."""
+    claims = shelf.claims.filter(key_digest=key_digest)
+    _remove(shelf, claims.filter(claimed_at__lte=now - KEEP))
+    return claims.first()
+
+
+def _add(shelf: Shelf, asked: contract.Claim, now: datetime) -> Claim:
+    shelf.claim_count += 1
+    shelf.save(update_fields=["claim_count"])
+    return shelf.claims.create(
+        key_digest=asked.key_digest,
+        request_digest=asked.request_digest,
+        event_id=asked.event_id,
+        gateway_id=asked.gateway_id,
+        claimed_at=now,
+    )
+
+
+def _store(shelf: Shelf, claim: Claim, sealed: bytes | None, now: datetime) -> None:
+    room_bytes = contract.KEPT_BYTES_MAX - shelf.kept_bytes
+    if sealed is not None and (len(sealed) > room_bytes or not _takes_keys(shelf)):
+        sealed = None
+    claim.kept_at, claim.sealed, claim.sealed_bytes = now, sealed, len(sealed or b"")
+    claim.save(update_fields=["kept_at", "sealed", "sealed_bytes"])
+    shelf.kept_bytes += claim.sealed_bytes
+    shelf.save(update_fields=["kept_bytes"])
+
+
+def _remove(shelf: Shelf, claims: QuerySet[Claim]) -> int:
+    removed = list(claims.values_list("id", "sealed_bytes"))
+    if not removed:
+        return 0
+    Claim.objects.filter(id__in=[id_ for id_, _ in removed]).delete()
+    shelf.claim_count -= len(removed)
+    shelf.kept_bytes -= sum(sealed_bytes for _, sealed_bytes in removed)
+    shelf.save(update_fields=["claim_count", "kept_bytes"])
+    return len(removed)
+
+
+@transaction.atomic
+def _end(organization_id: str, endings: Iterable[contract.Ending], now: datetime) -> int:
+    shelf = _locked_shelf(organization_id)
+    completed = {ending.event_id for ending in endings if ending.is_completed}
+    failed = {ending.event_id for ending in endings if not ending.is_completed}
+    known = shelf.claims.filter(event_id__in=failed).values_list("event_id", flat=True)
+    early = failed - {str(event_id) for event_id in known}
+    EarlyEnding.objects.bulk_create(
+        [EarlyEnding(event_id=event_id, ended_at=now) for event_id in early], ignore_conflicts=True
+    )
+    kept = shelf.claims.filter(event_id__in=completed, kept_at__isnull=False, is_completed=False)
+    changed = kept.update(is_completed=True)
+    return changed + _remove(shelf, shelf.claims.filter(event_id__in=failed, is_completed=False))
+
+
+def _forget_all(organization_id: str, now: datetime) -> int:
+    forgotten = 0
+    while count := _forget_some(organization_id, now):
+        forgotten += count
+    return forgotten
+
+
+@transaction.atomic
+def _forget_some(organization_id: str, now: datetime) -> int:
+    shelf = _locked_shelf(organization_id)
+    return _remove(shelf, shelf.claims.filter(claimed_at__lte=now - KEEP)[:FORGOTTEN_AT_ONCE])
+
+
+def _erase(organization_id: str) -> None:
+    shelf = _locked_shelf(organization_id)
+    shelf.claims.filter(~Q(sealed_bytes=0)).update(sealed=None, sealed_bytes=0)
+    shelf.kept_bytes = 0
+    shelf.save(update_fields=["kept_bytes"])

@@ -1,0 +1,107 @@
+"""The mailbox page: mails that did not leave this platform, as their readers would see them."""
+
+from typing import Any
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join, urlize
+from django.utils.http import content_disposition_header
+from django.utils.safestring import mark_safe
+from django.views.decorators.clickjacking import xframe_options_sameorigin
+
+from control.errors import NotFound
+from control.mail.mailbox import attachments
+from control.mail.models import Letter
+from control.operator_admin import ReadOnlyAdmin
+from control.policy import HEADER
+
+LETTER_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'self';"
+    " sandbox allow-popups allow-popups-to-escape-sandbox"
+)
+"""A letter in its frame: no script, nothing from elsewhere; a link opens a page of its own."""
+FRAME = (
+    '<iframe class="letter" src="{}" title="The mail as HTML" referrerpolicy="no-referrer"'
+    ' sandbox="allow-popups allow-popups-to-escape-sandbox"></iframe>'
+)
+OPENS_ANEW = '<base target="_blank">'
+
+
+@admin.register(Letter)
+class LetterAdmin(ReadOnlyAdmin):
+    """Mails of the local mailbox, the newest first."""
+
+    list_display = ("subject", "sent_to", "received_at")
+    search_fields = ("sent_to", "subject")
+    ordering = ("-id",)
+    fields = ("subject", "sent_to", "sender", "received_at", "files", "as_html", "as_text")
+    readonly_fields = ("files", "as_html", "as_text")
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Say where mails go, above the list."""
+        server = settings.CONFIG.mail_server
+        if server.is_mailbox:
+            words = "Mails do not leave this platform, they come here. Set EMAIL_URL to send them."
+        else:
+            words = f"Mails leave by {server.shown}. What is here came before that was set."
+        messages.info(request, words)
+        return super().changelist_view(request, *args, **kwargs)
+
+    @admin.display(description="HTML")
+    def as_html(self, letter: Letter) -> str:
+        """Return a frame that shows the HTML and lets it do nothing."""
+        return format_html(FRAME, reverse("admin:mail_letter_html", args=[letter.pk]))
+
+    @admin.display(description="text")
+    def as_text(self, letter: Letter) -> str:
+        """Return the text, its links made clickable."""
+        linked = mark_safe(urlize(letter.text, autoescape=True))  # noqa: S308 - escaped just now
+        return format_html('<pre class="wrapped">{}</pre>', linked)
+
+    @admin.display(description="attachments")
+    def files(self, letter: Letter) -> str:
+        """Return links to what it carries."""
+        links = (
+            (reverse("admin:mail_letter_file", args=[letter.pk, number]), file.name)
+            for number, file in enumerate(attachments(letter))
+        )
+        return format_html_join(", ", '<a href="{}">{}</a>', links) or "-"
+
+    def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
+        """Return the addresses of a letter's HTML and files."""
+        return (
+            ("<int:letter_id>/html/", "mail_letter_html", self.html_view),
+            ("<int:letter_id>/file/<int:number>/", "mail_letter_file", self.file_view),
+        )
+
+    def html_view(self, request: HttpRequest, letter_id: int, **_: Any) -> HttpResponse:
+        """Answer with the HTML under a policy of its own, for the frame."""
+        return xframe_options_sameorigin(self._html)(request, letter_id)
+
+    def file_view(
+        self, request: HttpRequest, letter_id: int, number: int, **_: Any
+    ) -> HttpResponse:
+        """Answer with an attachment, to be saved."""
+        files = attachments(self._letter(request, letter_id))
+        if number >= len(files):
+            raise NotFound("There is no such attachment.")
+        file = files[number]
+        response = HttpResponse(file.content, content_type=file.content_type)
+        response.headers["Content-Disposition"] = content_disposition_header(True, file.name)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
+
+    def _html(self, request: HttpRequest, letter_id: int) -> HttpResponse:
+        html = self._letter(request, letter_id).html
+        response = HttpResponse(html.replace("<head>", f"<head>{OPENS_ANEW}", 1))
+        response.headers[HEADER] = LETTER_POLICY
+        return response
+
+    def _letter(self, request: HttpRequest, letter_id: int) -> Letter:
+        if not self.has_view_permission(request):
+            raise NotFound("There is no such mail.")
+        return get_object_or_404(Letter, pk=letter_id)

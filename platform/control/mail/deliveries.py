@@ -1,0 +1,86 @@
+"""How a mail leaves: over SMTP, by a mail service, or into the mailbox of this platform."""
+
+import hashlib
+import json
+import smtplib
+
+from anymail.exceptions import (
+    AnymailAPIError,
+    AnymailInvalidAddress,
+    AnymailRecipientsRefused,
+)
+from django.conf import settings
+from django.core.mail import EmailMultiAlternatives
+
+from control.mail.attachments import Attachment, make
+from control.mail.services import KIND, VAULT_PURPOSE
+from control.mail.wording import word
+from control.outbox.delivery import Delivery, Handler, leave_database
+from control.outbox.errors import GiveUp, Undelivered
+from control.vault import VaultError, decrypt
+
+PERMANENT = 500
+"""SMTP's answers from here on are final."""
+
+
+def deliver(delivery: Delivery) -> None:
+    """Send one mail to one address. Sent again it has the same Message-ID."""
+    mail = compose(delivery)
+    leave_database()
+    try:
+        mail.send()
+    except smtplib.SMTPRecipientsRefused as error:
+        [(code, _)] = error.recipients.values()
+        raise _refusal(code, "the address") from error
+    except smtplib.SMTPAuthenticationError as error:
+        raise Undelivered(f"the mail server refused our login ({error.smtp_code})") from error
+    except smtplib.SMTPResponseException as error:
+        raise _refusal(error.smtp_code, "the mail") from error
+    except (AnymailRecipientsRefused, AnymailInvalidAddress) as error:
+        raise GiveUp("the mail service refused the address") from error
+    except AnymailAPIError as error:
+        raise _of_service(error) from error
+    except OSError as error:  # smtplib's own errors too
+        raise Undelivered(f"the mail server does not answer ({type(error).__name__})") from error
+
+
+def compose(delivery: Delivery) -> EmailMultiAlternatives:
+    """Return the mail of a message. Raises GiveUp where it can no longer be made."""
+    payload = delivery.payload
+    try:
+        context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
+    except VaultError as error:
+        raise GiveUp("the key pepper was changed after this mail was decided") from error
+    wording = word(payload["template"], context)
+    mail = EmailMultiAlternatives(
+        subject=wording.subject,
+        body=wording.text,
+        to=[payload["to"]],
+        headers={"Message-ID": message_id(delivery), "Auto-Submitted": "auto-generated"},
+        alternatives=[(wording.html, "text/html")],
+    )
+    if "attachment_kind" in payload:
+        file = make(Attachment(payload["attachment_kind"], payload["attachment_id"]))
+        mail.attach(file.name, file.content, file.content_type)
+    return mail
+
+
+def message_id(delivery: Delivery) -> str:
+    """Return the id by which a mail server knows a mail that comes again."""
+    mark = hashlib.sha256(f"{delivery.kind} {delivery.key}".encode()).hexdigest()[:32]
+    return f"<{mark}@{settings.CONFIG.console_host}>"
+
+
+def _of_service(error: AnymailAPIError) -> Undelivered:
+    if error.status_code is None:
+        return Undelivered("the mail service does not answer")
+    return Undelivered(f"the mail service refused the mail ({error.status_code})")
+
+
+def _refusal(code: int, what: str) -> Undelivered:
+    if code >= PERMANENT:
+        return GiveUp(f"the mail server refused {what} ({code})")
+    return Undelivered(f"the mail server put {what} off ({code})")
+
+
+DELIVERIES: dict[str, Handler] = {KIND: deliver}

@@ -1,0 +1,34 @@
+"""The operator's view of customers' webhooks: to look at."""
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from control.operator_admin import ReadOnlyAdmin
+from control.webhooks import selectors
+from control.webhooks.models import Endpoint
+
+
+@admin.register(Endpoint)
+class EndpointAdmin(ReadOnlyAdmin):
+    """Endpoints, the failing ones first. Their addresses may hold tokens of the customer's, so
+    only the host is shown."""
+
+    list_display = ("id", "organization", "host", "is_enabled", "failing_since", "created_at")
+    list_select_related = ("organization",)
+    list_filter = ("is_enabled",)
+    search_fields = ("=id", "organization__name", "=organization__id")
+    fields = (
+        "id", "organization", "host", "kinds", "is_enabled", "disabled_reason", "failing_since",
+        "created_at",
+    )  # fmt: skip
+    readonly_fields = ("host",)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Endpoint]:
+        """Return what was not deleted."""
+        return selectors.all_endpoints()
+
+    @admin.display(description="host")
+    def host(self, endpoint: Endpoint) -> str:
+        """Return where it leads, without path and query."""
+        return endpoint.host

@@ -1,0 +1,18 @@
+"""The Django app of webhooks."""
+
+from django.apps import AppConfig
+
+
+class WebhooksConfig(AppConfig):
+    """Endpoints of customers, and what was sent to them."""
+
+    name = "control.webhooks"
+    label = "webhooks"
+    verbose_name = "Webhooks"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Hear of deliveries that the outbox gives up."""
+        from control.webhooks import outcomes
+
+        outcomes.listen()

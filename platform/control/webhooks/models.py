@@ -1,0 +1,187 @@
+"""Endpoints, their secrets, and every message and attempt.
+
+An event is one message, with one body and one id however often and wherever it is delivered; a
+delivery is its way to one endpoint; an attempt is one call.
+"""
+
+from urllib.parse import urlsplit
+
+import pgtrigger
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from control.ids import new_id
+from control.tenants.models import ID_MAX, Organization
+
+URL_MAX = 2000
+DESCRIPTION_MAX = 200
+REASON_MAX = 200
+
+
+def new_endpoint_id() -> str:
+    """Return a fresh id of an endpoint."""
+    return new_id("whe")
+
+
+def new_event_id() -> str:
+    """Return a fresh id of a message: what receivers know a repeat by."""
+    return new_id("msg")
+
+
+def new_delivery_id() -> str:
+    """Return a fresh id of a delivery."""
+    return new_id("whd")
+
+
+class Endpoint(models.Model):
+    """An address of a customer's, and what it is told. `failing_since` is the first failure after
+    the last success."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_endpoint_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="endpoints")
+    url = models.CharField(max_length=URL_MAX)
+    description = models.CharField(max_length=DESCRIPTION_MAX, blank=True)
+    kinds = ArrayField(models.CharField(max_length=64))
+    is_enabled = models.BooleanField(default=True)
+    disabled_reason = models.CharField(max_length=REASON_MAX, blank=True)
+    """Why the platform itself disabled it; empty where a member did."""
+    failing_since = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    deleted_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "webhooks_endpoint"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(kinds__len__gte=1), name="endpoint_is_told_something"
+            ),
+            models.CheckConstraint(
+                condition=Q(deleted_at__isnull=True) | Q(is_enabled=False),
+                name="deleted_endpoint_is_disabled",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["organization", "created_at"],
+                name="endpoint_by_organization",
+                condition=Q(deleted_at__isnull=True),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def host(self) -> str:
+        """Where it leads, without path and query."""
+        return urlsplit(self.url).netloc
+
+
+class Secret(models.Model):
+    """What an endpoint's messages are signed with, encrypted (`control/vault.py`). The newest has
+    no end; the one before signs along until its own."""
+
+    endpoint = models.ForeignKey(Endpoint, models.CASCADE, related_name="secrets")
+    sealed = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "webhooks_secret"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["endpoint"],
+                name="endpoint_has_one_newest_secret",
+                condition=Q(expires_at__isnull=True),
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"secret {self.pk} of {self.endpoint_id}"
+
+
+class Event(models.Model):
+    """One message, byte for byte as it is signed. Written once."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_event_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
+    kind = models.CharField(max_length=64)
+    key = models.CharField(max_length=200)
+    body = models.TextField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "webhooks_event"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "kind", "key"], name="webhook_event_is_unique"
+            )
+        ]
+        indexes = [models.Index(fields=["created_at"], name="webhook_event_by_time")]
+        triggers = [pgtrigger.Protect(name="webhook_event_stays", operation=pgtrigger.Update)]
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.id}"
+
+
+class Delivery(models.Model):
+    """A message on its way to an endpoint: open, delivered, or failed for good."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_delivery_id)
+    endpoint = models.ForeignKey(Endpoint, models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey(Event, models.CASCADE, related_name="deliveries")
+    is_repeat = models.BooleanField(default=False)
+    """Whether a person asked for it again."""
+    created_at = models.DateTimeField(default=timezone.now)
+    delivered_at = models.DateTimeField(null=True)
+    failed_at = models.DateTimeField(null=True)
+    attempt_count = models.PositiveIntegerField(default=0)
+    next_at = models.DateTimeField(null=True)
+
+    class Meta:
+        db_table = "webhooks_delivery"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["endpoint", "event"],
+                name="delivery_is_unique",
+                condition=Q(is_repeat=False),
+            ),
+            models.CheckConstraint(
+                condition=Q(delivered_at__isnull=True) | Q(failed_at__isnull=True),
+                name="delivery_ends_once",
+            ),
+        ]
+        indexes = [
+            models.Index(fields=["endpoint", "-created_at"], name="delivery_by_endpoint"),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+    @property
+    def state(self) -> str:
+        """`delivered`, `failed` or `waiting`."""
+        if self.delivered_at is not None:
+            return "delivered"
+        return "failed" if self.failed_at is not None else "waiting"
+
+
+class Attempt(models.Model):
+    """One call. The answer's body is neither read nor kept. Written once."""
+
+    delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="attempts")
+    at = models.DateTimeField()
+    duration_ms = models.PositiveIntegerField()
+    status = models.PositiveSmallIntegerField(null=True)
+    """What the endpoint answered; None where it did not."""
+    error = models.CharField(max_length=REASON_MAX, blank=True)
+
+    class Meta:
+        db_table = "webhooks_attempt"
+        ordering = ["id"]
+        triggers = [pgtrigger.Protect(name="attempt_stays", operation=pgtrigger.Update)]
+
+    def __str__(self) -> str:
+        return f"{self.delivery_id}: {self.status or self.error}"

@@ -1,0 +1,83 @@
+"""Questions about endpoints and what was sent to them."""
+
+from datetime import datetime
+
+from django.db.models import F, Q, QuerySet
+
+from control.errors import NotFound
+from control.tenants.models import Organization
+from control.webhooks.kinds import TEST
+from control.webhooks.models import Attempt, Delivery, Endpoint, Secret
+
+
+def endpoints(organization: Organization) -> QuerySet[Endpoint]:
+    """Return the endpoints of an organization, the newest first."""
+    found = Endpoint.objects.select_related("organization")
+    return found.filter(organization=organization, deleted_at__isnull=True).order_by(
+        "-created_at", "id"
+    )
+
+
+def endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
+    """Return one endpoint. Raises NotFound."""
+    found = endpoints(organization).filter(id=endpoint_id).first()
+    if found is None:
+        raise NotFound("There is no such webhook endpoint.")
+    return found
+
+
+def locked_endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
+    """Return an endpoint with its row locked until the transaction ends. Raises NotFound."""
+    rows = endpoints(organization).select_for_update(of=("self",), no_key=True)
+    found = rows.filter(id=endpoint_id).first()
+    if found is None:
+        raise NotFound("There is no such webhook endpoint.")
+    return found
+
+
+def subscribed(organization_id: str, kind: str) -> list[Endpoint]:
+    """Return the endpoints that are told of a kind."""
+    found = Endpoint.objects.filter(
+        organization_id=organization_id,
+        is_enabled=True,
+        deleted_at__isnull=True,
+        kinds__contains=[kind],
+    )
+    return list(found.order_by("id"))
+
+
+def valid_secrets(endpoint: Endpoint, now: datetime) -> list[Secret]:
+    """Return what its messages are signed with at `now`, the newest first."""
+    rows = Secret.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+    return list(rows.filter(endpoint=endpoint).order_by("-id"))
+
+
+def deliveries(endpoint: Endpoint) -> QuerySet[Delivery]:
+    """Return what was sent to an endpoint, the newest first."""
+    found = Delivery.objects.select_related("event", "endpoint")
+    return found.filter(endpoint=endpoint).order_by("-created_at", "id")
+
+
+def by_hand_count(endpoint: Endpoint, since: datetime) -> int:
+    """Return how many tests and repeats people sent to an endpoint since a moment."""
+    by_hand = Q(is_repeat=True) | Q(event__kind=TEST)
+    return deliveries(endpoint).filter(by_hand, created_at__gt=since).count()
+
+
+def delivery(endpoint: Endpoint, delivery_id: str) -> Delivery:
+    """Return one delivery to an endpoint. Raises NotFound."""
+    found = deliveries(endpoint).filter(id=delivery_id).first()
+    if found is None:
+        raise NotFound("There is no such delivery.")
+    return found
+
+
+def attempts(delivery: Delivery) -> QuerySet[Attempt]:
+    """Return the calls of a delivery, the first first."""
+    return Attempt.objects.filter(delivery=delivery).order_by("id")
+
+
+def all_endpoints() -> QuerySet[Endpoint]:
+    """Return every endpoint that was not deleted, for operators: the failing first."""
+    rows = Endpoint.objects.select_related("organization").filter(deleted_at__isnull=True)
+    return rows.order_by(F("failing_since").asc(nulls_last=True), "-created_at")

@@ -1,0 +1,221 @@
+"""What may be done to endpoints, and telling them: verbs, one transaction each."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.db import connection, transaction
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.errors import Conflict
+from control.outbox.services import enqueue
+from control.tenants import selectors as tenants
+from control.tenants.models import Organization
+from control.tenants.permissions import Action, require
+from control.webhooks import checks, selectors, signing
+from control.webhooks.addresses import check_url
+from control.webhooks.kinds import KINDS, TEST
+from control.webhooks.models import Delivery, Endpoint, Event, Secret, new_event_id
+
+KIND = "webhook"
+OVERLAP = timedelta(hours=24)
+"""How long the secret before the newest one signs along."""
+SECRETS_MAX = 3
+MINUTE = timedelta(minutes=1)
+KEEP = timedelta(days=60)
+"""How long messages and their log are kept, and a key makes its message once."""
+TRIM = (
+    """
+    /* The calls of messages that are kept no longer. */
+    DELETE FROM webhooks_attempt USING webhooks_delivery, webhooks_event
+    WHERE delivery_id = webhooks_delivery.id AND event_id = webhooks_event.id
+      AND webhooks_event.created_at < %s
+    """,
+    """
+    /* Their ways to endpoints. */
+    DELETE FROM webhooks_delivery USING webhooks_event
+    WHERE event_id = webhooks_event.id AND webhooks_event.created_at < %s
+    """,
+    """
+    /* And they themselves. */
+    DELETE FROM webhooks_event WHERE created_at < %s
+    """,
+)
+BODY_CHARACTERS_MAX = 20_000
+
+
+@transaction.atomic
+def create_endpoint(
+    *,
+    actor: Actor,
+    organization: Organization,
+    url: str,
+    kinds: Sequence[str],
+    description: str = "",
+) -> tuple[Endpoint, str]:
+    """Add an endpoint; return it and its secret, which is told now or never.
+
+    Raises Invalid for an address that webhooks do not go to, Conflict beyond 20 endpoints.
+    """
+    require(actor, organization, Action.MANAGE_WEBHOOKS)
+    organization = tenants.locked_organization(organization.id)
+    if selectors.endpoints(organization).count() >= checks.ENDPOINTS_MAX:
+        raise Conflict(f"An organization has at most {checks.ENDPOINTS_MAX} webhook endpoints.")
+    endpoint = Endpoint.objects.create(
+        organization=organization,
+        url=check_url(url),
+        kinds=checks.kinds(kinds),
+        description=checks.description(description),
+    )
+    secret = _give_secret(endpoint)
+    _record(actor, "webhook.create", endpoint, kinds=endpoint.kinds)
+    return endpoint, secret
+
+
+@transaction.atomic
+def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endpoint:
+    """Change `url`, `kinds`, `description` or `is_enabled`; enabling forgets its failures."""
+    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
+    if "url" in changes:
+        endpoint.url = check_url(changes["url"])
+    if "kinds" in changes:
+        endpoint.kinds = checks.kinds(changes["kinds"])
+    if "description" in changes:
+        endpoint.description = checks.description(changes["description"])
+    if "is_enabled" in changes:
+        endpoint.is_enabled = changes["is_enabled"]
+        endpoint.disabled_reason = ""
+        endpoint.failing_since = None
+    endpoint.save()
+    # The address may hold a token of the customer's, so the audit names only that it changed.
+    shown = {name: value for name, value in changes.items() if name in ("kinds", "is_enabled")}
+    _record(actor, "webhook.update", endpoint, changed=sorted(changes), **shown)
+    return endpoint
+
+
+@transaction.atomic
+def rotate_secret(*, actor: Actor, endpoint: Endpoint, now: datetime) -> str:
+    """Give an endpoint a new secret, told now or never; the one before signs along for a day."""
+    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
+    rows = Secret.objects.filter(endpoint=endpoint)
+    rows.filter(expires_at__isnull=True).update(expires_at=now + OVERLAP)
+    kept = [secret.pk for secret in selectors.valid_secrets(endpoint, now)[: SECRETS_MAX - 1]]
+    rows.exclude(pk__in=kept).delete()
+    secret = _give_secret(endpoint)
+    _record(actor, "webhook.rotate", endpoint)
+    return secret
+
+
+@transaction.atomic
+def delete_endpoint(*, actor: Actor, endpoint: Endpoint, now: datetime) -> None:
+    """End an endpoint for good; nothing more is sent there, and its secrets are gone."""
+    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
+    endpoint.is_enabled = False
+    endpoint.deleted_at = now
+    endpoint.save(update_fields=["is_enabled", "deleted_at"])
+    endpoint.secrets.all().delete()
+    _record(actor, "webhook.delete", endpoint)
+
+
+@transaction.atomic
+def send_test(*, actor: Actor, endpoint: Endpoint, now: datetime) -> Delivery:
+    """Send a message of the kind `webhook.test`. Raises Conflict for a disabled endpoint."""
+    endpoint = _enabled(actor, endpoint, now)
+    data = {"endpoint_id": endpoint.id, "message": "This is a test."}
+    event = _event(endpoint.organization_id, TEST, new_event_id(), data, now)
+    _record(actor, "webhook.test", endpoint)
+    return _deliver(endpoint, event, now)
+
+
+@transaction.atomic
+def redeliver(*, actor: Actor, delivery: Delivery, now: datetime) -> Delivery:
+    """Send a message again, under its own id. Raises Conflict for a disabled endpoint."""
+    endpoint = _enabled(actor, delivery.endpoint, now)
+    _record(actor, "webhook.redeliver", endpoint, delivery=delivery.id)
+    return _deliver(endpoint, delivery.event, now, is_repeat=True)
+
+
+@transaction.atomic
+def emit(*, organization_id: str, kind: str, data: dict[str, Any], key: str, now: datetime) -> None:
+    """Tell the organization's endpoints that want to know, in the caller's transaction.
+
+    `key` makes it once per kind; `data` is JSON with ids, amounts and times, and no secret.
+    Raises ValueError for an unknown kind or too much data.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"{kind} is no kind of webhook")
+    endpoints = selectors.subscribed(organization_id, kind)
+    if not endpoints:
+        return
+    event = _event(organization_id, kind, key, data, now)
+    for endpoint in endpoints:
+        if not Delivery.objects.filter(endpoint=endpoint, event=event).exists():
+            _deliver(endpoint, event, now)
+
+
+def trim(*, now: datetime) -> int:
+    """Delete messages of over 60 days ago with their log; return how many."""
+    before = now - KEEP
+    with transaction.atomic(), connection.cursor() as cursor:
+        for statement in TRIM:
+            cursor.execute(statement, [before])
+        return cursor.rowcount
+
+
+def _event(organization_id: str, kind: str, key: str, data: dict[str, Any], now: datetime) -> Event:
+    at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    body = json.dumps({"type": kind, "timestamp": at, "data": data}, ensure_ascii=False)
+    if len(body) > BODY_CHARACTERS_MAX:
+        raise ValueError(f"a webhook has at most {BODY_CHARACTERS_MAX} characters")
+    made = Event(organization_id=organization_id, kind=kind, key=key, body=body, created_at=now)
+    Event.objects.bulk_create([made], ignore_conflicts=True)
+    return Event.objects.get(organization_id=organization_id, kind=kind, key=key)
+
+
+def _deliver(
+    endpoint: Endpoint, event: Event, now: datetime, *, is_repeat: bool = False
+) -> Delivery:
+    delivery = Delivery.objects.create(
+        endpoint=endpoint, event=event, is_repeat=is_repeat, created_at=now, next_at=now
+    )
+    enqueue(
+        kind=KIND,
+        key=delivery.id,
+        payload={"endpoint_id": endpoint.id, "event_id": event.id},
+        organization_id=endpoint.organization_id,
+        now=now,
+        lane=f"{KIND}:{endpoint.id}",
+    )
+    return delivery
+
+
+def _enabled(actor: Actor, endpoint: Endpoint, now: datetime) -> Endpoint:
+    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
+    if not endpoint.is_enabled:
+        raise Conflict("The webhook endpoint is disabled: enable it first.")
+    if selectors.by_hand_count(endpoint, now - MINUTE) >= checks.BY_HAND_MAX:
+        raise Conflict(f"{checks.BY_HAND_MAX} messages were sent by hand in a minute: wait a bit.")
+    return endpoint
+
+
+def _give_secret(endpoint: Endpoint) -> str:
+    secret = signing.new_secret()
+    Secret.objects.create(endpoint=endpoint, sealed=signing.sealed(endpoint, secret))
+    return secret
+
+
+def _record(actor: Actor, action: str, endpoint: Endpoint, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="webhook_endpoint",
+        target_id=endpoint.id,
+        organization_id=endpoint.organization_id,
+        details=details,
+    )

@@ -1,0 +1,45 @@
+"""Secrets of endpoints, and Standard Webhooks signatures made with them."""
+
+import secrets
+from base64 import b64encode
+from datetime import UTC, datetime
+
+from standardwebhooks import Webhook
+
+from control.vault import decrypt, encrypt
+from control.webhooks.models import Endpoint, Secret
+
+PREFIX = "whsec_"
+SECRET_BYTES = 32
+
+
+def new_secret() -> str:
+    """Return a fresh secret: `whsec_` and 256 random bits."""
+    return PREFIX + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
+
+
+def sealed(endpoint: Endpoint, secret: str) -> str:
+    """Return what is stored of a secret."""
+    return encrypt(secret, purpose=_purpose(endpoint))
+
+
+def opened(endpoint: Endpoint, secret: Secret) -> str:
+    """Return a secret. Raises VaultError where the key pepper is another one now."""
+    return decrypt(secret.sealed, purpose=_purpose(endpoint))
+
+
+def signed_headers(
+    secrets_: list[str], *, message_id: str, body: str, now: datetime
+) -> dict[str, str]:
+    """Return the headers that prove who sent a body and when: one signature per valid secret."""
+    at = now.astimezone(UTC)
+    signatures = [Webhook(secret).sign(message_id, at, body) for secret in secrets_]
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(int(at.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }
+
+
+def _purpose(endpoint: Endpoint) -> str:
+    return f"webhook secret of {endpoint.id}"

@@ -1,0 +1,99 @@
+"""One process beside the loop, as the loop sees it."""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+from subprocess import Popen
+from typing import Any
+
+from serving.aside.frames import HEAD_BYTES, lengths, pack, unpack
+
+PIECE_BYTES = 128 * 1024
+"""What is copied at once, or twice that."""
+START_SECONDS = 120.0
+"""For it to load what it needs, on a busy machine."""
+
+
+class Died(Exception):
+    """The process ended before it answered: out of memory, or killed."""
+
+
+class Process:
+    """Belongs to one event loop; who was not answered must not ask again, but `kill` it."""
+
+    def __init__(
+        self, child: Popen[bytes], source: asyncio.StreamReader, sink: asyncio.StreamWriter
+    ) -> None:
+        self.is_asked = False
+        """Whether an answer is owed: until it came, nothing else may be asked."""
+        self._child = child
+        self._source = source
+        self._sink = sink
+
+    @classmethod
+    async def start(cls, module: Sequence[str]) -> "Process":
+        """Start `python -m module arguments…`, which must `serve`. Raises Died."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # In a thread: a large process takes many milliseconds to make another.
+            command = (sys.executable, "-m", *module)
+            child = await asyncio.to_thread(_open, command, theirs)
+        process = cls(child, *await asyncio.open_connection(sock=ours, limit=PIECE_BYTES))
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await process._answer()
+        except TimeoutError:
+            await process.kill()
+            raise Died from None
+        except BaseException:
+            await process.kill()
+            raise
+        return process
+
+    @property
+    def pid(self) -> int:
+        """The operating system's name for it."""
+        return self._child.pid
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._child.poll() is None
+
+    async def ask(self, message: Any, payload: Sequence[bytes] = ()) -> tuple[Any, list[bytes]]:
+        """Return the answer to a message and the bytes that came with it. Raises Died."""
+        self.is_asked = True
+        try:
+            self._sink.write(pack(message, sum(map(len, payload))))
+            for piece in payload:
+                self._sink.write(piece)
+                await self._sink.drain()
+            await self._sink.drain()
+        except ConnectionError as error:
+            raise Died from error
+        return await self._answer()
+
+    async def kill(self) -> None:
+        """End it at once and see it gone."""
+        self._sink.close()
+        self._child.kill()
+        await asyncio.to_thread(self._child.wait)
+
+    async def _answer(self) -> tuple[Any, list[bytes]]:
+        try:
+            head = await self._source.readexactly(HEAD_BYTES)
+            message_bytes, left = lengths(head)
+            message = unpack(await self._source.readexactly(message_bytes))
+            payload = []
+            while left:
+                payload.append(await self._source.readexactly(min(left, PIECE_BYTES)))
+                left -= len(payload[-1])
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise Died from error
+        self.is_asked = False
+        return message, payload
+
+
+def _open(command: Sequence[str], line: socket.socket) -> Popen[bytes]:
+    return Popen([*command], stdin=line.fileno())

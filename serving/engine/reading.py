@@ -1,0 +1,229 @@
+"""Reading an engine's answer: its bytes in, events out, and count kept of what it says it took.
+
+A chunk is a JSON object whose strings escape their quotes, so `,"usage":{` can only be the key
+itself. Whatever looks different from vLLM's own is parsed and written anew. (Bytes are searched
+with `find`: `in` takes them for a number first, and an exception for each answer of no.)
+"""
+
+import re
+from typing import Any, Protocol
+
+import msgspec
+
+from serving.engine.errors import AnswerBroken, EngineError
+from serving.engine.event import Event, WholeAnswer
+from serving.engine.refusals import refusal_of
+from serving.engine.sse import Splitter
+from serving.engine.usage import EngineUsage, Tokens, read_usage
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+DONE = b"[DONE]"
+USAGE = b',"usage":{'
+NO_CHOICES = b'"choices":[]'
+ABORTED = b'"finish_reason":"abort"'
+"""How vLLM ends work that it was told to drop; not an ending that a client is to see."""
+_INDEX = re.compile(rb'"choices":\[\{"index":(\d+)')
+_ID = re.compile(rb'\{"id":"([^"\\]*)"')
+NO_TOKEN_IDS = b',"token_ids":null'
+"""In every chunk of vLLM's."""
+_TOKEN_IDS = b'token_ids":'
+_OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
+"""Keys of vLLM's own that no client of ours asks for."""
+
+
+class Reading(Protocol):
+    """One answer; `tokens` is what the engine has said so far, at the end what it took in all."""
+
+    @property
+    def tokens(self) -> Tokens: ...
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the engine has said anything of it."""
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
+
+    def end(self) -> WholeAnswer | None:
+        """Hear that the answer is over; return one that came in one piece.
+
+        Raises AnswerBroken when something is missing.
+        """
+
+
+class StreamReading:
+    """Of an answer that streams. `request_id` is given where the engine repeats it in its own."""
+
+    def __init__(self, *, choices: int, prompts: int, request_id: str | None = None) -> None:
+        self._splitter = Splitter()
+        self._choices = choices
+        self._choices_per_prompt = choices // prompts
+        self._request_id = request_id
+        self._usages: dict[int, bytes] = {}
+        self._final: Tokens | None = None
+        self._is_done = False
+
+    @property
+    def tokens(self) -> Tokens:
+        """What the engine has said so far; at the end, what it took in all.
+
+        Before the end nothing is known of cached input: vLLM names it in its last chunk only.
+        Raises AnswerBroken.
+        """
+        if self._final is not None:
+            return self._final
+        seen = {index: read_usage(usage) for index, usage in self._usages.items()}
+        # Every choice states its prompt anew; several prompts come in order, n choices each.
+        prompts = {index // self._choices_per_prompt: one.input for index, one in seen.items()}
+        return Tokens(
+            input=sum(prompts.values()),
+            output=sum(one.output for one in seen.values()),
+            reasoning=sum(one.reasoning for one in seen.values()),
+        )
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the engine has said anything of what the request takes."""
+        return self._final is not None or bool(self._usages)
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
+        events = []
+        for chunk in self._splitter.feed(data):
+            if self._request_id is not None and chunk:
+                check_id(chunk, self._request_id)
+                self._request_id = None
+            if chunk.startswith(b'{"error"'):
+                raise _reported_error(chunk)
+            if chunk.find(ABORTED) >= 0:
+                raise AnswerBroken("the engine dropped the work")
+            rest, usage = cut_usage(chunk)
+            if rest.find(NO_CHOICES) >= 0:
+                self._note_final(usage)
+            elif rest == DONE:
+                self._is_done = True
+            elif rest:
+                if usage is not None:
+                    self._usages[choice_index(rest) if self._choices > 1 else 0] = usage
+                events.append(Event(without_own_keys(rest), usage))
+        return events
+
+    def end(self) -> None:
+        """Raise AnswerBroken unless the engine said that this was all."""
+        if not self._is_done:
+            raise AnswerBroken("the stream ended early")
+
+    def _note_final(self, usage: bytes | None) -> None:
+        if usage is not None:
+            self._final = read_usage(usage)
+
+
+class WholeReading:
+    """Of an answer that comes in one piece: for tool calls, which vLLM parses otherwise in streams.
+
+    Nothing is known of the work before its end.
+    """
+
+    def __init__(self, request_id: str | None = None) -> None:
+        self.tokens = Tokens()
+        self.has_usage = False
+        self._request_id = request_id
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Keep a part of the answer. Raises AnswerBroken when it outgrows its bound."""
+        self._size += len(data)
+        if self._size > ANSWER_BYTES_MAX:
+            raise AnswerBroken("the answer is larger than 64 MB")
+        self._parts.append(data)
+        return []
+
+    def end(self) -> WholeAnswer:
+        """Return the answer. Raises AnswerBroken."""
+        data = b"".join(self._parts)
+        if self._request_id is not None:
+            check_id(data, self._request_id)
+        try:
+            answer = _decode_answer(data)
+        except msgspec.DecodeError as error:
+            raise AnswerBroken("the answer is malformed") from error
+        if not answer.choices or any(each.finish_reason == "abort" for each in answer.choices):
+            raise AnswerBroken("the engine dropped the work")
+        self.tokens, self.has_usage = Tokens.of(answer.usage), True
+        return WholeAnswer(answer.created, answer.choices)
+
+
+class _Answer(WholeAnswer, kw_only=True):
+    usage: EngineUsage
+
+
+class _Reported(msgspec.Struct):
+    """An error as an engine words it inside a stream."""
+
+    message: str = ""
+    code: int | None = None
+
+
+class _ReportedEvent(msgspec.Struct):
+    error: _Reported
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_reported = msgspec.json.Decoder(_ReportedEvent).decode
+
+
+def cut_usage(chunk: bytes) -> tuple[bytes, bytes | None]:
+    """Return the chunk without its usage, and the usage. Raises AnswerBroken."""
+    at = chunk.rfind(USAGE)
+    if at >= 0:
+        start = at + len(USAGE) - 1
+        end = chunk.find(b"}", start) + 1
+        if chunk.find(b"{", start + 1, end) < 0:
+            return chunk[:at] + chunk[end:], chunk[start:end]
+    if chunk.find(b'"usage"') < 0:
+        return chunk, None
+    return _rewrite(chunk)
+
+
+def without_own_keys(chunk: bytes) -> bytes:
+    """Return the chunk without the keys that are vLLM's own."""
+    chunk = chunk.replace(NO_TOKEN_IDS, b"")
+    return _OWN_KEYS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
+
+
+def choice_index(chunk: bytes) -> int:
+    """Return which of several choices a chunk belongs to."""
+    match = _INDEX.search(chunk)
+    return int(match[1]) if match else 0
+
+
+def _rewrite(chunk: bytes) -> tuple[bytes, bytes | None]:
+    try:
+        parsed: dict[str, Any] = msgspec.json.decode(chunk)
+    except msgspec.DecodeError as error:
+        raise AnswerBroken("an event is not JSON") from error
+    usage = parsed.pop("usage", None)
+    return msgspec.json.encode(parsed), msgspec.json.encode(usage) if usage else None
+
+
+def check_id(data: bytes, request_id: str) -> None:
+    """Raise AnswerBroken when an answer bears an id, and not that of the request it is for."""
+    match = _ID.match(data)
+    if match is not None and not match[1].decode().endswith(request_id):
+        raise AnswerBroken("an answer to another request")
+
+
+def _reported_error(chunk: bytes) -> EngineError:
+    """Return what an engine's error inside a stream means.
+
+    vLLM checks grammars and token ids only once a stream is open, so that a wrong request gets
+    200 and then this. A dying vLLM says `[DONE]` after it: an ending that is no ending.
+    """
+    try:
+        error = _decode_reported(chunk).error
+    except msgspec.DecodeError:
+        return AnswerBroken("the engine reported an error")
+    if error.code is not None and 400 <= error.code < 500:
+        return refusal_of(error.message)
+    return AnswerBroken("the engine reported an error")

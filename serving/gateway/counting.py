@@ -1,0 +1,80 @@
+"""Counting a prompt's tokens by the engine's own tokenizer: no work on it, no event, no charge.
+
+It waits its turn and takes a slot like any request, so that nobody counts at others' cost.
+"""
+
+import asyncio
+
+from serving.engine.counting import ANSWER_BYTES_MAX, read_count, write_count
+from serving.engine.errors import AnswerBroken, EngineError, RequestRefused
+from serving.engine.refusals import error_of
+from serving.engine.transport.call import Answer
+from serving.engine.transport.client import Client
+from serving.gateway.admission import Admission, model_unavailable
+from serving.gateway.dialects.dialect import Counting, Job
+from serving.gateway.directory import Principal
+from serving.gateway.errors import BadRequest, TimedOut
+from serving.gateway.exchange import no_slot
+from serving.pool.pool import PoolError
+from serving.pool.replica import Replica
+
+
+class Counter:
+    """Asks replicas to count."""
+
+    def __init__(self, client: Client, admission: Admission) -> None:
+        self._client = client
+        self._admission = admission
+
+    async def count(
+        self, principal: Principal, dialect: Counting, job: Job, request_id: str
+    ) -> int:
+        """Return how many tokens the job's prompt has. Raises ApiError."""
+        organization_id = principal.organization_id
+        deployment, pool = self._admission.place(job, organization_id)
+        timeouts = deployment.timeouts
+        try:
+            async with (
+                pool.slot(organization_id) as slot,
+                asyncio.timeout(timeouts.first_byte_seconds),
+            ):
+                return await self._ask(
+                    slot.replica, job, deployment.served_name, request_id, timeouts.connect_seconds
+                )
+        except RequestRefused as refused:
+            raise dialect.refusal(refused, job) from None
+        except PoolError as full:
+            raise no_slot(full) from None
+        except TimeoutError:
+            raise TimedOut("The model took too long to count.", code="timeout") from None
+        except EngineError:
+            raise model_unavailable() from None
+
+    async def _ask(
+        self, replica: Replica, job: Job, served_name: str, request_id: str, connect_seconds: float
+    ) -> int:
+        if "count" not in replica.record.capabilities:
+            message = "This model's engine cannot count tokens."
+            raise BadRequest(message, code="unsupported_value", param="model")
+        request = write_count(job.work, served_name=served_name)
+        async with self._client.call(
+            replica.record.url.rstrip("/") + request.path,
+            request.body,
+            {"x-request-id": request_id},
+            connect_seconds=connect_seconds,
+        ) as answer:
+            status = await answer.status()
+            body = await _whole(answer)
+            if status != 200:
+                raise error_of(status, body)
+            return read_count(body)
+
+
+async def _whole(answer: Answer) -> bytes:
+    """Return an answer's body. Raises AnswerBroken when it outgrows its bound."""
+    body = bytearray()
+    while data := await answer.read():
+        body += data
+        if len(body) > ANSWER_BYTES_MAX:
+            raise AnswerBroken("a count is larger than 16 MB")
+    return bytes(body)

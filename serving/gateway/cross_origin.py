@@ -1,0 +1,89 @@
+"""Pages of other origins (CORS): off, until a project lists the origins whose pages may call.
+
+A browser asks first, without a key, so that is answered by what all projects allow; the request
+itself brings a key, and is held to its own project's list. A project that lists nothing treats
+requests of pages as any other: without leave to be read.
+"""
+
+from serving.gateway.conversation import Conversation
+from serving.gateway.directory import Directory
+from serving.gateway.errors import Forbidden, Headers
+
+SECONDS_REMEMBERED = 600
+READABLE = b", ".join(
+    (
+        b"x-request-id",
+        b"x-client-request-id",
+        b"openai-processing-ms",
+        b"retry-after",
+        b"x-should-retry",
+        b"x-penstock-cost-nanos",
+        b"idempotent-replayed",
+        b"original-request",
+    )
+)
+"""Of our headers, what a page may read besides the few that all may."""
+VARY = (b"vary", b"origin")
+
+
+def is_preflight(conversation: Conversation) -> bool:
+    """Tell whether a browser asks what a page may do."""
+    return conversation.method == "OPTIONS" and bool(_origin(conversation))
+
+
+async def answer_preflight(conversation: Conversation, directory: Directory, method: str) -> None:
+    """Say that a page may send a request by `method`. Raises Forbidden where none may."""
+    origin = _origin(conversation)
+    if not directory.is_allowed_somewhere(origin):
+        raise _not_allowed(origin)
+    asked = conversation.header(b"access-control-request-headers")
+    headers = [
+        (b"access-control-allow-methods", method.encode()),
+        (b"access-control-allow-headers", asked.encode("latin-1")),
+        (b"access-control-max-age", str(SECONDS_REMEMBERED).encode()),
+    ]
+    await conversation.reply(200, b"", headers)
+
+
+def open_reply(conversation: Conversation, directory: Directory) -> None:
+    """Let a page of an origin that some project allows read its answer, as long as its key was not
+    looked at."""
+    origin = _origin(conversation)
+    if origin and directory.is_allowed_somewhere(origin):
+        conversation.more_headers = _leave(origin)
+
+
+def check_origin(conversation: Conversation, allowed_origins: tuple[str, ...]) -> None:
+    """Let a page read its answer where its key's project allows its origin.
+
+    Raises Forbidden where the project allows others.
+    """
+    origin = _origin(conversation)
+    if not origin:
+        return
+    if origin in allowed_origins:
+        conversation.more_headers = _leave(origin)
+        return
+    conversation.more_headers = ()
+    if allowed_origins:
+        raise _not_allowed(origin)
+
+
+def _origin(conversation: Conversation) -> str:
+    return conversation.header(b"origin")
+
+
+def _leave(origin: str) -> Headers:
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", READABLE),
+        VARY,
+    )
+
+
+def _not_allowed(origin: str) -> Forbidden:
+    message = (
+        f"Pages of {origin[:200]} may not call with this project's keys. An owner or admin can"
+        " allow the origin in the console under Settings."
+    )
+    return Forbidden(message, code="origin_not_allowed")

@@ -1,0 +1,91 @@
+"""`POST /v1/messages`, and `/v1/messages/count_tokens`."""
+
+import re
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from serving.contract.records import ModelRecord, Task
+from serving.engine.errors import RequestRefused
+from serving.gateway.dialects.anthropic import errors
+from serving.gateway.dialects.anthropic.answer import WholeMessage
+from serving.gateway.dialects.anthropic.lowering import lower
+from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest, check
+from serving.gateway.dialects.anthropic.stream import StreamedMessage
+from serving.gateway.dialects.chat import Chat
+from serving.gateway.dialects.decode import BodyDecoder
+from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.refusals import Names, renamed, with_names
+from serving.gateway.errors import ApiError, BadRequest
+
+NAMES: Names = (
+    (re.compile(r"^response_format(\.json_schema)?"), "output_config.format"),
+    (re.compile(r"^(tools\[\d+\])\.function\.parameters"), r"\1.input_schema"),
+)
+
+
+class Lowered:
+    """What both routes share: a body that is lowered to chat, and errors in Anthropic's words."""
+
+    task: ClassVar[Task] = "generate"
+    key_header: ClassVar[bytes | None] = b"x-api-key"
+    kind: ClassVar[type[CountRequest]]
+
+    def __init__(self) -> None:
+        self._decode = BodyDecoder(self.kind)
+        self._chat = Chat()
+
+    def decode(self, data: bytes) -> Any:
+        """Return the body. Raises BadRequest."""
+        request: Any = self._decode(data)
+        check(request)
+        return request
+
+    def has_schemas(self, request: CountRequest) -> bool:
+        """Tell whether the request brings JSON Schemas."""
+        return request.tools is not None or request.output_config is not None
+
+    def job(self, request: CountRequest, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+        try:
+            job = self._chat.job(lower(request), body_bytes=body_bytes, model=model)
+        except BadRequest as error:
+            raise renamed(error, NAMES) from None
+        return replace(job, work=with_names(job.work, NAMES))
+
+    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+        """Return what is told of a job that the engine minds."""
+        return renamed(self._chat.refusal(refused, job), NAMES)
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+        return errors.error_reply(error, request_id)
+
+
+class Messages(Lowered):
+    """`POST /v1/messages`."""
+
+    name: ClassVar[str] = "messages"
+    path: ClassVar[str] = "/v1/messages"
+    kind = MessagesRequest
+
+    def job(self, request: CountRequest, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+        return replace(super().job(request, body_bytes=body_bytes, model=model), dialect=self)
+
+    def rendering(self, job: Job, request_id: str) -> Rendering:
+        """Return how the answer is told."""
+        return (StreamedMessage if job.work.is_streamed else WholeMessage)(job, request_id)
+
+
+class CountTokens(Lowered):
+    """`POST /v1/messages/count_tokens`."""
+
+    name: ClassVar[str] = "messages.count_tokens"
+    path: ClassVar[str] = "/v1/messages/count_tokens"
+    kind = CountRequest
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the answer."""
+        return msgspec.json.encode({"input_tokens": tokens})

@@ -1,0 +1,118 @@
+"""A client's language: the way in for its bodies, the way out for answers and errors."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from serving.contract.price import worst_case_nanos
+from serving.contract.records import ModelRecord, Task
+from serving.engine.errors import RequestRefused
+from serving.engine.event import Event, WholeAnswer
+from serving.engine.usage import Tokens
+from serving.engine.work import Work
+from serving.gateway.errors import ApiError, Headers
+from serving.gateway.price_list import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request, ready to be admitted: the work for an engine and what the client wants to see.
+
+    `model_name` is what the client called the model, `prompt_tokens_max` a bound of its prompt,
+    `asked_tokens` what the client asked for, and `body` what of its body the answer repeats.
+    """
+
+    dialect: "Generating"
+    model: ModelRecord
+    model_name: str
+    work: Work
+    wants_usage: bool
+    prompt_tokens_max: int
+    asked_tokens: int | None
+    body: Any = None
+
+    def worst_case_nanos(self, schedule: Schedule) -> int:
+        """Return the most that the job can cost, in the dearest band it can reach."""
+        work = self.work
+        return worst_case_nanos(
+            schedule,
+            prompt_bytes=self.prompt_tokens_max,
+            context_tokens=self.model.context_tokens * work.prompts,
+            output_tokens_max=self._made_tokens_max,
+            choices=work.choices,
+        )
+
+    def bounded(self, tokens: Tokens) -> Tokens:
+        """Return what an engine says the job took, and no more than was asked of it."""
+        work = self.work
+        return tokens.at_most(
+            input=min(self.prompt_tokens_max, self.model.context_tokens * work.prompts),
+            output=self._made_tokens_max * work.choices,
+        )
+
+    @property
+    def _made_tokens_max(self) -> int:
+        """What a choice makes at most: to give back a prompt alone, an engine makes a token too."""
+        return max(1, self.work.output_tokens_max)
+
+
+class ErrorReply(NamedTuple):
+    """An error as the answer: its status and body."""
+
+    status: int
+    body: bytes
+
+
+class Rendering(Protocol):
+    """One answer on its way out; `headers` go before the first byte of it."""
+
+    headers: Headers
+
+    def take(self, events: list[Event]) -> bytes:
+        """Return what these events are to the client. Raises AnswerBroken."""
+
+    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+        """Return what follows once usage is durable. Raises AnswerBroken."""
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Return an error as the end of an answer that had begun."""
+
+
+class Dialect(Protocol):
+    """The language of a route that is posted to."""
+
+    name: ClassVar[str]
+    """The endpoint in usage events."""
+    path: ClassVar[str]
+    task: ClassVar[Task]
+    """What its models are for."""
+    key_header: ClassVar[bytes | None]
+    """Where clients of this language put their key, if not in `authorization`."""
+
+    def decode(self, data: bytes) -> Any:
+        """Return the body. Raises BadRequest."""
+
+    def has_schemas(self, request: Any) -> bool:
+        """Tell whether the request brings JSON Schemas: what they cost is not in their length."""
+
+    def job(self, request: Any, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+
+    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+        """Return what is told of a job that the engine minds."""
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+
+
+class Generating(Dialect, Protocol):
+    """The language of a route that has an engine make something: metered, and paid for."""
+
+    def rendering(self, job: Job, request_id: str) -> Rendering:
+        """Return how the answer is told."""
+
+
+class Counting(Dialect, Protocol):
+    """The language of a route that counts the tokens of a prompt, which is charged to nobody."""
+
+    def counted(self, tokens: int) -> bytes:
+        """Return the answer."""

@@ -1,0 +1,213 @@
+"""`POST /v1/embeddings`: texts in, a vector for each out. Nothing is generated, nothing streams."""
+
+from collections.abc import Iterable
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal, cast
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from serving.contract.records import ModelRecord, Task
+from serving.engine.errors import AnswerBroken, PromptSize, Reason, RequestRefused
+from serving.engine.event import Event, WholeAnswer
+from serving.engine.usage import PromptDetails, Tokens
+from serving.engine.vectors import vector_of
+from serving.engine.work import Work
+from serving.gateway.dialects import openai, refusals
+from serving.gateway.dialects.decode import BodyDecoder, invalid
+from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.messages import Closed
+from serving.gateway.dialects.sampling import Label
+from serving.gateway.errors import JSON, ApiError, BadRequest, Headers
+
+_encode = msgspec.json.Encoder().encode
+
+INPUTS_MAX = 2_048
+"""What OpenAI takes in one request."""
+NUMBERS_MAX = {"float": 2**20, "base64": 2**22}
+"""In all vectors of an answer: 22 MB either way."""
+MARKS_MAX = 4
+"""The most tokens that a tokenizer adds of its own to an input."""
+
+Encoding = Literal["float", "base64"]
+Token = Annotated[int, Meta(ge=0, le=10**6)]
+TokenIds = Annotated[list[Token], Meta(min_length=1, max_length=2**20)]
+Input = str | Annotated[list[str | Token | TokenIds], Meta(min_length=1, max_length=2**20)]
+
+
+class EmbeddingsRequest(Closed, kw_only=True):
+    """Every field that a client may send."""
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+    input: Input
+    dimensions: Annotated[int, Meta(ge=1, le=2**16)] | None = None
+    encoding_format: Encoding | None = None
+    user: Label | None = None
+
+
+class Embeddings:
+    """A `Dialect` of OpenAI's."""
+
+    name: ClassVar[str] = "embeddings"
+    path: ClassVar[str] = "/v1/embeddings"
+    task: ClassVar[Task] = "embed"
+    key_header: ClassVar[bytes | None] = None
+
+    def __init__(self) -> None:
+        self._decode = BodyDecoder(EmbeddingsRequest)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the body. Raises BadRequest."""
+        return self._decode(data)
+
+    def has_schemas(self, request: EmbeddingsRequest) -> bool:
+        """Tell that it brings none."""
+        return False
+
+    def job(self, request: EmbeddingsRequest, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+        encoding = request.encoding_format or "float"
+        inputs = _count_inputs(request.input, model, encoding)
+        fields: dict[str, Any] = {"input": request.input}
+        needs: dict[str, Reason] = {}
+        if request.dimensions is not None:
+            _check_dimensions(request.dimensions, model)
+            fields["dimensions"] = request.dimensions
+            needs["dimensions"] = "dimensions"
+        work = Work(
+            operation="embeddings",
+            fields=(_encode(fields)[:-1],),
+            is_streamed=False,
+            may_call_tools=False,
+            feature="plain",
+            choices=0,
+            prompts=inputs,
+            output_tokens_max=0,
+            needs=needs,
+        )
+        return Job(
+            dialect=self,
+            model=model,
+            model_name=request.model,
+            work=work,
+            wants_usage=True,
+            prompt_tokens_max=body_bytes + MARKS_MAX * inputs,
+            asked_tokens=None,
+            body=encoding,
+        )
+
+    def rendering(self, job: Job, request_id: str) -> Rendering:
+        """Return how the answer is told."""
+        return Vectors(job)
+
+    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+        """Return what is told of a job that the engine minds."""
+        if refused.reason == "context":
+            return _too_long(job.model, "an input", refused.prompt)
+        # Whatever its words remind of, there are no tools, formats or messages here.
+        return refusals.refused("dimensions" if refused.reason == "dimensions" else "other")
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+        return openai.error_reply(error)
+
+
+def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:
+    """Return how many inputs there are: texts, or lists of token ids. Raises BadRequest."""
+    if isinstance(given, str):
+        if not given:
+            raise invalid("input", "some text")
+        return 1
+    kinds = set(map(type, given))
+    if len(kinds) > 1:
+        raise invalid("input", "a list is all texts, all token ids or all lists of them")
+    if kinds == {int}:
+        _check_ids([cast("list[int]", given)], model, "input")
+        return 1
+    most = min(INPUTS_MAX, NUMBERS_MAX[encoding] // (model.dimensions or 1))
+    if len(given) > most:
+        wanted = f"at most {most:,} inputs for vectors of this model as {encoding}"
+        raise invalid("input", f"{wanted}; you sent {len(given):,}")
+    if kinds == {str}:
+        if "" in given:
+            raise invalid(f"input[{given.index('')}]", "some text")
+    else:
+        _check_ids(cast("list[list[int]]", given), model, "input[{}]")
+    return len(given)
+
+
+def _check_ids(lists: list[list[int]], model: ModelRecord, name: str) -> None:
+    sizes = list(map(len, lists))
+    for place, size in enumerate(sizes):
+        if size > model.context_tokens:
+            raise _too_long(model, name.format(place), PromptSize(size, is_least=False))
+    if sum(sizes) > model.request_tokens_max:
+        most = f"at most {model.request_tokens_max:,} tokens in all"
+        raise invalid("input", f"{most}; you sent {sum(sizes):,}")
+    if max(cast("Iterable[int]", chain.from_iterable(lists))) >= model.vocabulary_size:
+        raise invalid("input", f"token ids are 0 to {model.vocabulary_size - 1}")
+
+
+def _check_dimensions(dimensions: int, model: ModelRecord) -> None:
+    if model.dimensions is not None and dimensions > model.dimensions:
+        raise invalid("dimensions", f"at most {model.dimensions:,} of this model")
+
+
+def _too_long(model: ModelRecord, name: str, size: PromptSize | None) -> BadRequest:
+    known = "longer" if size is None else f"{size} tokens long"
+    message = f"{model.context_tokens:,} tokens at most in each input; {name} is {known}."
+    return BadRequest(message, code="context_length_exceeded", param="input")
+
+
+class _Item(msgspec.Struct):
+    object: str
+    index: int
+    embedding: str | list[float]
+
+
+class _Usage(msgspec.Struct, omit_defaults=True):
+    """Usage in OpenAI's words; what was cached only where there is any."""
+
+    prompt_tokens: int
+    total_tokens: int
+    prompt_tokens_details: PromptDetails | UnsetType = UNSET
+
+
+class Vectors:
+    """The rendering of an answer: each vector is written anew as it comes."""
+
+    headers: Headers = JSON
+
+    def __init__(self, job: Job) -> None:
+        self._model_name = job.model_name
+        self._is_base64 = job.body == "base64"
+        self._parts = [b'{"object":"list","data":[']
+        self._count = 0
+
+    def take(self, events: list[Event]) -> bytes:
+        """Add vectors to the answer. Raises AnswerBroken."""
+        for event in events:
+            vector = vector_of(event)
+            if vector.index != self._count:
+                raise AnswerBroken("a vector out of turn")
+            embedding = vector.base64() if self._is_base64 else vector.numbers()
+            if self._count:
+                self._parts.append(b",")
+            self._parts.append(_encode(_Item("embedding", self._count, embedding)))
+            self._count += 1
+        return b""
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Return nothing: an answer begins at its end."""
+        return b""
+
+    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+        """Return the client's body."""
+        cached = PromptDetails(tokens.cached_input) if tokens.cached_input else UNSET
+        usage = _encode(_Usage(tokens.input, tokens.input, cached))
+        model = _encode(self._model_name)
+        # Joined once: there may be much of it.
+        self._parts.append(b'],"model":%b,"usage":%b}' % (model, usage))
+        body = b"".join(self._parts)
+        self._parts.clear()
+        return body

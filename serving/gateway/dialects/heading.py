@@ -1,0 +1,66 @@
+"""The events of a stream with our own at the head of each: our id and the client's model name.
+
+Engines write the same head on each event, `{"id":…,"object":…,"created":…,"model":…`, so it is
+learnt from the first and exchanged as bytes; an event that begins otherwise is written anew.
+"""
+
+import re
+import time
+from typing import Any
+
+import msgspec
+
+from serving.engine.errors import AnswerBroken
+from serving.engine.event import Event
+
+DATA, END = b"data: ", b"\n\n"
+_HEAD = re.compile(
+    rb'\{"id":"[^"\\]*","object":("[a-z._]*"),"created":(\d{1,12}),"model":"[^"\\]*"'
+)
+
+
+class Heading:
+    """The head of one stream; `created` is the engine's, our clock's until the first event."""
+
+    def __init__(self, id_: str, model_name: str) -> None:
+        self.created = int(time.time())
+        self._id = id_
+        self._model_name = model_name
+        self._engine_head: bytes | None = None
+        self._own_head = b""
+
+    def write(self, events: list[Event]) -> bytes:
+        """Return events of the stream, each under our head. Raises AnswerBroken when one is not
+        JSON."""
+        parts: list[bytes] = []
+        for event in events:
+            chunk, head = event.raw, self._engine_head
+            if head is None:
+                head = self._engine_head = self._learn(chunk)
+            if head and chunk.startswith(head):
+                parts += (self._own_head, chunk[len(head) :], END)
+            else:
+                parts += (DATA, self._write_anew(chunk), END)
+        return b"".join(parts)
+
+    def _learn(self, chunk: bytes) -> bytes:
+        match = _HEAD.match(chunk)
+        if match is None:
+            return b""
+        id_, model = msgspec.json.encode(self._id), msgspec.json.encode(self._model_name)
+        self._own_head = DATA + b'{"id":%b,"object":%b,"created":%b,"model":%b' % (
+            id_,
+            match[1],
+            match[2],
+            model,
+        )
+        self.created = int(match[2])
+        return match[0]
+
+    def _write_anew(self, chunk: bytes) -> bytes:
+        try:
+            parsed: dict[str, Any] = msgspec.json.decode(chunk)
+        except msgspec.DecodeError as error:
+            raise AnswerBroken("an event is not JSON") from error
+        parsed |= {"id": self._id, "model": self._model_name}
+        return msgspec.json.encode(parsed)

@@ -1,0 +1,256 @@
+"""An answer of Responses: its items, its usage, and the whole of it."""
+
+from typing import Any, Literal
+
+import msgspec
+
+from serving.engine.event import Event, WholeAnswer
+from serving.engine.usage import Tokens
+from serving.gateway.dialects.assembly import Assembly
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.passages import Passage, passages_of
+from serving.gateway.dialects.responses.request import PlainText, ResponsesRequest, TextOptions
+from serving.gateway.errors import JSON, ApiError, Headers
+
+Status = Literal["in_progress", "completed", "incomplete"]
+INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+"""Why an answer is not complete, by how the engine ended."""
+_encode = msgspec.json.Encoder().encode
+
+
+class OutputText(msgspec.Struct, tag_field="type", tag="output_text"):
+    """What the model says."""
+
+    text: str = ""
+    annotations: list[Any] = []
+    logprobs: list[msgspec.Raw] = []
+
+
+class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):
+    """What the model says instead of an answer."""
+
+    refusal: str = ""
+
+
+class ReasoningText(msgspec.Struct, tag_field="type", tag="reasoning_text"):
+    """What the model thinks."""
+
+    text: str = ""
+
+
+class OutputMessage(msgspec.Struct, tag_field="type", tag="message"):
+    """A message of the model."""
+
+    id: str
+    status: Status
+    content: list[OutputText | Refusal]
+    role: str = "assistant"
+
+
+class FunctionCall(msgspec.Struct, tag_field="type", tag="function_call"):
+    """A call of a function."""
+
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Status
+
+
+class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
+    """The model's thoughts, as they are."""
+
+    id: str
+    status: Status
+    content: list[ReasoningText]
+    summary: list[Any] = []
+
+
+Part = OutputText | Refusal | ReasoningText
+Item = OutputMessage | FunctionCall | ReasoningItem
+
+
+class InputDetails(msgspec.Struct):
+    """Of the input: what was read from the prefix cache. Writing to it costs nothing extra."""
+
+    cached_tokens: int
+    cache_write_tokens: int = 0
+
+
+class OutputDetails(msgspec.Struct):
+    """Of the output: what was thought."""
+
+    reasoning_tokens: int
+
+
+class Usage(msgspec.Struct):
+    """What was metered."""
+
+    input_tokens: int
+    input_tokens_details: InputDetails
+    output_tokens: int
+    output_tokens_details: OutputDetails
+    total_tokens: int
+
+
+class Incomplete(msgspec.Struct):
+    """Why an answer is not complete."""
+
+    reason: str
+
+
+class ReasoningTold(msgspec.Struct):
+    """How hard the model was asked to think."""
+
+    effort: str | None = None
+    summary: None = None
+
+
+class Response(msgspec.Struct, kw_only=True):
+    """The whole of an answer, with what was asked."""
+
+    id: str
+    object: str = "response"
+    created_at: int
+    status: Status
+    background: bool = False
+    error: None = None
+    incomplete_details: Incomplete | None = None
+    instructions: str | None
+    max_output_tokens: int | None
+    metadata: dict[str, str]
+    model: str
+    output: list[Item] = []
+    parallel_tool_calls: bool
+    previous_response_id: None = None
+    prompt_cache_key: str | None
+    reasoning: ReasoningTold
+    safety_identifier: str | None
+    service_tier: str = "default"
+    store: bool = False
+    temperature: float | None
+    text: TextOptions
+    tool_choice: Any
+    tools: list[Any]
+    top_logprobs: int
+    top_p: float | None
+    truncation: str = "disabled"
+    usage: Usage | None = None
+    user: str | None
+
+
+def begun(job: Job, request_id: str, created: int) -> Response:
+    """Return the answer before anything was said: what was asked."""
+    asked: ResponsesRequest = job.body
+    return Response(
+        id=f"resp_{request_id}",
+        created_at=created,
+        status="in_progress",
+        instructions=asked.instructions,
+        max_output_tokens=asked.max_output_tokens,
+        metadata=asked.metadata or {},
+        model=job.model_name,
+        parallel_tool_calls=asked.parallel_tool_calls is not False,
+        prompt_cache_key=asked.prompt_cache_key,
+        reasoning=ReasoningTold(asked.reasoning.effort if asked.reasoning else None),
+        safety_identifier=asked.safety_identifier,
+        temperature=asked.temperature,
+        text=TextOptions(format=(asked.text and asked.text.format) or PlainText()),
+        tool_choice=asked.tool_choice or "auto",
+        tools=[msgspec.to_builtins(tool) | {"strict": tool.strict} for tool in asked.tools or ()],
+        top_logprobs=asked.top_logprobs or 0,
+        top_p=asked.top_p,
+        user=asked.user,
+    )
+
+
+def ended(
+    response: Response, items: list[Item], finish_reason: str | None, tokens: Tokens
+) -> Response:
+    """Return the answer at its end."""
+    reason = INCOMPLETE.get(finish_reason or "")
+    return msgspec.structs.replace(
+        response,
+        status="completed" if reason is None else "incomplete",
+        incomplete_details=None if reason is None else Incomplete(reason),
+        output=items,
+        usage=usage_of(tokens),
+    )
+
+
+def usage_of(tokens: Tokens) -> Usage:
+    """Say what was metered."""
+    return Usage(
+        input_tokens=tokens.input,
+        input_tokens_details=InputDetails(tokens.cached_input),
+        output_tokens=tokens.output,
+        output_tokens_details=OutputDetails(tokens.reasoning),
+        total_tokens=tokens.input + tokens.output,
+    )
+
+
+def id_of(passage: Passage, request_id: str) -> str:
+    """Return the id of a passage's item."""
+    prefix = {"reasoning": "rs", "call": "fc"}.get(passage.kind, "msg")
+    return f"{prefix}_{request_id}_{passage.place}"
+
+
+def part_of(passage: Passage) -> Part:
+    """Return a passage of text as the part of its item."""
+    if passage.kind == "reasoning":
+        return ReasoningText(passage.text)
+    if passage.kind == "refusal":
+        return Refusal(passage.text)
+    return OutputText(passage.text, logprobs=passage.logprobs)
+
+
+def item_of(passage: Passage, request_id: str, status: Status, parts: list[Any]) -> Item:
+    """Return a passage as an item of an answer; `parts` are its text's, once it has one."""
+    id_ = id_of(passage, request_id)
+    if passage.kind == "call":
+        return FunctionCall(id_, passage.id, passage.name, passage.text, status)
+    if passage.kind == "reasoning":
+        return ReasoningItem(id_, status, parts)
+    return OutputMessage(id_, status, parts)
+
+
+def items_of(passages: list[Passage], request_id: str, finish_reason: str | None) -> list[Item]:
+    """Return the items of an answer that is over: of one cut short the last is incomplete."""
+    last = len(passages) - 1
+    return [
+        item_of(
+            passage,
+            request_id,
+            "incomplete" if place == last and finish_reason in INCOMPLETE else "completed",
+            [part_of(passage)],
+        )
+        for place, passage in enumerate(passages)
+    ]
+
+
+class WholeResponse:
+    """The rendering of a request that asked for a whole answer."""
+
+    headers: Headers = JSON
+
+    def __init__(self, job: Job, request_id: str) -> None:
+        self._job = job
+        self._request_id = request_id
+        self._assembly = Assembly(job.work.choices)
+
+    def take(self, events: list[Event]) -> bytes:
+        """Add events to the answer. Raises AnswerBroken."""
+        self._assembly.add(events)
+        return b""
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Return nothing: a whole answer begins at its end."""
+        return b""
+
+    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+        """Return the client's body. Raises AnswerBroken when there is no ending."""
+        whole = whole or WholeAnswer(self._assembly.created, self._assembly.chat())
+        choice = whole.choices[0]
+        items = items_of(passages_of(choice), self._request_id, choice.finish_reason)
+        response = begun(self._job, self._request_id, whole.created)
+        return _encode(ended(response, items, choice.finish_reason, tokens))

@@ -1,0 +1,124 @@
+"""The body of `POST /v1/responses`."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from serving.gateway.dialects.chat import TOOLS_MAX, Description
+from serving.gateway.dialects.decode import invalid
+from serving.gateway.dialects.messages import Closed, FunctionName
+from serving.gateway.dialects.responses.items import ITEMS_MAX
+from serving.gateway.dialects.sampling import Label, TokenCount
+from serving.gateway.dialects.schema_references import Schema
+
+Includable = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]
+LOGPROBS: Includable = "message.output_text.logprobs"
+
+
+class FunctionTool(Closed, tag_field="type", tag="function"):
+    """A function that the model may call."""
+
+    name: FunctionName
+    parameters: Schema | None = None
+    strict: bool | None = None
+    description: Description | None = None
+
+
+class NamedFunction(Closed, tag_field="type", tag="function"):
+    """The choice of one function."""
+
+    name: FunctionName
+
+
+class AllowedFunctions(Closed, tag_field="type", tag="allowed_tools"):
+    """The choice of some of the functions."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[NamedFunction], Meta(min_length=1, max_length=TOOLS_MAX)]
+
+
+class PlainText(Closed, tag_field="type", tag="text"):
+    """No format."""
+
+
+class JsonObject(Closed, tag_field="type", tag="json_object"):
+    """Any JSON object."""
+
+
+class JsonSchema(Closed, tag_field="type", tag="json_schema"):
+    """JSON that holds to a schema."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+\Z")]
+    schema: Schema
+    description: Description | None = None
+    strict: bool | None = None
+
+
+class TextOptions(Closed):
+    """How the text should be."""
+
+    format: PlainText | JsonObject | JsonSchema | None = None
+    verbosity: Literal["medium"] | None = None
+
+
+class Reasoning(Closed):
+    """How hard the model should think; its thoughts are told as they are, not summed up."""
+
+    effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
+
+
+class StreamOptions(Closed):
+    """What a stream tells besides its text."""
+
+    include_obfuscation: bool | None = None
+
+
+class ResponsesRequest(Closed, kw_only=True):
+    """Every field that a client may send; `input` holds items once they are read.
+
+    Those that ask for a memory are here to be refused in words.
+    """
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+    input: str | Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=ITEMS_MAX)]
+    background: bool | None = None
+    conversation: Any = None
+    include: Annotated[list[Includable], Meta(max_length=8)] | None = None
+    instructions: str | None = None
+    max_output_tokens: TokenCount | None = None
+    metadata: Annotated[dict[str, Label], Meta(max_length=16)] | None = None
+    parallel_tool_calls: bool | None = None
+    previous_response_id: str | None = None
+    prompt_cache_key: Label | None = None
+    reasoning: Reasoning | None = None
+    safety_identifier: Label | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
+    text: TextOptions | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedFunction | AllowedFunctions | None = (
+        None
+    )
+    tools: Annotated[list[FunctionTool], Meta(max_length=TOOLS_MAX)] | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
+    truncation: Literal["disabled"] | None = None
+    user: Label | None = None
+
+
+def check(request: ResponsesRequest) -> None:
+    """Refuse what needs a memory. Raises BadRequest."""
+    if request.store:
+        raise invalid("store", "answers are not kept here; set it to false")
+    if request.background:
+        raise invalid("background", "answers are not kept here; ask for a stream instead")
+    for name in ("previous_response_id", "conversation"):
+        if getattr(request, name) is not None:
+            raise invalid(name, "answers are not kept here; send the conversation in 'input'")
+    if request.stream_options is not None and not request.stream:
+        raise invalid("stream_options", "only allowed when 'stream' is true")

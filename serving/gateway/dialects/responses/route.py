@@ -1,0 +1,82 @@
+"""`POST /v1/responses`."""
+
+import re
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import msgspec
+
+from serving.contract.records import ModelRecord, Task
+from serving.engine.errors import RequestRefused
+from serving.gateway.dialects import openai
+from serving.gateway.dialects.chat import Chat
+from serving.gateway.dialects.decode import BodyDecoder, invalid
+from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.refusals import Names, renamed, with_names
+from serving.gateway.dialects.responses.answer import WholeResponse
+from serving.gateway.dialects.responses.items import read_items
+from serving.gateway.dialects.responses.lowering import lower
+from serving.gateway.dialects.responses.request import ResponsesRequest, check
+from serving.gateway.dialects.responses.stream import StreamedResponse
+from serving.gateway.errors import ApiError, BadRequest
+
+NAMES: Names = (
+    (re.compile(r"^messages"), "input"),
+    (re.compile(r"^max_tokens"), "max_output_tokens"),
+    (re.compile(r"^logprobs"), "include"),
+    (re.compile(r"^response_format(\.json_schema)?"), "text.format"),
+    (re.compile(r"^(tools\[\d+\])\.function"), r"\1"),
+)
+_HOSTED = re.compile(r"tools\[\d+\]\.type")
+
+
+class Responses:
+    """A dialect that is lowered to chat."""
+
+    name: ClassVar[str] = "responses"
+    path: ClassVar[str] = "/v1/responses"
+    task: ClassVar[Task] = "generate"
+    key_header: ClassVar[bytes | None] = None
+
+    def __init__(self) -> None:
+        self._decode = BodyDecoder(ResponsesRequest)
+        self._chat = Chat()
+
+    def decode(self, data: bytes) -> Any:
+        """Return the body, its items read. Raises BadRequest."""
+        try:
+            request: Any = self._decode(data)
+        except BadRequest as error:
+            if error.param is not None and _HOSTED.fullmatch(error.param):
+                raise invalid(error.param, "functions are the only tools here") from None
+            raise
+        check(request)
+        if isinstance(request.input, list):
+            return msgspec.structs.replace(request, input=read_items(request.input))
+        return request
+
+    def has_schemas(self, request: ResponsesRequest) -> bool:
+        """Tell whether the request brings JSON Schemas."""
+        return request.tools is not None or request.text is not None
+
+    def job(self, request: ResponsesRequest, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+        items: Any = request.input if isinstance(request.input, list) else []
+        try:
+            job = self._chat.job(lower(request, items), body_bytes=body_bytes, model=model)
+        except BadRequest as error:
+            raise renamed(error, NAMES) from None
+        body, work = msgspec.structs.replace(request, input=""), with_names(job.work, NAMES)
+        return replace(job, dialect=self, work=work, body=body)
+
+    def rendering(self, job: Job, request_id: str) -> Rendering:
+        """Return how the answer is told."""
+        return (StreamedResponse if job.work.is_streamed else WholeResponse)(job, request_id)
+
+    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+        """Return what is told of a job that the engine minds."""
+        return renamed(self._chat.refusal(refused, job), NAMES)
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+        return openai.error_reply(error)

@@ -1,0 +1,169 @@
+"""What chat and completions share: from a body to a job, and from events to an answer."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeVar
+
+import msgspec
+
+from serving.contract.records import ModelRecord, Task
+from serving.engine.errors import PromptSize, Reason, RequestRefused
+from serving.engine.work import Feature, Grammars, Operation, Work
+from serving.gateway.dialects import openai, refusals
+from serving.gateway.dialects.decode import BodyDecoder, invalid
+from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.refusals import context_exceeded
+from serving.gateway.dialects.sampling import Sampling
+from serving.gateway.dialects.schema_references import Schema
+from serving.gateway.dialects.stream import Stream
+from serving.gateway.dialects.whole import Whole
+from serving.gateway.errors import ApiError, BadRequest
+
+_encode = msgspec.json.Encoder().encode
+
+TEMPLATE_TOKENS_MAX = 4_096
+"""The most that a chat template adds of its own: role marks, tool instructions, dates."""
+
+Request = TypeVar("Request", bound=Sampling)
+
+
+class Route(ABC, Generic[Request]):
+    """A `Dialect` of OpenAI's."""
+
+    name: ClassVar[str]
+    path: ClassVar[str]
+    task: ClassVar[Task] = "generate"
+    operation: ClassVar[Operation]
+    id_prefix: ClassVar[str]
+    whole_object: ClassVar[str]
+    chunk_object: ClassVar[str]
+    kind: ClassVar[type[Sampling]]
+    prompt_field: ClassVar[str]
+    key_header: ClassVar[bytes | None] = None
+
+    def __init__(self) -> None:
+        self._decode = BodyDecoder(self.kind)
+
+    def decode(self, data: bytes) -> Any:
+        """Return the body. Raises BadRequest."""
+        return self._decode(data)
+
+    def job(self, request: Request, *, body_bytes: int, model: ModelRecord) -> Job:
+        """Check the request against its model and return its job. Raises BadRequest."""
+        self.check(request, model)
+        options = request.stream_options
+        prompts = self.prompt_count(request)
+        work = Work(
+            operation=self.operation,
+            fields=(_encode(self.engine_fields(request))[:-1],),
+            is_streamed=bool(request.stream),
+            may_call_tools=self.may_call_tools(request),
+            feature=self.feature(request),
+            choices=prompts * (request.n or 1),
+            prompts=prompts,
+            output_tokens_max=self._output_tokens(request, model),
+            needs=self.needs(request),
+            grammars=grammars_of(self.compiled_schemas(request)),
+        )
+        return Job(
+            dialect=self,
+            model=model,
+            model_name=request.model,
+            work=work,
+            wants_usage=bool(options and options.include_usage),
+            prompt_tokens_max=body_bytes + TEMPLATE_TOKENS_MAX,
+            asked_tokens=self.asked_output_tokens(request)[1],
+        )
+
+    def rendering(self, job: Job, request_id: str) -> Rendering:
+        """Return how the answer is told."""
+        id_ = self.id_prefix + request_id
+        if job.work.is_streamed:
+            return Stream(job, id_, self.chunk_object)
+        return Whole(job, id_, self.whole_object)
+
+    def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
+        """Return what is told of a job that the engine minds."""
+        if refused.reason != "context":
+            return refusals.refused(refused.reason)
+        return context_exceeded(
+            job.model.context_tokens,
+            prompt=refused.prompt,
+            asked_tokens=job.asked_tokens,
+            param=self.prompt_field,
+        )
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+        return openai.error_reply(error)
+
+    @abstractmethod
+    def check(self, request: Request, model: ModelRecord) -> None:
+        """Check what the types alone cannot. Raises BadRequest."""
+
+    @abstractmethod
+    def engine_fields(self, request: Request) -> dict[str, Any]:
+        """Return what an engine is told, but for the fields that are the gateway's own."""
+
+    @abstractmethod
+    def asked_output_tokens(self, request: Request) -> tuple[str, int | None]:
+        """Return how many tokens the client allows, under the name it used."""
+
+    def prompt_count(self, request: Request) -> int:
+        """Return how many prompts the body carries."""
+        return 1
+
+    def known_prompt_tokens(self, request: Request) -> int:
+        """Return the prompt's length where the client counted tokens itself, else 0."""
+        return 0
+
+    def has_schemas(self, request: Request) -> bool:
+        """Tell whether the request brings JSON Schemas: what they cost is not in their length."""
+        return False
+
+    def needs(self, request: Request) -> dict[str, Reason]:
+        """Return the features that the engine must have, and as what their lack is refused."""
+        return {}
+
+    def compiled_schemas(self, request: Request) -> dict[str, Schema]:
+        """Return the schemas that an engine compiles, by their fields' names."""
+        return {}
+
+    @abstractmethod
+    def feature(self, request: Request) -> Feature:
+        """Return what the request puts to work in an engine beside generating."""
+
+    def may_call_tools(self, request: Request) -> bool:
+        """Tell whether an engine parses the answer for tool calls."""
+        return False
+
+    def _output_tokens(self, request: Request, model: ModelRecord) -> int:
+        """Return the `max_tokens` for the engine, which cuts it to what the context leaves."""
+        name, asked = self.asked_output_tokens(request)
+        known = self.known_prompt_tokens(request)
+        if known + (asked or 1) > model.context_tokens:
+            raise context_exceeded(
+                model.context_tokens,
+                prompt=PromptSize(known, is_least=False) if known else None,
+                asked_tokens=asked,
+                param=self.prompt_field if known else name,
+            )
+        if asked is not None and asked > model.output_tokens_max:
+            raise _beyond(name, model.output_tokens_max)
+        output_tokens = model.output_tokens_max if asked is None else asked
+        if request.min_tokens is not None and request.min_tokens > output_tokens:
+            raise invalid("min_tokens", f"at most {output_tokens}")
+        return output_tokens
+
+
+def grammars_of(schemas: dict[str, Schema]) -> Grammars | None:
+    """Return schemas as they are asked about."""
+    if not schemas:
+        return None
+    texts = [_encode(schema) for schema in schemas.values()]
+    digest = hashlib.sha256(b"\n".join(texts)).digest()
+    return Grammars(tuple(schemas), tuple(text.decode() for text in texts), digest)
+
+
+def _beyond(name: str, tokens: int) -> BadRequest:
+    return invalid(name, f"this model gives at most {tokens} tokens")

@@ -1,0 +1,53 @@
+"""A stream to the client: every event under our own head, as it comes."""
+
+import msgspec
+
+from serving.engine.event import Event, WholeAnswer
+from serving.engine.usage import Tokens
+from serving.gateway.dialects import openai
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.dialects.heading import DATA, END, Heading
+from serving.gateway.dialects.openai import Answer, usage_of
+from serving.gateway.errors import ApiError, Headers
+
+HEADERS: Headers = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-accel-buffering", b"no"),
+)
+DONE = b"data: [DONE]\n\n"
+
+
+class Stream:
+    """The rendering of a request that asked for a stream."""
+
+    headers = HEADERS
+
+    def __init__(self, job: Job, id_: str, object_: str) -> None:
+        self._id = id_
+        self._object = object_
+        self._model_name = job.model_name
+        self._wants_usage = job.wants_usage
+        self._heading = Heading(id_, job.model_name)
+
+    def take(self, events: list[Event]) -> bytes:
+        """Return the events under our own head. Raises AnswerBroken."""
+        return self._heading.write(events)
+
+    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+        """Return the events that follow once usage is durable."""
+        if not self._wants_usage:
+            return DONE
+        last = Answer(
+            id=self._id,
+            object=self._object,
+            created=self._heading.created,
+            model=self._model_name,
+            choices=msgspec.Raw(b"[]"),
+            usage=usage_of(tokens),
+        )
+        return DATA + msgspec.json.encode(last) + END + DONE
+
+    def error_event(self, error: ApiError) -> bytes:
+        """Return an error as the end of the stream."""
+        return openai.error_event(error)

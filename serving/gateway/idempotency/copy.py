@@ -1,0 +1,140 @@
+"""A copy of what a client is told: for control to keep, and for others who ask for the same."""
+
+import asyncio
+from collections.abc import Callable
+
+from serving.gateway.conversation import Conversation
+from serving.gateway.errors import Headers
+from serving.gateway.outgoing import ClientStalled, Outlet
+
+COPY_BYTES_MAX = 16 * 1024 * 1024
+"""Of one answer; the copy of a longer one is dropped, and it cannot be given again."""
+ALL_COPIES_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Copies:
+    """How many bytes of copies this process holds."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+
+
+class Copy:
+    """One answer as it comes. It is complete once its usage is durable, and over whatever became of
+    it: those who wait for more are woken by either, and by each piece."""
+
+    def __init__(self, copies: Copies) -> None:
+        self.pieces: list[bytes] = []
+        self.headers: Headers | None = None
+        self.tail: bytes | None = None
+        """The end, once it may be told."""
+        self.is_over = False
+        self.is_too_long = False
+        self._copies = copies
+        self._bytes = 0
+        self._bells: set[asyncio.Event] = set()
+        self._when_alone: Callable[[], None] | None = None
+
+    def add(self, headers: Headers, data: bytes) -> None:
+        """Take a piece of the body; `headers` stand in its head besides our own."""
+        if self.is_too_long:
+            return
+        self.headers = headers
+        self.pieces.append(data)
+        self._bytes += len(data)
+        self._copies.total_bytes += len(data)
+        is_full = self._copies.total_bytes > ALL_COPIES_BYTES_MAX
+        if is_full or self._bytes > COPY_BYTES_MAX:
+            self.is_too_long = True
+            self._drop()
+        self._ring()
+
+    def complete(self, headers: Headers, tail: bytes) -> None:
+        """Let the end be told."""
+        self.headers, self.tail = headers, tail
+        self._ring()
+
+    def end(self) -> None:
+        """Nothing more comes. Who still reads goes on reading the pieces there were."""
+        self.is_over = True
+        self._drop()
+        self._ring()
+
+    def outlives(self, client_gone: Callable[[], None]) -> bool:
+        """Tell whether others follow, though the client who asked first is gone; the last of them
+        to leave says so."""
+        self._when_alone = client_gone
+        return self.is_followed
+
+    def unwatch(self) -> None:
+        """Let who follows go as they like: the work is done."""
+        self._when_alone = None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether others read it too."""
+        return bool(self._bells)
+
+    @property
+    def may_be_followed(self) -> bool:
+        """Whether more comes, or all of it is here: not where the client who asked first is gone
+        and nobody follows."""
+        is_left = self._when_alone is not None and not self._bells
+        return not self.is_over and not is_left
+
+    def enter(self) -> asyncio.Event:
+        """Follow; what is returned is set when there is more to read."""
+        bell = asyncio.Event()
+        self._bells.add(bell)
+        return bell
+
+    def leave(self, bell: asyncio.Event) -> None:
+        """End what `enter` began."""
+        self._bells.discard(bell)
+        if not self._bells and self._when_alone is not None:
+            self._when_alone()
+
+    def _ring(self) -> None:
+        for bell in self._bells:
+            bell.set()
+
+    def _drop(self) -> None:
+        self._copies.total_bytes -= self._bytes
+        self.pieces, self._bytes = [], 0
+
+
+class Copying:
+    """The way out to the client who asked first. Where that one takes no more, others may."""
+
+    def __init__(self, outlet: Outlet, conversation: Conversation, copy: Copy) -> None:
+        self._outlet = outlet
+        self._conversation = conversation
+        self._copy = copy
+        self._is_cut = False
+
+    def put(self, data: bytes) -> None:
+        """Copy a piece, and send it. Raises ClientStalled."""
+        rendering = self._conversation.rendering
+        self._copy.add(rendering.headers if rendering is not None else (), data)
+        if self._is_cut:
+            return
+        try:
+            self._outlet.put(data)
+        except ClientStalled:
+            if not self._copy.is_followed:
+                raise
+            self.cut()
+
+    async def flush(self) -> None:
+        """Wait until all was taken. Raises ClientStalled."""
+        if not self._is_cut:
+            await self._outlet.flush()
+
+    def cut(self) -> None:
+        """Close the connection at once."""
+        self._is_cut = True
+        self._outlet.cut()
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        self._outlet.drop()

@@ -1,0 +1,126 @@
+"""What goes out to one client, so that a slow one holds up nobody, not even its own engine.
+
+As long as the client reads, bytes go straight to it. When it does not, they gather here, and the
+engine is read on: what it makes is counted. Too many of them, in one stream or in all, or none
+taken for half a minute, and the client is cut off.
+"""
+
+import asyncio
+from typing import Protocol
+
+PENDING_BYTES_MAX = 1024 * 1024
+ALL_PENDING_BYTES_MAX = 256 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
+STALL_SECONDS = 30.0
+"""Within which a client takes a piece."""
+
+
+class Line(Protocol):
+    """What the bytes go out on: a `Cycle`."""
+
+    @property
+    def is_blocked(self) -> bool: ...
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def abort(self) -> None: ...
+
+
+class Outlet(Protocol):
+    """The way out of a reply's body: `Outgoing`, or what is around it."""
+
+    def put(self, data: bytes) -> None: ...
+    async def flush(self) -> None: ...
+    def cut(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+class ClientStalled(Exception):
+    """The client takes nothing, or far less than is made for it."""
+
+
+class Pending:
+    """How many bytes wait for slow clients, in the whole process."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+
+
+class Outgoing:
+    """One reply's body."""
+
+    def __init__(self, line: Line, pending: Pending) -> None:
+        self._line = line
+        self._pending = pending
+        self._kept = bytearray()
+        self._pump: asyncio.Task[None] | None = None
+
+    def put(self, data: bytes) -> None:
+        """Send, or keep for later. Raises ClientStalled."""
+        if self._pump is None and not self._line.is_blocked:
+            self._line.write(data)
+            return
+        self._keep(data)
+        if self._pump is None:
+            self._pump = asyncio.get_running_loop().create_task(self._drain())
+        elif self._pump.done():
+            self._pump.result()
+            raise ClientStalled
+
+    async def pour(self, data: bytes) -> bytes:
+        """Send a long end as fast as it is taken, and return its last piece, which is left to do.
+
+        Raises ClientStalled.
+        """
+        left = memoryview(data)
+        while len(left) > PIECE_BYTES:
+            self._line.write(bytes(left[:PIECE_BYTES]))
+            left = left[PIECE_BYTES:]
+            await self._wait()
+        return bytes(left)
+
+    async def flush(self) -> None:
+        """Wait until all that was kept has been taken. Raises ClientStalled."""
+        if self._pump is not None:
+            await self._pump
+            self._pump = None
+        if self._line.is_blocked:
+            await self._wait()
+
+    def cut(self) -> None:
+        """Close the connection at once, whatever it still holds."""
+        self.drop()
+        self._line.abort()
+
+    def drop(self) -> None:
+        """Forget what waits."""
+        if self._pump is not None and not self._pump.cancel() and not self._pump.cancelled():
+            self._pump.exception()  # nobody else asks for it
+        self._forget()
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data
+        self._pending.total_bytes += len(data)
+        # Where all together keep too much, those go who keep more than a piece.
+        is_full = self._pending.total_bytes > ALL_PENDING_BYTES_MAX
+        if len(self._kept) > (PIECE_BYTES if is_full else PENDING_BYTES_MAX):
+            raise ClientStalled
+
+    async def _drain(self) -> None:
+        while self._kept:
+            data = bytes(self._kept[:PIECE_BYTES])
+            del self._kept[:PIECE_BYTES]
+            self._pending.total_bytes -= len(data)
+            await self._wait()
+            self._line.write(data)
+        self._pump = None
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(STALL_SECONDS):
+                await self._line.drain()
+        except TimeoutError:
+            raise ClientStalled from None
+
+    def _forget(self) -> None:
+        self._pending.total_bytes -= len(self._kept)
+        self._kept.clear()

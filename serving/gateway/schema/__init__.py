@@ -1,1 +1,0 @@
-"""Closed, bounded types of request bodies: nothing reaches an engine except through them."""

@@ -1,0 +1,120 @@
+"""A gateway's claims on idempotency keys, as control knows them.
+
+The journal remembers each from before control is asked until control has heard how it ended: with
+the event, in one transaction, whether it completed. Whatever dies in between, this gateway or its
+next life tells it: no key waits for a request that is no more.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+import structlog
+
+from serving.contract.idempotency import (
+    ENDINGS_MAX,
+    Claim,
+    Claimed,
+    ClaimReply,
+    Ending,
+    Endings,
+    EndingsReply,
+    KeepAnswer,
+    KeepReply,
+    Verdict,
+)
+from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.journal import Journal
+
+log = structlog.get_logger(__name__)
+
+CLAIM_SECONDS = 2.0
+KEEP_TRY_SECONDS = 5.0
+END_SECONDS = 5.0
+KEEP_SECONDS = 15.0
+"""How long an answer's end waits for control to keep it, which may be starting anew meanwhile."""
+AGAIN_SECONDS = 0.5
+BACKOFF_MAX_SECONDS = 5.0
+CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "answers", "endings"))
+
+
+class NobodyKnows(Exception):
+    """Control did not answer: whether it did as it was asked, nobody knows."""
+
+
+class Claims:
+    """Asks control, and goes on telling how claims ended until control has heard of it."""
+
+    def __init__(self, api: InternalApi, journal: Journal) -> None:
+        self._api = api
+        self._journal = journal
+        self._untold: dict[Ending, asyncio.Future[None]] = {}
+        self._has_news = asyncio.Event()
+        for ending in journal.left_claims:
+            self.end(ending)
+
+    @property
+    def untold_count(self) -> int:
+        """How many endings control has yet to hear of."""
+        return len(self._untold)
+
+    async def claim(self, claim: Claim) -> Verdict:
+        """Ask to be the one request of a key. Raises NobodyKnows, and JournalUnavailable."""
+        await self._journal.note_claim(claim.event_id, claim.organization_id)
+        try:
+            reply = await self._api.post(CLAIMS, claim, ClaimReply, CLAIM_SECONDS)
+        except CallFailed as error:
+            log.warning("idempotency_key_not_claimed", error=str(error))
+            self.end(Ending(claim.organization_id, claim.event_id, is_completed=False))
+            raise NobodyKnows from error
+        if not isinstance(reply.verdict, Claimed):
+            self._journal.forget_claims([claim.event_id])
+        return reply.verdict
+
+    async def keep(self, claim: Claim, sealed: bytes | None) -> bool:
+        """Have an answer kept, and tell whether it is the one of its key. Raises NobodyKnows."""
+        try:
+            async with asyncio.timeout(KEEP_SECONDS):
+                return await self._keep(KeepAnswer(claim, sealed))
+        except TimeoutError:
+            raise NobodyKnows from None
+
+    def end(self, ending: Ending) -> asyncio.Future[None]:
+        """Tell control how a claim ended; return what is done when it has heard of it."""
+        if ending not in self._untold:
+            self._untold[ending] = asyncio.get_running_loop().create_future()
+            self._has_news.set()
+        return self._untold[ending]
+
+    async def run(self) -> None:
+        """Tell control for ever; an outage is waited out."""
+        pause_seconds = AGAIN_SECONDS
+        while True:
+            await self._has_news.wait()
+            try:
+                await self.tell()
+                pause_seconds = AGAIN_SECONDS
+            except CallFailed as error:
+                log.warning("idempotency_keys_not_ended", error=str(error))
+                await asyncio.sleep(pause_seconds)
+                pause_seconds = min(BACKOFF_MAX_SECONDS, 2 * pause_seconds)
+
+    async def tell(self) -> None:
+        """Tell control all there is. Raises CallFailed."""
+        while page := tuple(self._untold)[:ENDINGS_MAX]:
+            await self._api.post(ENDINGS, Endings(page), EndingsReply, END_SECONDS)
+            self._forget(page)
+        self._has_news.clear()
+
+    def _forget(self, page: Iterable[Ending]) -> None:
+        self._journal.forget_claims([ending.event_id for ending in page])
+        for ending in page:
+            self._untold.pop(ending).set_result(None)
+
+    async def _keep(self, answer: KeepAnswer) -> bool:
+        while True:
+            try:
+                reply = await self._api.post(ANSWERS, answer, KeepReply, KEEP_TRY_SECONDS)
+                return reply.is_kept
+            except CallFailed as error:
+                log.warning("answer_not_kept", error=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)

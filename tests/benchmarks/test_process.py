@@ -1,0 +1,34 @@
+"""A benchmark that is told to stop stops what it started."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.integration
+
+BENCHMARK = """
+import sys, time
+from pathlib import Path
+from tests.benchmarks.machine import ANYWHERE
+from tests.benchmarks.process import running, unwind_when_asked
+
+unwind_when_asked()
+with running("sleeper", ["sleep", "60"], folder=Path(sys.argv[1]), cores=ANYWHERE, env={}) as child:
+    print(child.process.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_it_started_ends_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BENCHMARK, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as benchmark:
+        assert benchmark.stdout is not None
+        started = int(benchmark.stdout.readline())
+        benchmark.send_signal(number)
+        assert benchmark.wait(timeout=10) == 128 + number
+    assert not psutil.pid_exists(started)

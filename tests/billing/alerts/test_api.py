@@ -1,0 +1,238 @@
+"""Budgets and alerts in the management API: whoever looks after the money, and nobody else."""
+
+import json
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from billing.alerts.services import choose_percents
+from billing.credit.selectors import budget
+from control.audit.models import Entry
+from control.budgets import selectors as limits
+from control.errors import NotFound
+from control.keys.models import ApiKey, Scope
+from control.publish.models import Change
+from control.tenants.models import Role
+from serving.contract.budget import balance_budget_id, limit_budget_id
+from tests.support.organizations import House, make_house
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+BUDGETS = "/api/v1/budgets"
+
+
+@pytest.fixture
+def house() -> House:
+    return make_house("Acme")
+
+
+def client_of(house: House, role: str = Role.OWNER) -> APIClient:
+    client = APIClient()
+    user = house.owner if role == Role.OWNER else house.join(role)
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def make(client, house, **changes):
+    body = {"owner_id": house.id, "period": "day", "limit_nanos": 5 * 10**9, **changes}
+    return client.post(BUDGETS, body, format="json")
+
+
+def test_a_budget_is_made_listed_changed_and_removed(house):
+    client = client_of(house)
+    made = make(client, house, owner_id=house.project.id, alert_percents=[100, 90, 90])
+    assert made.status_code == 201
+    body = made.json()
+    assert body["id"] == f"limit:{house.project.id}:day"
+    assert body["owner"] == {
+        "kind": "project", "id": house.project.id, "name": house.project.name
+    }  # fmt: skip
+    assert (body["period"], body["limit_nanos"], body["enforcement"]) == ("day", 5 * 10**9, "hard")
+    assert (body["alert_percents"], body["spent_nanos"]) == ([90, 100], 0)
+    address = f"{BUDGETS}/{body['id']}"
+    assert client.get(BUDGETS).json()["data"] == [body] == [client.get(address).json()]
+    changed = client.patch(address, {"enforcement": "soft", "limit_nanos": 7}, format="json").json()
+    assert (changed["enforcement"], changed["limit_nanos"]) == ("soft", 7)
+    assert changed["alert_percents"] == [90, 100]
+    assert client.delete(address).status_code == 204
+    assert client.get(address).status_code == 404
+    assert client.get(BUDGETS).json()["data"] == []
+    actions = Entry.objects.filter(target_id=body["id"]).values_list("action", flat=True)
+    assert set(actions) == {"budget.set", "budget.remove", "alert.choose_percents"}
+
+
+def test_monthly_limits_that_were_there_are_budgets(house):
+    client = client_of(house)
+    client.patch(f"/api/v1/organizations/{house.id}", {"spend_limit_nanos": 9}, format="json")
+    [found] = client.get(BUDGETS).json()["data"]
+    assert (found["id"], found["period"], found["limit_nanos"]) == (f"limit:{house.id}", "month", 9)
+    client.patch(f"{BUDGETS}/{found['id']}", {"limit_nanos": 11}, format="json")
+    assert client.get(f"/api/v1/organizations/{house.id}").json()["spend_limit_nanos"] == 11
+    assert make(client, house, period="month").status_code == 409
+
+
+@pytest.mark.parametrize("owner", ["organization", "project", "key"])
+def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(house, owner):
+    key, _ = house.mint()
+    limited = {"organization": house.id, "project": house.project.id, "key": key.id}[owner]
+    client = client_of(house)
+    kind = "api_key" if owner == "key" else owner
+    for period in ("month", "week", "day"):
+        assert make(client, house, owner_id=limited, period=period).status_code == 201
+
+    def published():
+        change = Change.objects.filter(kind=kind, record_id=limited).order_by("-version").first()
+        return {n for n in json.loads(change.record)["budget_ids"] if n.startswith("limit:")}
+
+    every = {limit_budget_id(limited, period) for period in ("month", "week", "day")}
+    assert published() == every
+    client.patch(f"{BUDGETS}/limit:{limited}:week", {"enforcement": "soft"}, format="json")
+    assert published() == every - {f"limit:{limited}:week"}
+    client.delete(f"{BUDGETS}/limit:{limited}:day")
+    assert published() == {f"limit:{limited}"}
+
+
+def test_a_row_is_open_as_soon_as_the_limit_is_set(house):
+    made = make(client_of(house), house).json()
+    row = budget(made["id"], timezone.now())
+    assert (row.limit_nanos, row.period) == (5 * 10**9, "day")
+    assert made["renews_at"] > made["starts_at"]
+
+
+@pytest.mark.parametrize(
+    ("role", "reads", "writes"),
+    [
+        (Role.OWNER, 200, 201),
+        (Role.ADMIN, 200, 201),
+        (Role.BILLING, 200, 201),
+        (Role.DEVELOPER, 403, 403),
+        (Role.VIEWER, 403, 403),
+    ],
+)
+def test_roles(house, role, reads, writes):
+    client = client_of(house, role)
+    assert client.get(BUDGETS).status_code == reads
+    assert client.get("/api/v1/alerts").status_code == reads
+    assert client.get("/api/v1/alert-settings").status_code == reads
+    assert make(client, house).status_code == writes
+
+
+def test_an_outsider_sees_nothing_and_changes_nothing(house):
+    client = client_of(house)
+    name = make(client, house).json()["id"]
+    stranger = make_house("Outsider")
+    outside = client_of(stranger)
+    for address in (BUDGETS, "/api/v1/alerts", "/api/v1/alert-settings"):
+        assert outside.get(address, {"organization_id": house.id}).status_code == 404
+    assert outside.get(BUDGETS).json()["data"] == []
+    assert outside.get(f"{BUDGETS}/{name}").status_code == 404
+    assert outside.patch(f"{BUDGETS}/{name}", {"limit_nanos": 1}, format="json").status_code == 404
+    assert outside.delete(f"{BUDGETS}/{name}").status_code == 404
+    for owner in (house.id, house.project.id, house.mint()[0].id):
+        assert make(outside, house, owner_id=owner).status_code == 404
+    for budget_id in (name, balance_budget_id(house.id), "limit:nobody"):
+        with pytest.raises(NotFound):
+            choose_percents(
+                actor=stranger.actor,
+                organization=stranger.organization,
+                budget_id=budget_id,
+                percents=[1],
+            )
+    assert client.get(f"{BUDGETS}/{name}").json()["alert_percents"] == [50, 80, 100]
+    assert client.get(f"{BUDGETS}/{name}").json()["limit_nanos"] == 5 * 10**9
+    _, secret = stranger.mint(scopes=[Scope.MANAGE])
+    by_key = APIClient(headers={"authorization": f"Bearer {secret}"})
+    assert by_key.get(f"{BUDGETS}/{name}").status_code == 404
+    assert APIClient().get(BUDGETS).status_code == 401
+
+
+def test_of_many_keys_only_those_that_are_limited_are_read(house):
+    client = client_of(house)
+    [limited, *free] = [house.mint()[0] for _ in range(4)]
+    limit_id = make(client, house, owner_id=limited.id).json()["id"]
+    make(client, house, owner_id=house.project.id, period="month", enforcement="soft")
+    organization = house.organization
+    everybody = limits.owners(organization)
+    assert limits.limits(organization) == limits.limits(organization, everybody)
+    assert [one.limited_id for one in limits.limits(organization)] == [house.project.id, limited.id]
+    read = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ApiKey, "__init__", counted(ApiKey.__init__, read))
+        assert limits.limit(organization, limit_id).limited_id == limited.id
+        assert limits.limits(organization)
+    assert len(read) == 2
+    assert len(free) == 3
+
+
+def counted(made, read):
+    """Return a constructor that notes each row it makes."""
+
+    def noted(self, *args, **values):
+        read.append(self)
+        made(self, *args, **values)
+
+    return noted
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"limit_nanos": -1},
+        {"limit_nanos": 2**63},
+        {"limit_nanos": "NaN"},
+        {"limit_nanos": 1.5},
+        {"period": "year"},
+        {"enforcement": "medium"},
+        {"alert_percents": [0]},
+        {"alert_percents": list(range(1, 12))},
+        {"spent_nanos": 0},
+    ],
+)
+def test_nonsense_is_refused_by_name_and_changes_nothing(house, changes):
+    client = client_of(house)
+    reply = make(client, house, **changes)
+    assert reply.status_code == 400
+    assert reply.json()["error"]["param"].split(".")[0] == next(iter(changes))
+    assert client.get(BUDGETS).json()["data"] == []
+
+
+def test_an_archived_project_and_a_revoked_key_cannot_be_limited(house):
+    client = client_of(house)
+    key, _ = house.mint()
+    client.post(f"/api/v1/organizations/{house.id}/keys/{key.id}/revoke")
+    assert make(client, house, owner_id=key.id).status_code == 409
+
+
+def test_alert_settings_have_defaults_and_can_be_turned_off(house):
+    client = client_of(house)
+    address = "/api/v1/alert-settings"
+    usual = {"low_balance_nanos": None, "low_runway_days": 3, "unusual_factor": 3}
+    assert client.get(address).json() == usual
+    changed = client.patch(
+        address, {"low_balance_nanos": 10**10, "unusual_factor": None}, format="json"
+    )
+    assert changed.json() == usual | {"low_balance_nanos": 10**10, "unusual_factor": None}
+    assert client.get(address).json() == changed.json()
+    for bad in ({"low_balance_nanos": 0}, {"low_runway_days": 400}, {"unusual_factor": 1}):
+        assert client.patch(address, bad, format="json").status_code == 400
+
+
+def test_budgets_come_in_pages_that_stay_right(house):
+    client = client_of(house)
+    for period in ("month", "week", "day"):
+        for owner in (house.id, house.project.id):
+            assert make(client, house, owner_id=owner, period=period).status_code == 201
+    whole = client.get(BUDGETS).json()
+    names = [one["id"] for one in whole["data"]]
+    assert (len(names), whole["next"], whole["previous"]) == (6, None, None)
+    first = client.get(f"{BUDGETS}?limit=2").json()
+    second = client.get(first["next"]).json()
+    client.delete(f"{BUDGETS}/{names[0]}")
+    third = client.get(second["next"]).json()
+    pages = [first, second, third]
+    assert [one["id"] for page in pages for one in page["data"]] == names
+    assert third["next"] is None
+    assert [one["id"] for one in client.get(third["previous"]).json()["data"]] == names[2:4]
+    client.delete(f"{BUDGETS}/{names[2]}")  # what a page began with is gone
+    assert client.get(first["next"]).status_code == 200
+    assert client.get(f"{BUDGETS}?cursor=Zm9v").status_code == 404

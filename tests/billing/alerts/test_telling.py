@@ -1,0 +1,256 @@
+"""Each alert is told once, in words, to whoever looks after the money, whatever crashes between."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from threading import Barrier
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from billing.alerts import looking, telling
+from billing.alerts.models import Alert, DaySpend
+from billing.alerts.spending import sum_days
+from billing.alerts.tasks import look_at_budgets, look_at_spending
+from billing.invoicing.models import BillingProfile
+from billing.metering.ingest import ingest
+from control.actor import system
+from control.budgets.services import add_limit
+from control.outbox.models import Message
+from control.tenants.models import Membership, User
+from control.webhooks.models import Endpoint, Event
+from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
+from tests.support.mails import delivered, html_of
+from tests.support.spending import charge_to
+from tests.support.usage import NOW, give_credit, make_batch, make_event, roll_up
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+OPERATOR = system("tests")
+
+
+def seat(customer, role="owner"):
+    user = User.objects.create_user(f"{role}.{customer.id}@example.com".lower())
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    Membership.objects.create(user=user, organization=customer.organization, role=role)
+    return user.email
+
+
+def limit(customer, nanos=10 * DOLLAR, *, period="day", is_hard=True, owner=None):
+    return add_limit(
+        actor=OPERATOR, organization=customer.organization, owner_id=owner or customer.id,
+        period=period, limit_nanos=nanos, is_hard=is_hard, now=NOW,
+    ).budget_id  # fmt: skip
+
+
+def test_a_budget_that_is_reached_is_mailed_to_who_looks_after_the_money(customer, outsider):
+    people = {seat(customer, role) for role in ("owner", "admin", "billing")}
+    seat(customer, "developer")
+    seat(outsider)
+    spend(limit(customer, owner=customer.project.id), 8 * DOLLAR)
+    assert telling.look(now=NOW) == 1
+    mails = delivered()
+    assert {address for one in mails for address in one.to} == people
+    assert mails[0].subject == "80 % of the daily budget of the project Default spent"
+    assert "$8.00 of $10.00" in mails[0].body
+    assert "22 November 2026, 00:00 UTC" in mails[0].body
+    assert "are refused" in mails[0].body
+    assert f"/{customer.id}/billing" in html_of(mails[0])
+    assert telling.look(now=NOW) == 0
+
+
+def test_whom_the_billing_profile_names_is_told_beside_them_once(customer):
+    owner = seat(customer)
+    BillingProfile.objects.create(
+        organization=customer.organization, recipients=["money@acme.example", owner.upper()]
+    )
+    spend(limit(customer), 8 * DOLLAR)
+    telling.look(now=NOW)
+    told = [address for one in delivered() for address in one.to]
+    assert sorted(told) == sorted([owner, "money@acme.example"])
+
+
+def test_names_are_asked_for_once_however_many_alerts_there_are(customer):
+    owners = [customer.id, customer.project.id]
+    for owner in owners:
+        spend(limit(customer, owner=owner), 8 * DOLLAR)
+    with CaptureQueriesContext(connection) as asked:
+        assert telling.look(now=NOW) == 2
+    names = [one for one in asked.captured_queries if 'FROM "tenants_project"' in one["sql"]]
+    assert len(names) == 1
+
+
+def test_a_soft_budgets_mail_says_that_nothing_is_refused(customer):
+    seat(customer)
+    name = limit(customer, is_hard=False)
+    spend(name, 11 * DOLLAR)
+    telling.look(now=NOW)
+    [mail] = delivered()
+    assert mail.subject == "100 % of the daily budget of the organization Acme spent"
+    assert "nothing is refused" in mail.body
+
+
+def test_a_low_balance_says_what_is_left_and_how_long_it_lasts(customer):
+    seat(customer)
+    for days in range(7):
+        day_of(customer, days, 10 * DOLLAR)
+    give_credit(customer, 95 * DOLLAR)
+    charge_to(customer, 70 * DOLLAR)
+    telling.look(now=NOW)
+    charge_to(customer, 25 * DOLLAR)
+    telling.look(now=NOW)
+    low, empty = delivered()
+    assert low.subject == "The credit of Acme runs low: $25.00"
+    assert "it lasts 2 days" in low.body
+    assert empty.subject == "The credit of Acme is used up"
+
+
+def test_unusual_spending_names_both_figures(customer):
+    seat(customer)
+    for days in range(1, 9):
+        day_of(customer, days, 10 * DOLLAR)
+    day_of(customer, 0, 31 * DOLLAR, DOLLAR)
+    assert telling.look_for_unusual(now=NOW) == 1
+    [mail] = delivered()
+    assert mail.subject == "Acme spends far more than usual today"
+    assert "$31.00 today. A usual day takes $10.00" in mail.body
+
+
+def test_what_cannot_be_told_is_found_again_and_holds_nobody_up(customer, outsider, monkeypatch):
+    seat(customer)
+    seat(outsider)
+    spend(limit(customer), 9 * DOLLAR)
+    spend(limit(outsider), 9 * DOLLAR)
+    send = telling.send_mail
+
+    def broken(**values):
+        if values["organization_id"] == customer.id:
+            raise OSError("no template")
+        send(**values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(telling, "send_mail", broken)
+        assert telling.look(now=NOW) == 1
+    assert telling.look(now=NOW) == 1
+    assert len(delivered()) == 2
+
+
+def test_names_are_data_in_mails(customer):
+    seat(customer)
+    customer.organization.name = "<b>Acme</b>"
+    customer.organization.save()
+    spend(limit(customer), 9 * DOLLAR)
+    telling.look(now=NOW)
+    [mail] = delivered()
+    assert "<b>Acme</b>" in mail.body
+    assert "<b>Acme</b>" not in html_of(mail)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_many_looks_at_once_tell_once(customer):
+    seat(customer)
+    spend(limit(customer), 9 * DOLLAR)
+    barrier = Barrier(6)
+
+    def look(_):
+        try:
+            barrier.wait()
+            return telling.look(now=NOW)
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(6) as threads:
+        assert sum(threads.map(look, range(6))) == 1
+    assert Message.objects.filter(kind="mail").count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_crash_before_the_commit_leaves_all_to_the_next_look(customer, monkeypatch):
+    seat(customer)
+    spend(limit(customer), 9 * DOLLAR)
+
+    class Killed(BaseException):
+        pass
+
+    def die(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(telling, "send_mail", die)
+        with pytest.raises(Killed):
+            telling.look(now=NOW)
+    assert not Alert.objects.exists()
+    assert telling.look(now=NOW) == 1
+    assert len(delivered()) == 1
+
+
+def test_days_are_summed_from_the_hours_and_again_when_usage_comes_late(customer, price):
+    def book(count, at):
+        events = [make_event(customer, price, received_at=at) for _ in range(count)]
+        ingest(make_batch(events), now=NOW)
+        roll_up()
+
+    book(2, NOW - timedelta(days=9))
+    book(3, NOW - timedelta(hours=2))
+    book(1, NOW - timedelta(hours=1))
+    sum_days(now=NOW)
+    found = dict(DaySpend.objects.values_list("day", "nanos"))
+    nine, today = (NOW - timedelta(days=9)).date(), NOW.date()
+    assert found == {nine: 2 * 132_000, today: 4 * 132_000}
+    assert DaySpend.objects.get(day=today).busiest_hour_nanos == 3 * 132_000
+    book(5, NOW - timedelta(days=1))
+    sum_days(now=NOW)
+    assert DaySpend.objects.get(day=today - timedelta(days=1)).nanos == 5 * 132_000
+
+
+def test_the_tasks_run_on_an_empty_platform(db):
+    look_at_budgets()
+    look_at_spending()
+    assert looking.reached(NOW) == []
+
+
+def test_an_endpoint_that_subscribed_is_told_with_the_figures(customer, outsider):
+    for one in (customer, outsider):
+        Endpoint.objects.create(
+            organization=one.organization, url="https://hooks.example.com/in",
+            kinds=["budget.reached"],
+        )  # fmt: skip
+    name = limit(customer)
+    spend(name, 8 * DOLLAR)
+    telling.look(now=NOW)
+    [event] = Event.objects.all()
+    assert (event.organization_id, event.kind) == (customer.id, "budget.reached")
+    data = json.loads(event.body)["data"]
+    assert (data["budget_id"], data["percent"]) == (name, 80)
+    assert (data["spent_nanos"], data["limit_nanos"]) == (8 * DOLLAR, 10 * DOLLAR)
+    assert data["renews_at"] == "2026-11-22T00:00:00+00:00"
+
+
+def test_however_many_budgets_there_are_no_transaction_is_long(customer, outsider, monkeypatch):
+    """Two budgets at a time, each with all of its rules; one that cannot be told is in no way."""
+    monkeypatch.setattr(looking, "BUDGETS_MAX", 2)
+    seat(customer)
+    for period in ("day", "week", "month"):
+        for owner in (customer.id, customer.project.id):
+            spend(limit(customer, owner=owner, period=period), 10 * DOLLAR)
+    pages, find = [], looking.reached
+
+    def noted(now, after=""):
+        pages.append(find(now, after))
+        return pages[-1]
+
+    tell = telling.tell
+
+    def not_the_first(one, **rest):
+        if one.budget_id == pages[0][0].budget_id:
+            raise RuntimeError("no")
+        tell(one, **rest)
+
+    monkeypatch.setattr(telling, "tell", not_the_first)
+    assert telling.tell_all(noted, now=NOW) == 5
+    assert [len({one.budget_id for one in page}) for page in pages] == [2, 2, 2, 0]
+    assert [len(page) for page in pages] == [6, 6, 6, 0]  # 50, 80 and 100 of each
+    monkeypatch.setattr(telling, "tell", tell)
+    assert telling.tell_all(looking.reached, now=NOW) == 1
+    assert len(delivered()) == 6

@@ -1,0 +1,39 @@
+"""Two organizations, of which one owes 10.00 for October, due on 15 November."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from billing.invoicing.models import Invoice
+from billing.simulation.stripe_double import StripeDouble
+from tests.support.collecting import owe
+from tests.support.organizations import House, make_house
+from tests.support.paying import in_place_of_stripe
+
+
+@pytest.fixture(autouse=True)
+def no_welcome_credit(settings) -> None:
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, signup_credit_nanos=0)
+
+
+@pytest.fixture
+def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        yield double
+
+
+@pytest.fixture
+def house(transactional_db: None) -> House:
+    return make_house("Acme")
+
+
+@pytest.fixture
+def outsider(transactional_db: None) -> House:
+    return make_house("Outsider")
+
+
+@pytest.fixture
+def owing(house: House, outsider: House) -> Invoice:
+    [invoice] = owe(house)
+    return invoice

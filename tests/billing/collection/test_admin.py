@@ -1,0 +1,94 @@
+"""The operator's page: who is where, what follows, and what is done about it."""
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from billing.collection.models import ScheduledStep, Settings, State
+from control.tenants.models import User
+from tests.support.collecting import case_of, names, pass_days, published, state_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+VERBS = ["pause", "resume", "retry_now", "skip", "limit_now", "suspend_now", "reinstate",
+         "write_off"]  # fmt: skip
+LIST = "admin:collection_case_changelist"
+
+
+@pytest.fixture
+def staff(transactional_db) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("operator@penstock.test"))
+    return client
+
+
+def url(house, verb=""):
+    name = f"admin:collection_case_{verb}" if verb else "admin:collection_case_change"
+    return reverse(name, args=[house.id])
+
+
+def test_the_list_shows_who_is_overdue_and_what_follows(staff, house, outsider, owing):
+    pass_days(10)
+    page = staff.get(reverse(LIST)).content.decode()
+    for words in ("Acme", "Limited", "$10.00", "Suspend", "29 November 2026"):
+        assert words in page
+    assert "Outsider" not in page
+
+
+def test_the_page_shows_invoices_and_steps(staff, house, owing):
+    pass_days(10)
+    page = staff.get(url(house)).content.decode()
+    for words in (owing.number, "reminded", "limited", "by collection"):
+        assert words in page
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_only_operators_get_there(house, owing, verb):
+    pass_days(14)
+    for user in (house.owner, User.objects.create_user("staff@penstock.test", is_staff=True)):
+        client = Client()
+        client.force_login(user)
+        for path in (url(house), url(house, verb), reverse(LIST)):
+            reply = client.post(path, {"reason": "x"})
+            assert reply.status_code in (302, 403)
+            assert "login" in reply.get("location", "login")
+    assert published(house) == "suspended"
+    assert len(names(house)) == 6
+
+
+def test_decisions_are_carried_out_with_a_reason(staff, house, owing):
+    pass_days(3)
+    assert "required" in staff.post(url(house, "suspend_now"), {"reason": ""}).content.decode()
+    assert published(house) == "active"
+    reply = staff.post(url(house, "suspend_now"), {"reason": "known for it"}, follow=True)
+    assert "Suspend: done" in reply.content.decode()
+    assert published(house) == "suspended"
+    staff.post(url(house, "reinstate"), {"reason": "they called"})
+    assert (published(house), case_of(house).waits_for) == ("active", "pause")
+    staff.post(url(house, "resume"), {"reason": "go on"})
+    assert case_of(house).paused_at is None
+
+
+def test_what_a_service_refuses_is_said(staff, house, owing):
+    pass_days(3)
+    reply = staff.post(url(house, "pause"), {"reason": "x", "until": "2020-01-01"})
+    assert "until is 2020-01-01; wanted" in reply.content.decode()
+    assert state_of(house) == State.RETRYING
+
+
+def test_the_schedule_and_the_settings_are_changed_there(staff, house):
+    step = ScheduledStep.objects.get(kind="limit")
+    path = reverse("admin:collection_scheduledstep_change", args=[step.pk])
+    staff.post(path, {"days": "11", "kind": "limit"})
+    staff.post(reverse("admin:collection_scheduledstep_add"), {"days": "1", "kind": "retry"})
+    days = sorted(ScheduledStep.objects.values_list("days", flat=True))
+    assert days == [0, 1, 3, 5, 7, 11, 14]
+    reply = staff.post(path, {"days": "30", "kind": "limit"}, follow=True)
+    assert "Limiting comes before suspending" in reply.content.decode()
+    added = ScheduledStep.objects.get(days=1)
+    chosen = {"action": "unschedule", "_selected_action": [added.pk]}
+    staff.post(reverse("admin:collection_scheduledstep_changelist"), chosen)
+    assert not ScheduledStep.objects.filter(days=1).exists()
+    row = Settings.objects.get()
+    path = reverse("admin:collection_settings_change", args=[row.pk])
+    staff.post(path, {"min_cents": "500", "hour": "7"})
+    assert Settings.objects.get().min_cents == 500

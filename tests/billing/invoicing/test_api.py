@@ -1,0 +1,147 @@
+"""Invoices and billing profiles over the management API: roles, outsiders, and what is refused."""
+
+import pytest
+
+from billing.invoicing.models import BillingProfile, ExchangeRate
+from billing.invoicing.services.notes import issue_credit_note
+from control.keys.models import Scope
+from control.tenants.models import Role
+from tests.support.invoicing import AFTER, OPERATOR
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+MONEY = (Role.OWNER, Role.ADMIN, Role.BILLING)
+OTHERS = (Role.DEVELOPER, Role.VIEWER)
+
+
+def test_invoices_are_listed_shown_and_printed(house, invoiced):
+    browser = house.browser()
+    (row,) = browser.get("/api/v1/invoices").json()["data"]
+    assert (row["number"], row["period"], row["total_cents"]) == ("INV-000001", "2026-10", 1000)
+    assert (row["state"], row["open_cents"]) == ("overdue", 1000) or row["state"] == "open"
+    whole = browser.get(f"/api/v1/invoices/{invoiced.id}").json()
+    (line,) = whole["lines"]
+    assert (line["meter"], line["quantity_tokens"], line["amount_cents"]) == ("output", 1000, 1000)
+    assert line["variant"] == "by-the-cent:bf16"
+    answer = browser.get(f"/api/v1/invoices/{invoiced.id}/pdf")
+    assert answer["Content-Type"] == "application/pdf"
+    assert answer.content.startswith(b"%PDF-")
+    assert browser.get(f"/api/v1/invoices/{invoiced.id}/pdf").content == answer.content
+
+
+def test_a_key_that_may_manage_sees_its_organizations_own(house, stranger, invoiced):
+    for owner, status, count in ((house, 200, 1), (stranger, 404, 0)):
+        _, secret = owner.mint(scopes=[Scope.MANAGE])
+        headers = {"Authorization": f"Bearer {secret}"}
+        browser = stranger.browser()
+        listed = browser.get("/api/v1/invoices", headers=headers)
+        assert len(listed.json()["data"]) == count
+        shown = browser.get(f"/api/v1/invoices/{invoiced.id}", headers=headers)
+        assert shown.status_code == status
+
+
+@pytest.mark.parametrize("role", [*MONEY, *OTHERS])
+def test_who_may_see_money_may_see_invoices(house, invoiced, role):
+    wanted = 200 if role in MONEY else 403
+    browser = house.browser(role)
+    for path in ("invoices", f"invoices/{invoiced.id}", f"invoices/{invoiced.id}/pdf"):
+        assert browser.get(f"/api/v1/{path}").status_code == wanted
+    assert browser.get("/api/v1/billing-profile").status_code == wanted
+    patched = browser.patch(
+        "/api/v1/billing-profile", {"city": "Hamburg"}, content_type="application/json"
+    )
+    assert patched.status_code == wanted
+
+
+def test_an_outsider_learns_nothing(house, stranger, invoiced):
+    outsider = stranger.browser()
+    assert outsider.get("/api/v1/invoices").json()["data"] == []
+    for path in (f"invoices/{invoiced.id}", f"invoices/{invoiced.id}/pdf"):
+        found, missing = (
+            outsider.get(f"/api/v1/{one}") for one in (path, path.replace(invoiced.id, "inv_x"))
+        )
+        assert found.status_code == missing.status_code == 404
+        assert found.json() == missing.json()
+    query = f"?organization_id={house.id}"
+    assert outsider.get(f"/api/v1/invoices{query}").status_code == 404
+    assert outsider.get(f"/api/v1/billing-profile{query}").status_code == 404
+    answer = outsider.patch(
+        f"/api/v1/billing-profile{query}", {"city": "x"}, content_type="application/json"
+    )
+    assert answer.status_code == 404
+    assert not BillingProfile.objects.exists()
+
+
+def test_a_credit_note_is_on_its_invoice(house, invoiced):
+    issue_credit_note(
+        invoice_id=invoiced.id, idempotency_key="1", actor=OPERATOR, reason="a mistake", now=AFTER
+    )
+    whole = house.browser().get(f"/api/v1/invoices/{invoiced.id}").json()
+    assert whole["state"] == "void"
+    assert [note["total_cents"] for note in whole["credit_notes"]] == [1000]
+
+
+def patch(house, **changes):
+    return house.browser().patch(
+        "/api/v1/billing-profile", changes, content_type="application/json"
+    )
+
+
+def test_a_profile_is_changed_field_by_field(house):
+    ExchangeRate.objects.create(currency="EUR", micros=920_000, as_of=AFTER.date())
+    assert house.browser().get("/api/v1/billing-profile").json()["terms_days"] == 14
+    assert patch(house, country="de", tax_id="DE 136 695 976").status_code == 200
+    answer = patch(house, legal_name="Acme GmbH", currency="EUR", recipients=["a@acme.example"])
+    body = answer.json()
+    assert (body["country"], body["tax_id"], body["currency"]) == ("DE", "DE136695976", "EUR")
+    assert (body["legal_name"], body["collection"]) == ("Acme GmbH", "prepaid")
+    profile = BillingProfile.objects.get()
+    assert profile.recipients == ["a@acme.example"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"country": "XX"},
+        {"country": "DE", "tax_id": "DE136695977"},  # a wrong check digit
+        {"country": "GB", "tax_id": "GB000"},
+        {"country": "CH", "tax_id": "CHE-107.787.578 IVA"},
+        {"currency": "XXX"},
+        {"currency": "EUR"},  # nobody set a rate
+        {"recipients": ["nobody"]},
+        {"recipients": ["a@b.example"] * 21},
+        {"legal_name": "a\x00b"},
+        {"legal_name": "x" * 201},
+        {"paper": "a5"},
+        {"terms_days": 90},
+        {"organization_id": "org_other"},
+        {"balance": 5},
+    ],
+)
+def test_senseless_changes_are_refused_and_change_nothing(house, changes):
+    answer = patch(house, **changes)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"]
+    profile = BillingProfile.objects.first()
+    assert profile is None or (profile.country, profile.tax_id) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("country", "text", "compact"),
+    [
+        ("DE", "136695976", "DE136695976"),
+        ("GR", "EL 094259216", "EL094259216"),
+        ("GB", "GB 980 7806 84", "980780684"),
+        ("CH", "CHE-107.787.577 IVA", "CHE107787577IVA"),
+        ("NO", "NO 995 525 828 MVA", "995525828MVA"),
+        ("US", "12-3456789", "12-3456789"),  # its form is not known: taken as it is
+        ("AQ", "U-132950-X", "U-132950-X"),
+    ],
+)
+def test_tax_ids_take_the_form_of_their_country(house, country, text, compact):
+    assert patch(house, country=country, tax_id=text).json()["tax_id"] == compact
+
+
+def test_a_new_country_checks_the_tax_id_that_is_there(house):
+    assert patch(house, country="US", tax_id="12-3456789").status_code == 200
+    assert patch(house, country="FR").status_code == 400
+    assert patch(house, country="FR", tax_id="").status_code == 200

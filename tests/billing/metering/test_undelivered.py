@@ -1,0 +1,27 @@
+"""What the outbox gives up is an alarm, with the messages behind it."""
+
+import pytest
+
+from billing.metering.alarms_page import alarm_rows
+from billing.metering.models import Tally
+from control.outbox.errors import GiveUp
+from control.outbox.services import deliver_due
+from tests.support.outbox import NOW, delivering, failing, put
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.mark.parametrize("organization_id", [None, "org_1"])
+def test_a_message_that_is_given_up_is_an_alarm(
+    organization_id: str | None, django_capture_on_commit_callbacks
+) -> None:
+    put(organization_id=organization_id)
+    with (
+        django_capture_on_commit_callbacks(execute=True),
+        delivering({"note": failing(GiveUp("no"))}),
+    ):
+        deliver_due(now=NOW)
+    assert Tally.objects.get().organization_id == (organization_id or "")
+    [row] = alarm_rows(NOW.date())
+    assert row.words.name == "Message given up"
+    assert row.url == "/admin/outbox/message/?state=given_up"

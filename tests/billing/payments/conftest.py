@@ -1,0 +1,31 @@
+"""Fixtures of payments: Stripe's double in the place of Stripe, two organizations."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from billing.simulation.stripe_double import StripeDouble
+from tests.support.organizations import House, make_house
+from tests.support.paying import in_place_of_stripe
+
+
+@pytest.fixture
+def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        yield double
+
+
+@pytest.fixture(autouse=True)
+def no_welcome_credit(settings) -> None:
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, signup_credit_nanos=0)
+
+
+@pytest.fixture
+def house(db: None) -> House:
+    return make_house("Acme")
+
+
+@pytest.fixture
+def outsider(db: None) -> House:
+    return make_house("Outsider")

@@ -1,0 +1,205 @@
+"""Invoices collected by card, and what refunds, disputes and taxes do to them."""
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from billing.credit.selectors import balances_nanos, owed_nanos
+from billing.invoicing.models import Invoice
+from billing.invoicing.selectors import Standing, open_invoices, standing
+from billing.invoicing.services.disputes import open_dispute
+from billing.payments.models import StripePayment
+from billing.payments.services import charge_invoice, start_invoice_checkout
+from billing.simulation.stripe_double import StripeDouble
+from control.errors import Conflict, NotFound, NotPermitted
+from control.prices.models import Price
+from control.tenants.models import Role
+from tests.support.invoicing import (
+    MILLION_CENTS,
+    OPERATOR,
+    close,
+    customer_of,
+    finish_month,
+    october,
+    sound,
+    use_cents,
+)
+from tests.support.organizations import House
+from tests.support.paying import ask_top_up, deliver, save_card, settle
+from tests.support.usage import make_price
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def price(transactional_db: None) -> Price:
+    return make_price("by-the-cent", at=october(1), **MILLION_CENTS)
+
+
+@pytest.fixture
+def invoiced(house: House, price: Price) -> Invoice:
+    """Acme's invoice of 10.00 for October."""
+    use_cents(customer_of(house), price, 1000, october(5))
+    finish_month()
+    close()
+    return Invoice.objects.get()
+
+
+def pay(invoice: Invoice, double: StripeDouble) -> StripePayment:
+    payment = charge_invoice(invoice.id, now=timezone.now())
+    settle(double)
+    payment.refresh_from_db()
+    return payment
+
+
+def test_an_invoice_is_collected_with_the_default_card(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    payment = pay(invoiced, stripe)
+    assert (payment.status, payment.total_cents) == ("succeeded", invoiced.total_cents)
+    assert standing(invoiced).is_settled
+    assert (owed_nanos(house.id), open_invoices(house.id)) == (0, [])
+    with pytest.raises(Conflict, match="Nothing is left"):
+        charge_invoice(invoiced.id, now=timezone.now())
+    assert sound()
+
+
+def test_while_one_is_under_way_there_is_no_other(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    asked = {charge_invoice(invoiced.id, now=timezone.now()).id for _ in range(3)}
+    settle(stripe)
+    assert len(asked) == len(stripe.succeeded()) == 1
+
+
+def test_a_declined_one_may_be_tried_again(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe, "pm_card_chargeCustomerFail")
+    assert pay(invoiced, stripe).status == "failed"
+    assert not standing(invoiced).is_settled
+    second = pay(invoiced, stripe)
+    assert (second.status, second.idempotency_key[-2:]) == ("failed", ":2")
+    assert stripe.succeeded() == []
+
+
+def test_a_dispute_opens_the_invoice_again_and_a_won_one_settles_it(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    pay(invoiced, stripe)
+    dispute = stripe.open_dispute(stripe.succeeded()[0]["id"])
+    deliver(stripe)
+    assert not standing(invoiced).is_settled
+    assert owed_nanos(house.id) == invoiced.total_cents * 10_000_000
+    stripe.close_dispute(dispute["id"], is_won=True)
+    deliver(stripe)
+    assert standing(invoiced).is_settled
+    assert balances_nanos([house.id])[house.id] == 0
+    assert sound()
+
+
+def open_page(house: House, invoice: Invoice) -> StripePayment:
+    return start_invoice_checkout(
+        organization=house.organization,
+        invoice_id=invoice.id,
+        actor=house.actor,
+        now=timezone.now(),
+    )
+
+
+def test_a_member_pays_an_invoice_on_stripes_page_with_any_card_and_no_tax_anew(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    payment = open_page(house, invoiced)
+    assert open_page(house, invoiced).id == payment.id
+    session = stripe.get("checkout.session", payment.checkout_id)
+    assert session["amount_total"] == invoiced.total_cents
+    stripe.pay(payment.checkout_id, "pm_card_visa")
+    deliver(stripe)
+    payment.refresh_from_db()
+    assert (payment.status, payment.purpose, payment.tax_cents) == ("succeeded", "invoice", 0)
+    assert standing(invoiced).is_settled
+    assert balances_nanos([house.id])[house.id] == 0
+    with pytest.raises(Conflict, match="Nothing is left"):
+        open_page(house, invoiced)
+    assert sound()
+
+
+def test_while_a_page_is_open_no_card_is_charged_beside_it(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    open_page(house, invoiced)
+    with pytest.raises(Conflict) as refused:
+        charge_invoice(invoiced.id, now=timezone.now())
+    assert refused.value.code == "payment_open"
+    settle(stripe)
+    assert stripe.succeeded() == []
+
+
+def test_while_a_card_is_charged_no_page_opens(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    charged = charge_invoice(invoiced.id, now=timezone.now())
+    assert open_page(house, invoiced).id == charged.id
+    settle(stripe)
+    assert [each["amount"] for each in stripe.succeeded()] == [invoiced.total_cents]
+
+
+def test_who_may_not_pay_opens_no_page(
+    house: House, outsider: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    viewer = house.actor_of(house.join(Role.VIEWER))
+    now = timezone.now()
+    for organization, actor, refusal in (
+        (house.organization, viewer, NotPermitted),
+        (house.organization, outsider.actor, NotFound),
+        (outsider.organization, outsider.actor, NotFound),
+    ):
+        with pytest.raises(refusal):
+            start_invoice_checkout(
+                organization=organization, invoice_id=invoiced.id, actor=actor, now=now
+            )
+    open_dispute(invoice_id=invoiced.id, key="k", actor=OPERATOR, reason="wrong", now=now)
+    with pytest.raises(Conflict, match="disputed"):
+        open_page(house, invoiced)
+    assert not StripePayment.objects.exists()
+
+
+def test_without_a_card_or_an_invoice_nothing_is_asked(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    with pytest.raises(Conflict) as refused:
+        charge_invoice(invoiced.id, now=timezone.now())
+    assert refused.value.code == "no_payment_method"
+    with pytest.raises(NotFound):
+        charge_invoice("inv_none", now=timezone.now() + timedelta(days=1))
+
+
+def test_a_charge_that_came_in_while_another_was_decided_is_not_made_again(
+    house: House, stripe: StripeDouble, invoiced: Invoice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_card(house, stripe)
+    first = charge_invoice(invoiced.id, now=timezone.now())
+
+    def paid_meanwhile(invoice: Invoice) -> Standing:
+        before = standing(invoice)
+        settle(stripe)
+        return before
+
+    monkeypatch.setattr("billing.payments.services.invoices.standing", paid_meanwhile)
+    assert charge_invoice(invoiced.id, now=timezone.now()) == first
+    assert len(stripe.succeeded()) == 1
+
+
+def test_a_customers_key_is_in_no_invoices_way(
+    house: House, stripe: StripeDouble, invoiced: Invoice
+) -> None:
+    save_card(house, stripe)
+    ask_top_up(house, 5_000, key=f"{invoiced.id}:1")
+    assert charge_invoice(invoiced.id, now=timezone.now()).purpose == "invoice"

@@ -1,0 +1,80 @@
+"""A worker is killed with SIGKILL while Stripe has done its part and we have not heard of it."""
+
+import os
+import subprocess
+import sys
+import time
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from billing.payments.models import Refund, StripePayment
+from billing.payments.services import refund_payment
+from billing.simulation.stripe_double import Fault, StripeDouble
+from tests.support import database
+from tests.support.organizations import OPERATOR, House
+from tests.support.paying import ask_top_up, balance_cents, save_card, settle
+
+pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.django_db(transaction=True)]
+
+WORKER = """
+import django
+django.setup()
+from django.utils import timezone
+from control.outbox.services import deliver_due
+deliver_due(now=timezone.now())
+"""
+WITHIN_SECONDS = 60
+
+
+@pytest.fixture
+def paying(transactional_db: None, house: House, stripe: StripeDouble) -> House:
+    save_card(house, stripe)
+    return house
+
+
+def killed_worker(double: StripeDouble, kind: str) -> None:
+    """Run a worker's delivery in a process of its own, and kill it once Stripe has made a thing of
+    this kind, and before it answers."""
+    environment = {
+        **os.environ,
+        "DATABASE_URL": database.app_url(),
+        "STRIPE_SECRET_KEY": double.keys.secret,
+        "STRIPE_PUBLISHABLE_KEY": double.keys.publishable,
+        "STRIPE_WEBHOOK_SECRET": double.keys.webhook_secrets[0],
+        "STRIPE_API_BASE": double.url,
+        "DJANGO_SETTINGS_MODULE": "tests.support.settings",
+    }
+    process = subprocess.Popen([sys.executable, "-c", WORKER], env=environment)
+    ends = time.monotonic() + WITHIN_SECONDS
+    while not double.all(kind) and time.monotonic() < ends:
+        assert process.poll() is None, "the worker ended by itself"
+        time.sleep(0.02)
+    process.kill()
+    process.wait(10)
+    assert double.all(kind), "the worker never asked"
+
+
+def test_a_payment_is_charged_once(paying: House, stripe: StripeDouble) -> None:
+    payment = ask_top_up(paying)
+    stripe.faults.append(Fault("slow_after", "payment_intents"))
+    killed_worker(stripe, "payment_intent")
+    assert StripePayment.objects.get(id=payment.id).status == "created"
+    settle(stripe, now=timezone.now() + timedelta(minutes=3))
+    assert (len(stripe.succeeded()), balance_cents(paying)) == (1, 5_000)
+    assert len(stripe.all("payment_intent")) == 1
+
+
+def test_a_refund_is_paid_once(paying: House, stripe: StripeDouble) -> None:
+    payment = ask_top_up(paying)
+    settle(stripe)
+    refund_payment(
+        payment_id=payment.id, amount_cents=2_000, idempotency_key="r", actor=OPERATOR, reason="",
+        now=timezone.now(),
+    )  # fmt: skip
+    stripe.faults.append(Fault("slow_after", "refunds"))
+    killed_worker(stripe, "refund")
+    assert Refund.objects.get().status == "created"
+    settle(stripe, now=timezone.now() + timedelta(minutes=3))
+    assert (len(stripe.all("refund")), balance_cents(paying)) == (1, 3_000)

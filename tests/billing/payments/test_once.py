@@ -1,0 +1,311 @@
+"""Nothing is charged twice: not by lost answers, not by a process killed between any two steps, not
+by news in any order."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from billing.payments import stripe_api as api_module
+from billing.payments.inbox import process_inbox
+from billing.payments.models import Refund, StripePayment
+from billing.payments.services import refund_payment
+from billing.payments.services.collecting import ASKED_AT_MOST, collect
+from billing.payments.services.refunding import pay_back
+from billing.payments.syncing import sync_open
+from billing.simulation.stripe_double import Fault, StripeDouble
+from control.outbox.services import deliver_due
+from tests.support.organizations import OPERATOR, House, make_house
+from tests.support.paying import (
+    ask_checkout,
+    ask_top_up,
+    balance_cents,
+    deliver,
+    save_card,
+    send,
+    settle,
+    state_of,
+)
+from tests.support.stripe_server import storm
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.fixture(autouse=True)
+def patient(db: None) -> None:
+    """A test is one transaction, and these take longer than any of the product's may."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET LOCAL transaction_timeout = 0")
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Kill whatever runs inside at its nth step: before a statement, before a call to Stripe, or
+    after the call and before its answer is looked at."""
+    count = [0]
+
+    def one_step() -> None:
+        count[0] += 1
+        if count[0] == step:
+            raise Killed
+
+    def around(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        if not sql.startswith(("SAVEPOINT", "RELEASE", "ROLLBACK")):
+            one_step()
+        return execute(sql, params, many, context)
+
+    translated = api_module.translated
+
+    @contextmanager
+    def stepping() -> Iterator[None]:
+        one_step()
+        with translated():
+            yield
+        one_step()
+
+    with monkeypatch.context() as patch, connection.execute_wrapper(around):
+        patch.setattr(api_module, "translated", stepping)
+        try:
+            yield count
+        except Killed:
+            return
+
+
+def prepared(house: House, double: StripeDouble) -> StripePayment:
+    save_card(house, double)
+    return ask_top_up(house)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_top_up_killed_anywhere_is_charged_once(
+    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    save_card(house, stripe)
+    step, paid = part + 1, 0
+    while True:
+        payment = ask_top_up(house)
+        with killed_at(step, monkeypatch) as count:
+            collect(payment.id, now=timezone.now())
+        if part % 2:
+            collect(payment.id, now=timezone.now())
+        settle(stripe, now=timezone.now() + timedelta(minutes=3))
+        paid += 1
+        assert StripePayment.objects.get(id=payment.id).status == "succeeded"
+        assert (len(stripe.succeeded()), balance_cents(house)) == (paid, 5_000 * paid)
+        if count[0] < step:
+            return
+        step += 4
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_refund_killed_anywhere_is_paid_once(
+    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    save_card(house, stripe)
+    payment = ask_top_up(house, 100_000)
+    settle(stripe)
+    step, refunded = part + 1, 0
+    while True:
+        refund = refund_payment(
+            payment_id=payment.id, amount_cents=1_000, idempotency_key=f"r{step}",
+            actor=OPERATOR, reason="", now=timezone.now(),
+        )  # fmt: skip
+        with killed_at(step, monkeypatch) as count:
+            pay_back(refund.id, now=timezone.now())
+        settle(stripe, now=timezone.now() + timedelta(minutes=3))
+        refunded += 1
+        assert Refund.objects.get(id=refund.id).status == "succeeded"
+        assert len(stripe.all("refund")) == refunded
+        assert balance_cents(house) == 100_000 - 1_000 * refunded
+        if count[0] < step:
+            return
+        step += 3
+
+
+def test_webhooks_killed_anywhere_book_once(
+    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, paid = 1, 0
+    while True:
+        payment = ask_checkout(house)
+        stripe.pay(payment.checkout_id or "")
+        for event in stripe.events[-3:]:
+            send(event)
+        with killed_at(step, monkeypatch) as count, transaction.atomic():
+            process_inbox(now=timezone.now())
+        later = timezone.now() + timedelta(minutes=3)
+        while process_inbox(now=later):
+            pass
+        paid += 1
+        assert balance_cents(house) == 5_000 * paid
+        if count[0] < step:
+            return
+        step += 5
+
+
+@pytest.mark.parametrize("kind", ["lost_before", "lost_after", "rate_limit"])
+@pytest.mark.parametrize("times", [1, 3, 4, 7])
+def test_an_answer_that_is_lost_charges_once(
+    house: House, stripe: StripeDouble, kind: str, times: int
+) -> None:
+    payment = prepared(house, stripe)
+    stripe.faults.append(Fault(kind, "payment_intents", times=times))  # type: ignore[arg-type]
+    for hours in range(9):
+        deliver_due(now=timezone.now() + timedelta(hours=2 * hours))
+    deliver(stripe)
+    assert (len(stripe.succeeded()), balance_cents(house)) == (1, 5_000)
+    assert StripePayment.objects.get(id=payment.id).status == "succeeded"
+
+
+def test_who_asks_late_looks_before(house: House, stripe: StripeDouble) -> None:
+    """Stripe forgets an idempotency key after a day; the payment still names our row."""
+    payment = prepared(house, stripe)
+    stripe.faults.append(Fault("lost_after", "payment_intents", times=3))
+    deliver_due(now=timezone.now())
+    stripe.answers.clear()
+    deliver_due(now=timezone.now() + timedelta(hours=30))
+    assert StripePayment.objects.get(id=payment.id).status == "succeeded"
+    assert (len(stripe.succeeded()), balance_cents(house)) == (1, 5_000)
+
+
+def test_what_stripe_never_heard_of_is_given_up(house: House, stripe: StripeDouble) -> None:
+    payment = prepared(house, stripe)
+    stripe.faults.append(Fault("lost_before", "payment_intents", times=3))
+    deliver_due(now=timezone.now())
+    deliver_due(now=timezone.now() + ASKED_AT_MOST + timedelta(hours=1))
+    assert StripePayment.objects.get(id=payment.id).status == "canceled"
+    assert (stripe.succeeded(), balance_cents(house)) == ([], 0)
+
+
+def test_an_error_of_stripes_is_asked_again_with_the_same_key(
+    house: House, stripe: StripeDouble
+) -> None:
+    payment = prepared(house, stripe)
+    stripe.faults.append(Fault("server_error", "payment_intents"))
+    for hours in range(3):
+        deliver_due(now=timezone.now() + timedelta(hours=hours))
+    assert set(stripe.posts("payment_intents")) == {f"collect:{payment.id}"}
+    assert StripePayment.objects.get(id=payment.id).status == "created"
+
+
+def test_payments_end_where_no_webhook_ever_comes(house: House, stripe: StripeDouble) -> None:
+    save_card(house, stripe, "pm_usBankAccount_success")
+    debit = ask_top_up(house)
+    page = ask_checkout(house)
+    deliver_due(now=timezone.now())
+    stripe.settle_debit(str(StripePayment.objects.get(id=debit.id).intent_id))
+    stripe.pay(page.checkout_id or "")
+    assert sync_open(now=timezone.now() + timedelta(minutes=6)) == 2
+    assert balance_cents(house) == 10_000
+    assert sync_open(now=timezone.now() + timedelta(minutes=12)) == 0
+
+
+def test_a_confirmation_that_never_comes_ends(house: House, stripe: StripeDouble) -> None:
+    save_card(house, stripe, "pm_card_authenticationRequired")
+    payment = ask_top_up(house)
+    deliver_due(now=timezone.now())
+    assert StripePayment.objects.get(id=payment.id).status == "requires_action"
+    sync_open(now=timezone.now() + timedelta(hours=25))
+    assert StripePayment.objects.get(id=payment.id).status == "canceled"
+
+
+def live_a_while(house: House, double: StripeDouble, deeds: list[str]) -> None:
+    """Do what customers, banks and operators do, before any webhook arrives."""
+    for deed in deeds:
+        if deed == "checkout":
+            double.pay(ask_checkout(house).checkout_id or "")
+        elif deed == "declined":
+            page = ask_checkout(house)
+            double.pay(page.checkout_id or "", "pm_card_chargeDeclined")
+            double.expire(page.checkout_id or "")
+        elif deed == "refund" and double.succeeded():
+            _quietly(lambda: double.pay_back(double.succeeded()[0]["id"], 700))
+        elif deed == "dispute" and double.succeeded():
+            _quietly(lambda: _dispute_once(double, double.succeeded()[-1]["id"]))
+        elif deed == "won" and double.all("dispute"):
+            dispute = double.all("dispute")[0]
+            if dispute["status"] == "needs_response":
+                double.close_dispute(dispute["id"], is_won=True)
+        elif deed == "bounce" and double.all("refund"):
+            refund = double.all("refund")[0]
+            if refund["status"] == "succeeded":
+                double.bounce_refund(refund["id"])
+
+
+def _dispute_once(double: StripeDouble, intent_id: str) -> None:
+    if all(each["payment_intent"] != intent_id for each in double.all("dispute")):
+        double.open_dispute(intent_id)
+
+
+def _quietly(act: Any) -> None:
+    from billing.simulation.stripe_double.errors import ApiError
+
+    try:
+        act()
+    except ApiError:
+        return
+
+
+DEEDS = st.lists(
+    st.sampled_from(["checkout", "declined", "refund", "dispute", "won", "bounce"]),
+    min_size=2,
+    max_size=7,
+)
+
+
+@given(deeds=DEEDS, seed=st.integers(0, 2**32), page=st.sampled_from([1, 3, 200]))
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_order_and_repetition_gives_one_state(
+    db: None, stripe: StripeDouble, deeds: list[str], seed: int, page: int
+) -> None:
+    states = []
+    for in_order in (True, False):
+        stripe.forget()
+        with transaction.atomic():
+            house = make_house(f"Any{in_order}")
+            live_a_while(house, stripe, deeds)
+            if in_order:
+                deliver(stripe)
+            else:
+                _deliver_wildly(stripe, seed, page)
+            states.append(state_of(house).replace(house.id, "org"))
+            transaction.set_rollback(True)
+    assert states[0] == states[1]
+
+
+def _deliver_wildly(double: StripeDouble, seed: int, page: int) -> None:
+    chance = random.Random(seed)
+    for event in storm(double.events, seed=seed):
+        assert send(event) == 200
+        if chance.random() < 0.3:
+            process_inbox(now=timezone.now(), page=page)
+    while process_inbox(now=timezone.now(), page=page):
+        pass
+
+
+def test_a_storm_is_one_state(db: None, stripe: StripeDouble) -> None:
+    houses = [make_house(f"House{n}") for n in range(4)]
+    for house in houses:
+        for _ in range(5):
+            stripe.pay(ask_checkout(house).checkout_id or "")
+    for event in storm(stripe.events, seed=7):
+        assert send(event) == 200
+    while process_inbox(now=timezone.now()):
+        pass
+    assert [balance_cents(house) for house in houses] == [25_000] * 4
+    assert len(stripe.succeeded()) == 20

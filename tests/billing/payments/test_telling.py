@@ -1,0 +1,128 @@
+"""What people are told by mail, once each."""
+
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.core import mail
+from django.utils import timezone
+
+from billing.credit.services.reversals import take_back
+from billing.ledger.models import Cause
+from billing.payments.models import StripePayment
+from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_up
+from billing.payments.syncing import sync_intent
+from billing.simulation.stripe_double import StripeDouble
+from control.outbox.services import deliver_due
+from tests.support.organizations import OPERATOR, House
+from tests.support.paying import ask_top_up, deliver, save_card, settle
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.fixture
+def reader(house: House) -> str:
+    address = house.owner.email
+    EmailAddress.objects.create(user=house.owner, email=address, verified=True, primary=True)
+    return address
+
+
+def subjects(after: timedelta = timedelta(0)) -> list[str]:
+    deliver_due(now=timezone.now() + after)
+    return [each.subject for each in mail.outbox]
+
+
+def test_a_declined_automatic_top_up_is_told_and_then_its_end(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    save_card(house, stripe, "pm_card_chargeCustomerFail")
+    set_auto_top_up(
+        organization=house.organization, is_on=True, threshold_cents=100_000, amount_cents=5_000,
+        monthly_cap_cents=50_000, actor=house.actor, now=timezone.now(),
+    )  # fmt: skip
+    for hours in (0, 2, 4):  # after a decline the card is left alone for an hour
+        now = timezone.now() + timedelta(hours=hours)
+        run_auto_top_ups(now=now)
+        settle(stripe, now=now)
+    assert sorted(subjects()) == [
+        "Automatic top-up of Acme was declined",
+        "Automatic top-up of Acme was declined",
+        "Automatic top-ups of Acme have stopped",
+    ]
+    assert mail.outbox[0].to == [reader]
+    assert f"/{house.id}/billing" in str(mail.outbox[0].body)
+
+
+def test_a_dispute_is_told_when_credit_goes_and_when_it_comes_back(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    save_card(house, stripe)
+    ask_top_up(house)
+    settle(stripe)
+    dispute = stripe.open_dispute(stripe.succeeded()[0]["id"])
+    deliver(stripe)
+    deliver(stripe)
+    assert subjects() == ["A payment of Acme is disputed"]
+    stripe.close_dispute(dispute["id"], is_won=True)
+    deliver(stripe)
+    assert subjects()[1:] == ["The disputed payment of Acme is yours again"]
+
+
+def test_who_topped_up_themselves_is_not_mailed(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    save_card(house, stripe, "pm_card_chargeCustomerFail")
+    ask_top_up(house)
+    settle(stripe)
+    assert subjects() == []
+
+
+def bank_top_up(house: House, stripe: StripeDouble) -> StripePayment:
+    method = save_card(house, stripe, "pm_usBankAccount_success")
+    payment = ask_top_up(house, method=method)
+    settle(stripe)
+    return payment
+
+
+def bounce(payment: StripePayment, stripe: StripeDouble, *, after: timedelta) -> None:
+    payment.refresh_from_db()
+    stripe.settle_debit(payment.intent_id or "", is_paid=False)
+    sync_intent(payment.intent_id or "", now=timezone.now() + after)
+
+
+def test_a_debit_that_comes_back_days_later_is_told_with_what_is_owed(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    first = bank_top_up(house, stripe)
+    bounce(first, stripe, after=timedelta(days=3))
+    take_back(
+        organization_id=house.id, amount_nanos=1_234 * 10_000_000, tax_nanos=0,
+        cause=Cause.REFUND, key="gone", actor=OPERATOR, now=timezone.now(),
+    )  # fmt: skip
+    bounce(bank_top_up(house, stripe), stripe, after=timedelta(days=3))
+    assert subjects(timedelta(days=4)) == ["A payment of Acme did not come through"] * 2
+    bodies = [str(each.body) for each in mail.outbox]
+    assert ["owed by now" in body for body in bodies] == [False, True]
+    assert "$12.34 are owed by now" in bodies[1]
+    assert mail.outbox[0].to == [reader]
+
+
+def test_a_decline_that_is_looked_at_is_no_mail(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    bounce(bank_top_up(house, stripe), stripe, after=timedelta(minutes=1))
+    assert subjects(timedelta(days=4)) == []
+
+
+def test_what_goes_back_at_stripe_alone_is_told_once(
+    house: House, stripe: StripeDouble, reader: str
+) -> None:
+    save_card(house, stripe)
+    payment = ask_top_up(house)
+    settle(stripe)
+    stripe.pay_back(stripe.succeeded()[0]["id"], 2_000)
+    for _ in range(2):
+        deliver(stripe)
+    assert subjects() == ["A payment of Acme went back"]
+    assert "$20.00 of your payment" in str(mail.outbox[0].body)
+    assert payment.id in str(mail.outbox[0].body)

@@ -1,0 +1,380 @@
+"""Idempotency keys at control: one request of each, whatever comes in which order."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import Any
+from uuid import UUID
+
+import msgspec
+import pytest
+from django.db import connection
+from django.test import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rest_framework.test import APIClient
+
+from control.audit.models import Entry
+from control.errors import NotFound, NotPermitted
+from control.idempotency import services
+from control.idempotency.models import Claim as Row
+from control.idempotency.models import EarlyEnding, Shelf
+from control.idempotency.tasks import forget_keys
+from control.publish.selectors import last_record
+from control.tenants.models import Role
+from serving.contract import idempotency as contract
+from serving.contract.codec import decode, encode
+from serving.contract.idempotency import (
+    Answered,
+    Claim,
+    Claimed,
+    Ended,
+    Ending,
+    Endings,
+    KeepAnswer,
+    NoRoom,
+    OtherRequest,
+    Running,
+    TurnedOff,
+)
+from serving.contract.records import OrganizationRecord
+from tests.support.fake_keys import FakeKeys
+from tests.support.organizations import House
+
+pytestmark = pytest.mark.django_db
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+SECRET = {"authorization": "Bearer test-internal-secret-00000000000000000000000000000007"}
+
+
+def event_id(number: int) -> str:
+    return str(UUID(int=(7 << 76) | (2 << 62) | number))
+
+
+def claim_of(house: House, number: int = 1, *, key: int = 1, request: int = 1) -> Claim:
+    return Claim(event_id(number), "gw_1", house.id, f"{key:064x}", f"{request:064x}")
+
+
+def endings_of(claim: Claim, *, is_completed: bool = False) -> Endings:
+    return Endings((Ending(claim.organization_id, claim.event_id, is_completed),))
+
+
+@pytest.fixture
+def keyed(house: House) -> House:
+    """An organization that takes keys."""
+    return turn_on(house)
+
+
+def turn_on(house: House, takes: bool = True) -> House:
+    services.set_taking_keys(
+        actor=house.actor, organization=house.organization, takes_idempotency_keys=takes
+    )
+    return house
+
+
+def ask(claim: Claim, now: datetime = NOW) -> contract.Verdict:
+    return services.claim(claim, now=now).verdict
+
+
+def end(claim: Claim, now: datetime = NOW, *, is_completed: bool = False) -> int:
+    return services.end(endings_of(claim, is_completed=is_completed), now=now).changed
+
+
+def complete(claim: Claim, sealed: bytes | None = b"sealed") -> None:
+    """Answer a request to its end."""
+    ask(claim)
+    assert keep(claim, sealed)
+    assert end(claim, is_completed=True) == 1
+
+
+def keep(claim: Claim, sealed: bytes | None = b"sealed", now: datetime = NOW) -> bool:
+    return services.keep(KeepAnswer(claim, sealed), now=now).is_kept
+
+
+def test_the_first_request_of_a_key_is_its_one(keyed: House) -> None:
+    assert ask(claim_of(keyed)) == Claimed()
+    assert ask(claim_of(keyed)) == Claimed(), "the same question again"
+    assert ask(claim_of(keyed, 2)) == Running()
+    assert ask(claim_of(keyed, 2, request=2)) == OtherRequest()
+    assert ask(claim_of(keyed, 3, key=2)) == Claimed()
+
+
+def test_its_answer_is_everybodys_once_it_completed(keyed: House) -> None:
+    ask(claim_of(keyed))
+    assert keep(claim_of(keyed))
+    assert keep(claim_of(keyed), b"another"), "the same again: the first stays"
+    assert not keep(claim_of(keyed, 2), b"another")
+    assert ask(claim_of(keyed, 2)) == Running()
+    assert end(claim_of(keyed), is_completed=True) == 1
+    assert end(claim_of(keyed), is_completed=True) == 0
+    assert ask(claim_of(keyed, 2)) == Answered(event_id(1), b"sealed")
+    assert ask(claim_of(keyed, 2, request=2)) == OtherRequest()
+
+
+def test_what_is_given_up_leaves_the_key_free(keyed: House) -> None:
+    ask(claim_of(keyed))
+    assert end(claim_of(keyed)) == 1
+    assert ask(claim_of(keyed, 2)) == Claimed()
+    assert end(claim_of(keyed)) == 0
+    assert ask(claim_of(keyed, 3)) == Running()
+
+
+def test_what_completed_stays_whatever_is_said_later(keyed: House) -> None:
+    complete(claim_of(keyed))
+    assert end(claim_of(keyed)) == 0
+    assert isinstance(ask(claim_of(keyed, 2)), Answered)
+
+
+def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: House) -> None:
+    ask(claim_of(keyed))
+    keep(claim_of(keyed))
+    assert end(claim_of(keyed)) == 1
+    assert Shelf.objects.get().kept_bytes == 0
+    assert ask(claim_of(keyed, 2)) == Claimed()
+
+
+def test_what_was_not_kept_cannot_complete(keyed: House) -> None:
+    ask(claim_of(keyed))
+    assert end(claim_of(keyed), is_completed=True) == 0
+    assert ask(claim_of(keyed, 2)) == Running()
+
+
+def test_a_claim_that_comes_after_its_end_claims_nothing(keyed: House) -> None:
+    end(claim_of(keyed))
+    assert ask(claim_of(keyed)) == Ended()
+    assert ask(claim_of(keyed, 2)) == Claimed()
+
+
+def test_an_ending_of_an_organization_that_is_not_here_is_done_with(keyed: House) -> None:
+    gone = msgspec.structs.replace(claim_of(keyed), organization_id="org_gone")
+    assert end(gone) == 0
+
+
+def test_an_answer_whose_claim_was_forgotten_is_kept_all_the_same(keyed: House) -> None:
+    assert keep(claim_of(keyed))
+    end(claim_of(keyed), is_completed=True)
+    assert isinstance(ask(claim_of(keyed, 2)), Answered)
+    assert Shelf.objects.get().claim_count == 1
+
+
+def test_organizations_share_no_keys(keyed: House, outsider: House) -> None:
+    turn_on(outsider)
+    complete(claim_of(keyed))
+    ask(claim_of(keyed, 3, key=3))
+    assert ask(claim_of(outsider, 2)) == Claimed()
+    for number in (1, 3):
+        theirs = msgspec.structs.replace(claim_of(keyed, number), organization_id=outsider.id)
+        assert end(theirs) == 0
+    assert isinstance(ask(claim_of(keyed, 4)), Answered)
+    assert ask(claim_of(keyed, 4, key=3)) == Running()
+
+
+def test_where_keys_are_not_taken_nothing_is_claimed_or_kept(house: House) -> None:
+    assert ask(claim_of(house)) == TurnedOff()
+    assert keep(claim_of(house))
+    assert Row.objects.get().sealed is None
+
+
+def test_turned_off_the_answers_are_erased_and_the_keys_remembered(keyed: House) -> None:
+    complete(claim_of(keyed))
+    turn_on(keyed, takes=False)
+    assert [row.sealed for row in Row.objects.all()] == [None]
+    assert Shelf.objects.get().kept_bytes == 0
+    assert ask(claim_of(keyed, 2)) == TurnedOff()
+    turn_on(keyed)
+    assert ask(claim_of(keyed, 2)) == Answered(event_id(1), None)
+
+
+def test_there_is_room_for_so_many_keys(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "CLAIMS_MAX", 2)
+    for number in (1, 2):
+        ask(claim_of(keyed, number, key=number))
+    assert ask(claim_of(keyed, 3, key=3)) == NoRoom(2, 0)
+    assert ask(claim_of(keyed, 4, key=1)) == Running()
+    end(claim_of(keyed, 1))
+    assert ask(claim_of(keyed, 3, key=3)) == Claimed()
+
+
+def test_there_is_room_for_so_many_bytes(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contract, "KEPT_BYTES_MAX", 10)
+    for number in (1, 2, 3):
+        assert ask(claim_of(keyed, number, key=number)) == Claimed()
+    assert keep(claim_of(keyed, 1, key=1), b"123456")
+    assert keep(claim_of(keyed, 2, key=2), b"too many")
+    end(claim_of(keyed, 2, key=2), is_completed=True)
+    assert ask(claim_of(keyed, 9, key=2)) == Answered(event_id(2), None)
+    assert keep(claim_of(keyed, 3, key=3), b"1234")
+    assert ask(claim_of(keyed, 4, key=4)) == NoRoom(3, 10)
+
+
+def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: House) -> None:
+    complete(claim_of(keyed))
+    end(claim_of(keyed, 5))
+    nearly, over = NOW + timedelta(hours=23, minutes=59), NOW + timedelta(hours=24)
+    assert services.forget(now=nearly) == 0
+    assert isinstance(ask(claim_of(keyed, 2), nearly), Answered)
+    assert services.forget(now=over) == 1
+    shelf = Shelf.objects.get()
+    assert (shelf.claim_count, shelf.kept_bytes) == (0, 0)
+    assert not Row.objects.exists()
+    assert not EarlyEnding.objects.exists()
+
+
+def test_a_key_is_free_after_its_day_before_anybody_cleans_up(keyed: House) -> None:
+    complete(claim_of(keyed))
+    assert ask(claim_of(keyed, 2, request=2), NOW + timedelta(hours=24)) == Claimed()
+    assert Shelf.objects.get().kept_bytes == 0
+
+
+def test_the_worker_forgets(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "FORGOTTEN_AT_ONCE", 2)
+    for number in range(5):
+        ask(claim_of(keyed, number, key=number))
+    assert forget_keys() == 5
+    assert forget_keys() == 0
+
+
+STEP = st.tuples(
+    st.sampled_from(["claim", "keep", "complete", "fail", "hour"]),
+    st.integers(1, 4),
+    st.integers(1, 2),
+    st.integers(1, 2),
+)
+
+
+@given(st.lists(STEP, max_size=14))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_it_does_as_its_double(keyed: House, steps: list[tuple[str, int, int, int]]) -> None:
+    """And all who are told of an answer are told of the same."""
+    Row.objects.all().delete()
+    EarlyEnding.objects.all().delete()
+    Shelf.objects.update(claim_count=0, kept_bytes=0)
+    clock = [NOW]
+    double = FakeKeys(now=lambda: clock[0])
+    answers: dict[str, set[str]] = defaultdict(set)
+    for verb, number, key, request in steps:
+        claim = claim_of(keyed, number * 10 + key * 3 + request, key=key, request=request)
+        if verb == "claim":
+            reply = services.claim(claim, now=clock[0])
+            assert reply == double.claim(claim)
+            if isinstance(reply.verdict, Answered):
+                answers[claim.key_digest].add(reply.verdict.event_id)
+        elif verb == "keep":
+            answer = KeepAnswer(claim, b"x" * number)
+            assert services.keep(answer, now=clock[0]) == double.keep(answer)
+        elif verb == "hour":
+            clock[0] += timedelta(hours=1)
+        else:
+            endings = endings_of(claim, is_completed=verb == "complete")
+            assert services.end(endings, now=clock[0]) == double.end(endings)
+    assert all(len(event_ids) == 1 for event_ids in answers.values())
+    shelf = Shelf.objects.first()
+    rows = Row.objects.all()
+    assert shelf is None or shelf.claim_count == len(rows)
+    assert shelf is None or shelf.kept_bytes == sum(len(row.sealed or b"") for row in rows)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_at_once_one_is_the_one(house: House) -> None:
+    turn_on(house)
+    verdicts = at_once([lambda n=n: ask(claim_of(house, n)) for n in range(1, 9)])
+    assert Counter(map(type, verdicts)) == {Claimed: 1, Running: 7}
+    [first] = [n for n, verdict in enumerate(verdicts, 1) if verdict == Claimed()]
+    assert [n for n in range(1, 9) if keep(claim_of(house, n))] == [first]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_many_that_answer_at_once_one_is_kept(house: House) -> None:
+    """As after a restore, when no claim is known."""
+    turn_on(house)
+    kept = at_once([lambda n=n: keep(claim_of(house, n), b"%d" % n) for n in range(1, 9)])
+    assert kept.count(True) == 1
+    assert Row.objects.get().sealed_bytes == 1
+
+
+def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
+    barrier = Barrier(len(calls))
+
+    def act(call: Callable[[], Any]) -> Any:
+        barrier.wait(timeout=10)
+        try:
+            return call()
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return list(threads.map(act, calls))
+
+
+def test_gateways_ask_over_http(keyed: House, client: Client) -> None:
+    def post(name: str, record: msgspec.Struct, **headers: str) -> Any:
+        return client.post(
+            f"/internal/v1/idempotency/{name}",
+            encode(record),
+            content_type="application/json",
+            headers=headers or SECRET,
+        )
+
+    claim = claim_of(keyed)
+    answer = KeepAnswer(claim, bytes(range(256)))
+    assert decode(post("claims", claim).content, contract.ClaimReply).verdict == Claimed()
+    assert decode(post("answers", answer).content, contract.KeepReply).is_kept
+    assert post("endings", endings_of(claim, is_completed=True)).json() == {"changed": 1}
+    told = decode(post("claims", claim_of(keyed, 2)).content, contract.ClaimReply).verdict
+    assert told == Answered(claim.event_id, bytes(range(256)))
+    assert post("endings", endings_of(claim)).json() == {"changed": 0}
+    assert post("claims", claim, authorization="Bearer wrong").status_code == 401
+    wrong = post("claims", endings_of(claim))
+    assert wrong.status_code == 400
+    assert "event_id" in wrong.json()["error"]
+
+
+def test_it_is_turned_on_and_off_over_the_api_and_published(
+    api: APIClient, base: str, house: House
+) -> None:
+    assert api.get(base).json()["takes_idempotency_keys"] is False
+    assert api.patch(base, {"takes_idempotency_keys": True}).json()["takes_idempotency_keys"]
+    record = last_record("organization", house.id)
+    assert record is not None
+    assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
+    api.patch(base, {"takes_idempotency_keys": True})
+    [entry] = Entry.objects.filter(action="organization.set_taking_idempotency_keys")
+    assert entry.details == {"before": False, "after": True}
+    assert entry.actor_id == house.owner.id
+    assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400
+    api.patch(base, {"takes_idempotency_keys": False})
+    record = last_record("organization", house.id)
+    assert record is not None
+    assert not decode(record.encode(), OrganizationRecord).takes_idempotency_keys
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_owners_and_admins_decide(house: House, role: Role) -> None:
+    actor = house.actor if role == Role.OWNER else house.actor_of(house.join(role))
+
+    def act() -> None:
+        services.set_taking_keys(
+            actor=actor, organization=house.organization, takes_idempotency_keys=True
+        )
+
+    if role in (Role.OWNER, Role.ADMIN):
+        act()
+    else:
+        with pytest.raises(NotPermitted):
+            act()
+
+
+def test_an_outsider_finds_nothing(house: House, outsider: House, stranger: APIClient) -> None:
+    with pytest.raises(NotFound):
+        services.set_taking_keys(
+            actor=outsider.actor, organization=house.organization, takes_idempotency_keys=True
+        )
+    reply = stranger.patch(
+        f"/api/v1/organizations/{house.id}", {"takes_idempotency_keys": True}, format="json"
+    )
+    assert reply.status_code == 404
+    house.organization.refresh_from_db()
+    assert not house.organization.takes_idempotency_keys

@@ -1,0 +1,53 @@
+"""What older code said to the data plane is put right once, and nothing else is touched."""
+
+import json
+
+import pytest
+
+from control.actor import system
+from control.keys.republishing import republish_outdated
+from control.keys.services import revoke_key
+from control.publish.models import Change
+from control.publish.selectors import last_record, last_version
+from control.tenants.services import suspend_organization
+from serving.contract.codec import decode
+from serving.contract.feed import RECORD_OF_KIND
+from tests.support.organizations import House
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+def say(kind: str, record_id: str, record: str | None) -> None:
+    Change.objects.create(kind=kind, record_id=record_id, record=record)
+
+
+def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
+    house: House, outsider: House
+) -> None:
+    """Older code deleted the keys of whom it suspended: they were told that they have no key."""
+    key, _ = house.mint()
+    revoked, _ = house.mint()
+    revoke_key(actor=house.actor, key=revoked)
+    suspend_organization(actor=system("tests"), organization=house.organization)
+    say("api_key", key.id, None)
+    before = last_version()
+    assert republish_outdated() == 1
+    assert decode((last_record("api_key", key.id) or "").encode(), RECORD_OF_KIND["api_key"])
+    assert last_record("api_key", revoked.id) is None
+    assert Change.objects.filter(version__gt=before).count() == 1
+    assert republish_outdated() == 0
+
+
+def test_records_of_an_older_form_are_told_in_todays(house: House) -> None:
+    """Older code named one budget of each."""
+    key, _ = house.mint()
+    wanted = {}
+    for kind, record_id in [
+        ("organization", house.id), ("project", house.project.id), ("api_key", key.id),
+    ]:  # fmt: skip
+        wanted[kind, record_id] = last_record(kind, record_id)
+        record = json.loads(wanted[kind, record_id] or "")
+        del record["budget_ids"]
+        say(kind, record_id, json.dumps(record | {"budget_id": record_id}))
+    assert republish_outdated() == 3
+    assert {each: last_record(*each) for each in wanted} == wanted

@@ -1,0 +1,152 @@
+"""Webhook endpoints in the management API: for admins, and missing for everybody else."""
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from control.keys.models import Scope
+from control.outbox.services import deliver_due
+from control.tenants.models import Role
+from control.webhooks.models import Delivery, Endpoint
+from tests.support.organizations import House
+from tests.support.receiver import Receiver
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+BASE = "/api/v1/webhook-endpoints"
+WISH = {"url": "https://example.com/hooks", "kinds": ["invoice.paid", "key.created"]}
+
+
+def paths(endpoint: Endpoint, delivery: Delivery) -> list[tuple[str, str]]:
+    """Return every route of one endpoint with its methods."""
+    one = f"{BASE}/{endpoint.id}"
+    return [
+        ("get", one),
+        ("patch", one),
+        ("delete", one),
+        ("post", f"{one}/rotate"),
+        ("post", f"{one}/test"),
+        ("get", f"{one}/deliveries"),
+        ("get", f"{one}/deliveries/{delivery.id}"),
+        ("post", f"{one}/deliveries/{delivery.id}/redeliver"),
+    ]
+
+
+@pytest.fixture
+def delivery(house: House, made: tuple[Endpoint, str], receiver: Receiver) -> Delivery:
+    house.mint()
+    deliver_due(now=timezone.now())
+    return Delivery.objects.get()
+
+
+def test_an_endpoint_is_made_and_its_secret_shown_once(api: APIClient) -> None:
+    reply = api.post(BASE, WISH)
+    body = reply.json()
+    assert reply.status_code == 201
+    assert body["secret"].startswith("whsec_")
+    assert body["kinds"] == ["invoice.paid", "key.created"]
+    shown = api.get(f"{BASE}/{body['id']}").json()
+    assert "secret" not in shown
+    assert api.get(BASE).json()["data"] == [shown]
+
+
+def test_an_endpoint_is_changed_and_deleted(api: APIClient) -> None:
+    one = f"{BASE}/{api.post(BASE, WISH).json()['id']}"
+    changes = {"is_enabled": False, "description": "ours"}
+    assert changes.items() <= api.patch(one, changes).json().items()
+    assert api.patch(one, {"kinds": ["balance.low"]}).json()["kinds"] == ["balance.low"]
+    assert api.post(f"{one}/test").status_code == 409
+    assert api.delete(one).status_code == 204
+    assert api.get(one).status_code == 404
+
+
+def test_deliveries_are_listed_shown_and_repeated(
+    api: APIClient, made: tuple[Endpoint, str], delivery: Delivery, receiver: Receiver
+) -> None:
+    one = f"{BASE}/{made[0].id}/deliveries"
+    [listed] = api.get(one).json()["data"]
+    assert (listed["kind"], listed["state"]) == ("key.created", "delivered")
+    shown = api.get(f"{one}/{delivery.id}").json()
+    assert shown["body"].startswith('{"type": "key.created"')
+    assert [call["status"] for call in shown["attempts"]] == [200]
+    again = api.post(f"{one}/{delivery.id}/redeliver")
+    assert (again.status_code, again.json()["event_id"]) == (202, shown["event_id"])
+    deliver_due(now=timezone.now())
+    assert len(receiver.told) == 2
+
+
+def test_a_secret_is_rotated(api: APIClient, made: tuple[Endpoint, str]) -> None:
+    secret = api.post(f"{BASE}/{made[0].id}/rotate").json()["secret"]
+    assert secret.startswith("whsec_")
+    assert secret != made[1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("url", "http://example.com"),
+        ("url", "https://169.254.169.254/"),
+        ("url", "https://example.com/" + "x" * 2000),
+        ("kinds", []),
+        ("kinds", ["webhook.test"]),
+        ("kinds", "invoice.paid"),
+        ("secret", "whsec_mine"),
+        ("organization_id", "org_other"),
+        ("disabled_reason", "x"),
+    ],
+)
+def test_bad_input_is_refused_by_name(api: APIClient, field: str, value: Any) -> None:
+    reply = api.post(BASE, {**WISH, field: value})
+    assert reply.status_code == 400
+    assert str(reply.json()["error"]["param"]).startswith(field)
+    assert not Endpoint.objects.exists()
+
+
+def test_an_outsider_finds_nothing(
+    stranger: APIClient, house: House, made: tuple[Endpoint, str], delivery: Delivery
+) -> None:
+    for method, path in paths(made[0], delivery):
+        assert getattr(stranger, method)(path, {}).status_code == 404, path
+        query = f"{path}?organization_id={house.id}"
+        assert getattr(stranger, method)(query, {}).status_code == 404, query
+    assert stranger.get(BASE).json()["data"] == []
+    assert stranger.post(f"{BASE}?organization_id={house.id}", WISH).status_code == 404
+    assert Endpoint.objects.get().deleted_at is None
+
+
+def test_an_outsiders_key_finds_nothing(
+    outsider: House, made: tuple[Endpoint, str], delivery: Delivery
+) -> None:
+    _, secret = outsider.mint(scopes=[Scope.MANAGE])
+    client = APIClient(headers={"authorization": f"Bearer {secret}"})
+    for method, path in paths(made[0], delivery):
+        assert getattr(client, method)(path, {}).status_code == 404
+
+
+@pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
+def test_lesser_roles_are_told_so(
+    house: House, made: tuple[Endpoint, str], delivery: Delivery, role: Role
+) -> None:
+    client = APIClient()
+    client.force_login(house.join(role))
+    for method, path in [("get", BASE), ("post", BASE), *paths(made[0], delivery)]:
+        assert getattr(client, method)(path, {}).status_code == 403, path
+
+
+def test_nobody_gets_in_without_credentials(made: tuple[Endpoint, str], delivery: Delivery) -> None:
+    for method, path in [("get", BASE), ("post", BASE), *paths(made[0], delivery)]:
+        assert getattr(APIClient(), method)(path, {}).status_code == 401
+
+
+def test_a_managing_key_manages_its_own_organization(house: House) -> None:
+    client = APIClient(headers={"authorization": f"Bearer {house.mint(scopes=[Scope.MANAGE])[1]}"})
+    assert client.post(BASE, WISH).json()["organization_id"] == house.id
+
+
+def test_the_document_describes_it(api: APIClient) -> None:
+    document = api.get("/api/v1/schema?format=json").json()
+    routes = [path for path in document["paths"] if "webhook-endpoints" in path]
+    assert len(routes) == 7
+    post = document["paths"]["/api/v1/webhook-endpoints"]["post"]
+    assert "CreatedEndpoint" in str(post["responses"]["201"])

@@ -1,0 +1,400 @@
+"""Endpoints are told once per message, signed, again until they answer, and no longer than that."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.core import mail
+from django.db import ProgrammingError, transaction
+from django.utils import timezone
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from control.actor import system
+from control.audit.models import Entry
+from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.outbox.models import Message
+from control.outbox.services import deliver_due, retry
+from control.tenants.models import Role
+from control.webhooks import selectors, services
+from control.webhooks.kinds import KINDS
+from control.webhooks.models import Attempt, Delivery, Endpoint, Event, Secret
+from tests.support.organizations import House
+from tests.support.receiver import Receiver
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+Made = tuple[Endpoint, str]
+DAY = timedelta(days=1)
+
+
+def emit(house: House, key: str = "inv_1", now: datetime | None = None) -> None:
+    services.emit(
+        organization_id=house.id,
+        kind="invoice.paid",
+        data={"invoice_id": key},
+        key=key,
+        now=now or timezone.now(),
+    )
+
+
+def deliver(now: datetime | None = None) -> None:
+    deliver_due(now=now or timezone.now())
+
+
+def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    _, secret = made
+    key, key_secret = house.mint()
+    deliver()
+    [told] = receiver.told
+    message = told.verified(secret)
+    assert message["type"] == "key.created"
+    assert message["data"]["key_id"] == key.id
+    assert key_secret not in told.body.decode()
+    assert told.headers["webhook-id"] == Event.objects.get().id
+    delivery = Delivery.objects.get()
+    assert (delivery.state, delivery.attempt_count) == ("delivered", 1)
+    attempt = Attempt.objects.get()
+    assert (attempt.status, attempt.error) == (200, "")
+
+
+def test_no_log_tells_an_address_which_may_hold_a_token(
+    house: House, made: Made, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "token=t0ken" in receiver.url
+    emit(house)
+    deliver()
+    assert receiver.told
+    assert "t0ken" not in caplog.text
+
+
+def test_a_forged_body_or_another_secret_does_not_verify(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    emit(house)
+    deliver()
+    [told] = receiver.told
+    for secret, body in [(made[1], told.body + b" "), ("whsec_" + "A" * 44, told.body)]:
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(body, told.headers)
+
+
+def test_a_repeat_is_one_message(house: House, made: Made, receiver: Receiver) -> None:
+    emit(house)
+    emit(house)
+    deliver()
+    emit(house)
+    deliver()
+    assert len(receiver.told) == 1
+
+
+def test_only_who_subscribed_is_told(house: House, made: Made, outsider: House) -> None:
+    services.emit(
+        organization_id=house.id, kind="balance.low", data={}, key="1", now=timezone.now()
+    )
+    emit(outsider)
+    assert not Message.objects.exists()
+    with pytest.raises(ValueError, match="no kind"):
+        services.emit(organization_id=house.id, kind="x", data={}, key="1", now=timezone.now())
+
+
+def test_each_subscribed_endpoint_gets_the_same_message(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    services.create_endpoint(
+        actor=house.actor,
+        organization=house.organization,
+        url=receiver.url,
+        kinds=["invoice.paid"],
+    )
+    emit(house)
+    deliver()
+    first, second = receiver.told
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.body == second.body
+
+
+def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    receiver.status = 500
+    now = timezone.now()
+    emit(house, now=now)
+    deliver(now)
+    delivery = Delivery.objects.get()
+    assert delivery.state == "waiting"
+    assert delivery.next_at == now + timedelta(seconds=5)
+    receiver.status = 200
+    deliver(now + timedelta(seconds=7))
+    first, second = receiver.told
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert first.headers["webhook-timestamp"] != second.headers["webhook-timestamp"]
+    assert [a.error for a in Attempt.objects.all()] == ["answered 500", ""]
+    delivery.refresh_from_db()
+    assert (delivery.state, delivery.attempt_count) == ("delivered", 2)
+
+
+def test_a_message_is_tried_ten_times_over_days_and_then_failed(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    receiver.status = 503
+    now = timezone.now()
+    emit(house, now=now)
+    moments = []
+    message = Message.objects.get()
+    while message.is_open:
+        moments.append(message.due_at - now)
+        deliver(message.due_at)
+        message.refresh_from_db()
+    hours = [round(moment.total_seconds() / 3600 / 1.1, 1) for moment in moments]
+    assert len(moments) == 10
+    assert 70 <= hours[-1] <= 85
+    assert Delivery.objects.get().state == "failed"
+    assert message.last_error == "answered 503"
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("120", 120),
+        ("Sun, 22 Nov 2026 15:00:00 GMT", 3600),
+        ("1", 5),  # never sooner than the back-off
+        ("Sun, 22 Nov 2026 13:00:00 GMT", 5),  # that is past
+        ("999999", 86_400),  # never later than the longest wait
+        ("soon", 5),
+        ("9" * 400, 5),
+    ],
+)
+def test_an_endpoint_that_asks_for_a_pause_gets_it(
+    house: House, made: Made, receiver: Receiver, asked: str, seconds: int
+) -> None:
+    now = datetime(2026, 11, 22, 14, tzinfo=UTC)
+    receiver.status, receiver.headers = 503, {"retry-after": asked}
+    emit(house, now=now)
+    deliver(now)
+    assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
+    waits = Message.objects.get().due_at - now
+    assert timedelta(seconds=seconds) <= waits <= timedelta(seconds=max(seconds, 6))
+    assert Attempt.objects.get().error == "answered 503"
+
+
+@pytest.mark.parametrize(("status", "seconds"), [(429, 120), (500, 5)])
+def test_only_who_is_busy_may_ask_for_one(
+    house: House, made: Made, receiver: Receiver, status: int, seconds: int
+) -> None:
+    receiver.status, receiver.headers = status, {"retry-after": "120"}
+    now = timezone.now()
+    emit(house, now=now)
+    deliver(now)
+    assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
+
+
+def test_pauses_add_no_attempts(house: House, made: Made, receiver: Receiver) -> None:
+    receiver.status, receiver.headers = 503, {"retry-after": "60"}
+    emit(house)
+    message = Message.objects.get()
+    while message.is_open:
+        deliver(message.due_at)
+        message.refresh_from_db()
+    assert message.attempts == 10
+    assert Delivery.objects.get().state == "failed"
+
+
+def test_a_redirect_is_a_failure(house: House, made: Made, receiver: Receiver) -> None:
+    receiver.status, receiver.headers = 307, {"location": "http://127.0.0.1:1/"}
+    emit(house)
+    deliver()
+    assert Attempt.objects.get().error == "answered 307: redirects are not followed"
+
+
+def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    EmailAddress.objects.create(
+        user=house.owner, email=house.owner.email, verified=True, primary=True
+    )
+    receiver.status = 500
+    start = timezone.now()
+    for day in range(6):
+        emit(house, f"inv_{day}", start + day * DAY)
+        deliver(start + day * DAY)
+    endpoint = Endpoint.objects.get()
+    assert not endpoint.is_enabled
+    assert endpoint.disabled_reason == "Every call failed for 5 days."
+    assert Entry.objects.filter(action="webhook.disable").count() == 1
+    deliver(start + 6 * DAY)
+    [message] = mail.outbox
+    assert message.to == [house.owner.email]
+    assert message.subject == "A webhook of Acme was disabled"
+    calls = len(receiver.told)
+    emit(house, "inv_later", start + 7 * DAY)
+    deliver(start + 30 * DAY)
+    assert len(receiver.told) == calls
+    assert not Delivery.objects.filter(delivered_at=None, failed_at=None).exists()
+
+
+def test_one_success_forgets_the_failures(house: House, made: Made, receiver: Receiver) -> None:
+    start = timezone.now()
+    for day in range(8):
+        receiver.status = 200 if day == 4 else 500
+        emit(house, f"inv_{day}", start + day * DAY)
+        deliver(start + day * DAY)
+    assert Endpoint.objects.get().is_enabled
+
+
+def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    receiver.status = 410
+    emit(house)
+    deliver()
+    assert Endpoint.objects.get().disabled_reason == "It answered 410: it is gone."
+    assert Delivery.objects.get().state == "failed"
+
+
+def test_rotation_overlaps_and_ends(house: House, made: Made, receiver: Receiver) -> None:
+    endpoint, old = made
+    now = timezone.now()
+    new = services.rotate_secret(actor=house.actor, endpoint=endpoint, now=now)
+    emit(house, "inv_1")
+    deliver()
+    [told] = receiver.told
+    assert told.verified(old) == told.verified(new)
+    assert len(selectors.valid_secrets(endpoint, now + services.OVERLAP)) == 1
+    for _ in range(5):
+        services.rotate_secret(actor=house.actor, endpoint=endpoint, now=now)
+    assert Secret.objects.count() == services.SECRETS_MAX
+
+
+def test_no_secret_lies_readable_in_the_database_or_the_audit(house: House, made: Made) -> None:
+    secret = made[1].removeprefix("whsec_")
+    assert secret not in Secret.objects.get().sealed
+    assert secret not in json.dumps(list(Entry.objects.values("details")))
+    assert "t0ken" not in json.dumps(list(Entry.objects.values("details")))
+    assert "t0ken" not in json.dumps(list(Message.objects.values("payload")))
+
+
+def test_a_test_message_and_a_redelivery(house: House, made: Made, receiver: Receiver) -> None:
+    endpoint, secret = made
+    now = timezone.now()
+    delivery = services.send_test(actor=house.actor, endpoint=endpoint, now=now)
+    deliver()
+    again = services.redeliver(actor=house.actor, delivery=delivery, now=now)
+    deliver()
+    first, second = receiver.told
+    assert first.verified(secret)["type"] == "webhook.test"
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert again.is_repeat
+
+
+def test_nobodys_server_is_flooded_by_hand(house: House, made: Made) -> None:
+    now = timezone.now()
+    for _ in range(20):
+        services.send_test(actor=house.actor, endpoint=made[0], now=now)
+    with pytest.raises(Conflict, match="wait a bit"):
+        services.send_test(actor=house.actor, endpoint=made[0], now=now)
+    later = now + timedelta(minutes=1)
+    services.send_test(actor=house.actor, endpoint=made[0], now=later)
+
+
+def test_nothing_is_sent_to_a_deleted_endpoint(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    emit(house)
+    services.delete_endpoint(actor=house.actor, endpoint=made[0], now=timezone.now())
+    deliver()
+    assert receiver.told == []
+    assert Message.objects.get().delivered_at
+    assert not Secret.objects.exists()
+    with pytest.raises(NotFound):
+        selectors.endpoint(house.organization, made[0].id)
+
+
+def test_a_disabled_endpoint_is_neither_tested_nor_told(house: House, made: Made) -> None:
+    endpoint = services.update_endpoint(actor=house.actor, endpoint=made[0], is_enabled=False)
+    emit(house)
+    assert not Delivery.objects.exists()
+    with pytest.raises(Conflict):
+        services.send_test(actor=house.actor, endpoint=endpoint, now=timezone.now())
+
+
+def test_an_operator_retries_a_delivery_that_was_given_up(
+    house: House, made: Made, receiver: Receiver
+) -> None:
+    receiver.status = 410
+    emit(house)
+    deliver()
+    services.update_endpoint(actor=house.actor, endpoint=made[0], is_enabled=True)
+    receiver.status = 200
+    retry(actor=system("tests"), message=Message.objects.get(kind="webhook"), now=timezone.now())
+    deliver()
+    assert Delivery.objects.get().state == "delivered"
+
+
+@pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
+def test_lesser_roles_manage_none(house: House, made: Made, role: Role) -> None:
+    actor = house.actor_of(house.join(role))
+    now = timezone.now()
+    delivery = services.send_test(actor=house.actor, endpoint=made[0], now=now)
+    verbs = [
+        lambda: services.create_endpoint(
+            actor=actor, organization=house.organization, url="https://example.com", kinds=["x"]
+        ),
+        lambda: services.update_endpoint(actor=actor, endpoint=made[0], is_enabled=False),
+        lambda: services.rotate_secret(actor=actor, endpoint=made[0], now=now),
+        lambda: services.delete_endpoint(actor=actor, endpoint=made[0], now=now),
+        lambda: services.send_test(actor=actor, endpoint=made[0], now=now),
+        lambda: services.redeliver(actor=actor, delivery=delivery, now=now),
+    ]
+    for verb in verbs:
+        with pytest.raises(NotPermitted):
+            verb()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"kinds": []}, {"kinds": ["webhook.test"]}, {"description": "x" * 201}, {"url": "https://0"}],
+)
+def test_what_does_not_fit_is_refused(house: House, made: Made, wrong: dict[str, object]) -> None:
+    with pytest.raises(Invalid):
+        services.update_endpoint(actor=house.actor, endpoint=made[0], **wrong)
+
+
+def test_an_organization_has_a_bounded_number(house: House, local: None) -> None:
+    def create() -> None:
+        services.create_endpoint(
+            actor=house.actor,
+            organization=house.organization,
+            url="https://example.com",
+            kinds=["key.created"],
+        )
+
+    for _ in range(20):
+        create()
+    with pytest.raises(Conflict, match="at most 20"):
+        create()
+
+
+def test_messages_and_calls_are_written_once(house: House, made: Made) -> None:
+    emit(house)
+    deliver()
+    for rows in (Event.objects.all(), Attempt.objects.all()):
+        with pytest.raises(ProgrammingError, match="Cannot update"), transaction.atomic():
+            rows.update(id="x" if rows.model is Event else 1)
+
+
+def test_old_messages_are_trimmed_with_their_log(house: House, made: Made) -> None:
+    now = timezone.now()
+    emit(house, now=now)
+    deliver(now)
+    assert services.trim(now=now + 59 * DAY) == 0
+    assert services.trim(now=now + 61 * DAY) == 1
+    assert not Attempt.objects.exists()
+    assert not Delivery.objects.exists()
+
+
+def test_every_kind_that_is_offered_says_in_the_docs_when_it_is_sent() -> None:
+    words = (settings.REPOSITORY_DIR / "docs" / "billing.md").read_text()
+    assert not [kind for kind in KINDS if f"| `{kind}` |" not in words]

@@ -1,0 +1,106 @@
+"""Processes beside the loop: whoever harms one harms nobody else."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from serving.aside.bench import Bench, Late
+from serving.aside.process import PIECE_BYTES, Died
+from serving.aside.turns import Turns
+
+
+@asynccontextmanager
+async def open_bench(
+    *, processes: int = 1, seconds_max: float = 5.0, wait_seconds_max: float = 20.0
+) -> AsyncIterator[Bench]:
+    turns = Turns(processes, waiting_max=8, waiting_of_one_max=3, wait_seconds_max=wait_seconds_max)
+    bench = Bench(("tests.support.aside",), turns, seconds_max=seconds_max)
+    try:
+        yield bench
+    finally:
+        await bench.close()
+
+
+async def pid_of(bench: Bench, organization_id: str = "org_b") -> int:
+    async with bench.process(organization_id) as process:
+        (message, pid), _ = await process.ask("hello")
+    assert message == "hello"
+    return int(pid)
+
+
+@pytest.mark.parametrize("size", [0, 1, PIECE_BYTES, 3 * PIECE_BYTES + 7, 5_000_000])
+async def test_bytes_come_back_as_they_went(size: int) -> None:
+    sent = os.urandom(size)
+    async with open_bench() as bench, bench.process("org_a") as process:
+        _, pieces = await process.ask("hello", [sent[:1_000], sent[1_000:]])
+        assert b"".join(pieces) == sent
+        assert max(map(len, pieces), default=0) <= PIECE_BYTES
+
+
+async def test_a_process_is_kept_between_jobs() -> None:
+    async with open_bench() as bench:
+        assert await pid_of(bench, "org_a") == await pid_of(bench, "org_b")
+        assert bench.lost_count == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [("sleep", Late), ("die", Died), ("grow", Died), ("break", Died)],
+)
+async def test_what_is_lost_is_replaced(message: str, error: type[Exception]) -> None:
+    async with open_bench(seconds_max=1.0) as bench:
+        first = await pid_of(bench)
+        with pytest.raises(error):
+            async with bench.process("org_a") as process:
+                await process.ask(message, [b"a secret"])
+        assert await pid_of(bench) != first
+        assert bench.lost_count == 1
+        with pytest.raises(ProcessLookupError):
+            os.kill(first, 0)
+
+
+async def test_nothing_of_a_request_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    async with open_bench() as bench:
+        with pytest.raises(Died):
+            async with bench.process("org_a") as process:
+                await process.ask("break", [b"a secret"])
+    said = capfd.readouterr()
+    assert "RuntimeError" in said.err
+    assert "a secret" not in said.out + said.err
+
+
+async def test_an_error_of_ours_between_two_questions_loses_nothing() -> None:
+    async with open_bench() as bench:
+        first = await pid_of(bench)
+        with pytest.raises(KeyError):
+            async with bench.process("org_a") as process:
+                await process.ask("hello")
+                raise KeyError
+        assert await pid_of(bench) == first
+
+
+async def test_one_that_was_killed_while_idle_is_not_used() -> None:
+    async with open_bench() as bench:
+        first = await pid_of(bench)
+        os.kill(first, 9)
+        await asyncio.sleep(0.2)
+        assert await pid_of(bench) != first
+
+
+async def test_who_leaves_in_the_middle_takes_the_process_along() -> None:
+    async with open_bench() as bench:
+        first = await pid_of(bench)
+
+        async def sleep() -> None:
+            async with bench.process("org_a") as process:
+                await process.ask("sleep")
+
+        task = asyncio.create_task(sleep())
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await pid_of(bench) != first

@@ -1,0 +1,70 @@
+"""Turns go round among organizations, however much one of them sends."""
+
+import asyncio
+
+import pytest
+
+from serving.aside.turns import Busy, Turns
+
+
+def turns(places: int = 1, *, wait_seconds_max: float = 5.0) -> Turns:
+    return Turns(places, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=wait_seconds_max)
+
+
+async def take(of: Turns, organization_id: str, order: list[str]) -> None:
+    async with of.turn(organization_id):
+        order.append(organization_id)
+        await asyncio.sleep(0.01)
+
+
+async def test_a_flood_of_one_waits_behind_its_own() -> None:
+    of, order = turns(), list[str]()
+    await asyncio.gather(*(take(of, name, order) for name in ("a", "a", "a", "a", "b", "c")))
+    assert order[:3] == ["a", "b", "c"]
+    assert order[3:] == ["a", "a", "a"]
+
+
+async def test_one_never_has_two_places() -> None:
+    of = turns(places=2)
+    async with of.turn("a"):
+        waiting = asyncio.create_task(take(of, "a", []))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        await take(of, "b", [])
+    await waiting
+
+
+async def test_too_many_of_one_and_of_all_are_busy() -> None:
+    of, order = turns(), list[str]()
+    waiting = [asyncio.create_task(take(of, "a", order)) for _ in range(4)]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await take(of, "a", order)
+    waiting += [asyncio.create_task(take(of, name, order)) for name in "bc"]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await take(of, "d", order)
+    await asyncio.gather(*waiting)
+    await take(of, "d", order)
+
+
+async def test_a_wait_ends_and_leaves_nothing_behind() -> None:
+    of = turns(wait_seconds_max=0.05)
+    async with of.turn("a"):
+        for name in ("a", "b", "a"):
+            with pytest.raises(Busy):
+                await take(of, name, [])
+    order: list[str] = []
+    await asyncio.gather(*(take(of, name, order) for name in "ab"))
+    assert order == ["a", "b"]
+
+
+async def test_who_leaves_the_line_gives_up_their_place() -> None:
+    of, order = turns(), list[str]()
+    async with of.turn("a"):
+        leaving = asyncio.create_task(take(of, "b", order))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+    await take(of, "b", order)
+    assert order == ["b"]

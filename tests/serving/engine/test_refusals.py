@@ -1,0 +1,32 @@
+"""What vLLM 0.32 says of requests that it minds, and what is read of it."""
+
+import pytest
+
+from serving.engine.errors import PromptSize
+from serving.engine.refusals import refusal_of
+
+LIMIT = "This model's maximum context length is 512 tokens. However, "
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("your prompt contains 513 input tokens, which exceeds", PromptSize(513, is_least=False)),
+        ("your prompt contains at least 513 input tokens,", PromptSize(513, is_least=True)),
+        ("you requested 9 output tokens and your prompt contains 510 input tokens",
+         PromptSize(510, is_least=False)),
+        ("your prompt contains 90000 characters (more than 80000 characters", None),
+    ],
+)  # fmt: skip
+def test_a_prompt_that_is_too_long_is_measured(words: str, size: PromptSize | None) -> None:
+    refusal = refusal_of(LIMIT + words)
+    assert (refusal.reason, refusal.prompt) == ("context", size)
+
+
+def test_an_input_length_is_a_measure_too() -> None:
+    words = "Input length (600) exceeds model's maximum context length (512)."
+    assert refusal_of(words).prompt == PromptSize(600, is_least=False)
+
+
+def test_other_refusals_have_no_numbers() -> None:
+    assert refusal_of("Grammar error: contains 9 input tokens").prompt is None

@@ -1,0 +1,141 @@
+"""Grammars are judged beside the engines: each organization's one at a time, and each once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from serving.contract.codec import decode, encode
+from serving.contract.grammar import GrammarQuestion, GrammarVerdict
+from serving.contract.records import DeploymentRecord
+from serving.engine.external import External
+from serving.engine.simulated.adapter import Simulated
+from serving.engine.vllm import Vllm
+from serving.fleet import grammars
+from serving.fleet.config import FleetConfig
+from serving.fleet.fleet import Fleet
+from serving.fleet.grammars import Grammars
+from serving.fleet.server import FleetServer
+from serving.fleet.store import Store
+from tests.support.catalog import deployment
+from tests.support.gateway import eventually
+
+MODULE = ("tests.support.grammar_judge",)
+
+
+class Judged(Simulated):
+    """A simulated engine with a judge."""
+
+    module: tuple[str, ...] = MODULE
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+        return self.module
+
+
+class Broken(Judged):
+    """One whose judge does not start."""
+
+    module = ("tests.support.nothing_of_this_name",)
+
+
+def question(*schemas: str, of: str = "org_a") -> GrammarQuestion:
+    return GrammarQuestion(of, "dep_var_demo", schemas or ("{}",))
+
+
+@asynccontextmanager
+async def judging(engine: Simulated | None = None) -> AsyncIterator[Grammars]:
+    made = Grammars({"simulated": engine or Judged()})
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def warm() -> AsyncIterator[Grammars]:
+    async with judging() as made:
+        await made.judge(question(), deployment())
+        await eventually(lambda: made._benches, 20)
+        yield made
+
+
+async def test_nobody_can_tell_until_the_judge_is_there() -> None:
+    async with judging() as made:
+        assert await made.judge(question("false"), deployment()) == GrammarVerdict("unknown")
+        await eventually(lambda: made._benches, 20)
+        verdict = await made.judge(question("{}", "false"), deployment())
+        assert verdict == GrammarVerdict("refused", 1)
+
+
+async def test_nobody_can_tell_of_engines_without_one() -> None:
+    async with judging(Simulated()) as made:
+        for known in (deployment(), None):
+            assert await made.judge(question("false"), known) == GrammarVerdict("unknown")
+
+
+async def test_a_judge_that_does_not_start_is_not_started_again_and_again() -> None:
+    async with judging(Broken()) as made:
+        await made.judge(question(), deployment())
+        await asyncio.gather(*made._starting.values())
+        assert await made.judge(question(), deployment()) == GrammarVerdict("unknown")
+        assert len(made._starting) == 1
+
+
+async def test_one_with_many_slow_grammars_waits_for_its_own() -> None:
+    async with warm() as made:
+        many = [made.judge(question(f"slow {n}", of="org_b"), deployment()) for n in range(8)]
+        flood = asyncio.gather(*many)
+        await asyncio.sleep(0.05)
+        neighbour = await asyncio.wait_for(made.judge(question("{} "), deployment()), 5)
+        assert neighbour == GrammarVerdict("good")
+        said = [verdict.verdict for verdict in await flood]
+        assert said.count("busy") == 4
+        assert said.count("good") == 4
+
+
+async def test_a_verdict_is_an_organizations_own_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with warm() as made:
+        for of in ("org_a", "org_b"):
+            assert await made.judge(question("1", of=of), deployment()) == GrammarVerdict("good")
+        monkeypatch.setattr(made, "_ask", None)
+        for of in ("org_a", "org_b"):
+            assert await made.judge(question("1", of=of), deployment()) == GrammarVerdict("good")
+
+
+async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grammars, "VERDICTS_MAX", 3)
+    async with warm() as made:
+        for number in range(6):
+            await made.judge(question(str(number)), deployment())
+        assert len(made._verdicts) == 3
+
+
+async def test_a_gateway_asks_over_http_with_the_secret(tmp_path: Path) -> None:
+    config = FleetConfig("http://control", "a secret", "127.0.0.1", 1, tmp_path, 20_000, 1)
+    async with judging(Simulated()) as made, aiohttp.ClientSession() as session:
+        fleet = Fleet(config, {}, Store(tmp_path), session)
+        server = FleetServer(fleet, CollectorRegistry(), "a secret", made)
+        url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/grammars"
+        known = {"authorization": "Bearer a secret"}
+        try:
+            async with session.post(url, data=encode(question()), headers=known) as answer:
+                assert decode(await answer.read(), GrammarVerdict) == GrammarVerdict("unknown")
+            async with session.post(url, data=b"{}", headers=known) as answer:
+                assert answer.status == 400
+            for headers in ({}, {"authorization": "Bearer another"}):
+                async with session.post(url, data=encode(question()), headers=headers) as answer:
+                    assert answer.status == 401
+        finally:
+            await server.stop()
+
+
+def test_vllm_compiles_with_one_library_and_the_weights_own_tokenizer() -> None:
+    launch = Vllm("cpu").launch(deployment(), port=1)
+    at = launch.command.index("--structured-outputs-config")
+    assert launch.command[at + 1] == '{"backend":"xgrammar"}'
+    assert Vllm("cpu").grammar_judge(deployment()) == ("serving.engine.grammar", "w")
+    assert External().grammar_judge(deployment()) is None

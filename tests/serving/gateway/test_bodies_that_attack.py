@@ -1,0 +1,37 @@
+"""Bodies made to hold the event loop: each is refused or taken in time linear in its bytes."""
+
+import time
+
+import pytest
+
+from serving.contract.records import ModelRecord
+from serving.gateway.dialects.dialect import Dialect
+from serving.gateway.errors import BadRequest
+from tests.support.attacks import BODIES, CHAT, chain, doubling, tools
+from tests.support.catalog import model
+
+
+def prepare(dialect: Dialect, data: bytes, of: ModelRecord) -> None:
+    try:
+        dialect.job(dialect.decode(data), body_bytes=len(data), model=of)
+    except BadRequest as error:
+        assert len(error.message) < 600
+        assert error.param is None or len(error.param) <= 120
+
+
+@pytest.mark.parametrize("name", BODIES)
+def test_cost_is_linear_in_bytes(name: str) -> None:
+    """A hundred times what the slowest takes; what these did before took seconds, or for ever."""
+    dialect, make = BODIES[name]
+    data, of = make(), model()
+    began = time.process_time()
+    prepare(dialect, data, of)
+    assert time.process_time() - began < 0.5
+
+
+def test_a_chain_of_references_is_taken_and_a_doubling_one_is_not() -> None:
+    CHAT.job(CHAT.decode(tools([chain(50)])), body_bytes=1, model=model())
+    with pytest.raises(BadRequest, match="all references"):
+        CHAT.job(CHAT.decode(tools([doubling(20)])), body_bytes=1, model=model())
+    with pytest.raises(BadRequest, match="deeper than 64"):
+        CHAT.job(CHAT.decode(tools([chain(300)])), body_bytes=1, model=model())

@@ -1,0 +1,126 @@
+"""A gateway whose host's clock is wrong, or is stepped, serves and books by control's time."""
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from serving.contract.ids import moment_of
+from serving.usage.clock import Clock
+from tests.support import catalog
+from tests.support.gateway import MESSAGES, Stack, eventually
+
+CHAT = "/v1/chat/completions"
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
+HOUR = 3_600.0
+
+
+class Host:
+    """A host's clock, and how far it is ahead."""
+
+    def __init__(self, ahead_seconds: float) -> None:
+        self.ahead_seconds = ahead_seconds
+        self.clock = Clock(host=lambda: time.time() + self.ahead_seconds)
+
+
+async def restart(stack: Stack, host: Host) -> None:
+    await stack.stop_gateway()
+    await stack.start_gateway(host.clock)
+
+
+def readiness(stack: Stack) -> tuple[int, bytes]:
+    status, _, text = stack.gateway.operator_app._answer("/readyz")
+    return status, text
+
+
+async def status_of(stack: Stack) -> int:
+    async with stack.post(CHAT, ASK) as reply:
+        return reply.status
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+async def test_a_gateway_an_hour_off_serves_and_says_so(stack: Stack, ahead: float) -> None:
+    await restart(stack, Host(ahead))
+    stack.control.feed.publish("price", "price_var_demo", catalog.price())  # control has news
+    await eventually(lambda: stack.gateway.clock.is_set_by_control)
+    assert await status_of(stack) == 200
+    event = await stack.one_event()
+    assert abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10
+    assert event.received_at == moment_of(event.event_id)
+    status, text = readiness(stack)
+    assert status == 200
+    [told] = re.findall(rb"this host's clock is ([+-]\d+) s off; control's time is taken", text)
+    assert abs(int(told) - ahead) < 5
+    metrics = stack.gateway.operator_app._answer("/metrics")[2].decode()
+    [line] = [x for x in metrics.splitlines() if x.startswith("penstock_gateway_clock_skew")]
+    assert abs(float(line.split()[1]) - ahead) < 5
+
+
+async def test_a_clock_stepped_between_two_requests_disturbs_neither(stack: Stack) -> None:
+    host = Host(0.0)
+    await restart(stack, host)
+    assert await status_of(stack) == 200
+    host.ahead_seconds = HOUR
+    for _ in range(5):
+        assert await status_of(stack) == 200
+        await asyncio.sleep(0.2)
+    await eventually(lambda: len(stack.events) == 6)
+    assert all(
+        abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10 for event in stack.events
+    )
+
+
+async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control_set_it(
+    stack: Stack,
+) -> None:
+    await stack.stop_gateway()
+    feed = stack.control.feed
+    answer, gate = feed.answer, asyncio.Event()
+
+    async def later(request):  # control's feed is the first to tell the time
+        await gate.wait()
+        return await answer(request)
+
+    stack.control.billing.is_down = True
+    feed.answer = later  # type: ignore[method-assign]
+    host = Host(HOUR)
+    await stack.start_gateway(host.clock)
+    host.clock.hear = hold_back(host.clock.hear, gate)  # type: ignore[method-assign]
+    await eventually(lambda: stack.gateway.directory.mirror.version > 0)
+    asking = asyncio.create_task(status_of(stack))
+    await asyncio.sleep(0.3)
+    stack.control.billing.is_down = False
+    gate.set()
+    assert await asking == 503
+    assert stack.gateway.treasury.held_nanos() == 0
+    assert await status_of(stack) == 200
+    event = await stack.one_event()
+    assert abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10
+
+
+def hold_back(
+    hear: Callable[[str | None], None], gate: asyncio.Event
+) -> Callable[[str | None], None]:
+    def hear_later(date: str | None) -> None:
+        if gate.is_set():
+            hear(date)
+
+    return hear_later
+
+
+async def test_a_gateway_that_billing_never_answered_is_not_ready(stack: Stack) -> None:
+    await stack.stop_gateway()
+    stack.control.billing.is_down = True
+    await stack.start_gateway()
+    assert await status_of(stack) == 503
+    assert readiness(stack) == (503, b"billing grants no leases\n")
+    # Nobody asks any more; it looks by itself whether that is over.
+    for purse in list(stack.gateway.treasury.all_purses()):
+        stack.gateway.treasury.drop(purse)
+    stack.gateway.poll._open.clear()
+    stack.control.billing.is_down = False
+    await eventually(lambda: readiness(stack)[0] == 200)
+    assert await status_of(stack) == 200

@@ -1,0 +1,114 @@
+"""Gateways on a socket that somebody else listens on: who connects while one ends or dies waits for
+the next, and is not refused."""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+
+from serving.engine.simulated.server import Server
+from serving.engine.simulated.settings import Settings
+from tests.support import catalog
+from tests.support.environment import free_port
+from tests.support.fake_control import FakeControl
+from tests.support.gateway import MESSAGES, SECRET, eventually
+
+BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
+
+
+def environment(folder: Path, control: FakeControl, descriptor: int) -> dict[str, str]:
+    return os.environ | {
+        "PENSTOCK_GATEWAY_FD": str(descriptor),
+        "PENSTOCK_GATEWAY_OPERATOR_PORT": str(free_port()),
+        "PENSTOCK_GATEWAY_DIR": str(folder),
+        "PENSTOCK_GATEWAYS_DIR": str(folder.parent),
+        "PENSTOCK_CONTROL_URL": control.url,
+        "PENSTOCK_FLEET_URL": control.url,
+        "PENSTOCK_INTERNAL_SECRET": SECRET,
+        "PENSTOCK_KEY_PEPPER": catalog.PEPPER,
+    }
+
+
+@asynccontextmanager
+async def gateway(
+    folder: Path, control: FakeControl, listening: socket.socket
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a gateway on the socket; on leaving it is ended in order."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "serving.gateway"),
+        env=environment(folder, control, listening.fileno()),
+        pass_fds=[listening.fileno()],
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        await process.wait()
+
+
+@asynccontextmanager
+async def world(folder: Path) -> AsyncIterator[tuple[FakeControl, socket.socket, str]]:
+    control, tenant = FakeControl(), catalog.tenant()
+    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        async with control.serving():
+            await engine.start()
+            catalog.publish(control, tenant)
+            url = f"http://127.0.0.1:{engine.port}"
+            control.fleet.publish("replica", "rep_1", catalog.replica(url))
+            yield control, listening, tenant.secret
+            await engine.stop()
+
+
+async def ask(listening: socket.socket, secret: str) -> int:
+    """Ask on a fresh connection; a gateway that is just starting is asked again."""
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1/chat/completions"
+    headers = {"authorization": f"Bearer {secret}"}
+    async with asyncio.timeout(60), aiohttp.ClientSession(headers=headers) as session:
+        while True:
+            async with session.post(url, json=BODY) as reply:
+                await reply.read()
+                if reply.status != 503:
+                    return reply.status
+            await asyncio.sleep(0.05)
+
+
+async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: Path) -> None:
+    async with world(tmp_path) as (control, listening, secret):
+        early = asyncio.create_task(ask(listening, secret))
+        async with gateway(tmp_path / "one", control, listening) as first:
+            assert await early == 200
+            os.kill(first.pid, signal.SIGKILL)
+            await first.wait()
+        between = asyncio.create_task(ask(listening, secret))
+        await asyncio.sleep(0.2)
+        assert not between.done()
+        async with gateway(tmp_path / "two", control, listening):
+            assert await between == 200
+            # It has also shipped what the first one left, and given its leases back.
+            await eventually(lambda: len(control.billing.events) == 2, seconds=15)
+            owners = {event.gateway_id for event in control.billing.events.values()}
+            assert len(owners) == 2
+            leases = control.billing.books.leases.values()
+            mine = {lease.gateway_id for lease in leases}
+            assert mine == owners
+            await eventually(lambda: sum(not lease.closed for lease in leases) <= 1, seconds=15)
+
+
+async def test_a_descriptor_that_is_no_socket_is_named(tmp_path: Path) -> None:
+    async with world(tmp_path) as (control, _, _):
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "serving.gateway"),
+            env=environment(tmp_path / "one", control, 97),
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, told = await process.communicate()
+    assert process.returncode == 1
+    assert told.splitlines()[-1] == b"gateway: PENSTOCK_GATEWAY_FD is 97: Bad file descriptor"

@@ -1,0 +1,141 @@
+"""Who leaves before an engine has said what it took pays for it all the same."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving.engine.simulated.faults import Fault
+from serving.gateway import exchange, lingering
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.support.raw_http import RawClient, request
+
+CHAT = "/v1/chat/completions"
+ASK: dict[str, Any] = {
+    "model": "demo",
+    "messages": MESSAGES,
+    "max_tokens": 200,
+    "ignore_eos": True,
+}
+GATES = {f"g{number}": {"type": "string"} for number in range(12)}
+FUNCTION = {"name": "open_gates", "parameters": {"type": "object", "properties": GATES}}
+TOOLS = {"tools": [{"type": "function", "function": FUNCTION}]}
+
+
+@pytest.fixture
+async def slow_start(tmp_path: Path) -> AsyncIterator[Stack]:
+    """A stack whose engine takes some tenths of a second to its first token."""
+    async with running_stack(
+        tmp_path, itl_seconds=0.005, prefill_tokens_per_second=100, models=("var_demo",)
+    ) as running:
+        yield running
+
+
+@asynccontextmanager
+async def leaving(stack: Stack, body: dict[str, Any]) -> AsyncIterator[None]:
+    """Ask, and hang up at the end."""
+    async with RawClient(stack.url) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK | body))
+        yield
+
+
+def engine_of(stack: Stack) -> Any:
+    return stack.engines[0].engine
+
+
+async def at_work(stack: Stack, count: int = 1) -> None:
+    engine = engine_of(stack)
+    await eventually(lambda: len(engine.running) + len(engine.waiting) == count)
+
+
+def unmetered(stack: Stack) -> float:
+    return stack.gateway.metrics.unmetered
+
+
+async def must_be_idle(stack: Stack) -> None:
+    await eventually(lambda: engine_of(stack).slots_used == 0, seconds=1)
+    await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
+    await eventually(lambda: stack.gateway.app.in_flight == 0)
+    assert stack.gateway.app.means.lingering.total == 0
+
+
+@pytest.mark.parametrize("body", [{"stream": True}, {}, {"n": 2}], ids=["stream", "whole", "two"])
+async def test_hanging_up_before_the_first_token_pays_for_the_prefill(
+    slow_start: Stack, body: dict[str, Any]
+) -> None:
+    async with leaving(slow_start, body):
+        await at_work(slow_start)
+        assert engine_of(slow_start).counts["generation_tokens"] == 0
+    event = await slow_start.one_event()
+    assert event.outcome == "client_cancelled"
+    assert event.input_tokens == engine_of(slow_start).counts["prompt_tokens"] // body.get("n", 1)
+    assert event.charges[0].charged_nanos >= event.input_tokens * 150
+    assert event.ttft_seconds is not None
+    # It was aborted with the first token, not served to the end.
+    assert engine_of(slow_start).counts["generation_tokens"] < 20
+    assert unmetered(slow_start) == 0
+    await must_be_idle(slow_start)
+
+
+async def test_hanging_up_on_an_answer_in_one_piece_pays_for_it_once_it_is_made(
+    slow_start: Stack,
+) -> None:
+    async with leaving(slow_start, TOOLS | {"max_tokens": 20}):
+        await at_work(slow_start)
+    event = await slow_start.one_event()
+    made = engine_of(slow_start).counts["generation_tokens"]
+    assert (event.outcome, event.output_tokens) == ("client_cancelled", made)
+    assert event.charges[0].charged_nanos > made * 600 > 0
+    await must_be_idle(slow_start)
+
+
+async def test_an_engine_that_says_nothing_in_time_is_let_go_and_that_is_counted(
+    slow_start: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.2)
+    slow_start.engines[0].script.add(Fault("hang"))
+    async with leaving(slow_start, {"stream": True}):
+        await eventually(lambda: slow_start.gateway.app.in_flight == 1)
+        await asyncio.sleep(0.1)
+    event = await slow_start.one_event()
+    assert (event.outcome, event.input_tokens, event.charges) == ("client_cancelled", 0, ())
+    assert unmetered(slow_start) == 1
+    await must_be_idle(slow_start)
+
+
+async def test_no_organization_keeps_more_than_its_share_of_abandoned_work(
+    slow_start: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lingering, "LINGERING_MAX", 1)
+    async with leaving(slow_start, {}), leaving(slow_start, {}), leaving(slow_start, {}):
+        await at_work(slow_start, 3)
+    await eventually(lambda: len(slow_start.events) == 3)
+    assert sorted(bool(event.charges) for event in slow_start.events) == [False, False, True]
+    assert unmetered(slow_start) == 2
+    await must_be_idle(slow_start)
+
+
+async def test_an_engine_that_fails_abandoned_work_is_not_asked_again(slow_start: Stack) -> None:
+    slow_start.engines[0].script.add(Fault("die", after_chunks=0))
+    async with leaving(slow_start, {"stream": True}):
+        await at_work(slow_start)
+    event = await slow_start.one_event()
+    assert (event.outcome, event.charges) == ("engine_failed", ())
+    assert slow_start.gateway.metrics.retries == 0
+    await must_be_idle(slow_start)
+
+
+async def test_who_leaves_while_waiting_for_a_slot_owes_nothing_and_waits_no_more(
+    tmp_path: Path,
+) -> None:
+    async with running_stack(tmp_path, itl_seconds=0.005, slots=1) as stack:
+        [replica] = stack.gateway.directory.pools["dep_var_demo"].replicas.values()
+        replica.in_flight = replica.record.slots
+        async with leaving(stack, {}):
+            await eventually(lambda: len(stack.gateway.directory.pools["dep_var_demo"].queue) == 1)
+        await must_be_idle(stack)
+        assert stack.events == []
+        replica.in_flight = 0

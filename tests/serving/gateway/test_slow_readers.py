@@ -1,0 +1,176 @@
+"""A client that reads slowly, or not at all, holds up nobody and pays for what was made for it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from serving.gateway import outgoing, protocol
+from serving.gateway.outgoing import ClientStalled, Outgoing, Pending
+from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.support.raw_http import RawClient, request
+
+CHAT = "/v1/chat/completions"
+ASK: dict[str, Any] = {
+    "model": "demo",
+    "messages": MESSAGES,
+    "max_tokens": 256,
+    "stream": True,
+    "ignore_eos": True,
+    "n": 8,
+    "temperature": 1,
+}
+
+
+class Line:
+    """A connection that may be blocked."""
+
+    def __init__(self) -> None:
+        self.is_blocked = False
+        self.is_aborted = False
+        self.sent: list[bytes] = []
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    def pause(self) -> None:
+        self.is_blocked = True
+        self._writable.clear()
+
+    def resume(self) -> None:
+        self.is_blocked = False
+        self._writable.set()
+
+    def write(self, data: bytes) -> None:
+        self.sent.append(data)
+
+    async def drain(self) -> None:
+        await self._writable.wait()
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+async def test_what_a_blocked_client_does_not_take_gathers_and_leaves_in_order() -> None:
+    line, pending = Line(), Pending()
+    out = Outgoing(line, pending)
+    out.put(b"1")
+    line.pause()
+    for number in b"23456":
+        out.put(bytes([number]))
+    assert line.sent == [b"1"]
+    assert pending.total_bytes > 0
+    line.resume()
+    await out.flush()
+    assert b"".join(line.sent) == b"123456"
+    assert pending.total_bytes == 0
+    out.put(b"7")
+    assert line.sent[-1] == b"7"
+
+
+async def test_where_all_keep_too_much_who_keeps_little_is_spared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 100)
+    pending, hoarder, neighbour = Pending(), Line(), Line()
+    for line in (hoarder, neighbour):
+        line.pause()
+    first, second = Outgoing(hoarder, pending), Outgoing(neighbour, pending)
+    first.put(b"x" * outgoing.PIECE_BYTES)
+    second.put(b"y" * 50)
+    with pytest.raises(ClientStalled):
+        first.put(b"x" * outgoing.PIECE_BYTES)
+    for out in (first, second):
+        out.cut()
+    assert pending.total_bytes == 0
+
+
+async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -> None:
+    class Transport:
+        def __init__(self, *sizes: int) -> None:
+            self.sizes, self.is_aborted = list(sizes), False
+
+        def get_write_buffer_size(self) -> int:
+            return self.sizes.pop(0)
+
+        def abort(self) -> None:
+            self.is_aborted = True
+
+    class Tail(protocol.BoundedProtocol):
+        def __init__(self, transport: Transport) -> None:
+            self.transport, self.cycle = transport, None  # type: ignore[assignment]
+            self.watched: list[int] = []
+
+        def _watch_tail(self, left_bytes: int) -> None:
+            self.watched.append(left_bytes)
+
+    stuck, slow, done = Tail(Transport(9)), Tail(Transport(5)), Tail(Transport(0))
+    for tail in (stuck, slow, done):
+        tail._check_tail(9)
+    assert [tail.transport.is_aborted for tail in (stuck, slow, done)] == [True, False, False]  # type: ignore[attr-defined]
+    assert (slow.watched, done.watched) == ([5], [0])
+
+
+async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", 100)
+    line, pending = Line(), Pending()
+    out = Outgoing(line, pending)
+    line.pause()
+    with pytest.raises(ClientStalled):
+        for _ in range(200):
+            out.put(b"x")
+            await asyncio.sleep(0)
+    out.cut()
+    assert line.is_aborted
+    assert pending.total_bytes == 0
+
+
+async def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
+    line, pending = Line(), Pending()
+    out = Outgoing(line, pending)
+    line.pause()
+    out.put(b"x")
+    with pytest.raises(ClientStalled):
+        await out.flush()
+    await asyncio.sleep(0.05)
+    with pytest.raises(ClientStalled):
+        out.put(b"y")
+    out.drop()
+
+
+async def test_the_engine_is_read_on_and_all_of_it_is_billed(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 1.0)
+    async with RawClient(stack.url, receive_bytes=2_048) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK))
+        await client.read(16)
+        await eventually(lambda: not stack.engines[0].engine.running, 20)
+        await eventually(lambda: stack.gateway.app.in_flight == 0, 20)
+    event = await stack.one_event()
+    assert event.outcome in ("completed", "client_cancelled")
+    assert event.output_tokens == 8 * 256
+    assert sum(charge.charged_nanos for charge in event.charges) > 0
+
+
+async def test_a_neighbour_is_served_meanwhile(stack: Stack) -> None:
+    async with RawClient(stack.url, receive_bytes=2_048) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK))
+        await client.read(16)
+        answer = await stack.client().chat.completions.create(
+            model="demo", messages=MESSAGES, max_tokens=2, timeout=10
+        )
+        assert answer.choices[0].message.content
+
+
+async def test_the_connection_of_a_client_that_takes_nothing_is_closed(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", 100)
+    connections = stack._server.server_state.connections
+    async with RawClient(stack.url, receive_bytes=2_048) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
+        await client.read(16)
+        event = await stack.one_event()
+        assert event.outcome == "client_cancelled"
+        await eventually(lambda: not connections, 20)

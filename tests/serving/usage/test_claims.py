@@ -1,0 +1,169 @@
+"""Claims on idempotency keys outlive their gateway, until control has heard that they are over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from serving.contract.idempotency import Claim, Claimed, Ending, Running
+from serving.usage import claims
+from serving.usage.claims import Claims, NobodyKnows
+from serving.usage.clock import Clock
+from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.journal import JOURNAL, Journal
+from tests.support import events
+from tests.support.fake_control import FakeControl
+from tests.support.gateway import SECRET, eventually
+
+
+@pytest.fixture
+async def control() -> AsyncIterator[FakeControl]:
+    made = FakeControl()
+    async with made.serving():
+        yield made
+
+
+@pytest.fixture
+async def api(control: FakeControl) -> AsyncIterator[InternalApi]:
+    async with aiohttp.ClientSession() as session:
+        yield InternalApi(session, control.url, SECRET, Clock())
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    made = Journal(tmp_path / JOURNAL)
+    yield made
+    if made._writer._thread.is_alive():
+        await made.close()
+
+
+def claim(number: int = 1, key: int = 1) -> Claim:
+    event_id = f"0199a000-0000-7000-8000-{number:012d}"
+    return Claim(event_id, "gw_1", "org_a", f"{key:064x}", f"{1:064x}")
+
+
+def ending(number: int = 1, *, is_completed: bool = False) -> Ending:
+    return Ending("org_a", claim(number).event_id, is_completed)
+
+
+async def left_in(journal: Journal) -> list[Ending]:
+    """What the next life finds."""
+    await journal.close()
+    path = journal._file._path
+    again = Journal(path)
+    await again.close()
+    return again.left_claims
+
+
+async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
+    control: FakeControl, api: InternalApi, journal: Journal
+) -> None:
+    control.keys.pause_seconds = 0.2
+    asking = asyncio.create_task(Claims(api, journal).claim(claim()))
+    await asyncio.sleep(0.1)
+    assert control.keys.asked == []
+    assert await left_in(journal) == [ending()]
+    assert await asking == Claimed()
+
+
+async def test_what_is_not_ours_is_forgotten(api: InternalApi, journal: Journal) -> None:
+    made = Claims(api, journal)
+    assert await made.claim(claim(1)) == Claimed()
+    assert await made.claim(claim(2)) == Running()
+    assert await made.keep(claim(1), b"sealed")
+    assert not await made.keep(claim(2), b"another")
+    assert await left_in(journal) == [ending()]
+
+
+async def test_that_it_completed_is_durable_with_its_event(journal: Journal) -> None:
+    event = events.event()
+    await journal.note_claim(event.event_id, "org_a")
+    await journal.note_claim(claim().event_id, "org_a")
+    await journal.commit(event, completes_claim=True)
+    left = await left_in(journal)
+    assert set(left) == {ending(), Ending("org_a", event.event_id, is_completed=True)}
+
+
+async def test_what_control_has_heard_is_forgotten(
+    control: FakeControl, api: InternalApi, journal: Journal
+) -> None:
+    made = Claims(api, journal)
+    await made.claim(claim())
+    await made.keep(claim(), b"sealed")
+    told = made.end(ending(is_completed=True))
+    await made.tell()
+    assert told.done()
+    [kept] = control.keys.claims.values()
+    assert kept.is_completed
+    assert await left_in(journal) == []
+
+
+async def test_what_nobody_answered_for_is_given_up_until_it_is_heard(
+    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.01)
+    made = Claims(api, journal)
+    control.keys.loses_answers = True
+    with pytest.raises(NobodyKnows):
+        await made.claim(claim())
+    running = asyncio.create_task(made.run())
+    await asyncio.sleep(0.1)
+    assert made.untold_count == 1
+    control.keys.loses_answers = False
+    await eventually(lambda: made.untold_count == 0)
+    assert control.keys.claims == {}
+    running.cancel()
+    assert await left_in(journal) == []
+
+
+async def test_giving_up_comes_in_pages(
+    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "ENDINGS_MAX", 3)
+    made = Claims(api, journal)
+    told = [made.end(ending(number)) for number in range(10)]
+    assert made.end(ending(0)) is told[0]
+    await made.tell()
+    assert all(one.done() for one in told)
+    assert len(control.keys.early) == 10
+
+
+async def test_while_control_is_away_it_stays_with_us(
+    control: FakeControl, api: InternalApi, journal: Journal
+) -> None:
+    made = Claims(api, journal)
+    await made.claim(claim())
+    control.keys.is_down = True
+    made.end(ending())
+    with pytest.raises(CallFailed):
+        await made.tell()
+    assert await left_in(journal) == [ending()]
+    assert len(control.keys.claims) == 1
+
+
+async def test_an_answer_is_offered_again_until_it_is_kept_or_time_is_up(
+    control: FakeControl, api: InternalApi, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(claims, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(claims, "KEEP_SECONDS", 0.3)
+    made = Claims(api, journal)
+    await made.claim(claim())
+    control.keys.loses_answers = True
+    with pytest.raises(NobodyKnows):
+        await made.keep(claim(), b"sealed")
+    offered = asyncio.create_task(made.keep(claim(), b"sealed"))
+    await asyncio.sleep(0.1)
+    control.keys.loses_answers = False
+    assert await offered
+    [kept] = control.keys.claims.values()
+    assert kept.sealed == b"sealed"
+
+
+async def test_a_claim_that_makes_no_sense_holds_up_no_other(
+    api: InternalApi, journal: Journal
+) -> None:
+    for event_id in ("damaged", claim().event_id):
+        await journal.note_claim(event_id, "org_a")
+    assert await left_in(journal) == [ending()]

@@ -1,0 +1,133 @@
+"""A journal that nobody locks is shipped by whoever starts next, and its leases go back."""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from serving.contract.idempotency import Ending
+from serving.usage import orphans
+from serving.usage.clock import Clock
+from serving.usage.internal import InternalApi
+from serving.usage.journal import JOURNAL, Journal
+from serving.usage.lineage import Lineage
+from serving.usage.lock import JournalInUse
+from serving.usage.meter import make_event
+from serving.usage.orphans import Orphans
+from tests.support.events import event, metered
+from tests.support.fake_control import FakeControl
+from tests.support.gateway import SECRET, eventually
+
+CLAIM = Ending("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
+
+
+@pytest.fixture
+async def control(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeControl]:
+    monkeypatch.setattr(orphans, "FIRST_SECONDS", 0.0)
+    monkeypatch.setattr(orphans, "AGAIN_SECONDS", 0.05)
+    made = FakeControl()
+    async with made.serving():
+        yield made
+
+
+async def die(folder: Path, count: int = 5) -> tuple[str, set[str]]:
+    """Leave what a killed gateway leaves: done rows, an open one, a lease; return whose, which."""
+    journal = Journal(folder / JOURNAL)
+    journal.note_lease("lease_1", "balance:org_a", 1_000)
+    await journal.note_claim(CLAIM.event_id, CLAIM.organization_id)
+    events = [event(charged=1) for _ in range(count)]
+    lost = make_event(metered(), outcome="gateway_lost", replica_id="rep_1")
+    journal.open(lost.event_id, lambda: lost)
+    await asyncio.gather(*(journal.commit(one) for one in events))
+    await journal.close()
+    return journal.gateway_id, {lost.event_id, *(one.event_id for one in events)}
+
+
+async def ship(control: FakeControl, folders: Path) -> Orphans:
+    async with aiohttp.ClientSession() as session:
+        clock = Clock()
+        api = InternalApi(session, control.url, SECRET, clock)
+        known = Lineage(control.billing.lineage, lambda _: None)
+        made = Orphans(folders, folders / "own", api, known, clock)
+        async with asyncio.timeout(10):
+            await made.run()
+    return made
+
+
+async def test_what_a_dead_gateway_left_is_booked_in_its_name_and_its_leases_are_closed(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    gateway_id, ids = await die(tmp_path / "dead")
+    (tmp_path / "no gateway").mkdir()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / JOURNAL).write_bytes(b"ours, and in use")
+    shipped = (await ship(control, tmp_path)).shipped
+    assert (set(control.billing.events), shipped) == (ids, 6)
+    assert {batch.gateway_id for batch in control.billing.batches} == {gateway_id}
+    [back] = control.billing.returns
+    assert (back.lease_id, back.keep_nanos, back.closed) == ("lease_1", 5, True)
+    assert control.keys.early == {CLAIM.event_id}
+    left = Journal(tmp_path / "dead" / JOURNAL)
+    assert (left.done_rows, left.left_leases, left.left_claims) == (0, [], [])
+    await left.close()
+
+
+async def test_what_a_restored_database_lost_is_sent_again_by_the_heirs_too(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "dead" / JOURNAL)
+    journal.note_lineage("before")
+    acknowledged = [event() for _ in range(3)]
+    for one in acknowledged:
+        await journal.commit(one)
+        await journal.keep(await journal.next_done(10), "before")
+    await journal.close()
+    await ship(control, tmp_path)
+    assert set(control.billing.events) == {one.event_id for one in acknowledged}
+
+
+async def test_a_folder_in_use_is_left_alone(
+    control: FakeControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die(tmp_path / "living")
+
+    def in_use(*_: object, **__: object) -> Journal:
+        raise JournalInUse
+
+    monkeypatch.setattr(orphans, "Journal", in_use)
+    assert (await ship(control, tmp_path)).shipped == 0
+    assert control.billing.batches == []
+
+
+async def test_while_billing_is_away_its_own_gateway_may_come_back(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    _, ids = await die(tmp_path / "dead")
+    control.billing.is_down = True
+    shipping = asyncio.create_task(ship(control, tmp_path))
+    await asyncio.sleep(0.3)
+    # Within one process SQLite alone keeps two apart, and only between two tries it is free.
+    async with asyncio.timeout(5):
+        while True:
+            with contextlib.suppress(sqlite3.OperationalError):
+                journal = Journal(tmp_path / "dead" / JOURNAL, busy_seconds=0.0)
+                break
+            await asyncio.sleep(0)
+    assert journal.done_rows == 6
+    await journal.close()
+    control.billing.is_down = False
+    await shipping
+    await eventually(lambda: set(control.billing.events) == ids)
+
+
+async def test_a_damaged_folder_is_rescued_and_shipped_too(
+    control: FakeControl, tmp_path: Path
+) -> None:
+    await die(tmp_path / "dead")
+    (tmp_path / "dead" / JOURNAL).write_bytes(b"no database" * 1_000)
+    assert (await ship(control, tmp_path)).shipped == 0
+    assert [path for path in (tmp_path / "dead").iterdir() if ".damaged-" in path.name]

@@ -1,0 +1,83 @@
+"""What the console says where something is overdue, and to whom."""
+
+import pytest
+from django.utils import timezone
+
+from billing.collection.models import Case, State
+from control.tenants.models import Role
+from control.tenants.services import suspend_organization
+from tests.support.collecting import owe, pass_days, pay
+from tests.support.organizations import OPERATOR, House, make_house
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+PAGES = ("overview", "billing", "invoices")
+
+
+@pytest.fixture
+def house() -> House:
+    return make_house("Acme")
+
+
+@pytest.fixture
+def owing(house: House) -> House:
+    owe(house)
+    return house
+
+
+def text(house: House, page: str, role: str = Role.OWNER) -> str:
+    return house.browser(role).get(f"/{house.id}/{page}").content.decode()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_say_what_happened_what_follows_and_where_to_pay(owing, page):
+    pass_days(10)
+    shown = text(owing, page)
+    for words in ("is overdue", "INV-000001", "Your service is limited", "29 November 2026"):
+        assert words in shown
+    assert (f'href="/{owing.id}/billing">Pay</a>' in shown) == (page != "billing")
+
+
+def test_reminders_and_suspension_have_their_words(owing):
+    pass_days(0)
+    shown = text(owing, "overview")
+    assert "is due" in shown
+    assert "18 November 2026" in shown
+    pass_days(14, 1)
+    assert "requests with your API keys are refused" in text(owing, "overview")
+
+
+def test_what_holds_it_up_is_said(owing):
+    pass_days(10)
+    Case.objects.update(waits_for="payment")
+    assert "A payment is on its way" in text(owing, "billing")
+
+
+@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.VIEWER])
+def test_who_sees_no_money_learns_what_happened_and_whom_to_ask(owing, role):
+    pass_days(14)
+    shown = text(owing, "overview", role)
+    assert "requests with your API keys are refused" in shown
+    assert "Ask an owner, admin or billing member" in shown
+    assert "INV-000001" not in shown
+    assert "<strong>A payment is overdue.</strong>" in shown
+
+
+def test_once_paid_nothing_is_said(owing):
+    pass_days(14)
+    pay(owing, at=timezone.now())
+    assert Case.objects.get().state == State.CURRENT
+    shown = text(owing, "overview")
+    assert "overdue" not in shown
+    assert "suspended" not in shown
+
+
+def test_an_operators_suspension_is_said_too(house):
+    suspend_organization(actor=OPERATOR, organization=house.organization, reason="abuse")
+    assert "The operator suspended this organization" in text(house, "overview")
+
+
+def test_an_outsider_sees_nothing(owing):
+    pass_days(14)
+    stranger = make_house("Stranger")
+    assert stranger.browser().get(f"/{owing.id}/billing").status_code == 404
+    assert "overdue" not in text(stranger, "overview")

@@ -1,0 +1,100 @@
+"""Settings in the console: who may see and change what, and that changes reach the gateways."""
+
+import pytest
+from django.test import Client
+
+from control.audit.models import Entry
+from control.publish.selectors import last_record
+from control.tenants.models import Membership, Organization, Project, Role, User
+from serving.contract.codec import decode
+from serving.contract.records import OrganizationRecord, ProjectRecord
+from tests.support.console import Tenant
+from web.console.page import address
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+ORIGINS = "https://App.example.com/\nhttp://localhost:5173  https://app.example.com:443"
+
+
+def switch(client: Client, tenant: Tenant, value: str) -> int:
+    where = address(tenant.organization, "settings_idempotency")
+    return client.post(where, {"takes_idempotency_keys": value}).status_code
+
+
+def allow(client: Client, tenant: Tenant, origins: str) -> int:
+    where = address(tenant.organization, "settings_origins", tenant.project.id)
+    return client.post(where, {"allowed_origins": origins}).status_code
+
+
+def sit(client: Client, tenant: Tenant, role: str) -> Client:
+    user = User.objects.create_user(f"{role}@acme.example")
+    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    client.force_login(user)
+    return client
+
+
+def test_idempotency_keys_are_turned_on_and_off(member: Client, tenant: Tenant) -> None:
+    where = address(tenant.organization, "settings")
+    assert "Turn on and keep answers for 24 hours" in member.get(where).content.decode()
+    assert switch(member, tenant, "1") == 302
+    page = member.get(where).content.decode()
+    assert "Turn off and erase" in page
+    assert "0 of 100,000 keys" in page
+    record = last_record("organization", tenant.organization.id)
+    assert record is not None
+    assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
+    assert switch(member, tenant, "0") == 302
+    assert not Organization.objects.get(id=tenant.organization.id).takes_idempotency_keys
+    told = Entry.objects.filter(action="organization.set_taking_idempotency_keys")
+    assert [entry.details["after"] for entry in told.order_by("id")] == [True, False]
+
+
+def test_origins_are_kept_as_browsers_send_them(member: Client, tenant: Tenant) -> None:
+    assert allow(member, tenant, ORIGINS) == 302
+    record = last_record("project", tenant.project.id)
+    assert record is not None
+    origins = decode(record.encode(), ProjectRecord).allowed_origins
+    assert origins == ("http://localhost:5173", "https://app.example.com")
+    shown = member.get(address(tenant.organization, "settings")).content.decode()
+    assert "http://localhost:5173\nhttps://app.example.com</textarea>" in shown
+    [entry] = Entry.objects.filter(action="project.set_origins")
+    assert entry.details == {"before": [], "after": list(origins)}
+
+
+@pytest.mark.parametrize("text", ["*", "https://a.example/app", "null", "ftp://a.example"])
+def test_what_is_no_origin_is_said_and_kept_in_the_form(
+    member: Client, tenant: Tenant, text: str
+) -> None:
+    where = address(tenant.organization, "settings_origins", tenant.project.id)
+    reply = member.post(where, {"allowed_origins": text})
+    assert reply.status_code == 400
+    page = reply.content.decode()
+    assert f"{text}</textarea>" in page
+    assert "wanted http:// or https://" in page
+    assert Project.objects.get(id=tenant.project.id).allowed_origins == []
+
+
+@pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
+def test_others_see_and_change_nothing(client: Client, tenant: Tenant, role: str) -> None:
+    sitting = sit(client, tenant, role)
+    page = sitting.get(address(tenant.organization, "settings")).content.decode()
+    assert "An owner or admin can change this." in page
+    assert "Turn on" not in page
+    assert "<textarea" not in page
+    assert switch(sitting, tenant, "1") == 403
+    assert allow(sitting, tenant, ORIGINS) in (400, 403)
+    assert not Organization.objects.get(id=tenant.organization.id).takes_idempotency_keys
+    assert Project.objects.get(id=tenant.project.id).allowed_origins == []
+
+
+def test_an_admin_may(client: Client, tenant: Tenant) -> None:
+    sitting = sit(client, tenant, Role.ADMIN)
+    assert (switch(sitting, tenant, "1"), allow(sitting, tenant, ORIGINS)) == (302, 302)
+
+
+def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, outsider: Tenant) -> None:
+    assert stranger.get(address(tenant.organization, "settings")).status_code == 404
+    assert switch(stranger, tenant, "1") == 404
+    assert allow(stranger, tenant, ORIGINS) == 404
+    foreign = address(outsider.organization, "settings_origins", tenant.project.id)
+    assert stranger.post(foreign, {"allowed_origins": ORIGINS}).status_code == 404
+    assert Project.objects.get(id=tenant.project.id).allowed_origins == []

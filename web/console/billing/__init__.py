@@ -1,0 +1,1 @@
+"""The Billing page: its forms and its list of payments."""

@@ -1,0 +1,143 @@
+"""What members type on the Billing page, checked. Amounts are typed in dollars, kept in cents."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from django import forms
+
+from billing.payments.models import AutoTopUp, PaymentMethod
+from billing.payments.models.codes import CODE_MAX
+from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
+from billing.payments.services.automatic import CAP_MAX_CENTS
+from serving.contract.money import CENT_NANOS, parse_dollars
+
+CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
+"""Amounts that are offered, in cents."""
+OTHER = "other"
+NEW_METHOD = "new"
+DEFAULT_CENTS = 5_000
+
+
+def new_form_id() -> str:
+    """Return what a freshly opened form is known by: sent twice, it does its deed once."""
+    return str(uuid.uuid4())
+
+
+class CentsField(forms.CharField):
+    """An amount in dollars, in whole cents and within bounds."""
+
+    def __init__(self, *, least: int, most: int, **options: Any) -> None:
+        options.setdefault("widget", forms.TextInput(attrs={"inputmode": "decimal"}))
+        super().__init__(**options)
+        self.least, self.most = least, most
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return what the text box shows."""
+        return f"{value / 100:.2f}".removesuffix(".00") if isinstance(value, int) else value
+
+    def clean(self, value: Any) -> int | None:
+        """Return the cents. Raises ValidationError."""
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            cents, rest = divmod(parse_dollars(text), CENT_NANOS)
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+        if rest or not self.least <= cents <= self.most:
+            bounds = f"${self.least / 100:,.2f} to ${self.most / 100:,.2f}"
+            raise forms.ValidationError(f"Wanted {bounds}, in whole cents.")
+        return cents
+
+
+class TopUpForm(forms.Form):
+    """How much, and with what."""
+
+    choice = forms.ChoiceField(
+        label="Amount",
+        choices=[*((str(c), f"${c // 100}") for c in CHOICES), (OTHER, "Other")],
+        initial=str(DEFAULT_CENTS),
+        widget=forms.RadioSelect,
+    )
+    other = CentsField(
+        label="Other amount, in dollars",
+        required=False,
+        least=TOP_UP_MIN_CENTS,
+        most=TOP_UP_MAX_CENTS,
+    )
+    method = forms.ChoiceField(label="Pay with")
+    form_id = forms.CharField(widget=forms.HiddenInput, max_length=64)
+    agreed_cents = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    """The total, tax included, that was shown beside the button."""
+
+    def __init__(self, *args: Any, methods: Sequence[PaymentMethod], **kwargs: Any) -> None:
+        kwargs["initial"] = {"form_id": new_form_id(), **kwargs.get("initial", {})}
+        super().__init__(*args, **kwargs)
+        saved = [(method.id, str(method)) for method in methods]
+        new = "A new card or bank account" if saved else "Card or bank account"
+        self.fields["method"] = forms.ChoiceField(
+            label="Pay with", choices=[*saved, (NEW_METHOD, f"{new}, on Stripe's page")]
+        )
+
+    def clean(self) -> dict[str, Any]:
+        """Take the chosen amount, or the other one."""
+        cleaned = super().clean() or {}
+        is_other = cleaned.get("choice") == OTHER
+        if is_other and cleaned.get("other") is None and "other" not in self.errors:
+            self.add_error("other", "Type an amount.")
+        if not is_other and "choice" in cleaned:
+            cleaned["other"] = int(cleaned["choice"])
+        return cleaned
+
+    @property
+    def amount_cents(self) -> int:
+        """The amount, once the form is valid."""
+        return int(self.cleaned_data["other"])
+
+    def agrees_to(self, total_cents: int) -> bool:
+        """Whether this total was shown, or a page of Stripe's will show it."""
+        is_on_stripes_page = self.cleaned_data["method"] == NEW_METHOD
+        return is_on_stripes_page or self.cleaned_data["agreed_cents"] == total_cents
+
+
+class AutoTopUpForm(forms.Form):
+    """When to top up without being asked."""
+
+    is_on = forms.BooleanField(label="Top up automatically", required=False)
+    threshold_cents = CentsField(
+        label="When the balance falls under, in dollars", least=0, most=TOP_UP_MAX_CENTS
+    )
+    amount_cents = CentsField(
+        label="Top up by, in dollars", least=TOP_UP_MIN_CENTS, most=TOP_UP_MAX_CENTS
+    )
+    monthly_cap_cents = CentsField(
+        label="At most per month, in dollars",
+        least=TOP_UP_MIN_CENTS,
+        most=CAP_MAX_CENTS,
+        help_text="A UTC month, tax aside. Two declines in a row stop it until you save it again.",
+    )
+
+    @classmethod
+    def of(cls, settings: AutoTopUp | None) -> "AutoTopUpForm":
+        """Return the form as the settings are, or as they might be."""
+        if settings is None:
+            return cls(
+                initial={
+                    "threshold_cents": 1_000,
+                    "amount_cents": 5_000,
+                    "monthly_cap_cents": 20_000,
+                }
+            )
+        names = ("is_on", "threshold_cents", "amount_cents", "monthly_cap_cents")
+        return cls(initial={name: getattr(settings, name) for name in names})
+
+
+class CodeForm(forms.Form):
+    """A promotional code."""
+
+    code = forms.CharField(
+        label="Promotional code",
+        max_length=CODE_MAX,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "characters"}),
+    )

@@ -1,0 +1,157 @@
+"""Invoices: the months that are final, the one that is running, and each as a document."""
+
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib import messages
+from django.db.models import prefetch_related_objects
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from billing.invoicing import selectors
+from billing.invoicing.printed import dollars, invoice_printed
+from billing.invoicing.running import draft_printed, running_month, waits_for_close
+from billing.invoicing.selectors import Standing
+from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf, pdf
+from billing.payments.errors import StripeAway
+from billing.payments.services import start_invoice_checkout
+from billing.payments.services.asking import CHARGE_MIN_CENTS
+from control.errors import Conflict, Invalid, NotPermitted
+from control.tenants.permissions import Action
+from web.console.collection import notice_of
+from web.console.invoicing import STATES, chart_of, drawing_of, groups_of
+from web.console.page import Page, console_page
+
+
+@dataclass(frozen=True, slots=True)
+class InvoiceRow:
+    """An invoice in the list."""
+
+    standing: Standing
+    state: tuple[str, str]
+    total: str
+    left: str
+    url: str
+    pdf_url: str
+
+
+@console_page("invoices")
+def invoices(page: Page) -> HttpResponse:
+    """The running month, and the invoices there are."""
+    require_money(page)
+    now = timezone.now()
+    standings = selectors.standings(selectors.invoices(page.organization))
+    month = running_month(page.organization, now=now, invoiced=standings)
+    context = {
+        "notice": notice_of(page, now),
+        "month": month,
+        "so_far": dollars(month.subtotal_cents),
+        "credit": dollars(month.credit_cents),
+        "left": dollars(month.net_cents),
+        "pace": None if month.pace_cents is None else dollars(month.pace_cents),
+        "chart": chart_of(month.period, month.days),
+        "groups": groups_of(page, month.lines, month.period),
+        "closing": waits_for_close(page.organization, now=now),
+        "rows": [row_of(page, one) for one in standings],
+    }
+    return page.render("console/invoices.html", context)
+
+
+@console_page("invoices")
+def invoice(page: Page, invoice_id: str) -> HttpResponse:
+    """One invoice as a page that can be printed."""
+    require_money(page)
+    found = selectors.invoice(page.organization, invoice_id)
+    prefetch_related_objects([found], "lines")
+    lines = list(found.lines.all())
+    row = row_of(page, selectors.standing(found))
+    context = {
+        "invoice": found,
+        "printed": invoice_printed(found),
+        "row": row,
+        "may_pay": may_pay(page, row.standing),
+        "drawing": drawing_of(found.period, found.days),
+        "groups": groups_of(page, lines, found.period),
+        "notes": [
+            (note, dollars(note.total_cents), page.url("credit_note_pdf", note.id))
+            for note in selectors.credit_notes(found)
+        ],
+    }
+    return page.render("console/invoice.html", context)
+
+
+@require_POST
+@console_page("invoices")
+def invoice_pay(page: Page, invoice_id: str) -> HttpResponse:
+    """Go on to Stripe's page that takes what is left to pay of an invoice."""
+    try:
+        payment = start_invoice_checkout(
+            organization=page.organization,
+            invoice_id=invoice_id,
+            actor=page.actor,
+            now=timezone.now(),
+        )
+    except (StripeAway, Conflict, Invalid) as refusal:
+        messages.error(page.request, refusal.message)
+        return redirect(page.url("invoice", invoice_id))
+    return redirect(page.url("billing_payment", payment.id, go="1"))
+
+
+@console_page("invoices")
+def invoice_file(page: Page, invoice_id: str) -> HttpResponse:
+    """One invoice as PDF."""
+    require_money(page)
+    found = selectors.invoice(page.organization, invoice_id)
+    return file_of(found.number, invoice_pdf(found))
+
+
+@console_page("invoices")
+def credit_note_file(page: Page, note_id: str) -> HttpResponse:
+    """One credit note as PDF."""
+    require_money(page)
+    found = selectors.credit_note(page.organization, note_id)
+    return file_of(found.number, credit_note_pdf(found))
+
+
+@console_page("invoices")
+def running_pdf(page: Page) -> HttpResponse:
+    """The running month as PDF, marked as a draft."""
+    require_money(page)
+    month = running_month(page.organization, now=timezone.now())
+    return file_of(f"draft-{month.period}", pdf(draft_printed(page.organization, month)))
+
+
+def may_pay(page: Page, standing: Standing) -> bool:
+    """Whether the member may pay an invoice on Stripe's page now."""
+    is_payable = standing.open_cents >= CHARGE_MIN_CENTS and not standing.is_disputed
+    return is_payable and settings.CONFIG.stripe is not None and page.may(Action.PAY)
+
+
+def require_money(page: Page) -> None:
+    """Let pass who may see money. Raises NotPermitted."""
+    if not page.may(Action.SEE_MONEY):
+        raise NotPermitted("An owner, admin or billing member can see invoices.")
+
+
+def row_of(page: Page, standing: Standing) -> InvoiceRow:
+    """Return an invoice as the list shows it."""
+    found = standing.invoice
+    return InvoiceRow(
+        standing=standing,
+        state=STATES[standing.state(timezone.now().date())],
+        total=dollars(found.total_cents),
+        left=dollars(standing.open_cents),
+        url=page.url("invoice", found.id),
+        pdf_url=page.url("invoice_pdf", found.id),
+    )
+
+
+def file_of(name: str, content: bytes) -> HttpResponse:
+    """Return a PDF that the browser shows."""
+    return HttpResponse(
+        content,
+        content_type="application/pdf",
+        headers={"Content-Disposition": f'inline; filename="{name}.pdf"'},
+    )
