@@ -83,6 +83,8 @@ class Probe:
         for ended in await asyncio.gather(*reading, return_exceptions=True):
             if not isinstance(ended, asyncio.CancelledError):
                 raise BenchmarkFailed(f"a probe ended early: {ended!r}")
+        if not self.delays_ms:  # whoever got nothing waited all the time
+            self.delays_ms.append(seconds * 1_000)
 
     async def _read(self, request: bytes) -> None:
         reader, writer = await asyncio.open_connection(*self._address)
