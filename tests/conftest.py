@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
 from tests.support import database, environment, postgres
@@ -13,6 +14,10 @@ from tests.support.leftovers import leftover_processes
 from tests.support.second_gateway import SecondGateway, beside
 from tests.support.stack import QUICK_RESTARTS, Stack, running
 from tests.support.traces import Traces, receiving
+
+# A busy machine is slow at making examples; that says nothing of what they are for.
+settings.register_profile("house", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("house")
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ CLIENTS = (
     Client("anthropic", "messages", "anthropic_messages.py", ("anthropic",)),
     Client("langchain-openai", "chat", "langchain_chat.py", LANGCHAIN, EMBEDS),
     Client("langchain-openai", "responses", "langchain_responses.py", LANGCHAIN),
-    Client("litellm", "chat", "litellm_chat.py", ("litellm",), EMBEDS),
+    Client("litellm", "chat", "litellm_chat.py", ("litellm", "mcp"), EMBEDS),
     Client("llm", "chat", "llm_chat.py", ("llm",)),
     Client("llm", "responses", "llm_responses.py", ("llm",)),
     Client(

@@ -28,7 +28,8 @@ class RefusalPart(Closed, tag_field="type", tag="refusal"):
 
 TextParts = Annotated[list[TextPart], Meta(min_length=1, max_length=1_024)]
 Text = str | TextParts
-AssistantParts = Annotated[list[TextPart | RefusalPart], Meta(min_length=1, max_length=1_024)]
+AssistantParts = Annotated[list[TextPart | RefusalPart], Meta(max_length=1_024)]
+"""None at all is what instructor makes of a turn that only called tools."""
 
 
 class FunctionCall(Closed):
@@ -74,8 +75,8 @@ class UserMessage(Closed, tag_field="role", tag="user"):
 class AssistantMessage(Closed, tag_field="role", tag="assistant"):
     """What the model said: all that an answer of ours holds is taken back.
 
-    The last four are what clients add when they write such a message out: `parsed` is the content
-    as they read it, the others are always empty.
+    The last five are what clients add when they write such a message out: `parsed` is the content
+    as they read it, `provider_specific_fields` is LiteLLM's own, the others are always empty.
     """
 
     content: str | AssistantParts | None = None
@@ -87,6 +88,7 @@ class AssistantMessage(Closed, tag_field="role", tag="assistant"):
     audio: None = None
     function_call: None = None
     parsed: Any = None
+    provider_specific_fields: Any = None
 
 
 class ToolMessage(Closed, tag_field="role", tag="tool"):
@@ -114,4 +116,11 @@ def _assistant_for_engine(message: AssistantMessage) -> AssistantMessage:
         ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
         for call in message.tool_calls or ()
     ]
-    return replace(message, annotations=None, parsed=None, tool_calls=calls or None)
+    return replace(
+        message,
+        content=None if message.content == [] else message.content,
+        annotations=None,
+        parsed=None,
+        provider_specific_fields=None,
+        tool_calls=calls or None,
+    )

@@ -1,5 +1,6 @@
 """pydantic-ai with `openai:`, which is Responses."""
 
+import openai
 import trying
 from pydantic_ai import Embedder
 from pydantic_ai.embeddings.openai import OpenAIEmbeddingModel
@@ -11,9 +12,12 @@ provider = OpenAIProvider(base_url=trying.BASE_URL, api_key=trying.API_KEY)
 model = OpenAIResponsesModel(trying.MODEL, provider=provider)
 
 
-def embeddings() -> None:
-    known = OpenAIEmbeddingModel(str(trying.EMBEDDING_MODEL), provider=provider)
-    result = Embedder(known).embed_documents_sync([trying.SUM, trying.PERSON])
+async def embeddings() -> None:
+    # The provider above keeps connections of loops that have ended.
+    async with openai.AsyncOpenAI(base_url=trying.BASE_URL, api_key=trying.API_KEY) as client:
+        fresh = OpenAIProvider(openai_client=client)
+        known = OpenAIEmbeddingModel(str(trying.EMBEDDING_MODEL), provider=fresh)
+        result = await Embedder(known).embed_documents([trying.SUM, trying.PERSON])
     trying.are_vectors(result.embeddings)
 
 

@@ -129,6 +129,22 @@ def test_chat_takes_its_own_messages_back(
     assert (heard.get("reasoning") or "") == (answer["reasoning"] or "")
 
 
+@given(TEXTS, st.sampled_from([None, {}, {"refusal": None}]))
+def test_what_litellm_adds_is_left_out(said: str, own: dict[str, Any] | None) -> None:
+    message = {"role": "assistant", "content": said, "provider_specific_fields": own}
+    again = job(CHAT, {"model": "demo", "messages": [*MESSAGES, message, *MESSAGES]})
+    assert told_to_vllm(again)["messages"][1] == {"role": "assistant", "content": said}
+
+
+@given(CALLS.filter(bool))
+def test_a_turn_that_only_called_tools_may_say_an_empty_list(calls: list[dict[str, Any]]) -> None:
+    called = calls_of({"calls": calls})
+    message = {"role": "assistant", "content": [], "tool_calls": called}
+    again = job(CHAT, {"model": "demo", "messages": [*MESSAGES, message, *MESSAGES]})
+    heard = told_to_vllm(again)["messages"][1]
+    assert heard == {"role": "assistant", "tool_calls": called}
+
+
 def heard_again(work: Job) -> dict[str, Any]:
     """The assistant's turn, as an engine hears it when it was sent back."""
     turns = [turn for turn in told_to_vllm(work)["messages"] if turn["role"] == "assistant"]
