@@ -47,6 +47,36 @@ def url(environ: Environment, name: str) -> str:
     return value
 
 
+def seconds(environ: Environment, name: str, default: float | None = None) -> float | None:
+    """Return a number of seconds; the default when it is not set. Raises ConfigError."""
+    value = environ.get(name)
+    if not value:
+        return default
+    if not value.replace(".", "", 1).isdecimal():
+        raise ConfigError(f"{name} is {value!r}; wanted seconds, such as 30 or 0.5")
+    return float(value)
+
+
+def count(environ: Environment, name: str) -> int | None:
+    """Return a number of things, at least 1; None when it is not set. Raises ConfigError."""
+    value = environ.get(name)
+    if not value:
+        return None
+    if not (value.isascii() and value.isdecimal() and int(value)):
+        raise ConfigError(f"{name} is {value!r}; wanted a number, at least 1")
+    return int(value)
+
+
+def redis_url(environ: Environment, name: str) -> str | None:
+    """Return the address of a Redis; None when it is not set. Raises ConfigError."""
+    value = environ.get(name)
+    if not value:
+        return None
+    if urlsplit(value).scheme not in ("redis", "rediss", "unix"):
+        raise ConfigError(f"{name} is {value!r}; wanted a redis://, rediss:// or unix:// address")
+    return value
+
+
 def descriptor(environ: Environment, name: str) -> int | None:
     """Return the number of an open file; None when it is not set. Raises ConfigError."""
     value = environ.get(name)
@@ -87,6 +117,14 @@ class GatewayConfig:
     """A socket that whoever started us listens on; else we listen on `host` and `port`."""
     siblings_directory: Path | None = None
     """Where the folders of all gateways of this host are, ours among them."""
+    lame_duck_seconds: float = 0.0
+    """For how long, when told to end, we go on taking requests while `/readyz` says no."""
+    drain_seconds: float | None = None
+    """For how long requests may then go on; None is as long as the longest may last."""
+    connections_of_address_max: int | None = None
+    """None is a fourth of all that are possible."""
+    redis_url: str | None = None
+    """Where rate limits are counted for all gateways; else each holds callers to its part."""
 
     @classmethod
     def from_environment(cls, environ: Environment) -> "GatewayConfig":
@@ -106,4 +144,8 @@ class GatewayConfig:
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
             listening_descriptor=descriptor(environ, "PENSTOCK_GATEWAY_FD"),
             siblings_directory=directory(environ, "PENSTOCK_GATEWAYS_DIR"),
+            lame_duck_seconds=seconds(environ, "PENSTOCK_LAME_DUCK_SECONDS") or 0.0,
+            drain_seconds=seconds(environ, "PENSTOCK_DRAIN_SECONDS"),
+            connections_of_address_max=count(environ, "PENSTOCK_CONNECTIONS_OF_ADDRESS_MAX"),
+            redis_url=redis_url(environ, "REDIS_URL"),
         )

@@ -15,9 +15,10 @@ class CreditConfig(AppConfig):
     facts = ("credit_payment", "credit_welcome")
 
     def ready(self) -> None:
-        """Listen for new organizations, verified people and changed limits."""
-        from billing.credit import welcome
+        """Listen for new organizations, verified people, changed limits and payments."""
+        from billing.credit import standing, welcome
         from billing.credit.services import budgets
 
         welcome.listen()
+        standing.listen()
         budgets.listen()

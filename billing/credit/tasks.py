@@ -5,6 +5,7 @@ from django.utils import timezone
 
 from billing.credit.services.grants import expire_grants
 from billing.credit.services.leases import forget_leases, void_abandoned_leases
+from billing.credit.standing import tell_untold
 
 
 @shared_task(name="credit.void_abandoned_leases")
@@ -23,3 +24,9 @@ def close_grants() -> None:
 def forget_closed_leases() -> None:
     """Delete leases that were closed weeks ago."""
     forget_leases(now=timezone.now())
+
+
+@shared_task(name="credit.tell_paid")
+def tell_what_was_paid() -> None:
+    """Tell control what organizations have paid, where it knows otherwise."""
+    tell_untold(now=timezone.now())

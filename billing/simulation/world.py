@@ -1,5 +1,6 @@
 """Who there is in a simulated world: organizations, their projects and keys, and prices."""
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -135,7 +136,7 @@ def _make_key(world: World, rng: random.Random, project: Project, number: int) -
         organization_id=project.organization_id,
         project=project,
         name=name,
-        digest=f"digest_{name}",
+        digest=hashlib.sha256(name.encode()).hexdigest(),
         prefix="pen_live_abc",
         last_four="wxyz",
         spend_limit_nanos=_limit(world, rng),

@@ -8,6 +8,7 @@ from pathlib import Path
 from infra.local.config import HOST, REPLICA_COUNT_MAX, LocalConfig
 from infra.local.home import Home
 from infra.local.postgres import DATABASE, SUPERUSER
+from infra.local.processes import DRAIN_SECONDS
 from infra.local.roles import APP, OWNER, Role
 
 RUN_VARIABLE = "PENSTOCK_RUN_HOME"
@@ -91,5 +92,6 @@ def _addresses(config: LocalConfig) -> dict[str, str]:
         "PENSTOCK_GATEWAY_HOST": HOST,
         "PENSTOCK_GATEWAY_PORT": str(ports.gateway),
         "PENSTOCK_GATEWAY_OPERATOR_PORT": str(ports.gateway_operator),
+        "PENSTOCK_DRAIN_SECONDS": str(DRAIN_SECONDS),
         "PENSTOCK_REPLICA_PORT_BASE": str(ports.replicas.start),
     }

@@ -14,6 +14,8 @@ POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
 )
 STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 """The door first; then what uses the books; the books last."""
+DRAIN_SECONDS = 20
+"""For how long `make down` lets requests go on; what is left then is told so, and pays nothing."""
 LISTENING = "$(circus.sockets.{name})"
 """In a command: the number under which a process has a socket of the supervisor's."""
 
@@ -80,7 +82,7 @@ def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
                 f"PENSTOCK_GATEWAY_OPERATOR_PORT={port}",
                 *python("serving.gateway"),
             ),
-            stop_seconds=35.0,
+            stop_seconds=DRAIN_SECONDS + 15.0,
             has_sockets=True,
         )
         for name, port in zip(gateway_names(len(ports)), ports, strict=True)

@@ -46,6 +46,7 @@ INSTALLED_APPS = [
     "control.budgets",
     "control.catalog",
     "control.prices",
+    "control.limits",
     "control.audit",
     "control.mail",
     "control.outbox",
@@ -71,6 +72,7 @@ INSTALLED_APPS = [
 INTERNAL_URLS = [
     "control.publish.urls",
     "control.idempotency.internal_urls",
+    "control.limits.internal_urls",
     "billing.internal_urls",
 ]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""

@@ -4,6 +4,12 @@
 fleet; both wait up to 25 s for news. A change whose record is null deletes; a snapshot replaces
 everything.
 
+Control knows three more parameters. `kinds=a,b` asks for changes of these kinds alone. `limit=N`
+asks for a snapshot in pages of N changes at most: while there are more, a page tells a `cursor`,
+and `cursor=C` in place of what it was given for asks for the next. All pages of a snapshot tell
+the same state, that of its version; a cursor that control can no longer go on from is answered by
+410, and the reader begins again.
+
 Versions count within one `lineage`: that of a database until it is restored from a backup, or of
 a fleet from its start to its end. A reader of another lineage gets a snapshot; one that names none
 is of before lineages, and is taken at its version.
@@ -14,9 +20,10 @@ from typing import Literal
 import msgspec
 
 from serving.contract import records
-from serving.contract.units import Id, Lineage, Version
+from serving.contract.units import Cursor, Label, Lineage, Version
 
 Kind = Literal[
+    "limit_tier",
     "organization",
     "project",
     "api_key",
@@ -29,6 +36,7 @@ Kind = Literal[
 ]
 
 RECORD_OF_KIND: dict[str, type[msgspec.Struct]] = {
+    "limit_tier": records.LimitTierRecord,
     "organization": records.OrganizationRecord,
     "project": records.ProjectRecord,
     "api_key": records.ApiKeyRecord,
@@ -45,7 +53,7 @@ DELETED = msgspec.Raw(b"null")
 """The record of a change that deletes."""
 
 
-class Change(msgspec.Struct, frozen=True):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One numbered change; `record` stays raw so that one bad record spoils no neighbour.
 
     A deletion's record is `DELETED`: msgspec cannot decode `Raw | None`.
@@ -53,7 +61,7 @@ class Change(msgspec.Struct, frozen=True):
 
     version: Version
     kind: str
-    id: Id
+    id: Label
     record: msgspec.Raw
 
     @property
@@ -65,10 +73,12 @@ class Change(msgspec.Struct, frozen=True):
 class Page(msgspec.Struct, frozen=True):
     """An answer of a feed: everything up to `version` that came after the version asked for.
 
-    `lineage` is empty where a publisher, or a state on disk, is of before lineages.
+    `lineage` is empty where a publisher, or a state on disk, is of before lineages; `cursor` is
+    empty where this is all of a snapshot, or the last of its pages.
     """
 
     version: Version
     snapshot: bool
     changes: tuple[Change, ...]
     lineage: Lineage = ""
+    cursor: Cursor = ""

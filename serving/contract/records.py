@@ -10,10 +10,13 @@ from serving.contract.units import (
     WRITTEN_TIER,
     At,
     Count,
+    Digest,
     Id,
+    Limit,
     Name,
     NanosPerMillionTokens,
     Seconds,
+    Share,
     Tokens,
     WrittenTier,
 )
@@ -27,22 +30,44 @@ BATCH_TOKENS_MAX = 300_000
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Rate limits; None is no limit. Cached input tokens do not count."""
 
-    requests_per_minute: Count | None = None
-    input_tokens_per_minute: Tokens | None = None
-    output_tokens_per_minute: Tokens | None = None
-    concurrent_requests: Count | None = None
+    requests_per_minute: Limit | None = None
+    input_tokens_per_minute: Limit | None = None
+    output_tokens_per_minute: Limit | None = None
+    concurrent_requests: Limit | None = None
+
+
+class ModelLimits(msgspec.Struct, frozen=True):
+    """Rate limits of one model, beside those of all models together."""
+
+    model_id: Id
+    limits: Limits
+
+
+class LimitTierRecord(msgspec.Struct, frozen=True):
+    """What each of the organizations that stand in a limit tier may do."""
+
+    limit_tier_id: Id
+    limits: Limits = Limits()
+    model_limits: tuple[ModelLimits, ...] = ()
+    schema: int = SCHEMA
 
 
 class OrganizationRecord(msgspec.Struct, frozen=True):
     """An organization as the gateway needs it; `budget_ids` are its balance's, and its limit's
-    where one is set (`serving.contract.budget`)."""
+    where one is set (`serving.contract.budget`).
+
+    Its rate limits are those of its limit tier, none where it stands in none; `own_limits` and
+    `own_model_limits` are what an operator set for it, each in place of a whole row of the tier's.
+    """
 
     organization_id: Id
     status: Literal["active", "suspended"]
     budget_ids: tuple[Id, ...]
     cache_salt_id: Id
     weight: Count = 1
-    limits: Limits = Limits()
+    limit_tier_id: Id | None = None
+    own_limits: Limits | None = None
+    own_model_limits: tuple[ModelLimits, ...] = ()
     takes_idempotency_keys: bool = False
     """Whether its answers are kept for a day, to be given again."""
     schema: int = SCHEMA
@@ -68,7 +93,7 @@ class ApiKeyRecord(msgspec.Struct, frozen=True):
     """
 
     key_id: Id
-    digest: Id
+    digest: Digest
     organization_id: Id
     project_id: Id
     budget_ids: tuple[Id, ...]
@@ -120,19 +145,24 @@ class ModelRecord(msgspec.Struct, frozen=True):
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """How long a gateway waits for a replica of a deployment, in seconds."""
+    """How long a gateway waits for a replica of a deployment, in seconds; `queue_seconds` for a
+    free slot of one, `wake_seconds` where none is ready and one is on its way."""
 
     connect_seconds: Seconds = 2.0
     first_byte_seconds: Seconds = 60.0
     gap_seconds: Seconds = 30.0
     total_seconds: Seconds = 600.0
+    queue_seconds: Seconds = 30.0
+    wake_seconds: Seconds = 0.0
 
 
 class DeploymentRecord(msgspec.Struct, frozen=True):
     """The desired state of running a variant; `replicas_min` of 0 stops it.
 
-    `weights` is a local folder or a Hugging Face id; `slots` is how many requests one replica
-    works on at once; `external_urls` are replicas that somebody else runs (engine "external").
+    `weights` is a local folder or a Hugging Face id; `slots` is how many sequences one replica
+    works on at once, and `reserved_share` the part of all slots that is kept free for each tier
+    whose clients wait, while it is in use; `external_urls` are replicas that somebody else runs
+    (engine "external").
     """
 
     deployment_id: Id
@@ -146,6 +176,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
     external_urls: tuple[Name, ...] = ()
     dedicated_to: Id | None = None
     timeouts: Timeouts = Timeouts()
+    reserved_share: Share = 0.08
     task: Task = "generate"
     schema: int = SCHEMA
 

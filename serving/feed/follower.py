@@ -11,8 +11,9 @@ import structlog
 
 from serving.contract.codec import ContractError, decode
 from serving.contract.feed import Page
-from serving.feed.batch import Batch, Kinds, sort_out
-from serving.feed.source import FeedUnavailable, Fetch
+from serving.feed.ahead import Ahead
+from serving.feed.batch import Batch, Kinds, parts
+from serving.feed.source import BEGINNING, FeedUnavailable, Fetch, Place, SnapshotGone
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +33,7 @@ class Counts:
 
 
 class Follower:
-    """Follows one feed from a `version` of a `lineage` on; one reader at a time.
+    """Follows one feed from a `place` on; one reader at a time.
 
     `contact_at` is the monotonic time of the last answer, None before the first.
     """
@@ -42,30 +43,44 @@ class Follower:
         fetch: Fetch,
         kinds: Kinds,
         *,
-        version: int = 0,
-        lineage: str = "",
+        place: Place = BEGINNING,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self.fetch = fetch
         self.kinds = kinds
-        self.version = version
-        self.lineage = lineage
+        self.place = place
         self.contact_at: float | None = None
         self.counts = Counts()
+        self._ahead = Ahead(fetch)
         self._sleep = sleep
         self._clock = clock
         self._jitter = jitter
 
+    def start_over(self) -> None:
+        """Ask for everything again, and leave aside what is being answered."""
+        self.place = Place(0, self.place.lineage)
+
     async def batches(self) -> AsyncIterator[Batch]:
-        """Yield every batch of news, without end; trouble is logged, counted and waited out."""
+        """Yield every batch of news, without end; trouble is logged, counted and waited out.
+
+        The loop is let go between two batches.
+        """
+        try:
+            async for batch in self._batches():
+                yield batch
+        finally:
+            self._ahead.forget()
+
+    async def _batches(self) -> AsyncIterator[Batch]:
         failures_in_a_row = 0
         while True:
-            asked_at = self._clock()
+            asked, asked_at = self.place, self._clock()
             try:
-                page = decode(await self.fetch(self.version, self.lineage), Page)
+                page = decode(await self._ahead.answer(asked), Page)
             except (FeedUnavailable, ContractError) as error:
+                if isinstance(error, SnapshotGone):
+                    self.start_over()
                 self.counts.failures += 1
                 failures_in_a_row += 1
                 log.warning("feed_unavailable", error=str(error), in_a_row=failures_in_a_row)
@@ -73,29 +88,41 @@ class Follower:
                 continue
             failures_in_a_row = 0
             self.contact_at = self._clock()
-            if self._is_news(page):
-                yield self._accept(page)
+            if self._is_news(page, asked):
+                self._go_on_from(page)
+                if page.cursor:
+                    self._ahead.ask(self.place)
+                await asyncio.sleep(0)
+                for batch in parts(page, self.kinds, begins=not asked.cursor):
+                    self._note(batch)
+                    yield batch
+                    await asyncio.sleep(0)
             elif self.contact_at - asked_at < EMPTY_ANSWER_SECONDS:
                 await self._sleep(EMPTY_ANSWER_SECONDS)
 
-    def _is_news(self, page: Page) -> bool:
-        is_of_another = page.version < self.version or page.lineage != self.lineage
+    def _is_news(self, page: Page, asked: Place) -> bool:
+        if self.place is not asked:
+            return False
+        is_of_another = page.version < asked.version or page.lineage != asked.lineage
+        if asked.cursor and (is_of_another or not page.snapshot or page.version != asked.version):
+            self.start_over()
+            return False
         if is_of_another and not page.snapshot:
             # The publisher went back in time (restored, or started anew): take everything again.
-            self.version, self.lineage = 0, page.lineage
+            self.place = Place(0, page.lineage)
             return False
-        return page.snapshot or page.version != self.version or bool(page.changes)
+        return page.snapshot or page.version != asked.version or bool(page.changes)
 
-    def _accept(self, page: Page) -> Batch:
-        batch = sort_out(page, self.kinds)
-        if self.lineage not in ("", batch.lineage):
-            log.warning("feed_of_another_lineage", lineage=batch.lineage, before=self.lineage)
-        self.version, self.lineage = batch.version, batch.lineage
+    def _go_on_from(self, page: Page) -> None:
+        if self.place.lineage not in ("", page.lineage):
+            log.warning("feed_of_another_lineage", lineage=page.lineage, before=self.place.lineage)
+        self.place = Place(page.version, page.lineage, page.cursor)
+
+    def _note(self, batch: Batch) -> None:
         self.counts.unknown.update(batch.unknown_kinds)
         for bad in batch.rejected:
             self.counts.rejected[bad.kind] += 1
             log.error("feed_record_rejected", kind=bad.kind, id=bad.id, reason=bad.reason)
-        return batch
 
     def _pause_seconds(self, failures_in_a_row: int) -> float:
         doubled = BACKOFF_FIRST_SECONDS * 2 ** min(failures_in_a_row - 1, 10)

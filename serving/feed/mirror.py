@@ -1,41 +1,47 @@
-"""What a reader knows: the last good record of every id."""
+"""What a reader knows: the last good record of every id, in a table for each kind."""
 
-from typing import TypeVar
-
-import msgspec
+from collections.abc import Iterator, Mapping
 
 from serving.feed.batch import Batch
-
-Record = TypeVar("Record", bound=msgspec.Struct)
+from serving.feed.table import Table
 
 
 class Mirror:
-    """Records by kind and id, as of `version` of `lineage`."""
+    """Tables by kind, as of `version` of `lineage`; kinds without a table are not kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: Mapping[str, Table]) -> None:
         self.version = 0
         self.lineage = ""
-        self._records: dict[str, dict[str, msgspec.Struct]] = {}
+        self._tables = tables
 
     def apply(self, batch: Batch) -> None:
-        """Bring the mirror to the batch's version, keeping rejected ids as they were."""
+        """Take in a batch, keeping rejected ids as they were."""
+        for _ in self.applying(batch):
+            pass
+
+    def applying(self, batch: Batch) -> Iterator[None]:
+        """Take in a batch; the end of a snapshot pauses at each step, since it looks at everything.
+
+        What a batch says is in force at once, also while more of its page is to come; the version
+        is reached with the last.
+        """
         if batch.snapshot:
-            self._keep_only({(bad.kind, bad.id) for bad in batch.rejected})
+            self._begin_or_keep(batch)
         for update in batch.updates:
-            known = self._records.setdefault(update.kind, {})
-            if update.record is None:
-                known.pop(update.id, None)
-            else:
-                known[update.id] = update.record
+            table = self._tables.get(update.kind)
+            if table is not None:
+                table.take(update.id, update.record)
+        if not batch.is_last:
+            return
+        if batch.snapshot:
+            for table in self._tables.values():
+                yield from table.sweep()
         self.version, self.lineage = batch.version, batch.lineage
 
-    def all(self, kind: str, of: type[Record]) -> dict[str, Record]:
-        """Return every record of a kind, by id."""
-        known = self._records.get(kind, {})
-        return {id_: record for id_, record in known.items() if isinstance(record, of)}
-
-    def _keep_only(self, kept: set[tuple[str, str]]) -> None:
-        self._records = {
-            kind: {id_: record for id_, record in known.items() if (kind, id_) in kept}
-            for kind, known in self._records.items()
-        }
+    def _begin_or_keep(self, batch: Batch) -> None:
+        if batch.is_first:
+            for table in self._tables.values():
+                table.begin()
+        for bad in batch.rejected:
+            if bad.kind in self._tables:
+                self._tables[bad.kind].keep(bad.id)

@@ -14,6 +14,7 @@ from serving.contract.replica import ReplicaRecord
 from serving.engine.engine import Engine
 from serving.feed.batch import Batch
 from serving.feed.mirror import Mirror
+from serving.feed.table import Records
 from serving.fleet.config import FleetConfig
 from serving.fleet.feed import ReplicaFeed
 from serving.fleet.launcher import free_port
@@ -53,7 +54,8 @@ class Fleet:
         self.ejection_counts: Counter[str] = Counter()
         self.is_informed = False
         self.is_closing = False
-        self._mirror = Mirror()
+        self._told = Records[DeploymentRecord]()
+        self._mirror = Mirror({"deployment": self._told})
         self._deployments: dict[str, DeploymentRecord] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._wake = asyncio.Event()
@@ -79,11 +81,24 @@ class Fleet:
         """Return a deployment as control wants it now."""
         return self._deployments.get(deployment_id)
 
+    def ready_slots(self) -> dict[str, dict[str, int]]:
+        """Return, by deployment, the slots of each replica that may be given work."""
+        slots: dict[str, dict[str, int]] = {}
+        for replica in self.replicas.values():
+            if replica.state == "ready":
+                deployment = replica.deployment
+                slots.setdefault(deployment.deployment_id, {})[replica.replica_id] = (
+                    deployment.slots
+                )
+        return slots
+
     def accept(self, batch: Batch) -> None:
-        """Take in news of deployments from control."""
+        """Take in news of deployments from control, and act on them once they are whole."""
         self._mirror.apply(batch)
+        if not batch.is_last:
+            return
         before = self._deployments
-        self._deployments = self._mirror.all("deployment", DeploymentRecord)
+        self._deployments = {each.deployment_id: each for each in self._told.all()}
         self.is_informed = True
         for deployment_id, record in self._deployments.items():
             if before.get(deployment_id) != record and deployment_id in self.restarts:

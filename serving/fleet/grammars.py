@@ -30,6 +30,8 @@ LASTING = frozenset({"good", "refused", "too_complex"})
 
 Judge = tuple[str, ...]
 """A module and its arguments: what an engine's adapter says compiles as the engine does."""
+Key = tuple[str, Judge, bytes]
+"""Whose schemas, for which judge, and their digest."""
 _UNKNOWN = GrammarVerdict("unknown")
 
 
@@ -41,7 +43,9 @@ class Grammars:
         self._engines = engines
         self._benches: dict[Judge, Bench] = {}
         self._starting: dict[Judge, asyncio.Task[None]] = {}
-        self._verdicts: OrderedDict[tuple[str, Judge, bytes], GrammarVerdict] = OrderedDict()
+        self._verdicts: OrderedDict[Key, GrammarVerdict] = OrderedDict()
+        self._asked: dict[Key, asyncio.Task[GrammarVerdict]] = {}
+        """What is being judged: who asks the same meanwhile hears the same."""
 
     async def judge(
         self, question: GrammarQuestion, deployment: DeploymentRecord | None
@@ -56,20 +60,30 @@ class Grammars:
         if known is not None:
             self._verdicts.move_to_end(key)
             return known
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = asyncio.get_running_loop().create_task(self._find_out(key, bench, question))
+            self._asked[key] = asked
+            asked.add_done_callback(lambda _: self._asked.pop(key))
+        # One that leaves takes nothing from those who wait for the same.
+        return await asyncio.shield(asked)
+
+    async def close(self) -> None:
+        """End the judges."""
+        tasks = [*self._starting.values(), *self._asked.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for bench in self._benches.values():
+            await bench.close()
+
+    async def _find_out(self, key: Key, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
         verdict = await self._ask(bench, question)
         if verdict.verdict in LASTING:
             self._verdicts[key] = verdict
             if len(self._verdicts) > VERDICTS_MAX:
                 self._verdicts.popitem(last=False)
         return verdict
-
-    async def close(self) -> None:
-        """End the judges."""
-        for task in self._starting.values():
-            task.cancel()
-        await asyncio.gather(*self._starting.values(), return_exceptions=True)
-        for bench in self._benches.values():
-            await bench.close()
 
     async def _ask(self, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
         try:

@@ -12,15 +12,19 @@ from prometheus_client.registry import Collector
 from serving.feed.follower import Follower
 from serving.fleet.fleet import Fleet
 from serving.fleet.report import Reporter
+from serving.fleet.shares import SlotShares
 
 
 class FleetCollector(Collector):
     """Turns the fleet and its follower into metric families; ids are ours, never a tenant's."""
 
-    def __init__(self, fleet: Fleet, follower: Follower, reporter: Reporter) -> None:
+    def __init__(
+        self, fleet: Fleet, follower: Follower, reporter: Reporter, shares: SlotShares
+    ) -> None:
         self.fleet = fleet
         self.follower = follower
         self.reporter = reporter
+        self.shares = shares
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family once."""
@@ -41,6 +45,7 @@ class FleetCollector(Collector):
         )
         yield self._feed_age()
         yield from self._samples()
+        yield from self._shares()
 
     def _replicas(self) -> Metric:
         labels = ("deployment_id", "engine", "state")
@@ -87,6 +92,24 @@ class FleetCollector(Collector):
         ):
             yield CounterMetricFamily(f"penstock_fleet_{name}", help_text, value=count)
 
+    def _shares(self) -> Iterator[Metric]:
+        """Gateways and their slots: an alarm where more may be taken than there are."""
+        self.shares.forget_silent(time.monotonic())
+        yield GaugeMetricFamily(
+            "penstock_fleet_gateways", "Heard of lately", value=len(self.shares.gateways)
+        )
+        labels = ("deployment_id",)
+        granted = GaugeMetricFamily("penstock_fleet_slots_granted", "To gateways", labels=labels)
+        beyond = GaugeMetricFamily(
+            "penstock_fleet_slots_overfilled", "Granted beyond what there are", labels=labels
+        )
+        for deployment_id, slots in self.fleet.ready_slots().items():
+            taken = {replica_id: self.shares.granted(replica_id) for replica_id in slots}
+            granted.add_metric((deployment_id,), sum(taken.values()))
+            over = sum(max(0, taken[replica_id] - slots[replica_id]) for replica_id in slots)
+            beyond.add_metric((deployment_id,), over)
+        yield from (granted, beyond)
+
     def _feed_age(self) -> Metric:
         contact_at = self.follower.contact_at
         age = float("inf") if contact_at is None else time.monotonic() - contact_at
@@ -95,10 +118,12 @@ class FleetCollector(Collector):
         )
 
 
-def registry_of(fleet: Fleet, follower: Follower, reporter: Reporter) -> CollectorRegistry:
+def registry_of(
+    fleet: Fleet, follower: Follower, reporter: Reporter, shares: SlotShares
+) -> CollectorRegistry:
     """Return a registry that holds this fleet's metrics."""
     registry = CollectorRegistry()
-    registry.register(FleetCollector(fleet, follower, reporter))
+    registry.register(FleetCollector(fleet, follower, reporter, shares))
     return registry
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from contextlib import suppress
 
 import aiohttp
@@ -17,11 +18,14 @@ from serving.fleet.grammars import Grammars
 from serving.fleet.metrics import registry_of
 from serving.fleet.report import HttpSend, NotReported, Reporter
 from serving.fleet.server import FleetServer
+from serving.fleet.shares import GRACE_SECONDS, SlotShares
 from serving.fleet.store import Store
 
 log = structlog.get_logger(__name__)
 
 FEED_PATH = "/internal/v1/feed"
+KINDS = {"deployment": DeploymentRecord}
+"""All that a fleet asks control for."""
 
 
 async def run(config: FleetConfig) -> None:
@@ -36,15 +40,17 @@ async def run(config: FleetConfig) -> None:
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
         fleet = Fleet(config, engines, store, session)
-        source = HttpSource(session, config.control_url + FEED_PATH, config.internal_secret)
-        follower = Follower(source, {"deployment": DeploymentRecord})
+        feed_url = config.control_url + FEED_PATH
+        source = HttpSource(session, feed_url, config.internal_secret, kinds=KINDS)
+        follower = Follower(source, KINDS)
         send = HttpSend(session, config.control_url, config.internal_secret)
         reporter = Reporter(fleet, send)
         grammars = Grammars(engines)
-        registry = registry_of(fleet, follower, reporter)
-        server = FleetServer(fleet, registry, config.internal_secret, grammars)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
+        shares = slot_shares(fleet)
+        registry = registry_of(fleet, follower, reporter, shares)
+        server = FleetServer(fleet, registry, config.internal_secret, grammars, shares)
         await server.start(config.host, config.port)
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
         await _until_stopped(fleet, follower, reporter)
@@ -55,6 +61,12 @@ async def run(config: FleetConfig) -> None:
             await reporter.report()
         await server.stop()
     store.close()
+
+
+def slot_shares(fleet: Fleet) -> SlotShares:
+    """Return nobody's shares yet; where replicas were adopted, gateways may have some."""
+    grace = GRACE_SECONDS if fleet.replicas else 0.0
+    return SlotShares(epoch=time.time_ns() // 1_000_000, grace_until=time.monotonic() + grace)
 
 
 async def _until_stopped(fleet: Fleet, follower: Follower, reporter: Reporter) -> None:

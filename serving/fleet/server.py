@@ -1,15 +1,18 @@
-"""The fleet's HTTP: the replica feed, verdicts on grammars, health and metrics."""
+"""The fleet's HTTP: the replica feed, shares of slots, verdicts on grammars, health, metrics."""
 
 import hmac
+import time
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from serving.contract.codec import ContractError, decode, encode
+from serving.contract.demand import DemandReport
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.units import INT64_MAX
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
+from serving.fleet.shares import SlotShares
 
 WAIT_SECONDS = 25.0
 """How long a poll waits for news."""
@@ -18,7 +21,8 @@ QUESTION_BYTES_MAX = 8 * SCHEMAS_BYTES_MAX
 
 
 class FleetServer:
-    """Answers on one port; `/replicas`, which names addresses, and `/grammars` need the secret."""
+    """Answers on one port; `/replicas`, which names addresses, `/demand` and `/grammars` need the
+    secret."""
 
     def __init__(
         self,
@@ -26,6 +30,7 @@ class FleetServer:
         registry: CollectorRegistry,
         secret: str,
         grammars: Grammars,
+        shares: SlotShares,
         *,
         wait_seconds: float = WAIT_SECONDS,
     ) -> None:
@@ -33,9 +38,11 @@ class FleetServer:
         self.registry = registry
         self.secret = secret
         self.grammars = grammars
+        self.shares = shares
         self.wait_seconds = wait_seconds
         application = web.Application(client_max_size=QUESTION_BYTES_MAX)
         application.router.add_get("/replicas", self._replicas)
+        application.router.add_post("/demand", self._demand)
         application.router.add_post("/grammars", self._grammars)
         application.router.add_get("/healthz", self._healthz)
         application.router.add_get("/readyz", self._readyz)
@@ -61,6 +68,15 @@ class FleetServer:
         lineage = request.query.get("lineage")
         page = await self.fleet.feed.page(int(after), lineage, wait_seconds=self.wait_seconds)
         return web.Response(body=encode(page), content_type="application/json")
+
+    async def _demand(self, request: web.Request) -> web.Response:
+        self._must_know(request)
+        try:
+            report = decode(await request.read(), DemandReport)
+        except ContractError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
+        return web.Response(body=encode(reply), content_type="application/json")
 
     async def _grammars(self, request: web.Request) -> web.Response:
         self._must_know(request)

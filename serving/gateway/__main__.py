@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import math
 import os
 import signal
 import socket
@@ -16,13 +17,16 @@ import uvloop
 
 from serving import logs
 from serving.config import ConfigError, GatewayConfig
-from serving.gateway.gateway import build
-from serving.gateway.protocol import BoundedProtocol
+from serving.gateway.connections import Connections
+from serving.gateway.gateway import Gateway, build
+from serving.gateway.protocol import bounded
 from serving.usage.lock import JournalInUse
 
 log = structlog.get_logger(__name__)
 
-DRAIN_SECONDS = 30
+LAST_WORDS_SECONDS = 10
+"""For telling clients that their streams end here, and for booking what those took."""
+OPERATORS_CONNECTIONS_MAX = 64
 BACKLOG = 2_048
 COLLECT_EVERY = 50_000
 """New objects between two searches for cycles; at Python's 700 they took 8 % of all CPU time."""
@@ -39,13 +43,13 @@ class Listener(uvicorn.Server):
         yield
 
 
-def listener(app: object, host: str, port: int) -> Listener:
+def listener(app: object, host: str, port: int, connections: Connections) -> Listener:
     """Return a server for one ASGI application; no framework, no access log."""
     config = uvicorn.Config(
         app,  # type: ignore[arg-type]
         host=host,
         port=port,
-        http=BoundedProtocol,
+        http=bounded(connections),  # type: ignore[arg-type]
         ws="none",
         lifespan="off",
         log_config=None,
@@ -54,7 +58,6 @@ def listener(app: object, host: str, port: int) -> Listener:
         proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEPALIVE_SECONDS,
-        timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     return Listener(config)
 
@@ -77,30 +80,46 @@ def relieve_collector() -> None:
 
 async def serve(config: GatewayConfig) -> None:
     """Run until a signal; then drain streams, flush the journal and ship it."""
+    sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
     gateway = build(config)
-    public = listener(gateway.app, config.host, config.port)
-    operator = listener(gateway.operator_app, config.operator_host, config.operator_port)
+    public = listener(gateway.app, config.host, config.port, gateway.connections)
+    beside = Connections(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
+    operator = listener(gateway.operator_app, config.operator_host, config.operator_port, beside)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    telling = asyncio.create_task(operator.serve())
+    await gateway.load()
     gateway.start()
     relieve_collector()
-    sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
-    listening = [
-        asyncio.create_task(public.serve(sockets=sockets)),
-        asyncio.create_task(operator.serve()),
-    ]
+    await gateway.wait_until_informed()
+    listening = [asyncio.create_task(public.serve(sockets=sockets)), telling]
     ended = asyncio.create_task(stopping.wait())
     log.info("gateway_started", host=config.host, port=config.port)
     await asyncio.wait([*listening, ended], return_when=asyncio.FIRST_COMPLETED)
-    gateway.drain()
-    public.should_exit = True
-    await listening[0]
+    await retire(gateway, public, listening[0], config)
     await gateway.stop()
     operator.should_exit = True
     await listening[1]
     ended.cancel()
     log.info("gateway_stopped")
+
+
+async def retire(
+    gateway: Gateway, public: Listener, listening: asyncio.Task[None], config: GatewayConfig
+) -> None:
+    """Let balancers look elsewhere, then let streams come to their ends, then end what is left."""
+    gateway.drain()
+    if not listening.done():
+        await asyncio.sleep(config.lame_duck_seconds)
+    patience = config.drain_seconds or gateway.directory.longest_seconds
+    public.config.timeout_graceful_shutdown = math.ceil(patience) + LAST_WORDS_SECONDS
+    public.should_exit = True
+    _, left = await asyncio.wait([listening], timeout=patience)
+    if left:
+        log.warning("requests_ended", in_flight=gateway.app.in_flight, after_seconds=patience)
+        gateway.app.end_all()
+    await listening
 
 
 def main() -> None:

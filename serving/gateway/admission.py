@@ -8,12 +8,15 @@ from serving.contract.budget import BudgetKind, Period, kind_of, period_of
 from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
 from serving.engine.errors import RequestRefused
+from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.dialect import Job
-from serving.gateway.directory import Directory, Principal
+from serving.gateway.directory import Directory
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.grammars import GrammarCheck
 from serving.gateway.price_list import Schedule
+from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
+from serving.pool.ticket import USUAL, Rates, Ticket
 from serving.usage.clock import Clock
 from serving.usage.hold import Hold
 from serving.usage.journal import Journal
@@ -28,10 +31,11 @@ _EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Where the job may run, at what prices, with what money held."""
+    """Where the job may run, by what ticket, at what prices, with what money held."""
 
     deployment: DeploymentRecord
     pool: Pool
+    ticket: Ticket
     schedule: Schedule
     hold: Hold
     cache_salt: str
@@ -57,16 +61,15 @@ class Admission:
     async def admit(self, principal: Principal, job: Job, now: datetime) -> Admitted:
         """Hold the worst case on every budget of the chain, of a request received at `now`.
 
-        Raises NoMoney, Unavailable, or BadRequest for what no engine here can do.
+        Raises NoMoney, Unavailable, or BadRequest for what no engine here can do, and for a tier
+        that the model is not sold in.
         """
         if not self._journal.healthy:
             raise usage_unavailable()
         deployment, pool = self.place(job, principal.organization_id)
         if job.work.grammars is not None:
             await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
-        schedule = self._directory.schedule(job.model.variant_id, principal.organization_id, now)
-        if schedule is None:
-            raise model_unavailable()
+        schedule = self._schedule(principal, job, now)
         worst = job.worst_case_nanos(schedule)
         try:
             hold = await self._treasury.hold(principal.budget_ids, worst, now)
@@ -79,10 +82,21 @@ class Admission:
         if self._clock.is_yet_to_come(now):
             hold.void()
             raise usage_unavailable()
-        return Admitted(deployment, pool, schedule, hold, principal.cache_salt)
+        ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]))
+        return Admitted(deployment, pool, ticket, schedule, hold, principal.cache_salt)
+
+    def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
+        variant_id, organization_id = job.model.variant_id, principal.organization_id
+        schedule = self._directory.schedule(variant_id, organization_id, now, job.tier)
+        if schedule is not None:
+            return schedule
+        if job.tier == "default":
+            raise model_unavailable()
+        raise invalid("service_tier", f"this model is not offered in the tier '{job.tier}'")
 
     def place(self, job: Job, organization_id: str) -> tuple[DeploymentRecord, Pool]:
-        """Return the least busy deployment that is ready and able, of one's own before shared.
+        """Return the least busy deployment that is ready, or soon will be, and able, of one's own
+        before shared.
 
         Raises Unavailable, or BadRequest naming what none of them is able to.
         """
@@ -90,7 +104,11 @@ class Admission:
             (deployment, self._directory.pools[deployment.deployment_id])
             for deployment in self._directory.deployments(job.model.variant_id, organization_id)
         ]
-        ready = [place for place in places if place[1].has_ready_replica and _may_serve(*place)]
+        ready = [
+            (deployment, pool)
+            for deployment, pool in places
+            if (pool.has_ready_replica or pool.is_waking) and _may_serve(deployment, pool)
+        ]
         if not ready:
             raise model_unavailable()
         needs = job.work.needs
@@ -102,6 +120,24 @@ class Admission:
         if len(able) == 1:
             return able[0]
         return min(able, key=lambda place: (place[0].dedicated_to is None, place[1].load))
+
+
+def ticket_of(
+    principal: Principal, job: Job, deployment: DeploymentRecord, rates: Rates = USUAL
+) -> Ticket:
+    """Return what a job asks of the deployment's pool."""
+    work = job.work
+    return Ticket(
+        organization_id=principal.organization_id,
+        weight=principal.organization.weight,
+        tier=job.tier,
+        feature=work.feature,
+        width=max(1, work.choices),
+        input_tokens=job.likely_input_tokens,
+        output_tokens_max=work.output_tokens_max * work.choices,
+        rates=rates,
+        seconds_max=deployment.timeouts.queue_seconds,
+    )
 
 
 def _may_serve(deployment: DeploymentRecord, pool: Pool) -> bool:

@@ -12,17 +12,21 @@ from serving.engine.work import Operation
 from serving.gateway import cross_origin, models
 from serving.gateway.admission import Admission, Admitted
 from serving.gateway.auth import authenticate
+from serving.gateway.bodies import Bodies
 from serving.gateway.conversation import ClientGone, Conversation, Receive, Scope, Send
 from serving.gateway.counting import Counter
 from serving.gateway.dialects.dialect import Counting, Dialect, Generating, Job
 from serving.gateway.dialects.every import COUNTING, DIALECTS, GENERATING
-from serving.gateway.directory import Directory, Principal
+from serving.gateway.directory import Directory
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
 from serving.gateway.exchange import Exchange, Means
 from serving.gateway.idempotency.once import RAW_HEADER, Once, check_taken
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.outgoing import Pending
 from serving.gateway.preparing.preparation import Preparation, body_bytes_max
+from serving.gateway.principals import Principal
+from serving.gateway.rates import Rates
+from serving.limits.limiter import Reservation
 from serving.telemetry import Attributes, Trace, valid_traceparent
 from serving.usage.meter import Metered
 
@@ -50,6 +54,7 @@ class App:
         preparation: Preparation,
         once: Once,
         *,
+        rates: Rates,
         key_pepper: str,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
@@ -57,9 +62,12 @@ class App:
         self.directory = directory
         self.means = means
         self.in_flight = 0
+        self.bodies = Bodies()
+        self._exchanges: set[Exchange] = set()
         self._admission = admission
         self._preparation = preparation
         self._once = once
+        self._rates = rates
         self._counter = Counter(means.client, admission)
         self._pending = Pending()
         self._pepper = key_pepper.encode()
@@ -86,6 +94,11 @@ class App:
             conversation.close()
             self.in_flight -= 1
             self.means.metrics.responses[conversation.status] += 1
+
+    def end_all(self) -> None:
+        """Cut short whatever is under way."""
+        for exchange in list(self._exchanges):
+            exchange.end_now()
 
     def _route(self, conversation: Conversation) -> Answer:
         method, path = conversation.method, conversation.path
@@ -132,14 +145,21 @@ class App:
         if conversation.has_header(RAW_HEADER):
             # Counting twice changes nothing: a key is right, and there is nothing to keep.
             check_taken(principal)
-        body = await self._body(conversation)
+        self._rates.check(conversation, principal)
+        body = await self._body(conversation, principal)
         job = await self._prepare(dialect, body, principal)
-        tokens = await self._counter.count(principal, dialect, job, conversation.request_id)
+        reserved = await self._rates.reserve(conversation, principal, job, makes=False)
+        try:
+            tokens = await self._counter.count(principal, dialect, job, conversation.request_id)
+        finally:
+            if reserved is not None:
+                reserved.void()
         await conversation.reply(200, dialect.counted(tokens))
 
     async def _generate(self, conversation: Conversation, dialect: Generating) -> None:
         principal = self._principal(conversation)
-        body = await self._body(conversation)
+        self._rates.check(conversation, principal)
+        body = await self._body(conversation, principal)
         job = await self._prepare(dialect, body, principal)
         if conversation.has_header(RAW_HEADER):
             work = partial(self._work, conversation, principal, job)
@@ -157,15 +177,23 @@ class App:
         self.means.retries.note_request()
         trace = self._begin_trace(conversation, job)
         exchange: Exchange | None = None
+        reserved: Reservation | None = None
         error: str | None = "internal"
         try:
+            reserved = await self._rates.reserve(conversation, principal, job)
             exchange = await self._admit(conversation, principal, job, trace, turn)
+            self._exchanges.add(exchange)
+            exchange.reserved = reserved
             await exchange.run()
             error = None
         except ApiError as refused:
             error = refused.code or refused.kind
             raise
         finally:
+            if exchange is not None:
+                self._exchanges.discard(exchange)
+            if reserved is not None:
+                reserved.void()
             trace.end(lambda: span_attributes(exchange), error)
 
     async def _admit(
@@ -204,8 +232,11 @@ class App:
             time.perf_counter() - conversation.started_at,
         )
 
-    async def _body(self, conversation: Conversation) -> list[bytes]:
-        return await conversation.body(body_bytes_max(self.directory.request_tokens_max))
+    async def _body(self, conversation: Conversation, principal: Principal) -> list[bytes]:
+        of_whom = principal.organization
+        held = self.bodies.hold(of_whom.organization_id, of_whom.weight)
+        bytes_max = body_bytes_max(self.directory.request_tokens_max)
+        return await conversation.body(bytes_max, held)
 
     async def _prepare(self, dialect: Dialect, body: list[bytes], principal: Principal) -> Job:
         find = partial(models.find_for, dialect.task, self.directory, principal)

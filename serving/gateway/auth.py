@@ -4,8 +4,9 @@ from datetime import datetime
 from ipaddress import ip_address
 
 from serving.contract.key import digest, is_well_formed
-from serving.gateway.directory import Directory, Principal
+from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Suspended, Unauthorized, Unavailable
+from serving.gateway.principals import Principal
 
 INFERENCE = "inference"
 

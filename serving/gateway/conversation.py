@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from serving.gateway.bodies import HeldBody
 from serving.gateway.cycle import CYCLE, Cycle
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Dialect, Rendering
@@ -30,6 +31,11 @@ LABEL_CHARACTERS_MAX = 128
 DIGITS_MAX = 18
 
 
+def no_headers() -> Headers:
+    """Return nothing."""
+    return ()
+
+
 class ClientGone(Exception):
     """The client closed the connection before its request was read, or took no more of its
     answer."""
@@ -46,6 +52,8 @@ class Conversation:
         """The language of the route; what is no route of ours is told of errors in OpenAI's."""
         self.more_headers: Headers = ()
         """That stand on the reply whatever it is."""
+        self.limit_headers: Callable[[], Headers] = no_headers
+        """How the caller's rate limits stand, asked when the reply begins."""
         self.rendering: Rendering | None = None
         """How the answer is told that has begun."""
         self.method: str = scope["method"]
@@ -59,6 +67,7 @@ class Conversation:
         self._cycle: Cycle = scope["extensions"][CYCLE]
         self._straight = Outgoing(self._cycle, pending)
         self._outgoing: Outlet = self._straight
+        self._held: HeldBody | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -96,21 +105,25 @@ class Conversation:
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 
-    async def body(self, bytes_max: int) -> list[bytes]:
-        """Return the whole body, in pieces.
+    async def body(self, bytes_max: int, held: HeldBody) -> list[bytes]:
+        """Return the whole body, in pieces, which are `held` until the end.
 
-        Raises UnsupportedMedia, TooLarge, BadRequest when it does not come, or ClientGone.
+        Raises UnsupportedMedia, TooLarge, Unavailable where too many bytes are held, BadRequest
+        when the body does not come, or ClientGone.
         """
         self._check_media()
+        self._held = held
         length = self.header(b"content-length")
-        if length.isdecimal() and (len(length) > DIGITS_MAX or int(length) > bytes_max):
-            raise TooLarge(bytes_max)
+        if length.isdecimal():
+            if len(length) > DIGITS_MAX or int(length) > bytes_max:
+                raise TooLarge(bytes_max)
+            held.check(int(length))
         if not self._cycle.more_body:
-            return await self._rest_of_body(await self._cycle.receive(), bytes_max)
+            return await self._rest_of_body(await self._cycle.receive(), bytes_max, held)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
                 message = await self._cycle.receive()
-                return await self._rest_of_body(message, bytes_max)
+                return await self._rest_of_body(message, bytes_max, held)
         except TimeoutError:
             raise BadRequest("Your request's body did not arrive in time.") from None
 
@@ -120,15 +133,17 @@ class Conversation:
         if self.header(b"content-type").lower().startswith("multipart/"):
             raise UnsupportedMedia("Forms are not accepted; send plain JSON.")
 
-    async def _rest_of_body(self, message: Any, bytes_max: int) -> list[bytes]:
+    async def _rest_of_body(self, message: Any, bytes_max: int, held: HeldBody) -> list[bytes]:
         parts = [self._part(message)]
         size = len(parts[0])
+        held.grow(size)
         while message.get("more_body"):
             message = await self._cycle.receive()
             parts.append(self._part(message))
             size += len(parts[-1])
             if size > bytes_max:
                 raise TooLarge(bytes_max)
+            held.grow(size)
         return parts
 
     @staticmethod
@@ -161,7 +176,7 @@ class Conversation:
         label = self.client_request_id
         if label is not None:
             ours.append((b"x-client-request-id", label.encode("ascii", "replace")))
-        self._cycle.begin(status, [*headers, *self.more_headers, *ours])
+        self._cycle.begin(status, [*headers, *self.more_headers, *self.limit_headers(), *ours])
 
     def send(self, data: bytes) -> None:
         """Send a piece of the body, or keep it for a slow client. Raises ClientStalled."""
@@ -193,8 +208,10 @@ class Conversation:
         self._outgoing.cut()
 
     def close(self) -> None:
-        """Forget what the client did not take."""
+        """Forget what the client did not take, and what it sent."""
         self._outgoing.drop()
+        if self._held is not None:
+            self._held.release()
 
     async def reply(self, status: int, data: bytes, headers: Headers = JSON) -> None:
         """Send a whole answer."""

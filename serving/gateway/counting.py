@@ -4,18 +4,19 @@ It waits its turn and takes a slot like any request, so that nobody counts at ot
 """
 
 import asyncio
+from dataclasses import replace
 
 from serving.engine.counting import ANSWER_BYTES_MAX, read_count, write_count
 from serving.engine.errors import AnswerBroken, EngineError, RequestRefused
 from serving.engine.refusals import error_of
 from serving.engine.transport.call import Answer
 from serving.engine.transport.client import Client
-from serving.gateway.admission import Admission, model_unavailable
+from serving.gateway.admission import Admission, model_unavailable, ticket_of
 from serving.gateway.dialects.dialect import Counting, Job
-from serving.gateway.directory import Principal
 from serving.gateway.errors import BadRequest, TimedOut
-from serving.gateway.exchange import no_slot
-from serving.pool.pool import PoolError
+from serving.gateway.no_slot import no_slot
+from serving.gateway.principals import Principal
+from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
 
 
@@ -32,10 +33,11 @@ class Counter:
         """Return how many tokens the job's prompt has. Raises ApiError."""
         organization_id = principal.organization_id
         deployment, pool = self._admission.place(job, organization_id)
+        ticket = replace(ticket_of(principal, job, deployment), width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         try:
             async with (
-                pool.slot(organization_id) as slot,
+                pool.slot(ticket) as slot,
                 asyncio.timeout(timeouts.first_byte_seconds),
             ):
                 return await self._ask(

@@ -6,16 +6,28 @@ requests of pages as any other: without leave to be read.
 """
 
 from serving.gateway.conversation import Conversation
+from serving.gateway.dialects import openai
+from serving.gateway.dialects.anthropic import limits as anthropics
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Headers
 
 SECONDS_REMEMBERED = 600
+LIMITS = tuple(
+    name
+    for part in (b"limit", b"remaining", b"reset")
+    for name in (
+        *(b"x-ratelimit-%b-%b" % (part, what) for what, _ in openai.LIMITED),
+        *(b"anthropic-ratelimit-%b-%b" % (what, part) for what, _ in anthropics.LIMITED),
+    )
+)
 READABLE = b", ".join(
     (
+        *LIMITS,
         b"x-request-id",
         b"x-client-request-id",
         b"openai-processing-ms",
         b"retry-after",
+        b"retry-after-ms",
         b"x-should-retry",
         b"x-penstock-cost-nanos",
         b"idempotent-replayed",

@@ -11,11 +11,15 @@ ApiError
 ├── UnsupportedMedia     415
 ├── HeadersTooLarge      431
 ├── NoMoney              429  a retry is useless
+├── RateLimited          429  a limit by the minute, or on what runs at once: come back then
+├── TooManyWaiting       429  of the organization's own: come back in `retry_after_seconds`
 ├── Unavailable          503  our capacity: come back in `retry_after_seconds`
 └── TimedOut             504  our deadline
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from serving.contract.money import format_dollars
 from serving.contract.records import Task
@@ -37,12 +41,15 @@ class ApiError(Exception):
         code: str | None = None,
         param: str | None = None,
         headers: Headers | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code
         self.param = param
         self.headers = headers or ()
+        self.metadata = metadata
+        """Figures for programs, where there are any."""
 
 
 class BadRequest(ApiError):
@@ -168,6 +175,39 @@ class NoMoney(ApiError):
             f" and {format_dollars(available_nanos)} is left. {renewal}"
         )
         super().__init__(message, code=code, headers=[(b"x-should-retry", b"false")])
+
+
+class RateLimited(ApiError):
+    """A rate limit of the caller's is used up; who comes back in `wait_seconds` is let in."""
+
+    status = 429
+    kind = "requests"
+
+    def __init__(
+        self, message: str, *, of_tokens: bool, wait_seconds: float, metadata: Mapping[str, Any]
+    ) -> None:
+        wait_ms = math.ceil(wait_seconds * 1_000)
+        headers = [
+            (b"retry-after", b"%d" % max(math.ceil(wait_ms / 1_000), 1)),
+            (b"retry-after-ms", b"%d" % wait_ms),
+        ]
+        super().__init__(message, code="rate_limit_exceeded", headers=headers, metadata=metadata)
+        if of_tokens:
+            self.kind = "tokens"
+
+
+class TooManyWaiting(ApiError):
+    """The organization's own requests fill what it may have waiting for a model."""
+
+    status = 429
+    kind = "requests"
+
+    def __init__(self, retry_after_seconds: int) -> None:
+        message = (
+            "Too many of your organization's requests wait for this model. Send fewer at once."
+        )
+        headers = [(b"retry-after", str(retry_after_seconds).encode())]
+        super().__init__(message, code="rate_limit_exceeded", headers=headers)
 
 
 class Unavailable(ApiError):

@@ -5,7 +5,6 @@ reached an engine leaves exactly one event, durable before the client sees the e
 """
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from serving.engine.transport.call import Answer
 from serving.engine.transport.client import Client
 from serving.engine.usage import NO_TOKENS, Tokens
 from serving.engine.work import EngineRequest, write
-from serving.gateway.admission import Admitted, model_unavailable, usage_unavailable
+from serving.gateway.admission import Admitted, usage_unavailable
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
@@ -31,9 +30,11 @@ from serving.gateway.idempotency.turn import Turn
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.lingering import LINGER_SECONDS, Lingering
 from serving.gateway.metrics import Metrics
+from serving.gateway.no_slot import busy, no_slot
 from serving.gateway.outgoing import ClientStalled
 from serving.gateway.relay import Relay
-from serving.pool.pool import NoReplica, PoolError, Quarantined
+from serving.limits.limiter import Reservation
+from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
 from serving.pool.slot import Slot
@@ -78,6 +79,8 @@ class Exchange:
         self._admitted = admitted
         self._metered = metered
         self._trace = trace
+        self.reserved: Reservation | None = None
+        """What it took of its caller's rate limits, if anything limits it."""
         self._turn = turn
         """Of a request with an idempotency key: who keeps its answer."""
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
@@ -106,7 +109,7 @@ class Exchange:
         except PoolError as full:
             error = no_slot(full)
         except ReplicaOverloaded:
-            error = _busy()
+            error = busy()
         except EngineError:
             error = _engine_failed()
         finally:
@@ -116,6 +119,10 @@ class Exchange:
             raise error
         if outcome == "completed":
             await self._send_tail()
+
+    def end_now(self) -> None:
+        """Cut it short: the gateway ends. The client is told, and pays nothing."""
+        self._interrupts.gateway_ends()
 
     def _unwatch(self) -> None:
         self._conversation.unwatch()
@@ -149,25 +156,38 @@ class Exchange:
 
     async def _try_one(self, tried: list[str]) -> None:
         queued_at, self._relay = time.perf_counter(), None
-        pool, organization_id = self._admitted.pool, self._metered.organization_id
-        async with pool.slot(organization_id, tried, feature=self._job.work.feature) as slot:
+        pool = self._admitted.pool
+        async with pool.slot(self._admitted.ticket, tried) as slot:
             self._queue_seconds += time.perf_counter() - queued_at
             self._note_start(slot.replica)
             try:
                 await self._work(slot)
             except (RequestRefused, ReplicaOverloaded):
+                slot.took(NO_TOKENS)
                 raise
             except EngineError as error:
+                slot.took(NO_TOKENS)
                 slot.broke(is_at_fault=isinstance(error, ReplicaUnreachable))
                 raise
             except asyncio.CancelledError:
+                slot.took(self._counted())
                 if self._interrupts.reason in ENGINE_SILENT:
                     slot.broke()
                 raise
             finally:
                 tried.append(slot.replica.record.replica_id)
+            slot.took(self._counted())
             slot.works()
             pool.convict(tried[:-1])
+
+    def _counted(self) -> Tokens | None:
+        """Return what the engine has counted of this try so far, if it has."""
+        if self._relay is None or not self._relay.has_usage:
+            return None
+        try:
+            return self._job.bounded(self._relay.tokens)
+        except AnswerBroken:
+            return None
 
     async def _work(self, slot: Slot) -> None:
         replica = slot.replica
@@ -238,6 +258,11 @@ class Exchange:
         except AnswerBroken:
             # An engine that cannot count is at fault, whoever ended the request.
             tokens, outcome = NO_TOKENS, "engine_failed"
+        if self.reserved is not None:
+            # Before the end is told: whoever hears it may send its next request elsewhere.
+            self.reserved.settle(
+                input_tokens=tokens.input - tokens.cached_input, output_tokens=tokens.output
+            )
         self.charged_nanos = price_of(self._metered, tokens, outcome)
         error: ApiError | None = None
         if self._turn is not None and outcome == "completed":
@@ -329,6 +354,8 @@ class Exchange:
     def _explain(self, interrupted: Interrupted) -> tuple[Outcome, ApiError | None]:
         if interrupted.reason == "client_gone":
             return "client_cancelled", None
+        if interrupted.reason == "gateway_ends":
+            return "timed_out", _restarting()
         return "timed_out", TimedOut("The model took too long to answer.", code="timeout")
 
 
@@ -340,22 +367,9 @@ async def _words(answer: Answer) -> bytes:
     return words
 
 
-def no_slot(full: PoolError) -> ApiError:
-    """Return the error for a request that got no slot."""
-    if isinstance(full, NoReplica):
-        return model_unavailable()
-    if isinstance(full, Quarantined):
-        return _quarantined(full.seconds)
-    return _busy()
-
-
-def _quarantined(seconds: float) -> ApiError:
-    message = "Requests like this one made the model fail several times. Please try again later."
-    return Unavailable(message, code="request_quarantined", retry_after_seconds=math.ceil(seconds))
-
-
-def _busy() -> ApiError:
-    return Unavailable("The model is busy. Please try again.", code="server_is_overloaded")
+def _restarting() -> ApiError:
+    message = "This gateway is being restarted. Please try again."
+    return Unavailable(message, code="server_is_overloaded")
 
 
 def _engine_failed() -> ApiError:

@@ -2,11 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
-import structlog
 
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.replica import ReplicaRecord
@@ -14,19 +13,19 @@ from serving.feed.batch import Batch, Kinds
 from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
 from serving.feed.source import Fetch
-from serving.gateway import state
 from serving.gateway.directory import Directory
+from serving.gateway.keeping import Keeper
+from serving.gateway.state import StateFile
 
-log = structlog.get_logger(__name__)
-
-SAVE_SECONDS = 2.0
 STALE_SECONDS = 15 * 60.0
 """Without contact for this long a gateway says it is not ready, and goes on serving."""
+TURN_SECONDS = 0.002
+"""What looks at everything lets the loop go after this long."""
 REPLICA_KINDS: dict[str, type[msgspec.Struct]] = {"replica": ReplicaRecord}
 
 
 class FollowedFeed:
-    """One feed with its file: loaded at start, saved at most every two seconds."""
+    """One feed with its file: read at start, written at each change."""
 
     def __init__(
         self,
@@ -34,26 +33,16 @@ class FollowedFeed:
         kinds: Kinds,
         path: Path,
         mirror: Mirror,
-        apply: Callable[[Batch], None],
+        applying: Callable[[Batch], Iterator[None]],
     ) -> None:
         self.mirror = mirror
-        self._kinds = kinds
-        self._path = path
-        self._apply = apply
-        self._changed = asyncio.Event()
-        saved = state.load(path, kinds)
-        if saved is not None:
-            apply(saved.batch)
-        self._is_partial = saved is not None and saved.batch.is_partial
-        follows_on = saved is not None and saved.is_current
-        self.follower = Follower(
-            fetch,
-            kinds,
-            version=mirror.version if follows_on else 0,
-            lineage=mirror.lineage,
-        )
-        self.save_failures = 0
-        """How often in a row the disk would not take the state."""
+        self.follower = Follower(fetch, kinds)
+        self._file = StateFile(path, kinds)
+        self.keeper = Keeper(self._file, self.follower.start_over)
+        self._applying = applying
+        self.known = asyncio.Event()
+        """Whether there is anything to go by: of this life or of an earlier one."""
+        self._is_partial = False
         self._started_at = time.monotonic()
 
     @property
@@ -68,43 +57,40 @@ class FollowedFeed:
         is_known = self.mirror.version > 0 and not self._is_partial
         return is_known and self.age_seconds < STALE_SECONDS
 
+    async def load(self) -> None:
+        """Take in what was written last, and follow on from there."""
+        for batch in self._file.read():
+            await self._take(batch)
+            await asyncio.sleep(0)
+        self.follower.place = self._file.place
+        self.keeper.saved_version = self._file.place.version
+
     async def follow(self) -> None:
-        """Apply every batch of news, for ever."""
+        """Apply every batch of news, and hand it over to be kept, for ever."""
         async for batch in self.follower.batches():
-            self._apply(batch)
-            self._is_partial = False
-            self._changed.set()
+            await self._take(batch)
+            await self.keeper.keep(batch)
 
-    async def keep_saved(self) -> None:
-        """Write the state after changes, for ever; what the disk does not take is tried again.
+    async def close(self) -> None:
+        """Let others use the file."""
+        await self.keeper.close()
 
-        A gateway that starts with control away believes what is written: a key revoked since then.
-        """
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                page = state.page_of(self.mirror, self._kinds)
-                await asyncio.to_thread(state.save, self._path, page, self._kinds)
-                self.save_failures = 0
-            except OSError as error:
-                self.save_failures += 1
-                log.error("state_not_saved", path=self._path.name, error=str(error))
-                self._changed.set()
-            await asyncio.sleep(SAVE_SECONDS)
+    async def _take(self, batch: Batch) -> None:
+        began = time.monotonic()
+        for _ in self._applying(batch):
+            if time.monotonic() - began > TURN_SECONDS:
+                await asyncio.sleep(0)
+                began = time.monotonic()
+        if batch.is_last:
+            self._is_partial = batch.is_partial
+            self.known.set()
 
 
 def control_feed(fetch: Fetch, path: Path, directory: Directory) -> FollowedFeed:
     """Return the feed of keys, models, prices and deployments."""
-    return FollowedFeed(fetch, RECORD_OF_KIND, path, directory.mirror, directory.apply)
+    return FollowedFeed(fetch, RECORD_OF_KIND, path, directory.mirror, directory.applying)
 
 
 def replica_feed(fetch: Fetch, path: Path, directory: Directory) -> FollowedFeed:
     """Return the feed of live replicas."""
-    mirror = Mirror()
-
-    def apply(batch: Batch) -> None:
-        mirror.apply(batch)
-        directory.apply_replicas(mirror)
-
-    return FollowedFeed(fetch, REPLICA_KINDS, path, mirror, apply)
+    return FollowedFeed(fetch, REPLICA_KINDS, path, directory.replicas, directory.applying_replicas)

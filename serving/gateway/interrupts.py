@@ -1,4 +1,4 @@
-"""What may cut one request short: its client leaves, or a deadline passes.
+"""What may cut one request short: its client leaves, a deadline passes, or the gateway ends.
 
 Inside `with interrupts:` either of them cancels the awaiting task, and leaving the block turns
 that into Interrupted. Deadlines are lazy: pushing one further costs an assignment, no timer.
@@ -11,7 +11,7 @@ from typing import Literal
 LOOK_SECONDS = 1.0
 """The longest a timer is set for: setting one again for each nearer deadline costs more."""
 
-Reason = Literal["client_gone", "first_byte", "gap", "total"]
+Reason = Literal["client_gone", "first_byte", "gap", "total", "gateway_ends"]
 
 
 class Interrupted(Exception):
@@ -46,6 +46,10 @@ class Interrupts:
     def client_gone(self) -> None:
         """Say that nobody listens any more."""
         self._fire("client_gone")
+
+    def gateway_ends(self) -> None:
+        """Say that this process waits no longer."""
+        self._fire("client_gone" if self.is_abandoned else "gateway_ends")
 
     def abandon(self, seconds: float) -> None:
         """Say the same of work that may go on for so long."""

@@ -67,8 +67,12 @@ class Metrics(Collector):
         self.responses: Counter[int | None] = Counter()
         self.endings: Counter[tuple[str, str]] = Counter()
         self.variants: defaultdict[str, VariantCounts] = defaultdict(VariantCounts)
+        self.waits: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(QUEUE_BUCKETS))
+        """For a slot, by tier."""
         self.keyed: Counter[str] = Counter()
         """Requests with an idempotency key, by what became of them."""
+        self.rate_limited: Counter[tuple[str, str]] = Counter()
+        """Refusals by rate limits, by whose it was and of what."""
         self.retries = 0
         self.overstated = 0
         self.unmetered = 0
@@ -84,6 +88,7 @@ class Metrics(Collector):
         counts.output_tokens += event.output_tokens
         counts.cache_hits += cached > 0
         counts.queue.observe(event.queue_seconds)
+        self.waits[event.tier].observe(event.queue_seconds)
         counts.total.observe(event.total_seconds)
         if event.ttft_seconds is not None:
             counts.ttft.observe(event.ttft_seconds)
@@ -96,6 +101,12 @@ class Metrics(Collector):
         """Tell Prometheus everything but the gauges."""
         yield from self._counters()
         yield self._times("queue_seconds", "Wait for a slot.", lambda of: of.queue)
+        waits = HistogramMetricFamily(
+            PREFIX + "wait_seconds", "Wait for a slot, by tier.", labels=("tier",)
+        )
+        for tier, histogram in self.waits.items():
+            histogram.add_to(waits, [tier])
+        yield waits
         yield self._times("ttft_seconds", "Time to first token.", lambda of: of.ttft)
         yield self._times("inter_token_seconds", "Gap between chunks.", lambda of: of.gap)
         yield self._times("request_seconds", "Whole request.", lambda of: of.total)
@@ -112,6 +123,9 @@ class Metrics(Collector):
         keyed = _counter("keyed_requests", "With an idempotency key, by what came.", ("ending",))
         for how, count in self.keyed.items():
             keyed.add_metric([how], count)
+        limited = _counter("rate_limited", "Refused by a rate limit.", ("owner", "measure"))
+        for refused, count in self.rate_limited.items():
+            limited.add_metric(refused, count)
         tokens = _counter("tokens", "Tokens metered.", ("variant", "kind"))
         hits = _counter("cache_hits", "Requests with cached input tokens.", ("variant",))
         for variant, counts in self.variants.items():
@@ -127,7 +141,17 @@ class Metrics(Collector):
             "unmetered_hangups", "Clients that left an engine before it said any usage."
         )
         unmetered.add_metric([], self.unmetered)
-        yield from (responses, requests, keyed, tokens, hits, retries, overstated, unmetered)
+        yield from (
+            responses,
+            requests,
+            keyed,
+            limited,
+            tokens,
+            hits,
+            retries,
+            overstated,
+            unmetered,
+        )
 
     def _times(
         self, name: str, text: str, of: Callable[[VariantCounts], Histogram]

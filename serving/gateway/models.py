@@ -4,8 +4,9 @@ import msgspec
 
 from serving.contract.records import ModelRecord, Task
 from serving.gateway.auth import may_use
-from serving.gateway.directory import Directory, Principal
+from serving.gateway.directory import Directory
 from serving.gateway.errors import ModelNotFound, WrongTask
+from serving.gateway.principals import Principal
 
 
 class Card(msgspec.Struct):

@@ -39,9 +39,24 @@ class PriceList:
         prices: Iterable[PriceRecord] = (),
         contract_prices: Iterable[ContractPriceRecord] = (),
     ) -> None:
+        self._prices: dict[Key, dict[str, PriceRecord]] = {}
         self._listings: dict[Key, list[Listing]] = {}
-        self._add_all((price, None, None) for price in prices)
-        self._add_all((own, own.organization_id, own.ends_at) for own in contract_prices)
+        """Of the keys that were asked for since one of their prices changed."""
+        for price in (*prices, *contract_prices):
+            self.replace(None, price)
+
+    def replace(self, before: PriceRecord | None, after: PriceRecord | None) -> None:
+        """Take one price out and put another in."""
+        if before is not None:
+            key = _key(before)
+            self._prices[key].pop(before.price_id)
+            self._listings.pop(key, None)
+            if not self._prices[key]:
+                del self._prices[key]
+        if after is not None:
+            key = _key(after)
+            self._prices.setdefault(key, {})[after.price_id] = after
+            self._listings.pop(key, None)
 
     def schedule(
         self, variant_id: str, tier: WrittenTier, organization_id: str, at: datetime
@@ -56,22 +71,31 @@ class PriceList:
         return None if own is None else own.bands
 
     def _newest(self, key: Key, at: datetime) -> Listing | None:
-        dated = self._listings.get(key, [])
+        prices = self._prices.get(key)
+        if prices is None:
+            return None
+        dated = self._listings.get(key)
+        if dated is None:
+            dated = self._listings[key] = _listings(prices.values())
         place = bisect_right(dated, at, key=attrgetter("effective_at"))
         return dated[place - 1] if place else None
 
-    def _add_all(self, dated: Iterable[tuple[PriceRecord, str | None, datetime | None]]) -> None:
-        """Group bands by the moment their book takes effect: one book does at a time."""
-        books: defaultdict[tuple[Key, datetime, datetime | None], list[PriceRecord]]
-        books = defaultdict(list)
-        for price, organization_id, ends_at in dated:
-            key = (price.variant_id, price.tier, organization_id)
-            books[key, price.effective_at, ends_at].append(price)
-        for (key, effective_at, ends_at), bands in books.items():
-            bands.sort(key=attrgetter("input_tokens_min"))
-            # Without its base a schedule is not whole: the one before stays in force.
-            if bands[0].input_tokens_min == 0:
-                listing = Listing(effective_at, ends_at, tuple(bands))
-                self._listings.setdefault(key, []).append(listing)
-        for listings in self._listings.values():
-            listings.sort(key=attrgetter("effective_at"))
+
+def _key(price: PriceRecord) -> Key:
+    own = price.organization_id if isinstance(price, ContractPriceRecord) else None
+    return price.variant_id, price.tier, own
+
+
+def _listings(prices: Iterable[PriceRecord]) -> list[Listing]:
+    """Group bands by the moment their book takes effect: one book does at a time."""
+    books: defaultdict[tuple[datetime, datetime | None], list[PriceRecord]] = defaultdict(list)
+    for price in prices:
+        ends_at = price.ends_at if isinstance(price, ContractPriceRecord) else None
+        books[price.effective_at, ends_at].append(price)
+    listings = []
+    for (effective_at, ends_at), bands in books.items():
+        bands.sort(key=attrgetter("input_tokens_min"))
+        # Without its base a schedule is not whole: the one before stays in force.
+        if bands[0].input_tokens_min == 0:
+            listings.append(Listing(effective_at, ends_at, tuple(bands)))
+    return sorted(listings, key=attrgetter("effective_at"))

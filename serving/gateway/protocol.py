@@ -5,13 +5,16 @@ end. Here the bytes that are no body are counted as they come, and every wait en
 """
 
 import asyncio
+import functools
 import socket
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from serving.gateway.connections import Connections
 from serving.gateway.cycle import CYCLE, Cycle
 from serving.gateway.dialects.openai import error_body
 from serving.gateway.errors import HeadersTooLarge
@@ -24,6 +27,16 @@ SEND_BYTES = 128 * 1024
 HEAD_SECONDS = 15.0
 TAIL_SECONDS = 30.0
 """Within which a client takes something of what is left of an answer that ended."""
+NO_ROOM = (
+    b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
+    b"content-length: 0\r\n\r\n"
+)
+"""To who connects where too many are connected."""
+
+
+def bounded(connections: Connections) -> "Callable[..., BoundedProtocol]":
+    """Return what uvicorn makes of each connection of a listener."""
+    return functools.partial(BoundedProtocol, connections)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -31,8 +44,11 @@ class BoundedProtocol(HttpToolsProtocol):
 
     cycle: Cycle | None  # type: ignore[assignment]
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, lines: Connections, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._lines = lines
+        self._is_counted = False
+        self._address = ""
         self._around_bytes = 0
         self._body_bytes = 0
         self._piece_body_bytes = 0
@@ -45,6 +61,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close a connection on which nothing is ever asked, and hide no stall in the kernel."""
         super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        self._is_counted = self._lines.enter(self, self._address)
+        if not self._is_counted:
+            transport.write(NO_ROOM)
+            transport.close()
+            return
         line = transport.get_extra_info("socket")
         if line is not None:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
@@ -55,13 +77,15 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer, and tell who works for a client that left."""
         self._stop_head_timer()
+        if self._is_counted:
+            self._lines.leave(self, self._address)
         super().connection_lost(exc)
         if self.cycle is not None:
             self.cycle.lose()
 
     def data_received(self, data: bytes) -> None:
         """Parse what came, within bounds."""
-        if self._is_deaf:
+        if self._is_deaf or not self._is_counted:
             return
         self._piece_body_bytes = 0
         super().data_received(data)
@@ -91,6 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
             self._is_deaf = True
             return
+        self._lines.note_busy(self, self._address)
         path = httptools.parse_url(self.url).path.decode("ascii")
         self.scope["http_version"] = self.parser.get_http_version()
         self.scope["method"] = self.parser.get_method().decode("ascii")
@@ -110,9 +135,15 @@ class BoundedProtocol(HttpToolsProtocol):
             default_headers=self.server_state.default_headers,
             message_event=asyncio.Event(),
             expect_100_continue=self.expect_100_continue,
-            keep_alive=self.scope["http_version"] != "1.0" and self.parser.should_keep_alive(),
+            keep_alive=self._may_stay,
             on_response=self.on_response_complete,
         )
+
+    @property
+    def _may_stay(self) -> bool:
+        """Whether another request may follow on this connection."""
+        is_old, is_wanted = self.scope["http_version"] == "1.0", self.parser.should_keep_alive()
+        return is_wanted and not is_old and not self._lines.is_retiring
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
@@ -135,7 +166,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Go on; what the client has not taken yet is not kept for ever."""
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self._lines.note_idle(self, self._address)
         self._watch_tail(self.transport.get_write_buffer_size())
+
+    def close_now(self) -> None:
+        """Make room for another."""
+        self.transport.abort()
 
     def _watch_tail(self, left_bytes: int) -> None:
         if left_bytes:

@@ -1,43 +1,219 @@
-"""The last good state on disk: a feed page and its digest, replaced whole or not at all.
+"""The last good state of a feed on disk: a row for each record, and what version they make up.
 
 It says what records its writer knew. One of another version knew no such kinds or fields as came
 since, so that following on from its version would never bring them: it only bridges the time
 until everything was read anew.
 """
 
+import contextlib
 import hashlib
-import os
-from dataclasses import dataclass, replace
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
 
 from serving.contract import SCHEMA
-from serving.contract.codec import ContractError, decode, encode
-from serving.contract.feed import Change, Page
-from serving.feed.batch import Batch, Kinds, sort_out
-from serving.feed.mirror import Mirror
+from serving.contract.feed import Change
+from serving.feed.batch import PART_CHANGES, Batch, Kinds, Update, sort_out
+from serving.feed.source import BEGINNING, Place
+from serving.gateway.old_state import OldState
+from serving.usage.journal_file import is_damage, set_aside
 
 log = structlog.get_logger(__name__)
 
+BUSY_SECONDS = 5.0
+WAL_BYTES_KEPT = 64 * 2**20
+"""What is left of the log of a large snapshot once it is in the file."""
+TABLES = """
+CREATE TABLE IF NOT EXISTS records (
+    kind TEXT, id TEXT, record BLOB NOT NULL, turn INTEGER NOT NULL, PRIMARY KEY (kind, id)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS state (
+    one INTEGER PRIMARY KEY, schema INTEGER NOT NULL, records TEXT NOT NULL,
+    version INTEGER NOT NULL, lineage TEXT NOT NULL, turn INTEGER NOT NULL
+);
+"""
+STATE = "SELECT schema, records, version, lineage, turn FROM state"
+PUT_STATE = "INSERT OR REPLACE INTO state VALUES (1, ?, ?, ?, ?, ?)"
+RECORDS = "SELECT kind, id, record FROM records"
+PUT = "INSERT OR REPLACE INTO records VALUES "
+DELETE = "DELETE FROM records WHERE (kind, id) IN (VALUES {})"
+KEEP = "UPDATE records SET turn = ? WHERE (kind, id) IN (VALUES {})"
+DELETE_STALE = "DELETE FROM records WHERE turn <> ?"
+
+Key = tuple[str, str]
+"""Kind and id."""
+Row = TypeVar("Row")
+DELETED = b"null"
+
 
 class Written(msgspec.Struct, frozen=True):
-    """What the file holds after its digest."""
+    """The one row of `state`. Records of the last snapshot, or changed since, are of its `turn`."""
 
     schema: int
-    page: Page
-    records: str = ""
+    records: str
+    version: int
+    lineage: str
+    turn: int
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """What a file held; with `is_current` the feed may be followed on from its version."""
+class StateFile:
+    """One connection, used by one thread at a time, opened when it is first needed.
 
-    batch: Batch
-    is_current: bool
+    A file holds all of a version or nothing of it: batches are written in one transaction until
+    the last of their version. After an error nothing is left of the transaction.
+    """
+
+    def __init__(self, path: Path, kinds: Kinds) -> None:
+        self.place = BEGINNING
+        """From where the feed may be followed on, once everything was read."""
+        self.name = path.name
+        self._path = path
+        self._kinds = kinds
+        self._db: sqlite3.Connection | None = None
+        self._turn = self._committed_turn = 0
+
+    def read(self) -> Iterator[Batch]:
+        """Yield what was written last. Without a last batch the file is damaged, set aside, and
+        nothing of it to be believed."""
+        try:
+            db = self._open()
+            if _written(db) is None:
+                self._take_over(OldState(self._path))
+            if (written := _written(db)) is not None:
+                yield from self._read(db, written)
+        except (sqlite3.Error, OSError) as error:
+            log.error("saved_state_unreadable", file=self.name, error=str(error))
+            self._mend(error)
+
+    def write(self, batch: Batch, records: str | None = None) -> bool:
+        """Write a batch, by a writer who knew these `records`; tell whether its version is now
+        durable. Raises sqlite3.Error and OSError."""
+        try:
+            db = self._open()
+            self._begin(db, batch)
+            self._put(db, batch)
+            if not batch.is_last:
+                return False
+            if batch.snapshot:
+                db.execute(DELETE_STALE, [self._turn])
+            known = fingerprint(tuple(self._kinds.items())) if records is None else records
+            db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._turn])
+            db.execute("COMMIT")
+            self._committed_turn = self._turn
+            return True
+        except (sqlite3.Error, OSError) as error:
+            self._mend(error)
+            raise
+
+    def probe(self) -> None:
+        """See whether the disk takes anything. Raises sqlite3.Error and OSError."""
+        try:
+            self._open().execute(f"PRAGMA user_version = {time.time_ns() % 2**31}")
+        except (sqlite3.Error, OSError) as error:
+            self._mend(error)
+            raise
+
+    def close(self) -> None:
+        """Let others use the file."""
+        if self._db is not None:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.close()
+            self._db = None
+
+    def _open(self) -> sqlite3.Connection:
+        if self._db is None:
+            self._db = sqlite3.connect(
+                self._path, isolation_level=None, check_same_thread=False, timeout=BUSY_SECONDS
+            )
+            self._db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")
+            self._db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
+            self._db.executescript(TABLES)
+            written = _written(self._db)
+            self._turn = self._committed_turn = 0 if written is None else written.turn
+        return self._db
+
+    def _read(self, db: sqlite3.Connection, written: Written) -> Iterator[Batch]:
+        is_rejected, is_first = False, True
+        rows = db.execute(RECORDS)
+        while found := rows.fetchmany(PART_CHANGES):
+            changes = [Change(0, kind, id_, msgspec.Raw(record)) for kind, id_, record in found]
+            batch = sort_out(changes, self._kinds, Batch(0, True, is_last=False, is_first=is_first))
+            yield batch
+            is_rejected, is_first = is_rejected or bool(batch.rejected), False
+        is_current = written.records == fingerprint(tuple(self._kinds.items()))
+        if is_rejected or not is_current:
+            log.error("saved_state_of_another_version", file=self.name, schema=written.schema)
+            self.place = Place(0, written.lineage)
+        else:
+            self.place = Place(written.version, written.lineage)
+        yield Batch(
+            *(written.version, True),
+            is_partial=is_rejected,
+            lineage=written.lineage,
+            is_first=is_first,
+        )
+
+    def _begin(self, db: sqlite3.Connection, batch: Batch) -> None:
+        if batch.is_first and db.in_transaction:
+            db.execute("ROLLBACK")  # of a snapshot that was begun anew
+        if not db.in_transaction:
+            db.execute("BEGIN IMMEDIATE")
+            self._turn = self._committed_turn + batch.snapshot
+
+    def _put(self, db: sqlite3.Connection, batch: Batch) -> None:
+        last = {(update.kind, update.id): bytes(update.raw) for update in batch.updates}
+        gone = [key for key, record in last.items() if record == DELETED]
+        put = [(*key, record, self._turn) for key, record in last.items() if record != DELETED]
+        for rows in _portions(put):
+            db.execute(PUT + ", ".join(["(?, ?, ?, ?)"] * len(rows)), list(chain(*rows)))
+        for keys in _portions(gone):
+            db.execute(DELETE.format(_values(keys)), list(chain(*keys)))
+        kept = [(bad.kind, bad.id) for bad in batch.rejected] if batch.snapshot else []
+        for keys in _portions(kept):
+            db.execute(KEEP.format(_values(keys)), [self._turn, *chain(*keys)])
+
+    def _take_over(self, old: OldState) -> None:
+        """Write what a file of before says into this one, for good."""
+        before = old.read()
+        if before is not None:
+            page = before.page
+            updates = tuple(Update(each.kind, each.id, None, each.record) for each in page.changes)
+            batch = Batch(page.version, True, updates, lineage=page.lineage)
+            self.write(batch, before.records)
+        old.remove()
+
+    def _mend(self, error: Exception) -> None:
+        """Go on with the state as it was last committed, or with a new file."""
+        if self._db is not None and self._db.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+        if isinstance(error, sqlite3.Error) and is_damage(error):
+            self.close()
+            aside = set_aside(self._path)
+            log.error("saved_state_damaged", file=self.name, aside=aside.name)
+
+
+def _written(db: sqlite3.Connection) -> Written | None:
+    found = db.execute(STATE).fetchone()
+    return None if found is None else Written(*found)
+
+
+def _portions(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """SQLite takes so many values in one statement, during which others may use the interpreter."""
+    return (rows[start : start + PART_CHANGES] for start in range(0, len(rows), PART_CHANGES))
+
+
+def _values(keys: Sequence[Key]) -> str:
+    return ", ".join(["(?, ?)"] * len(keys))
 
 
 @lru_cache
@@ -53,60 +229,3 @@ def _without_words(schema: Any) -> Any:
     if isinstance(schema, dict):
         return {key: _without_words(of) for key, of in schema.items() if key != "description"}
     return [_without_words(of) for of in schema] if isinstance(schema, list) else schema
-
-
-def page_of(mirror: Mirror, kinds: Kinds) -> Page:
-    """Return all that a mirror knows as one snapshot."""
-    changes = tuple(
-        Change(mirror.version, kind, id_, msgspec.Raw(encode(record)))
-        for kind, of in kinds.items()
-        for id_, record in mirror.all(kind, of).items()
-    )
-    return Page(mirror.version, snapshot=True, changes=changes, lineage=mirror.lineage)
-
-
-def save(path: Path, page: Page, kinds: Kinds) -> None:
-    """Write the page so that a reader finds the old one or the new one, never half."""
-    data = encode(Written(SCHEMA, page, fingerprint(tuple(kinds.items()))))
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
-
-
-def load(path: Path, kinds: Kinds) -> Saved | None:
-    """Return what was saved; None, and a log line, when there is nothing whole."""
-    try:
-        digest, _, data = path.read_bytes().partition(b"\n")
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(data).hexdigest().encode() != digest:
-        log.error("saved_state_damaged", path=path.name)
-        return None
-    try:
-        written = _read(data)
-    except ContractError as error:
-        log.error("saved_state_unreadable", path=path.name, error=str(error))
-        return None
-    is_current = written.records == fingerprint(tuple(kinds.items()))
-    batch = sort_out(written.page, kinds)
-    if not is_current:
-        log.error(
-            "saved_state_of_another_version",
-            path=path.name,
-            schema=written.schema,
-            records=len(batch.updates),
-            rejected=len(batch.rejected),
-        )
-        batch = replace(batch, is_partial=bool(batch.rejected))
-    return Saved(batch, is_current)
-
-
-def _read(data: bytes) -> Written:
-    """Parse the file; the first version wrote the page alone. Raises ContractError."""
-    try:
-        return decode(data, Written)
-    except ContractError:
-        return Written(1, decode(data, Page))

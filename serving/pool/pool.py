@@ -3,64 +3,64 @@
 import asyncio
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from serving.contract.capabilities import ISOLATING
+from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.engine.usage import NO_TOKENS, Tokens
+from serving.pool.errors import NoReplica, PoolError, Quarantined
+from serving.pool.line import BOUNDS, Bounds
+from serving.pool.member import Place, Service, Waiter
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
+from serving.pool.reserve import Reserve
 from serving.pool.route import choose
 from serving.pool.slot import Slot
 from serving.pool.suspicion import Fingerprint, Suspicions
-
-QUEUE_LENGTH_MAX = 1_024
-QUEUE_SECONDS_MAX = 30.0
+from serving.pool.ticket import Ticket
 
 
-class PoolError(Exception):
-    """No slot for this request."""
-
-
-class NoReplica(PoolError):
-    """No replica of the deployment is ready."""
-
-
-class Overloaded(PoolError):
-    """Every slot is taken and the queue is full, or the wait was too long."""
-
-
-class Quarantined(PoolError):
-    """Such requests broke engines; they are refused for `seconds` more."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__("quarantined")
-        self.seconds = seconds
+def all_slots(record: ReplicaRecord) -> int:
+    """Return a replica's slots: nobody else takes any."""
+    return record.slots
 
 
 class Pool:
-    """Slots of one deployment. `clock` is monotonic seconds."""
+    """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
+    somebody begins to wait, or replicas change. `clock` is monotonic seconds."""
 
     def __init__(
         self,
         deployment_id: str,
         *,
         clock: Callable[[], float] = time.monotonic,
-        queue_length_max: int = QUEUE_LENGTH_MAX,
-        queue_seconds_max: float = QUEUE_SECONDS_MAX,
+        bounds: Bounds = BOUNDS,
+        share_of: Callable[[ReplicaRecord], int] = all_slots,
+        on_demand: Callable[[], None] = lambda: None,
     ) -> None:
         self.deployment_id = deployment_id
         self.replicas: dict[str, Replica] = {}
         self.capabilities: frozenset[str] = frozenset()
-        """What every ready replica declares."""
-        self.queue = FairQueue(queue_length_max)
-        self._called = 0
+        """What every ready replica declares; where none is, those on their way."""
+        self.wake_seconds = 0.0
+        self.queue = FairQueue(clock, bounds)
+        self.reserve = Reserve()
         self._clock = clock
-        self._queue_seconds_max = queue_seconds_max
+        self._share_of = share_of
+        self._on_demand = on_demand
         self._suspicions = Suspicions(clock)
 
     @property
     def has_ready_replica(self) -> bool:
         """Whether any replica is ready by the feed."""
         return any(replica.is_ready for replica in self.replicas.values())
+
+    @property
+    def is_waking(self) -> bool:
+        """Whether none is ready, one is on its way, and requests may wait for it."""
+        coming = any(replica.is_coming for replica in self.replicas.values())
+        return self.wake_seconds > 0 and coming and not self.has_ready_replica
 
     @property
     def is_isolating(self) -> bool:
@@ -71,49 +71,81 @@ class Pool:
     def load(self) -> float:
         """How many requests it has for each slot of its ready replicas, waiting ones included."""
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
-        slots = sum(replica.record.slots for replica in ready)
+        slots = sum(replica.share for replica in ready)
         taken = sum(replica.in_flight for replica in ready) + len(self.queue)
         return taken / slots if slots else float("inf")
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether somebody waits, or more runs than its share."""
+        over = any(one.in_flight > one.share for one in self.replicas.values() if one.is_ready)
+        return over or len(self.queue) > 0
+
+    def configure(self, record: DeploymentRecord) -> None:
+        """Take in what the deployment says of its slots."""
+        self.reserve.share = record.reserved_share
+        self.wake_seconds = record.timeouts.wake_seconds
+        self._call()
 
     def set_replicas(self, records: Mapping[str, ReplicaRecord]) -> None:
         """Bring the pool to what the feed says; a replica that stays keeps its counts."""
         kept = {}
         for replica_id, record in records.items():
-            replica = self.replicas.get(replica_id) or Replica(record)
-            replica.record = record
+            share = self._share_of(record)
+            replica = self.replicas.get(replica_id) or Replica(record, share)
+            replica.record, replica.share = record, share
             kept[replica_id] = replica
         for replica_id in self.replicas:
             if replica_id not in kept or not kept[replica_id].is_ready:
                 self._suspicions.forget_replica(replica_id)
         self.replicas = kept
-        declared = [set(each.record.capabilities) for each in kept.values() if each.is_ready]
+        ready = [each for each in kept.values() if each.is_ready]
+        meant = ready or [each for each in kept.values() if each.is_coming]
+        declared = [set(each.record.capabilities) for each in meant]
         self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
-        self._call_next()
+        self._on_demand()
+        self._call()
 
-    def slot(
-        self, organization_id: str, avoid: Collection[str] = (), *, feature: str = "plain"
-    ) -> Slot:
+    def set_shares(self, parts: Mapping[str, float]) -> None:
+        """Take in what may be taken of each replica from now on, and of which organizations only a
+        part of the weight counts here."""
+        for replica in self.replicas.values():
+            replica.share = self._share_of(replica.record)
+        self.queue.set_parts(parts)
+        self._call()
+
+    def slot(self, ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
         """Return a slot to hold with `async with`, once it is its turn; entering it raises
         PoolError."""
-        return Slot(self, Fingerprint(organization_id, feature), avoid)
+        return Slot(self, ticket, avoid)
 
-    async def take(self, fingerprint: Fingerprint, avoid: Collection[str]) -> Replica:
+    async def take(self, ticket: Ticket, avoid: Collection[str]) -> Place:
         """Wait for one's turn and take a place on the chosen replica. Raises PoolError."""
-        if seconds := self._suspicions.quarantined_seconds(fingerprint):
+        if seconds := self._suspicions.quarantined_seconds(ticket.fingerprint):
             raise Quarantined(seconds)
-        # Whoever was called but has not run yet goes before a newcomer.
-        replica = None if self.queue or self._called else self._choose(avoid)
-        if replica is None:
-            replica = await self._wait(fingerprint.organization_id, avoid)
-        replica.in_flight += 1
-        if self.queue and self._choose() is not None:
-            self._call_next()
-        return replica
+        self.reserve.note(ticket.tier, self._clock())
+        if self.queue.is_first(ticket.tier) and (replica := self._find(ticket, avoid)):
+            replica.in_flight += ticket.width
+            return Place(replica, self.queue.serve_at_once(ticket))
+        if self.is_waking:
+            ticket = replace(ticket, seconds_max=self.wake_seconds)
+        elif not self.has_ready_replica:
+            raise NoReplica(self.deployment_id)
+        waiter = self.queue.join(ticket, avoid)
+        self._call()
+        if len(self.queue) == 1:
+            self._on_demand()
+        return await self._wait(waiter)
 
-    def give_back(self, replica: Replica) -> None:
+    def settle(self, service: Service, tokens: Tokens | None) -> None:
+        """Count what a request really took."""
+        self.queue.settle(service, tokens)
+
+    def give_back(self, replica: Replica, service: Service) -> None:
         """End what `take` began."""
-        replica.in_flight -= 1
-        self._call_next()
+        replica.in_flight -= service.ticket.width
+        self.queue.end(service)
+        self._call()
 
     def note_success(self, replica: Replica, fingerprint: Fingerprint) -> None:
         """A replica made a token: it works, and so do such requests."""
@@ -122,7 +154,7 @@ class Pool:
             was_on_trial = replica.is_on_trial
             replica.note_success()
             if was_on_trial:
-                self._call_next()
+                self._call()
 
     def note_incident(
         self, replica: Replica, fingerprint: Fingerprint, *, is_at_fault: bool
@@ -146,43 +178,62 @@ class Pool:
     def _call_when_over(self, pause: float) -> None:
         """Those who wait look again when an ejection ends."""
         if pause:
-            asyncio.get_running_loop().call_later(pause, self._call_next)
+            asyncio.get_running_loop().call_later(pause, self._call)
 
-    async def _wait(self, organization_id: str, avoid: Collection[str]) -> Replica:
-        deadline = self._clock() + self._queue_seconds_max
-        while True:
-            self._check(deadline)
-            await self._turn(organization_id, deadline)
-            replica = self._choose(avoid)
-            if replica is not None:
-                return replica
+    def _call(self) -> None:
+        """Give places to those whose turn it is, as long as there are any.
 
-    def _choose(self, avoid: Collection[str] = ()) -> Replica | None:
-        return choose(self.replicas.values(), self._clock(), avoid)
+        One that needs more slots than are free has them kept until there are enough: else it would
+        wait for ever behind narrower ones.
+        """
+        while (waiter := self.queue.first()) is not None:
+            if not (self.has_ready_replica or self.is_waking):
+                self.queue.send_away(NoReplica(self.deployment_id))
+                return
+            replica = self._find(waiter.ticket, waiter.avoid)
+            if replica is None:
+                return
+            replica.in_flight += waiter.ticket.width
+            self.queue.serve(waiter, replica)
 
-    def _check(self, deadline: float) -> None:
-        if not self.has_ready_replica:
-            self._call_next()  # the next in line must hear of it too
-            raise NoReplica(self.deployment_id)
-        if self.queue.is_full or self._clock() >= deadline:
-            raise Overloaded(self.deployment_id)
+    def _find(self, ticket: Ticket, avoid: Collection[str]) -> Replica | None:
+        """Return a replica with room, but for what is kept free for more urgent tiers."""
+        now = self._clock()
+        if (tiers := self.reserve.tiers(ticket.tier, now)) and self._is_kept(ticket, tiers):
+            return None
+        return choose(self.replicas.values(), now, avoid, width=ticket.width)
 
-    def _call_next(self) -> None:
-        if self.queue.call_next():
-            self._called += 1
+    def _is_kept(self, ticket: Ticket, tiers: int) -> bool:
+        """Tell whether a request would take of what is kept free for so many tiers."""
+        ready = [replica for replica in self.replicas.values() if replica.is_ready]
+        slots = sum(replica.share for replica in ready)
+        kept = self.reserve.slots(tiers, ticket.width, slots)
+        return kept > 0 and sum(replica.free for replica in ready) - ticket.width < kept
 
-    async def _turn(self, organization_id: str, deadline: float) -> None:
-        turn = self.queue.join(organization_id)
+    async def _wait(self, waiter: Waiter) -> Place:
         try:
-            async with asyncio.timeout(deadline - self._clock()):
-                await turn
+            async with asyncio.timeout(waiter.ticket.seconds_max):
+                turn = await waiter.turn
         except TimeoutError:
-            raise Overloaded(self.deployment_id) from None
+            if waiter.turn.cancelled():
+                refused = self.queue.give_up(waiter)
+                self._call()
+                if not self.has_ready_replica:
+                    raise NoReplica(self.deployment_id) from None
+                raise refused from None
+            turn = waiter.turn.result()
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._call_next()
+            self._withdraw(waiter)
             raise
-        finally:
-            if turn.done() and not turn.cancelled():
-                self._called -= 1
-            self.queue.leave(organization_id, turn)
+        if isinstance(turn, PoolError):
+            raise turn
+        return turn
+
+    def _withdraw(self, waiter: Waiter) -> None:
+        """The client left, maybe just as it was given a place."""
+        if not waiter.turn.done() or waiter.turn.cancelled():
+            self.queue.leave(waiter)
+            self._call()
+        elif isinstance(place := waiter.turn.result(), Place):
+            self.settle(place.service, NO_TOKENS)
+            self.give_back(*place)

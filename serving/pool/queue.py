@@ -1,50 +1,124 @@
-"""Waiting for a slot: bounded, and fair by turns among organizations."""
+"""The queue before a pool: a fair line for each tier, the most urgent tier first."""
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
+
+from serving.contract.units import TIERS, Tier
+from serving.engine.usage import Tokens
+from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
+from serving.pool.line import Bounds, Line
+from serving.pool.member import Place, Service, Waiter
+from serving.pool.pace import Pace
+from serving.pool.replica import Replica
+from serving.pool.ticket import Ticket
+
+UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
+"""Each tier, and those that go before it."""
 
 
 class FairQueue:
-    """Waiters in order of arrival within an organization; organizations take turns."""
+    """Bounded by what waits, tier by tier, and by how long that would take. `clock` is monotonic
+    seconds."""
 
-    def __init__(self, length_max: int) -> None:
-        self.length_max = length_max
-        self._length = 0
-        self._turns: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+    def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
+        self.refusals: Counter[tuple[Tier, Cause]] = Counter()
+        self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
+        self._paces = {tier: Pace() for tier in TIERS}
+        self._clock = clock
 
     def __len__(self) -> int:
-        return self._length
+        return sum(map(len, self.lines.values()))
 
-    @property
-    def is_full(self) -> bool:
-        """Whether one more would be too many."""
-        return self._length >= self.length_max
+    def is_first(self, tier: Tier) -> bool:
+        """Tell whether one that comes now need not wait for others."""
+        lines = self.lines
+        return not any(lines[other].requests for other in UP_TO[tier])
 
-    def join(self, organization_id: str) -> asyncio.Future[None]:
-        """Stand in line; the future is done when it is this waiter's turn to look for a slot."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._turns.setdefault(organization_id, deque()).append(turn)
-        self._length += 1
-        return turn
+    def serve_at_once(self, ticket: Ticket) -> Service:
+        """Count one that need not wait."""
+        return self.lines[ticket.tier].serve_at_once(ticket)
 
-    def leave(self, organization_id: str, turn: asyncio.Future[None]) -> None:
-        """Step out of line before it was one's turn; harmless afterwards."""
-        line = self._turns.get(organization_id)
-        if line is not None and turn in line:
-            line.remove(turn)
-            self._length -= 1
-            if not line:
-                del self._turns[organization_id]
+    def join(self, ticket: Ticket, avoid: Collection[str]) -> Waiter:
+        """Stand in line. Raises Overloaded, or has another give up its place."""
+        line = self.lines[ticket.tier]
+        self._look(ticket.tier)
+        if line.is_full_of(ticket):
+            raise self._refused(ticket, TooManyWaiting(self._seconds_for(ticket, ticket.width)))
+        late = self._seconds_for(ticket, line.slots_before(ticket)) - ticket.seconds_max
+        if late > 0:
+            raise self._refused(ticket, Overloaded("too_long", late))
+        self._make_room(ticket)
+        waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future())
+        line.join(waiter)
+        return waiter
 
-    def call_next(self) -> bool:
-        """Give the turn to the next organization's first waiter; False when nobody waits."""
-        while self._turns:
-            organization_id, line = self._turns.popitem(last=False)
-            turn = line.popleft()
-            self._length -= 1
-            if line:
-                self._turns[organization_id] = line
-            if not turn.done():
-                turn.set_result(None)
-                return True
-        return False
+    def leave(self, waiter: Waiter) -> None:
+        """Step out of line; harmless when one is not in it."""
+        self._look(waiter.ticket.tier)
+        self.lines[waiter.ticket.tier].leave(waiter)
+
+    def give_up(self, waiter: Waiter) -> Overloaded:
+        """Return what to tell one whose deadline came before its turn."""
+        ticket = waiter.ticket
+        self.leave(waiter)
+        late = self._seconds_for(ticket, self.lines[ticket.tier].slots_before(ticket))
+        return self._refused(ticket, Overloaded("waited", late - ticket.seconds_max))
+
+    def first(self) -> Waiter | None:
+        """Return whose turn it is; one whose client left just now is passed over."""
+        for line in self.lines.values():
+            while (waiter := line.first()) is not None:
+                if not waiter.turn.done():
+                    return waiter
+                line.leave(waiter)
+        return None
+
+    def serve(self, waiter: Waiter, replica: Replica) -> None:
+        """Give one that waits its place."""
+        tier = waiter.ticket.tier
+        self._look(tier)
+        self._paces[tier].note(waiter.ticket.width)
+        waiter.turn.set_result(Place(replica, self.lines[tier].serve(waiter)))
+
+    def settle(self, service: Service, tokens: Tokens | None) -> None:
+        """Count what one really took."""
+        self.lines[service.ticket.tier].settle(service, tokens)
+
+    def end(self, service: Service) -> None:
+        """One is served no more."""
+        self.lines[service.ticket.tier].end(service)
+
+    def set_parts(self, parts: Mapping[str, float]) -> None:
+        """Say of which organizations only a part of the weight counts here."""
+        for line in self.lines.values():
+            line.set_parts(parts)
+
+    def send_away(self, error: PoolError) -> None:
+        """Tell all that wait that they wait in vain."""
+        while (waiter := self.first()) is not None:
+            self.leave(waiter)
+            waiter.turn.set_result(error)
+
+    def _make_room(self, ticket: Ticket) -> None:
+        line = self.lines[ticket.tier]
+        while not line.has_room(ticket):
+            waiter = line.outweighed(ticket)
+            if waiter is None:
+                seconds = self._seconds_for(ticket, ticket.width)
+                raise self._refused(ticket, Overloaded("queue_full", seconds))
+            line.leave(waiter)
+            if not waiter.turn.done():
+                late = self._seconds_for(waiter.ticket, line.slots_before(waiter.ticket))
+                refused = self._refused(waiter.ticket, Overloaded("outweighed", late))
+                waiter.turn.set_result(refused)
+
+    def _refused(self, ticket: Ticket, error: Overloaded) -> Overloaded:
+        self.refusals[ticket.tier, error.cause] += 1
+        return error
+
+    def _look(self, tier: Tier) -> None:
+        self._paces[tier].look(self._clock(), waited=bool(self.lines[tier]))
+
+    def _seconds_for(self, ticket: Ticket, slots: float) -> float:
+        return self._paces[ticket.tier].seconds_for(slots)

@@ -11,7 +11,8 @@ EJECT_SECONDS_MAX = 30.0
 
 @dataclass(slots=True, eq=False)
 class Replica:
-    """`in_flight` requests are being worked on; `now` is monotonic seconds throughout.
+    """`in_flight` slots are taken, of the `share` that is this gateway's; `now` is monotonic
+    seconds throughout.
 
     An incident is one break, whatever number of requests it hits. Incidents in a row eject the
     replica, unless all of them came with requests of one organization that fared no better
@@ -19,6 +20,7 @@ class Replica:
     """
 
     record: ReplicaRecord
+    share: int
     in_flight: int = 0
     incidents: int = 0
     in_a_row: int = 0
@@ -28,14 +30,24 @@ class Replica:
     _organizations: set[str] = field(default_factory=set)
 
     @property
-    def has_slot(self) -> bool:
-        """Whether one more request fits."""
-        return self.in_flight < self.record.slots
+    def free(self) -> int:
+        """How many slots more may be taken."""
+        return max(0, self.share - self.in_flight)
+
+    def has_room(self, width: int) -> bool:
+        """Tell whether a request of so many slots fits; one that is wider than all of the share
+        has it to itself."""
+        return width <= self.free or (self.share > 0 and not self.in_flight)
 
     @property
     def is_ready(self) -> bool:
         """Whether the feed says that it may be given work."""
         return self.record.state == "ready"
+
+    @property
+    def is_coming(self) -> bool:
+        """Whether it is not ready yet, and should be."""
+        return self.record.state in ("pending", "loading", "canary")
 
     @property
     def is_on_trial(self) -> bool:

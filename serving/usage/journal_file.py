@@ -133,7 +133,7 @@ class JournalFile:
         """Go on with a new file. To be repeated where the disk would not take all of it."""
         self._close()
         if self.trouble is None:
-            self._aside, self.trouble = _set_aside(self._path), error
+            self._aside, self.trouble = set_aside(self._path), error
         self.connection = _connect(self._path)
         _set_up(self.connection)
         damage = Damage(self._aside.name, str(error), _rescue(self._aside, self.connection))
@@ -162,7 +162,8 @@ def _connect(path: Path, busy_seconds: float = 0.0) -> sqlite3.Connection:
     )
 
 
-def _set_aside(path: Path) -> Path:
+def set_aside(path: Path) -> Path:
+    """Move a damaged file away, and return under what name it is kept."""
     aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}")
     for part in ("", "-wal", "-shm"):
         with contextlib.suppress(FileNotFoundError):

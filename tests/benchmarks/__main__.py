@@ -14,9 +14,12 @@ import typer
 from tests.benchmarks import (
     attacks,
     embeddings,
+    fairness,
+    feed,
     idempotency,
     languages,
     latency,
+    limits,
     peers,
     processes,
     through_vllm,
@@ -53,7 +56,10 @@ class Benchmark(StrEnum):
     VLLM = "vllm"
     EMBEDDINGS = "embeddings"
     ATTACKS = "attacks"
+    FAIRNESS = "fairness"
     IDEMPOTENCY = "idempotency"
+    LIMITS = "limits"
+    FEED = "feed"
     INGEST = "ingest"
     REPEATS = "repeats"
     POLL = "poll"
@@ -74,7 +80,10 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.VLLM: through_vllm.measure,
     Benchmark.EMBEDDINGS: embeddings.measure,
     Benchmark.ATTACKS: attacks.measure,
+    Benchmark.FAIRNESS: fairness.measure,
     Benchmark.IDEMPOTENCY: idempotency.measure,
+    Benchmark.LIMITS: limits.measure,
+    Benchmark.FEED: feed.measure,
     Benchmark.INGEST: ingest.measure,
     Benchmark.REPEATS: ingest.measure_repeats,
     Benchmark.POLL: poll.measure,
@@ -104,7 +113,9 @@ def main(  # noqa: PLR0917 -- options of a command line
         bool, typer.Option("--peers", help="LiteLLM and vllm-router too; installs them once.")
     ] = False,
     weights: Annotated[Path, typer.Option(help="Folder of the model that vLLM serves.")] = WEIGHTS,
-    seconds: Annotated[int, typer.Option(min=1, help="Of ingest and of lease polls.")] = 60,
+    seconds: Annotated[
+        int, typer.Option(min=1, help="Of ingest, lease polls and rate limits.")
+    ] = 60,
     minutes: Annotated[int, typer.Option(min=0, help="The same in minutes.")] = 0,
     events: Annotated[int, typer.Option(min=1000, help="In the books at rest.")] = 1_000_000,
     out: Annotated[

@@ -6,7 +6,6 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.target import Target
@@ -38,7 +37,7 @@ def time_streams(target: Target, bodies: Sequence[bytes], seconds: float) -> Tim
     """Ask for one stream after the other on one connection. Raises BenchmarkFailed."""
     times, until, turn = Times(), time.monotonic() + seconds, 0
     requests = [post(target, body) for body in bodies]
-    with socket.create_connection(_address(target)) as line:
+    with socket.create_connection(target.address) as line:
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         while time.monotonic() < until:
             began = time.perf_counter()
@@ -68,7 +67,7 @@ class Probe:
 
     def __init__(self, target: Target, bodies: Sequence[bytes], streams: int) -> None:
         self.delays_ms: list[float] = []
-        self._address = _address(target)
+        self._address = target.address
         self._requests = [post(target, body) for body in bodies[:streams]]
 
     def __call__(self, seconds: float) -> None:
@@ -101,8 +100,3 @@ class Probe:
                         raise ConnectionError("closed")
         finally:
             writer.close()
-
-
-def _address(target: Target) -> tuple[str, int]:
-    parts = urlsplit(target.base_url)
-    return str(parts.hostname), int(parts.port or 80)

@@ -14,7 +14,7 @@ from serving.contract.key import digest, make_secret
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, Split
 from tests.benchmarks.process import Child, fetch, free_port, running
-from tests.benchmarks.stand_in import Tally
+from tests.benchmarks.stand_in import SLOTS, Tally
 from tests.benchmarks.target import Target
 
 START_SECONDS = 30.0
@@ -80,25 +80,41 @@ def gateway(
 
 @dataclass(frozen=True)
 class Behind:
-    """What gateways need to run: a stand-in for control, billing and fleet, secrets and a key."""
+    """What gateways need to run: a stand-in for control, billing and fleet, secrets, and a key of
+    each organization."""
 
     stand_in_url: str
     pepper: str
-    api_key: str
+    api_keys: tuple[str, ...]
     internal_secret: str
+
+    @property
+    def api_key(self) -> str:
+        """The first organization's."""
+        return self.api_keys[0]
 
     @classmethod
     @contextmanager
     def one(
-        cls, engine_url: str, *, folder: Path, split: Split, dimensions: int | None = None
+        cls,
+        engine_url: str,
+        *,
+        folder: Path,
+        split: Split,
+        dimensions: int | None = None,
+        organizations: int = 1,
+        slots: int = SLOTS,
     ) -> Iterator["Behind"]:
         """Run a stand-in before an engine."""
-        pepper, api_key = secrets.token_hex(16), make_secret("live", secrets.choice)
-        options = ["--engine-url", engine_url, "--digest", digest(api_key, pepper.encode())]
+        pepper = secrets.token_hex(16)
+        api_keys = tuple(make_secret("live", secrets.choice) for _ in range(organizations))
+        options = ["--engine-url", engine_url, "--slots", str(slots)]
+        for api_key in api_keys:
+            options += ["--digest", digest(api_key, pepper.encode())]
         if dimensions is not None:
             options += ["--dimensions", str(dimensions)]
         with _stand_in(options, folder=folder, split=split) as url:
-            yield cls(url, pepper, api_key, secrets.token_hex(16))
+            yield cls(url, pepper, api_keys, secrets.token_hex(16))
 
     @contextmanager
     def gateway(

@@ -1,10 +1,14 @@
-"""A stand-in for control, billing and fleet: one organization, one model, one replica, no database.
+"""A stand-in for control, billing and fleet: a few organizations, one model, one replica, no
+database.
 
 `python -m tests.benchmarks.stand_in --port N --engine-url URL --digest HEX`. It grants every lease,
-accepts every usage event once, recomputes each charge, and tells at `/tally` what was booked.
+divides the replica's slots as a fleet does, accepts every usage event once, recomputes each charge,
+and tells at `/tally` what was booked. Each `--digest` is the key of an organization of its own.
 """
 
 import asyncio
+import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -16,12 +20,15 @@ from aiohttp import web
 from serving.contract import records
 from serving.contract.budget import balance_budget_id, period_start
 from serving.contract.codec import decode, encode
+from serving.contract.demand import DemandReport
 from serving.contract.feed import Change, Page
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest
 from serving.contract.price import charge
 from serving.contract.replica import ReplicaRecord
+from serving.contract.units import TIERS
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
+from serving.fleet.shares import SlotShares
 from tests.benchmarks.mock import MODEL
 
 CONTEXT_TOKENS = 2_048
@@ -36,6 +43,7 @@ LEASE_MINUTES = 15
 LINEAGE = "bench"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 VARIANT_ID = "var_bench"
+REPLICA_ID = "rep_bench"
 PRICE = records.PriceRecord(
     price_id="price_bench",
     variant_id=VARIANT_ID,
@@ -60,32 +68,44 @@ class Tally(msgspec.Struct):
     wrong_charges: int = 0
 
 
-def control_page(digest: str, dimensions: int | None = None) -> Page:
-    """Return the snapshot of a control plane with one of everything; a model of so many
-    `dimensions` embeds."""
-    budget_ids = (balance_budget_id("org_bench"),)
-    organization = records.OrganizationRecord("org_bench", "active", budget_ids, "salt_bench")
-    project = records.ProjectRecord("proj_bench", "org_bench", ())
-    key = records.ApiKeyRecord("key_bench", digest, "org_bench", "proj_bench", ())
+def control_page(digests: Sequence[str], dimensions: int | None = None) -> Page:
+    """Return the snapshot of a control plane with an organization for each key, and one of
+    everything else; a model of so many `dimensions` embeds."""
+    tenants = [
+        told for number, digest in enumerate(digests) for told in _tenant(f"bench_{number}", digest)
+    ]
+    prices = [
+        msgspec.structs.replace(PRICE, price_id=f"price_bench_{tier}", tier=tier) for tier in TIERS
+    ]
     return _snapshot(
         [
-            ("organization", "org_bench", organization),
-            ("project", "proj_bench", project),
-            ("api_key", "key_bench", key),
+            *tenants,
             ("model", VARIANT_ID, _model(dimensions)),
             ("deployment", "dep_bench", deployment(task=_task(dimensions))),
-            ("price", "price_bench", PRICE),
+            *(("price", price.price_id, price) for price in prices),
         ]
     )
 
 
-def replica_page(engine_url: str, dimensions: int | None = None) -> Page:
+def _tenant(name: str, digest: str) -> list[tuple[str, str, msgspec.Struct]]:
+    organization_id, project_id = f"org_{name}", f"proj_{name}"
+    budget_ids = (balance_budget_id(organization_id),)
+    organization = records.OrganizationRecord(organization_id, "active", budget_ids, f"salt_{name}")
+    key = records.ApiKeyRecord(f"key_{name}", digest, organization_id, project_id, ())
+    return [
+        ("organization", organization_id, organization),
+        ("project", project_id, records.ProjectRecord(project_id, organization_id, ())),
+        ("api_key", key.key_id, key),
+    ]
+
+
+def replica_page(engine_url: str, dimensions: int | None = None, slots: int = SLOTS) -> Page:
     """Return the snapshot of a fleet with one ready replica."""
     capabilities = CAPABILITIES if dimensions is None else EMBEDS
     replica = ReplicaRecord(
-        "rep_bench", "dep_bench", engine_url, "ready", SLOTS, BEGAN, "vllm", capabilities
+        REPLICA_ID, "dep_bench", engine_url, "ready", slots, BEGAN, "vllm", capabilities
     )
-    return _snapshot([("replica", "rep_bench", replica)])
+    return _snapshot([("replica", REPLICA_ID, replica)])
 
 
 def _task(dimensions: int | None) -> records.Task:
@@ -149,6 +169,9 @@ class StandIn:
     def __init__(self, control: Page, replicas: Page) -> None:
         self.control = control
         self.replicas = replicas
+        self.shares = SlotShares(epoch=1)
+        [replica] = [decode(change.record, ReplicaRecord) for change in replicas.changes]
+        self.slots = {replica.deployment_id: {replica.replica_id: replica.slots}}
         self.tally = Tally()
         self._seen: set[str] = set()
 
@@ -157,6 +180,8 @@ class StandIn:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_get("/internal/v1/feed", self.feed)
         app.router.add_get("/replicas", self.fleet)
+        app.router.add_post("/internal/v1/gateways", self.gateways)
+        app.router.add_post("/demand", self.demand)
         app.router.add_post("/internal/v1/leases", self.leases)
         app.router.add_post("/internal/v1/usage-events", self.usage_events)
         app.router.add_get("/tally", self.tell)
@@ -169,6 +194,15 @@ class StandIn:
     async def fleet(self, request: web.Request) -> web.Response:
         """Answer the fleet's replica feed."""
         return await _page(request, self.replicas)
+
+    async def gateways(self, _: web.Request) -> web.Response:
+        """Answer that there is one."""
+        return _json(records.FleetSizeRecord(1))
+
+    async def demand(self, request: web.Request) -> web.Response:
+        """Divide the slots, as the fleet does."""
+        report = decode(await request.read(), DemandReport)
+        return _json(self.shares.report(report, self.slots, time.monotonic()))
 
     async def leases(self, request: web.Request) -> web.Response:
         """Grant all that is wanted, for a quarter of an hour, and take every return."""
@@ -241,11 +275,13 @@ async def serve(app: web.Application, port: int) -> None:
 def main(
     port: Annotated[int, typer.Option(help="Loopback port.")],
     engine_url: Annotated[str, typer.Option(help="Where the one replica listens.")],
-    digest: Annotated[str, typer.Option(help="Digest of the one API key.")],
+    digest: Annotated[list[str], typer.Option(help="Of an API key; may be repeated.")],
     dimensions: Annotated[int | None, typer.Option(help="Of vectors, if it embeds.")] = None,
+    slots: Annotated[int, typer.Option(help="Of the replica.")] = SLOTS,
 ) -> None:
     """Serve the stand-in until it is killed."""
-    stand_in = StandIn(control_page(digest, dimensions), replica_page(engine_url, dimensions))
+    replicas = replica_page(engine_url, dimensions, slots)
+    stand_in = StandIn(control_page(digest, dimensions), replicas)
     uvloop.run(serve(stand_in.application(), port))
 
 

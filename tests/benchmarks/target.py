@@ -1,6 +1,7 @@
 """What the load is sent to: the engine itself, or something that stands before it."""
 
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from tests.benchmarks.process import Child
 
@@ -17,6 +18,12 @@ class Target:
     @property
     def headers(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.api_key}"} if self.api_key else {}
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Return the host and port that it listens on."""
+        parts = urlsplit(self.base_url)
+        return str(parts.hostname), int(parts.port or 80)
 
     @property
     def cpu_seconds(self) -> float:

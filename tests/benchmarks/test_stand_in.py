@@ -6,7 +6,7 @@ from serving.contract.codec import decode, encode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.replica import ReplicaRecord
 from serving.contract.usage import LeaseCharge, UsageEvent
-from serving.feed.batch import sort_out
+from serving.feed.batch import parts
 from tests.benchmarks.stand_in import BEGAN, StandIn, control_page, replica_page
 
 pytestmark = pytest.mark.unit
@@ -33,13 +33,14 @@ def event(event_id: str, *, outcome: str = "completed", charged_nanos: int = 39_
 
 
 def stand_in() -> StandIn:
-    return StandIn(control_page("ab" * 32), replica_page("http://127.0.0.1:1"))
+    return StandIn(control_page(["ab" * 32]), replica_page("http://127.0.0.1:1"))
 
 
 def test_every_published_record_holds_to_the_contract() -> None:
-    control = sort_out(control_page("ab" * 32), RECORD_OF_KIND)
-    fleet = sort_out(replica_page("http://127.0.0.1:1"), {"replica": ReplicaRecord})
-    assert (len(control.updates), len(fleet.updates)) == (6, 1)
+    [control] = parts(control_page(["ab" * 32]), RECORD_OF_KIND, begins=True)
+    replicas = replica_page("http://127.0.0.1:1")
+    [fleet] = parts(replicas, {"replica": ReplicaRecord}, begins=True)
+    assert (len(control.updates), len(fleet.updates)) == (9, 1)
     assert not control.rejected + fleet.rejected
 
 

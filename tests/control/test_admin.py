@@ -44,6 +44,7 @@ DOLLARS = {
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 PAGES = [
     "budgets_spendlimit",
+    "limits_limittier", "limits_organizationlimits", "limits_standing", "limits_livegateway",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
     "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
     "keys_apikey", "audit_entry", "publish_change",

@@ -103,9 +103,25 @@ def test_a_deployments_arguments_come_after_its_variants(variant: Variant) -> No
     assert deployed(deployment).engine_arguments == ("--a", "--b")
 
 
+def test_how_long_requests_wait_and_what_is_kept_free_is_published(variant: Variant) -> None:
+    changes = {"queue_seconds": 5.0, "wake_seconds": 120.0, "reserved_share": 0.25}
+    deployment = make_deployment(variant)
+    services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
+    record = deployed(deployment)
+    assert (record.timeouts.queue_seconds, record.timeouts.wake_seconds) == (5.0, 120.0)
+    assert record.reserved_share == 0.25
+
+
 @pytest.mark.parametrize(
     "changes",
-    [{"replicas_min": 2}, {"slots": 0}, {"engine": "magic"}, {"variant": None}, {"replicas": 1}],
+    [
+        {"replicas_min": 2},
+        {"reserved_share": 1.5},
+        {"slots": 0},
+        {"engine": "magic"},
+        {"variant": None},
+        {"replicas": 1},
+    ],
 )
 def test_a_bad_deployment_is_refused_and_nothing_published(
     variant: Variant, changes: dict[str, object]

@@ -5,7 +5,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 
 from control.keys.services import revoke_key
 from control.publish import views
+from control.publish.cursor import Cursor, SnapshotGone
 from control.publish.lineage import lineage_now
 from control.publish.models import Change, Horizon
-from control.publish.selectors import page_after
+from control.publish.selectors import Asked, page_for
 from control.publish.services import News, compact, publish
 from control.publish.waiting import room
 from serving.contract.codec import ContractError, encode
@@ -32,6 +33,8 @@ from serving.contract.feed import RECORD_OF_KIND, Page
 from serving.contract.records import FleetSizeRecord, ProjectRecord
 from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
+from serving.feed.source import Place
+from serving.feed.table import Records
 from tests.support.database import backed_up
 from tests.support.organizations import make_house
 
@@ -48,12 +51,27 @@ def news(project_id: str, organization_id: str | None) -> News:
     return News("project", project_id, record or None)
 
 
+def page_after(version: int, known_lineage: str | None = None) -> Page:
+    return page_for(Asked(version, known_lineage))
+
+
+def pages_of_snapshot(limit: int, **asked: Any) -> Iterator[Page]:
+    """Yield the pages of a snapshot, each asked for when the one before was read."""
+    cursor = None
+    while cursor != "":
+        page = page_for(Asked(0, limit=limit, cursor=cursor and Cursor.of(cursor), **asked))
+        yield page
+        cursor = page.cursor
+
+
 def replay(pages: Iterable[Page]) -> State:
     """Return what a follower knows after these pages."""
     state: State = {}
+    is_continued = False
     for page in pages:
-        if page.snapshot:
+        if page.snapshot and not is_continued:
             state = {}
+        is_continued = page.cursor != ""
         for change in page.changes:
             if change.is_deletion:
                 state.pop((change.kind, change.id), None)
@@ -106,6 +124,82 @@ def test_a_snapshot_is_the_replay_of_all_changes(
     alive = {("project", name) for name, owner in expected.items() if owner}
     assert replay(follower) == replay([page_after(0)])
     assert set(replay(follower)) == alive
+
+
+@pytest.mark.usefixtures("pooled")
+@hypothesis_settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(before=STEPS, during=STEPS, limit=st.integers(1, 4))
+def test_the_pages_of_a_snapshot_tell_one_state_whatever_is_published_meanwhile(
+    before: list[Step], during: list[Step], limit: int
+) -> None:
+    forget_everything()
+    publish([news(*step) for step in before])
+    whole, told = page_after(0), []
+    coming = iter(during)
+    for page in pages_of_snapshot(limit):
+        told.append(page)
+        publish([news(*step) for step in [next(coming, None)] if step])
+    assert {page.version for page in told} == {whole.version}
+    assert replay(told) == replay([whole])
+    told.append(page_after(whole.version))
+    assert replay(told) == replay([page_after(0)])
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_snapshot_does_not_go_on_once_the_log_was_compacted() -> None:
+    publish([news("proj_a", "org_1"), news("proj_b", "org_1"), news("proj_a", "org_2")])
+    pages = pages_of_snapshot(1)
+    next(pages)
+    compact_all()
+    with pytest.raises(SnapshotGone):
+        next(pages)
+
+
+@pytest.mark.usefixtures("pooled")
+def test_a_reader_of_some_kinds_is_told_of_no_other_and_comes_as_far() -> None:
+    kinds = ("fleet_size",)
+    publish([news("proj_a", "org_1"), News("fleet_size", "all", FleetSizeRecord(1))])
+    [snapshot] = pages_of_snapshot(2, kinds=kinds)
+    assert [change.kind for change in snapshot.changes] == ["fleet_size"]
+    publish([News("fleet_size", "all", FleetSizeRecord(2)), news("proj_a", "org_2")])
+    page = page_for(Asked(snapshot.version, kinds=kinds))
+    assert [change.kind for change in page.changes] == ["fleet_size"]
+    assert page.version == page_after(0).version
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_reader_of_some_kinds_is_not_woken_by_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(views, "WAIT_SECONDS", 0.5)
+    await in_thread(lambda: publish([news("proj_a", "org_1")]))
+    version = (await read_feed(0))["version"]
+    began = time.monotonic()
+    poll = asyncio.create_task(read_feed(version, kinds="model,deployment"))
+    await asyncio.sleep(0.1)
+    await in_thread(lambda: publish([news("proj_b", "org_1")]))
+    page = await poll
+    room().close()
+    assert time.monotonic() - began > 0.5
+    assert (page["version"], page["changes"]) == (version + 1, [])
+
+
+@pytest.mark.usefixtures("pooled")
+async def test_a_snapshot_over_http_goes_on_by_its_cursor() -> None:
+    await in_thread(lambda: publish([news(f"proj_{n}", "org_1") for n in range(3)]))
+    page = await read_feed(0, limit="2")
+    rest = await read_feed(0, limit="2", cursor=page["cursor"])
+    assert [each["id"] for each in page["changes"] + rest["changes"]] == [
+        f"proj_{n}" for n in range(3)
+    ]
+    assert (rest["cursor"], rest["snapshot"]) == ("", True)
+    for odd in ("", "a/b/c/d/e", "1/2", page["cursor"].replace("/", "0/", 1)):
+        query = {"after": "0", "cursor": odd}
+        assert (await AsyncClient().get(FEED, query, headers=BEARER)).status_code == 410
+    for query in ({"after": "0", "limit": "0"}, {"after": "0", "limit": "x"}):
+        assert (await AsyncClient().get(FEED, query, headers=BEARER)).status_code == 400
 
 
 @pytest.mark.usefixtures("pooled")
@@ -190,14 +284,15 @@ def test_only_a_reader_of_this_lineage_is_given_changes() -> None:
 def test_a_database_restored_from_backup_leaves_no_gap() -> None:
     """Its versions count on from the backup's, so a reader's version says nothing any more."""
 
-    async def fetch(after: int, lineage: str) -> bytes:
-        return await in_thread(lambda: encode(page_after(after, lineage)))
+    async def fetch(place: Place) -> bytes:
+        return await in_thread(lambda: encode(page_after(place.version, place.lineage)))
 
     async def read_on() -> set[str]:
         mirror.apply(await anext(batches))
-        return set(mirror.all("project", ProjectRecord))
+        return {project.project_id for project in projects.all()}
 
-    mirror, batches = Mirror(), Follower(fetch, RECORD_OF_KIND).batches()
+    projects = Records[ProjectRecord]()
+    mirror, batches = Mirror({"project": projects}), Follower(fetch, RECORD_OF_KIND).batches()
     publish([news("proj_kept", "org_1")])
     with backed_up() as restore, asyncio.Runner() as reader:
         publish([news("proj_lost", "org_1")])
@@ -297,7 +392,7 @@ async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.Monke
     page = await read_feed(version)
     room().close()
     assert page.pop("lineage")
-    assert page == {"version": version, "snapshot": False, "changes": []}
+    assert page == {"version": version, "snapshot": False, "changes": [], "cursor": ""}
 
 
 def house_with_key() -> Any:

@@ -13,6 +13,7 @@ from rest_framework.test import APIClient
 from control import listeners
 from control.keys.models import Scope
 from control.policy import ADMIN, HEADER, STRICT
+from control.publish.selectors import Asked
 from control.tenants.models import User
 from tests.support.organizations import House
 
@@ -165,10 +166,10 @@ def test_without_the_database_pages_say_so(database_away: Callable[[], None]) ->
 
 @pytest.mark.django_db
 def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(version: int, lineage: str | None) -> None:
+    def fail(asked: Asked) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr("control.publish.views.page_after", fail)
+    monkeypatch.setattr("control.publish.views.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 503
@@ -177,10 +178,10 @@ def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.django_db
 def test_a_bug_of_ours_shows_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(version: int) -> None:
+    def fail(asked: Asked) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("control.publish.views.page_after", fail)
+    monkeypatch.setattr("control.publish.views.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 500

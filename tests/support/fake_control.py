@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -10,10 +11,14 @@ import msgspec
 from aiohttp import web
 
 from serving.contract.codec import decode, encode
+from serving.contract.demand import DemandReport
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.idempotency import Claim, Endings, KeepAnswer
 from serving.contract.lease import LeaseRequest
+from serving.contract.presence import Presence
+from serving.contract.records import FleetSizeRecord
 from serving.contract.usage import UsageBatch
+from serving.fleet.shares import SlotShares
 from tests.support.fake_billing import ClockAhead, FakeBilling
 from tests.support.fake_keys import FakeKeys
 
@@ -92,6 +97,32 @@ class Grammars:
         return web.Response(body=encode(self.verdict))
 
 
+class Slots:
+    """The fleet's division of slots among gateways, by the replicas of a feed."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.shares = SlotShares(epoch=1)
+        self.reports: list[DemandReport] = []
+        self.is_down = False
+        self._feed = feed
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if self.is_down:
+            return web.Response(status=503)
+        report = decode(await request.read(), DemandReport)
+        self.reports.append(report)
+        reply = self.shares.report(report, self._ready(), time.monotonic())
+        return web.Response(body=encode(reply))
+
+    def _ready(self) -> dict[str, dict[str, int]]:
+        known = {change["id"]: change["record"] for change in self._feed.changes}
+        slots: dict[str, dict[str, int]] = {}
+        for replica_id, record in known.items():
+            if record is not None and record["state"] == "ready":
+                slots.setdefault(record["deployment_id"], {})[replica_id] = record["slots"]
+        return slots
+
+
 Call = tuple[type[msgspec.Struct], Callable[[Any], msgspec.Struct]]
 
 
@@ -133,18 +164,34 @@ class FakeControl:
 
     def __init__(self) -> None:
         self.keys = Keys()
+        self.gateways: set[str] = set()
+        self.counts_gateways = False
+        """Whether all hear how many there are."""
         self.grammars = Grammars()
         self.feed = Feed()
         self.fleet = Feed()
+        self.slots = Slots(self.fleet)
         self.billing = Billing()
         self.url = ""
+
+    async def answer_presence(self, request: web.Request) -> web.Response:
+        """Count who lives."""
+        said = decode(await request.read(), Presence)
+        known, before = self.gateways, len(self.gateways)
+        (known.discard if said.is_leaving else known.add)(said.gateway_id)
+        size = FleetSizeRecord(len(known))
+        if self.counts_gateways and len(known) != before:
+            self.feed.publish("fleet_size", "all", size)
+        return web.Response(body=encode(size))
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator["FakeControl"]:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_get("/internal/v1/feed", self.feed.answer)
         app.router.add_get("/replicas", self.fleet.answer)
+        app.router.add_post("/demand", self.slots.answer)
         app.router.add_post("/grammars", self.grammars.answer)
+        app.router.add_post("/internal/v1/gateways", self.answer_presence)
         app.router.add_post("/internal/v1/leases", self.billing.answer_leases)
         app.router.add_post("/internal/v1/usage-events", self.billing.answer_usage)
         app.router.add_post("/internal/v1/idempotency/{name}", self.keys.answer)

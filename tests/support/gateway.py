@@ -32,7 +32,7 @@ async def eventually(claim: Any, seconds: float = 5.0) -> None:
             await asyncio.sleep(0.01)
 
 
-def config(folder: Path, control_url: str) -> GatewayConfig:
+def config(folder: Path, control_url: str, redis_url: str | None = None) -> GatewayConfig:
     """Return a configuration that listens on free ports."""
     return GatewayConfig(
         host="127.0.0.1",
@@ -45,6 +45,7 @@ def config(folder: Path, control_url: str) -> GatewayConfig:
         internal_secret=SECRET,
         key_pepper=catalog.PEPPER,
         salt_secret="test-salt-secret-0123456789",
+        redis_url=redis_url,
     )
 
 
@@ -57,6 +58,7 @@ class Stack:
     tenant: catalog.Tenant
     engines: list[Server] = field(default_factory=list)
     clients: list[openai.AsyncOpenAI] = field(default_factory=list)
+    redis_url: str | None = None
     gateway: Gateway = field(init=False)
     url: str = ""
     _server: Listener = field(init=False)
@@ -74,9 +76,11 @@ class Stack:
 
     async def start_gateway(self, clock: Clock | None = None) -> None:
         """Build and serve a gateway on the stack's folder."""
-        self.gateway = build(config(self.folder, self.control.url), clock)
+        self.gateway = build(config(self.folder, self.control.url, self.redis_url), clock)
+        await self.gateway.load()
         self.gateway.start()
-        self._server = listener(self.gateway.app, "127.0.0.1", 0)
+        self._server = listener(self.gateway.app, "127.0.0.1", 0, self.gateway.connections)
+        self._server.config.timeout_graceful_shutdown = 30
         self._serving = asyncio.create_task(self._server.serve())
         await eventually(lambda: self._server.started)
         port = self._server.servers[0].sockets[0].getsockname()[1]
@@ -121,9 +125,10 @@ class Stack:
         )
 
     async def ready(self) -> None:
-        """Wait until the gateway knows the model and a replica."""
+        """Wait until the gateway knows the model, and a replica of which it may take slots."""
+        pools = self.gateway.directory.pools
         await eventually(
-            lambda: any(pool.has_ready_replica for pool in self.gateway.directory.pools.values())
+            lambda: any(one.free for pool in pools.values() for one in pool.replicas.values())
         )
         await eventually(lambda: self.gateway.directory.mirror.version > 0)
 
@@ -151,12 +156,17 @@ class Stack:
 
 @asynccontextmanager
 async def running_stack(
-    folder: Path, *, credit_nanos: int = 10**12, engines: int = 1, **settings: Any
+    folder: Path,
+    *,
+    credit_nanos: int = 10**12,
+    engines: int = 1,
+    redis_url: str | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Stack]:
     """Run a fake control, simulated engines and a gateway that knows them."""
     control, tenant = FakeControl(), catalog.tenant()
     async with control.serving():
-        stack = Stack(control, folder, tenant)
+        stack = Stack(control, folder, tenant, redis_url=redis_url)
         catalog.publish(control, tenant, credit_nanos=credit_nanos)
         for _ in range(engines):
             await stack.start_engine(**settings)

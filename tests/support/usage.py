@@ -1,5 +1,6 @@
 """A small world of customers and prices, and the usage events that gateways would send of it."""
 
+import secrets
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -64,7 +65,7 @@ def make_key(project: Project, **fields: Any) -> ApiKey:
         organization=project.organization,
         project=project,
         name="first",
-        digest=new_control_id("digest"),
+        digest=secrets.token_hex(32),
         prefix="pen_live_abc",
         last_four="wxyz",
         **fields,

@@ -15,6 +15,7 @@ from web.console.views import (
     overview,
     playground,
     profile,
+    rates,
     requests,
     settings,
     usage,
@@ -111,6 +112,7 @@ urlpatterns = [
         requests.receipt,
         name="receipt",
     ),
+    path("<organization:organization_id>/rate-limits", rates.rates, name="rates"),
     path("<organization:organization_id>/settings", settings.settings, name="settings"),
     path(
         "<organization:organization_id>/settings/idempotency",

@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitVie
 from rest_framework.permissions import AllowAny
 
 from control.keys import api as keys
+from control.limits import api as limits
 from control.prices import models_api as models
 from control.tenants import api as tenants
 from control.tenants import members_api as members
@@ -30,6 +31,9 @@ urlpatterns = [
     path(f"{ORGANIZATION}/keys", keys.Keys.as_view()),
     path(KEY, keys.OneKey.as_view()),
     path(f"{KEY}/revoke", keys.RevokeKey.as_view()),
+    path(f"{ORGANIZATION}/rate-limits", limits.RateLimits.as_view()),
+    path(f"{PROJECT}/rate-limits", limits.ProjectRateLimits.as_view()),
+    path(f"{KEY}/rate-limits", limits.KeyRateLimits.as_view()),
     path(f"{ORGANIZATION}/members", members.Members.as_view()),
     path(f"{ORGANIZATION}/members/<str:member_id>", members.OneMember.as_view()),
     path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),

@@ -181,12 +181,17 @@ class DeploymentAdmin(OfVariants):
     list_filter = ("engine",)
     fieldsets = (
         (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
-        ("Size", {"fields": (("replicas_min", "replicas_max", "slots"),)}),
+        ("Size", {"fields": (("replicas_min", "replicas_max", "slots"), "reserved_share")}),
         ("Engine", {"fields": ("engine_arguments", "external_urls")}),
         ("Cost", {"fields": ("hourly_cost_nanos",)}),
         (
             "Timeouts in seconds",
-            {"fields": ("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds")},
+            {
+                "fields": (
+                    *("connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds"),
+                    *("queue_seconds", "wake_seconds"),
+                )
+            },
         ),
     )
     readonly_fields = ("live_replicas", "replicas")

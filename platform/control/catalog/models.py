@@ -176,7 +176,11 @@ class Deployment(models.Model):
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.VLLM)
     replicas_min = models.PositiveIntegerField(default=0)
     replicas_max = models.PositiveIntegerField(default=1)
-    slots = models.PositiveIntegerField(default=32, help_text="Requests at once per replica.")
+    slots = models.PositiveIntegerField(default=32, help_text="Sequences at once per replica.")
+    reserved_share = models.FloatField(
+        default=0.08,
+        help_text="Part of all slots kept free for each tier whose clients wait, while in use.",
+    )
     engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     external_urls = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     dedicated_to = models.ForeignKey(
@@ -186,6 +190,10 @@ class Deployment(models.Model):
     first_byte_seconds = models.FloatField(default=60.0)
     gap_seconds = models.FloatField(default=30.0)
     total_seconds = models.FloatField(default=600.0)
+    queue_seconds = models.FloatField(default=30.0)
+    wake_seconds = models.FloatField(
+        default=0.0, help_text="For a replica on its way where none is ready; 0: refused at once."
+    )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -197,6 +205,10 @@ class Deployment(models.Model):
                 condition=Q(replicas_max__gte=F("replicas_min")), name="replicas_max_not_below_min"
             ),
             models.CheckConstraint(condition=Q(slots__gte=1), name="slots_are_positive"),
+            models.CheckConstraint(
+                condition=Q(reserved_share__gte=0, reserved_share__lte=1),
+                name="reserved_share_is_a_part",
+            ),
             models.CheckConstraint(
                 condition=Q(hourly_cost_nanos__isnull=True) | Q(hourly_cost_nanos__gte=0),
                 name="hourly_cost_not_negative",

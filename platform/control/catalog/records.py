@@ -49,7 +49,10 @@ def deployment_news(deployment: Deployment) -> News:
             first_byte_seconds=deployment.first_byte_seconds,
             gap_seconds=deployment.gap_seconds,
             total_seconds=deployment.total_seconds,
+            queue_seconds=deployment.queue_seconds,
+            wake_seconds=deployment.wake_seconds,
         ),
+        reserved_share=deployment.reserved_share,
         task=variant.model.task,  # type: ignore[arg-type]
     )
     return News("deployment", deployment.id, record)

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 
 from control.budgets.limits import fine_budget_ids
 from control.keys.models import ApiKey
+from control.limits.records import own_limits
 from control.publish.services import News
 from serving.contract.budget import limit_budget_id
-from serving.contract.records import ApiKeyRecord
+from serving.contract.records import ApiKeyRecord, Limits
 
 
 def news_of_keys(keys: Iterable[ApiKey]) -> list[News]:
@@ -15,9 +16,12 @@ def news_of_keys(keys: Iterable[ApiKey]) -> list[News]:
     Keys of a suspended organization stay: who uses one is told why it is refused.
     """
     listed = list(keys)
-    fine = fine_budget_ids([key.id for key in listed])
+    ids = [key.id for key in listed]
+    fine, own = fine_budget_ids(ids), own_limits(ids)
     return [
-        News("api_key", key.id, _record(key, fine.get(key.id, ())) if _is_in_force(key) else None)
+        News("api_key", key.id, _record(key, fine.get(key.id, ()), own.get(key.id, Limits())))
+        if _is_in_force(key)
+        else News("api_key", key.id, None)
         for key in listed
     ]
 
@@ -26,7 +30,7 @@ def _is_in_force(key: ApiKey) -> bool:
     return key.revoked_at is None and not key.project.is_archived
 
 
-def _record(key: ApiKey, fine: tuple[str, ...]) -> ApiKeyRecord:
+def _record(key: ApiKey, fine: tuple[str, ...], limits: Limits) -> ApiKeyRecord:
     monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
     return ApiKeyRecord(
         key_id=key.id,
@@ -38,4 +42,5 @@ def _record(key: ApiKey, fine: tuple[str, ...]) -> ApiKeyRecord:
         networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
         expires_at=key.expires_at,
         budget_ids=monthly + fine,
+        limits=limits,
     )

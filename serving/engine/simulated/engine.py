@@ -75,6 +75,8 @@ class SimulatedEngine:
         self.finished: Counter[str] = Counter()
         self.running: dict[Run, Outlet] = {}
         self.waiting: deque[tuple[Run, Outlet]] = deque()
+        self.sequences_max = 0
+        """The most that it was ever given at once, those included that it made wait."""
         self.is_frozen = False
         self.is_dead = False
         self._prefill_free_at = 0.0
@@ -105,6 +107,8 @@ class SimulatedEngine:
     def submit(self, run: Run, outlet: Outlet) -> None:
         """Queue a run; without pacing, and with a free slot, it is over when this returns."""
         self.waiting.append((run, outlet))
+        given = self.slots_used + sum(waiter.work.choices for waiter, _ in self.waiting)
+        self.sequences_max = max(self.sequences_max, given)
         self._admit()
 
     def cancel(self, run: Run) -> None:

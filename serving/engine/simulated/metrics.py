@@ -42,6 +42,9 @@ class EngineCollector(Collector):
             counter = CounterMetricFamily(f"vllm:{name}", name, labels=LABELS)
             counter.add_metric(self.values, self.engine.counts[name])
             yield counter
+        yield GaugeMetricFamily(
+            "simulated:sequences_max", "At once so far", value=self.engine.sequences_max
+        )
         yield self._endings()
 
     def _endings(self) -> Metric:

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from serving.contract.records import ModelRecord
+from serving.contract.units import Tier
 from serving.engine.errors import Reason
 from serving.engine.work import Feature
 from serving.gateway.dialects import sampling
@@ -12,7 +13,7 @@ from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.json_schema import SchemaCheck
 from serving.gateway.dialects.messages import Closed, FunctionName, Message, for_engine
 from serving.gateway.dialects.route import Route
-from serving.gateway.dialects.sampling import Label, Sampling, TokenCount
+from serving.gateway.dialects.sampling import Label, Sampling, ServiceTier, TokenCount
 from serving.gateway.dialects.schema_references import Schema
 
 TOOLS_MAX = 128
@@ -98,7 +99,7 @@ class ChatRequest(Sampling, kw_only=True):
     reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
     response_format: TextAnswer | JsonObjectAnswer | JsonSchemaAnswer | None = None
     safety_identifier: Label | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: ServiceTier | None = None
     store: Literal[False] | None = None
     tool_choice: ToolChoice | None = None
     tools: Annotated[list[Tool], Meta(min_length=1, max_length=TOOLS_MAX)] | None = None
@@ -141,6 +142,10 @@ class Chat(Route[ChatRequest]):
             raise invalid("max_tokens", "not allowed together with 'max_completion_tokens'")
         _check_schemas(request)
         _check_tool_choice(request)
+
+    def tier(self, request: ChatRequest) -> Tier | None:
+        """Return the tier that the request names; `auto` leaves it to us."""
+        return "default" if request.service_tier == "auto" else request.service_tier
 
     def feature(self, request: ChatRequest) -> Feature:
         """Return what the request puts to work in an engine beside generating."""

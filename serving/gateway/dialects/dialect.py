@@ -1,24 +1,31 @@
 """A client's language: the way in for its bodies, the way out for answers and errors."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from serving.contract.price import worst_case_nanos
 from serving.contract.records import ModelRecord, Task
+from serving.contract.units import Tier
 from serving.engine.errors import RequestRefused
 from serving.engine.event import Event, WholeAnswer
 from serving.engine.usage import Tokens
 from serving.engine.work import Work
 from serving.gateway.errors import ApiError, Headers
 from serving.gateway.price_list import Schedule
+from serving.limits.standing import Standing
+
+BYTES_EACH_TOKEN = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """One request, ready to be admitted: the work for an engine and what the client wants to see.
 
-    `model_name` is what the client called the model, `prompt_tokens_max` a bound of its prompt,
-    `asked_tokens` what the client asked for, and `body` what of its body the answer repeats.
+    `model_name` is what the client called the model, `body_bytes` how long its body was,
+    `prompt_tokens_max` a bound of its prompt, `asked_tokens` what the client asked for, `tier` how
+    urgent it is, and `body` what of its body the answer repeats.
     """
 
     dialect: "Generating"
@@ -26,9 +33,16 @@ class Job:
     model_name: str
     work: Work
     wants_usage: bool
+    body_bytes: int
     prompt_tokens_max: int
     asked_tokens: int | None
+    tier: Tier = "default"
     body: Any = None
+
+    @property
+    def likely_input_tokens(self) -> int:
+        """Return about how many tokens the prompts have, by their bytes."""
+        return 1 + sum(map(len, self.work.fields)) // BYTES_EACH_TOKEN
 
     def worst_case_nanos(self, schedule: Schedule) -> int:
         """Return the most that the job can cost, in the dearest band it can reach."""
@@ -46,8 +60,13 @@ class Job:
         work = self.work
         return tokens.at_most(
             input=min(self.prompt_tokens_max, self.model.context_tokens * work.prompts),
-            output=self._made_tokens_max * work.choices,
+            output=self.output_tokens_max,
         )
+
+    @property
+    def output_tokens_max(self) -> int:
+        """How many tokens all choices make at most."""
+        return self._made_tokens_max * self.work.choices
 
     @property
     def _made_tokens_max(self) -> int:
@@ -102,6 +121,9 @@ class Dialect(Protocol):
 
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
 
 
 class Generating(Dialect, Protocol):

@@ -1,6 +1,7 @@
 """`POST /v1/embeddings`: texts in, a vector for each out. Nothing is generated, nothing streams."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -19,6 +20,7 @@ from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
 from serving.gateway.dialects.messages import Closed
 from serving.gateway.dialects.sampling import Label
 from serving.gateway.errors import JSON, ApiError, BadRequest, Headers
+from serving.limits.standing import Standing
 
 _encode = msgspec.json.Encoder().encode
 
@@ -91,6 +93,7 @@ class Embeddings:
             model_name=request.model,
             work=work,
             wants_usage=True,
+            body_bytes=body_bytes,
             prompt_tokens_max=body_bytes + MARKS_MAX * inputs,
             asked_tokens=None,
             body=encoding,
@@ -110,6 +113,10 @@ class Embeddings:
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
         return openai.error_reply(error)
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+        return openai.limit_headers(standings)
 
 
 def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from serving.contract.units import Tier
 from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
 
@@ -20,12 +21,14 @@ _HEAD = re.compile(
 
 
 class Heading:
-    """The head of one stream; `created` is the engine's, our clock's until the first event."""
+    """The head of one stream; `created` is the engine's, our clock's until the first event. `tier`
+    is told where the request names one."""
 
-    def __init__(self, id_: str, model_name: str) -> None:
+    def __init__(self, id_: str, model_name: str, tier: Tier | None = None) -> None:
         self.created = int(time.time())
-        self._id = id_
-        self._model_name = model_name
+        self._own = {"id": id_, "model": model_name}
+        if tier is not None:
+            self._own["service_tier"] = tier
         self._engine_head: bytes | None = None
         self._own_head = b""
 
@@ -47,13 +50,8 @@ class Heading:
         match = _HEAD.match(chunk)
         if match is None:
             return b""
-        id_, model = msgspec.json.encode(self._id), msgspec.json.encode(self._model_name)
-        self._own_head = DATA + b'{"id":%b,"object":%b,"created":%b,"model":%b' % (
-            id_,
-            match[1],
-            match[2],
-            model,
-        )
+        kept = {"id": "", "object": msgspec.Raw(match[1]), "created": msgspec.Raw(match[2])}
+        self._own_head = DATA + msgspec.json.encode(kept | self._own)[:-1]
         self.created = int(match[2])
         return match[0]
 
@@ -62,5 +60,4 @@ class Heading:
             parsed: dict[str, Any] = msgspec.json.decode(chunk)
         except msgspec.DecodeError as error:
             raise AnswerBroken("an event is not JSON") from error
-        parsed |= {"id": self._id, "model": self._model_name}
-        return msgspec.json.encode(parsed)
+        return msgspec.json.encode(parsed | self._own)

@@ -1,10 +1,23 @@
 """What all of OpenAI's routes share: the shape of usage and of errors."""
 
-import msgspec
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from serving.contract.units import Tier
 from serving.engine.usage import CompletionDetails, PromptDetails, Tokens
 from serving.gateway.dialects.dialect import ErrorReply
-from serving.gateway.errors import ApiError
+from serving.gateway.errors import ApiError, Headers
+from serving.limits.standing import Standing
+
+LIMITED = (
+    (b"requests", ("requests",)),
+    (b"tokens", ("input_tokens", "output_tokens")),
+)
+"""What headers tell of, and which limits that is."""
 
 
 class Usage(msgspec.Struct):
@@ -26,15 +39,18 @@ class Answer(msgspec.Struct):
     model: str
     choices: msgspec.Raw
     usage: Usage
+    service_tier: Tier | UnsetType = UNSET
+    """Where the request names one."""
 
 
 class ErrorDetail(msgspec.Struct):
-    """The four keys that every error has."""
+    """The four keys that every error has, and what figures there are."""
 
     message: str
     type: str
     param: str | None
     code: str | None
+    metadata: Mapping[str, Any] | UnsetType = UNSET
 
 
 class ErrorBody(msgspec.Struct):
@@ -56,7 +72,8 @@ def usage_of(tokens: Tokens) -> Usage:
 
 def detail_of(error: ApiError) -> ErrorDetail:
     """Return what is told of an error."""
-    return ErrorDetail(error.message, error.kind, error.param, error.code)
+    figures = UNSET if error.metadata is None else error.metadata
+    return ErrorDetail(error.message, error.kind, error.param, error.code, figures)
 
 
 def error_body(error: ApiError) -> bytes:
@@ -72,3 +89,30 @@ def error_reply(error: ApiError) -> ErrorReply:
 def error_event(error: ApiError) -> bytes:
     """Return the error as the event that ends a stream which had begun."""
     return b"data: " + error_body(error) + b"\n\n"
+
+
+def limit_headers(standings: Sequence[Standing]) -> Headers:
+    """Return how rate limits stand: of those on requests and of those on tokens that of which the
+    least is left."""
+    headers: list[tuple[bytes, bytes]] = []
+    for name, measures in LIMITED:
+        found = [one for one in standings if one.check.measure in measures]
+        if found:
+            tightest = min(found, key=lambda one: one.remaining)
+            headers += (
+                (b"x-ratelimit-limit-" + name, b"%d" % tightest.check.limit),
+                (b"x-ratelimit-remaining-" + name, b"%d" % tightest.remaining),
+                (b"x-ratelimit-reset-" + name, duration(tightest.reset_seconds).encode()),
+            )
+    return headers
+
+
+def duration(seconds: float) -> str:
+    """Return a time as OpenAI writes it: `12ms`, `1.5s`, `6m0s`."""
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1_000)}ms"
+    if seconds < 60:
+        return f"{seconds:.3f}".rstrip("0").rstrip(".") + "s"
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{rest}s" if hours else f"{minutes}m{rest}s"

@@ -2,11 +2,14 @@
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
 from serving.contract.records import ModelRecord, Task
+from serving.contract.units import Tier
 from serving.engine.errors import PromptSize, Reason, RequestRefused
 from serving.engine.work import Feature, Grammars, Operation, Work
 from serving.gateway.dialects import openai, refusals
@@ -17,7 +20,8 @@ from serving.gateway.dialects.sampling import Sampling
 from serving.gateway.dialects.schema_references import Schema
 from serving.gateway.dialects.stream import Stream
 from serving.gateway.dialects.whole import Whole
-from serving.gateway.errors import ApiError, BadRequest
+from serving.gateway.errors import ApiError, BadRequest, Headers
+from serving.limits.standing import Standing
 
 _encode = msgspec.json.Encoder().encode
 
@@ -52,7 +56,7 @@ class Route(ABC, Generic[Request]):
         """Check the request against its model and return its job. Raises BadRequest."""
         self.check(request, model)
         options = request.stream_options
-        prompts = self.prompt_count(request)
+        prompts, tier = self.prompt_count(request), self.tier(request)
         work = Work(
             operation=self.operation,
             fields=(_encode(self.engine_fields(request))[:-1],),
@@ -71,8 +75,11 @@ class Route(ABC, Generic[Request]):
             model_name=request.model,
             work=work,
             wants_usage=bool(options and options.include_usage),
+            body_bytes=body_bytes,
             prompt_tokens_max=body_bytes + TEMPLATE_TOKENS_MAX,
             asked_tokens=self.asked_output_tokens(request)[1],
+            tier=tier or "default",
+            body=tier,
         )
 
     def rendering(self, job: Job, request_id: str) -> Rendering:
@@ -97,6 +104,10 @@ class Route(ABC, Generic[Request]):
         """Return an error as the answer."""
         return openai.error_reply(error)
 
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+        return openai.limit_headers(standings)
+
     @abstractmethod
     def check(self, request: Request, model: ModelRecord) -> None:
         """Check what the types alone cannot. Raises BadRequest."""
@@ -108,6 +119,10 @@ class Route(ABC, Generic[Request]):
     @abstractmethod
     def asked_output_tokens(self, request: Request) -> tuple[str, int | None]:
         """Return how many tokens the client allows, under the name it used."""
+
+    def tier(self, request: Request) -> Tier | None:
+        """Return the tier that the request names."""
+        return None
 
     def prompt_count(self, request: Request) -> int:
         """Return how many prompts the body carries."""

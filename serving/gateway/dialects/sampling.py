@@ -1,6 +1,6 @@
 """The sampling fields that chat and completions share, each with its bounds."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -15,6 +15,7 @@ Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 StopText = Annotated[str, Meta(min_length=1, max_length=256)]
 TokenCount = Annotated[int, Meta(ge=1, le=10**9)]
 Label = Annotated[str, Meta(max_length=512)]
+ServiceTier = Literal["auto", "priority", "default", "flex", "batch"]
 
 
 class StreamOptions(Closed):

@@ -1,7 +1,9 @@
 """A stream to the client: every event under our own head, as it comes."""
 
 import msgspec
+from msgspec import UNSET
 
+from serving.contract.units import Tier
 from serving.engine.event import Event, WholeAnswer
 from serving.engine.usage import Tokens
 from serving.gateway.dialects import openai
@@ -28,7 +30,8 @@ class Stream:
         self._object = object_
         self._model_name = job.model_name
         self._wants_usage = job.wants_usage
-        self._heading = Heading(id_, job.model_name)
+        self._tier: Tier | None = job.body
+        self._heading = Heading(id_, job.model_name, self._tier)
 
     def take(self, events: list[Event]) -> bytes:
         """Return the events under our own head. Raises AnswerBroken."""
@@ -45,6 +48,7 @@ class Stream:
             model=self._model_name,
             choices=msgspec.Raw(b"[]"),
             usage=usage_of(tokens),
+            service_tier=self._tier or UNSET,
         )
         return DATA + msgspec.json.encode(last) + END + DONE
 

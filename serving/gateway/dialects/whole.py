@@ -1,6 +1,7 @@
 """A whole answer of chat or completions, out of an engine's stream or its own whole answer."""
 
 import msgspec
+from msgspec import UNSET
 
 from serving.engine.event import Choice, Event, WholeAnswer
 from serving.engine.usage import Tokens
@@ -31,6 +32,7 @@ class Whole:
         self._id = id_
         self._object = object_
         self._model_name = job.model_name
+        self._tier = job.body or UNSET
         self._is_chat = job.work.operation == "chat"
         self._assembly = Assembly(job.work.choices)
 
@@ -53,6 +55,7 @@ class Whole:
             model=self._model_name,
             choices=msgspec.Raw(_encode(choices)),
             usage=usage_of(tokens),
+            service_tier=self._tier,
         )
         return _encode(answer)
 

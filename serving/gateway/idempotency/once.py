@@ -19,7 +19,6 @@ from serving.contract.idempotency import (
     Verdict,
 )
 from serving.gateway.conversation import ClientGone, Conversation
-from serving.gateway.directory import Principal
 from serving.gateway.errors import ApiError
 from serving.gateway.idempotency import refusals
 from serving.gateway.idempotency.copy import Copies, Copy, Copying
@@ -28,6 +27,7 @@ from serving.gateway.idempotency.sealing import SealBroken, unseal
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.idempotency.wish import HEADER, Wish, read_wish
 from serving.gateway.outgoing import Outlet
+from serving.gateway.principals import Principal
 from serving.usage.claims import Claims, NobodyKnows
 from serving.usage.writer import JournalUnavailable
 

@@ -11,23 +11,34 @@ from aiohttp import web
 
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.records import FleetSizeRecord, ProjectRecord
-from serving.feed.batch import Batch
+from serving.feed.batch import PART_CHANGES, Batch
 from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
-from serving.feed.source import FeedUnavailable, HttpSource
+from serving.feed.source import (
+    PAGE_CHANGES,
+    FeedUnavailable,
+    HttpSource,
+    Place,
+    SnapshotGone,
+)
+from serving.feed.table import Records
 
 PROJECT = {"project_id": "proj_a", "organization_id": "org_a", "budget_ids": ()}
 
 
 def page(
-    version: int, *changes: tuple[str, str, Any], snapshot: bool = False, lineage: str = "one"
+    version: int,
+    *changes: tuple[str, str, Any],
+    snapshot: bool = False,
+    lineage: str = "one",
+    cursor: str = "",
 ) -> bytes:
     listed = [
         {"version": version, "kind": kind, "id": id_, "record": record}
         for kind, id_, record in changes
     ]
     told = {"lineage": lineage, "version": version, "snapshot": snapshot, "changes": listed}
-    return json.dumps(told).encode()
+    return json.dumps(told | {"cursor": cursor}).encode()
 
 
 class Script:
@@ -37,11 +48,13 @@ class Script:
         self.answers = list(answers)
         self.asked: list[int] = []
         self.lineages: list[str] = []
+        self.cursors: list[str] = []
         self.pauses: list[float] = []
 
-    async def fetch(self, after: int, lineage: str) -> bytes:
-        self.asked.append(after)
-        self.lineages.append(lineage)
+    async def fetch(self, place: Place) -> bytes:
+        self.asked.append(place.version)
+        self.lineages.append(place.lineage)
+        self.cursors.append(place.cursor)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -55,8 +68,7 @@ def follow(script: Script, version: int = 0) -> Follower:
     return Follower(
         script.fetch,
         RECORD_OF_KIND,
-        version=version,
-        lineage="one",
+        place=Place(version, "one"),
         sleep=script.sleep,
         jitter=lambda: 1.0,
     )
@@ -152,21 +164,108 @@ async def test_a_snapshot_replaces_everything_but_the_last_good_of_a_rejected_id
         page(1, ("fleet_size", "fleet", size), ("project", "proj_a", PROJECT), snapshot=True),
         page(2, ("fleet_size", "fleet", {"live_gateway_count": "two"}), snapshot=True),
     )
-    mirror = Mirror()
+    projects, sizes = Records[ProjectRecord](), Records[FleetSizeRecord]()
+    mirror = Mirror({"project": projects, "fleet_size": sizes})
     for batch in await take(follow(script), 2):
         mirror.apply(batch)
     assert mirror.version == 2
-    assert mirror.all("project", ProjectRecord) == {}
-    assert mirror.all("fleet_size", FleetSizeRecord) == {"fleet": FleetSizeRecord(2)}
+    assert list(projects.all()) == []
+    assert sizes.get("fleet") == FleetSizeRecord(2)
+
+
+def projects(*numbers: int) -> list[tuple[str, str, Any]]:
+    return [("project", f"proj_{n}", PROJECT | {"project_id": f"proj_{n}"}) for n in numbers]
+
+
+async def test_a_snapshot_is_read_page_by_page_and_its_version_reached_with_the_last() -> None:
+    script = Script(
+        page(7, *projects(1), snapshot=True, lineage="two", cursor="a"),
+        FeedUnavailable("down"),
+        page(7, *projects(2), snapshot=True, lineage="two", cursor="b"),
+        page(7, snapshot=True, lineage="two"),
+        page(8, *projects(3), lineage="two"),
+    )
+    known = Records[ProjectRecord]()
+    mirror, versions = Mirror({"project": known}), []
+    known.take("proj_gone", ProjectRecord("proj_gone", "org_a", ()))
+    for batch in await take(follow(script), 4):
+        mirror.apply(batch)
+        versions.append((mirror.version, len(known.all())))
+    assert script.cursors == ["", "a", "a", "b", ""]
+    assert (script.asked[-1], script.lineages[-1]) == (7, "two")
+    assert versions == [(0, 2), (0, 3), (7, 2), (8, 3)]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        SnapshotGone("compacted"),
+        page(9, *projects(9), snapshot=True, cursor="x"),
+        page(7, *projects(9), snapshot=True, cursor="x", lineage="two"),
+        page(7, *projects(9), cursor="x"),
+    ],
+    ids=["gone", "another version", "another lineage", "no snapshot"],
+)
+async def test_a_snapshot_that_does_not_go_on_is_begun_again(answer: bytes | Exception) -> None:
+    script = Script(
+        page(7, *projects(1), snapshot=True, cursor="a"),
+        answer,
+        page(8, *projects(2), snapshot=True),
+    )
+    known = Records[ProjectRecord]()
+    mirror = Mirror({"project": known})
+    for batch in await take(follow(script), 2):
+        mirror.apply(batch)
+    assert script.cursors == ["", "a", ""]
+    assert [each.project_id for each in known.all()] == ["proj_2"]
+    assert mirror.version == 8
+
+
+async def test_the_next_page_is_asked_for_while_one_is_taken_in() -> None:
+    script = Script(
+        page(7, *projects(*range(2 * PART_CHANGES)), snapshot=True, cursor="a"),
+        page(7, snapshot=True, cursor="b"),
+        FeedUnavailable("down"),
+    )
+    batches = follow(script).batches()
+    for cursors in (["", "a"], ["", "a"], ["", "a", "b"]):
+        await anext(batches)
+        assert script.cursors == cursors
+    await asyncio.sleep(0)
+    assert script.cursors == ["", "a", "b"]
+    await batches.aclose()
+
+
+async def test_a_long_page_comes_in_parts_and_its_version_with_the_last_of_them() -> None:
+    """Whoever takes them in lets the loop go between two."""
+    script = Script(page(3, *projects(*range(2 * PART_CHANGES + 1))))
+    batches = await take(follow(script), 3)
+    assert [len(batch.updates) for batch in batches] == [PART_CHANGES, PART_CHANGES, 1]
+    assert [(batch.is_first, batch.is_last) for batch in batches] == [
+        (True, False), (False, False), (False, True),
+    ]  # fmt: skip
+
+
+async def test_what_is_answered_while_a_reader_starts_over_is_left_aside() -> None:
+    script = Script(page(4, *projects(1)), page(5, *projects(2), snapshot=True))
+
+    async def fetch(place: Place) -> bytes:
+        if not script.asked:
+            follower.start_over()
+        return await script.fetch(place)
+
+    follower = Follower(fetch, RECORD_OF_KIND, place=Place(3, "one"), sleep=script.sleep)
+    [batch] = await take(follower, 1)
+    assert script.asked == [3, 0]
+    assert [update.id for update in batch.updates] == ["proj_2"]
 
 
 async def test_speaks_http_with_the_secret_and_the_version() -> None:
-    seen: list[tuple[str | None, str, str]] = []
+    seen: list[tuple[str | None, dict[str, str]]] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked = request.query
-        seen.append((request.headers.get("authorization"), asked["after"], asked["lineage"]))
-        return web.Response(body=page(5))
+        seen.append((request.headers.get("authorization"), dict(request.query)))
+        return web.Response(status=410 if "cursor" in request.query else 200, body=page(5))
 
     server = web.Application()
     server.router.add_get("/feed", answer)
@@ -177,14 +276,20 @@ async def test_speaks_http_with_the_secret_and_the_version() -> None:
     host, port = runner.addresses[0][:2]
     async with aiohttp.ClientSession() as session:
         source = HttpSource(session, f"http://{host}:{port}/feed", "s3cret")
-        assert await source(4, "one") == page(5)
+        assert await source(Place(4, "one")) == page(5)
         with pytest.raises(FeedUnavailable, match="404"):
-            await HttpSource(session, f"http://{host}:{port}/nothing", "s3cret")(0, "")
+            await HttpSource(session, f"http://{host}:{port}/nothing", "s3cret")(Place(0, ""))
+        some = HttpSource(session, f"http://{host}:{port}/feed", "s3cret", kinds=("model", "price"))
+        with pytest.raises(SnapshotGone):
+            await some(Place(4, "one", "here"))
     await runner.cleanup()
-    assert seen == [("Bearer s3cret", "4", "one")]
+    asked = {"after": "4", "lineage": "one", "limit": str(PAGE_CHANGES)}
+    more = {"kinds": "model,price", "cursor": "here"}
+    assert seen == [("Bearer s3cret", asked), ("Bearer s3cret", asked | more)]
 
 
 async def test_a_closed_port_is_an_unavailable_feed() -> None:
     async with aiohttp.ClientSession() as session:
         with pytest.raises(FeedUnavailable):
-            await asyncio.wait_for(HttpSource(session, "http://127.0.0.1:9/feed", "s")(0, ""), 5)
+            source = HttpSource(session, "http://127.0.0.1:9/feed", "s")
+            await asyncio.wait_for(source(Place(0, "")), 5)

@@ -20,6 +20,7 @@ from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
 from serving.fleet.server import FleetServer
+from serving.fleet.shares import SlotShares
 from serving.fleet.store import Store
 from tests.support.catalog import deployment
 from tests.support.gateway import eventually
@@ -97,6 +98,18 @@ async def test_one_with_many_slow_grammars_waits_for_its_own() -> None:
         assert said.count("good") == 4
 
 
+async def test_who_asks_the_same_meanwhile_hears_the_same() -> None:
+    async with warm() as made:
+        crowd = [
+            asyncio.create_task(made.judge(question("slow", of="org_b"), deployment()))
+            for _ in range(40)
+        ]
+        await asyncio.sleep(0.05)
+        crowd.pop(0).cancel()
+        assert {each.verdict for each in await asyncio.gather(*crowd)} == {"good"}
+        assert not made._asked
+
+
 async def test_a_verdict_is_an_organizations_own_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async with warm() as made:
         for of in ("org_a", "org_b"):
@@ -118,7 +131,7 @@ async def test_a_gateway_asks_over_http_with_the_secret(tmp_path: Path) -> None:
     config = FleetConfig("http://control", "a secret", "127.0.0.1", 1, tmp_path, 20_000, 1)
     async with judging(Simulated()) as made, aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(tmp_path), session)
-        server = FleetServer(fleet, CollectorRegistry(), "a secret", made)
+        server = FleetServer(fleet, CollectorRegistry(), "a secret", made, SlotShares(epoch=1))
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/grammars"
         known = {"authorization": "Bearer a secret"}
         try:

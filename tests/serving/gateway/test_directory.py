@@ -20,6 +20,7 @@ RECORDS = [
     ("project", "proj_b", B.project),
     ("api_key", "key_b", B.key),
 ]
+OTHER_DIGEST = catalog.digest("x", b"y")
 SUSPENDED = OrganizationRecord("org_a", "suspended", (), "salt_a")
 ARCHIVED = ProjectRecord("proj_a", "org_a", (), status="archived")
 CHANGES = st.sampled_from(
@@ -30,7 +31,7 @@ CHANGES = st.sampled_from(
         ("api_key", "key_a", None),
         ("organization", "org_a", None),
         ("project", "proj_a", None),
-        ("api_key", "key_a", msgspec.structs.replace(A.key, digest=catalog.digest("x", b"y"))),
+        ("api_key", "key_a", msgspec.structs.replace(A.key, digest=OTHER_DIGEST)),
     ]
 )
 
@@ -47,7 +48,21 @@ def test_change_by_change_and_all_at_once_end_in_the_same_principals(changes: li
         stepwise.apply(batch(change))
         last[change[:2]] = change
     at_once.apply(batch(*(c for c in last.values() if c[2] is not None), snapshot=True))
-    assert stepwise._principals == at_once._principals
+    for digest in (A.key.digest, B.key.digest, OTHER_DIGEST):
+        assert stepwise.principal(digest) == at_once.principal(digest)
+
+
+def test_a_pool_goes_by_what_its_deployment_says_of_its_slots() -> None:
+    directory = Directory("salt-secret")
+    first = catalog.deployment("var_demo")
+    directory.apply(batch(("deployment", first.deployment_id, first)))
+    pool = directory.pools[first.deployment_id]
+    assert (pool.reserve.share, pool.wake_seconds) == (first.reserved_share, 0.0)
+    waking = msgspec.structs.replace(first.timeouts, wake_seconds=40.0)
+    changed = msgspec.structs.replace(first, reserved_share=0.5, timeouts=waking)
+    directory.apply(batch(("deployment", first.deployment_id, changed)))
+    assert directory.pools[first.deployment_id] is pool
+    assert (pool.reserve.share, pool.wake_seconds) == (0.5, 40.0)
 
 
 def test_organizations_have_salts_of_their_own_that_survive_a_restart() -> None:

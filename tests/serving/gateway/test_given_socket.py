@@ -6,65 +6,14 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 
-from serving.engine.simulated.server import Server
-from serving.engine.simulated.settings import Settings
-from tests.support import catalog
-from tests.support.environment import free_port
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import MESSAGES, SECRET, eventually
+from tests.support.gateway import MESSAGES, eventually
+from tests.support.gateway_processes import environment, gateway, world
 
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
-
-
-def environment(folder: Path, control: FakeControl, descriptor: int) -> dict[str, str]:
-    return os.environ | {
-        "PENSTOCK_GATEWAY_FD": str(descriptor),
-        "PENSTOCK_GATEWAY_OPERATOR_PORT": str(free_port()),
-        "PENSTOCK_GATEWAY_DIR": str(folder),
-        "PENSTOCK_GATEWAYS_DIR": str(folder.parent),
-        "PENSTOCK_CONTROL_URL": control.url,
-        "PENSTOCK_FLEET_URL": control.url,
-        "PENSTOCK_INTERNAL_SECRET": SECRET,
-        "PENSTOCK_KEY_PEPPER": catalog.PEPPER,
-    }
-
-
-@asynccontextmanager
-async def gateway(
-    folder: Path, control: FakeControl, listening: socket.socket
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a gateway on the socket; on leaving it is ended in order."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "serving.gateway"),
-        env=environment(folder, control, listening.fileno()),
-        pass_fds=[listening.fileno()],
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-        await process.wait()
-
-
-@asynccontextmanager
-async def world(folder: Path) -> AsyncIterator[tuple[FakeControl, socket.socket, str]]:
-    control, tenant = FakeControl(), catalog.tenant()
-    engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512))
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        async with control.serving():
-            await engine.start()
-            catalog.publish(control, tenant)
-            url = f"http://127.0.0.1:{engine.port}"
-            control.fleet.publish("replica", "rep_1", catalog.replica(url))
-            yield control, listening, tenant.secret
-            await engine.stop()
 
 
 async def ask(listening: socket.socket, secret: str) -> int:
@@ -81,7 +30,7 @@ async def ask(listening: socket.socket, secret: str) -> int:
 
 
 async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: Path) -> None:
-    async with world(tmp_path) as (control, listening, secret):
+    async with world() as (control, listening, secret):
         early = asyncio.create_task(ask(listening, secret))
         async with gateway(tmp_path / "one", control, listening) as first:
             assert await early == 200
@@ -103,7 +52,7 @@ async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: 
 
 
 async def test_a_descriptor_that_is_no_socket_is_named(tmp_path: Path) -> None:
-    async with world(tmp_path) as (control, _, _):
+    async with world() as (control, _, _):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "serving.gateway"),
             env=environment(tmp_path / "one", control, 97),

@@ -1,18 +1,17 @@
 """A gateway that dies, starts again, or is alone: last known good, nothing lost or doubled."""
 
 import asyncio
-import hashlib
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from serving.contract.codec import encode
-from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.ids import new_id
-from serving.contract.records import PriceRecord
-from serving.feed.mirror import Mirror
-from serving.gateway import feeds, state
+from serving.feed.batch import Batch
+from serving.gateway import keeping
+from serving.gateway.state import StateFile
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
 CHAT = "/v1/chat/completions"
@@ -24,12 +23,9 @@ async def test_known_keys_are_served_by_a_gateway_that_starts_with_control_down(
 ) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
-    await eventually((stack.folder / "feed.state").exists)
-    await eventually((stack.folder / "replicas.state").exists)
+    await saved(stack)
     await stack.stop_gateway()
-    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
-    await stack.start_gateway()
-    stack.control.url = answering
+    await start_alone(stack)
     assert [m.id async for m in stack.client().models.list()] == ["demo", "demo:bf16"]
     async with stack.post(CHAT, ASK) as reply:
         assert (await reply.json())["error"]["code"] == "usage_unavailable"
@@ -131,38 +127,44 @@ async def test_all_at_once_with_money_for_three_exactly_three_are_served(tmp_pat
     assert statuses.count(429) == 57
 
 
-def test_a_damaged_state_file_is_not_believed(tmp_path: Path) -> None:
-    path, mirror = tmp_path / "feed.state", Mirror()
-    state.save(path, state.page_of(mirror, RECORD_OF_KIND), RECORD_OF_KIND)
-    assert state.load(path, RECORD_OF_KIND) is not None
-    path.write_bytes(path.read_bytes()[:-1])
-    assert state.load(path, RECORD_OF_KIND) is None
-    assert state.load(tmp_path / "nothing", RECORD_OF_KIND) is None
+async def saved(stack: Stack) -> None:
+    """Wait until the gateway's disk has all that both feeds told."""
+    for feed, told in [
+        (stack.gateway.control_feed, stack.control.feed),
+        (stack.gateway.replica_feed, stack.control.fleet),
+    ]:
+        await eventually(lambda feed=feed, told=told: feed.keeper.saved_version == told.version)
 
 
-def as_before(page: bytes) -> bytes:
-    """Return a state file as the version before wrote it: keys without `budget_ids`."""
-    raw = msgspec.json.decode(page)
-    for change in raw["changes"]:
-        change["record"]["schema"] = 1
-        if change["kind"] == "api_key":
-            del change["record"]["budget_ids"]
-    data = msgspec.json.encode(raw)
-    return hashlib.sha256(data).hexdigest().encode() + b"\n" + data
+async def start_alone(stack: Stack) -> None:
+    """Start the gateway with control away."""
+    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
+    await stack.start_gateway()
+    stack.control.url = answering
+
+
+def make_old(folder: Path) -> None:
+    """Leave a state as an older version would have written it: keys without `budget_ids`."""
+    with closing(sqlite3.connect(folder / "feed.sqlite3")) as db:
+        db.execute("UPDATE state SET records = 'those of then'")
+        rows = db.execute("SELECT id, record FROM records WHERE kind = 'api_key'").fetchall()
+        for id_, record in rows:
+            old = msgspec.json.decode(record)
+            del old["budget_ids"]
+            db.execute(
+                "UPDATE records SET record = ? WHERE id = ?", (msgspec.json.encode(old), id_)
+            )
+        db.commit()
 
 
 async def test_a_state_of_an_older_version_bridges_and_is_read_anew(stack: Stack) -> None:
-    path, feed = stack.folder / "feed.state", stack.control.feed
+    await saved(stack)
     await stack.stop_gateway()
-    page = state.page_of(stack.gateway.directory.mirror, RECORD_OF_KIND)
-    path.write_bytes(as_before(encode(page)))
-    saved = state.load(path, RECORD_OF_KIND)
-    assert saved is not None
-    assert (saved.is_current, len(saved.batch.rejected)) == (False, 1)
-    feed.asked_after.clear()
+    make_old(stack.folder)
+    stack.control.feed.asked_after.clear()
     await stack.start_gateway()
     await eventually(lambda: stack.gateway.directory.principal(stack.tenant.key.digest))
-    assert feed.asked_after[0] == 0
+    assert stack.control.feed.asked_after[0] == 0
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
 
@@ -170,86 +172,55 @@ async def test_a_state_of_an_older_version_bridges_and_is_read_anew(stack: Stack
 async def test_keys_that_an_older_state_does_not_tell_are_unknown_and_not_wrong(
     stack: Stack,
 ) -> None:
+    await saved(stack)
     await stack.stop_gateway()
-    page = state.page_of(stack.gateway.directory.mirror, RECORD_OF_KIND)
-    (stack.folder / "feed.state").write_bytes(as_before(encode(page)))
-    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
-    await stack.start_gateway()
-    stack.control.url = answering
+    make_old(stack.folder)
+    await start_alone(stack)
     assert not stack.gateway.control_feed.is_fresh
+    assert stack.gateway.directory.model("demo", "org_a")
     async with stack.post(CHAT, ASK) as reply:
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
 
 
 async def test_a_state_of_this_version_is_followed_on(stack: Stack) -> None:
-    await eventually((stack.folder / "feed.state").exists)
+    await saved(stack)
+    known = stack.gateway.control_feed.mirror.version
     await stack.stop_gateway()
     stack.control.feed.asked_after.clear()
     await stack.start_gateway()
     await eventually(lambda: stack.control.feed.asked_after)
-    assert stack.control.feed.asked_after[0] == stack.control.feed.version
-
-
-@pytest.mark.parametrize("change", ["kind", "field", "type"])
-def test_a_state_whose_writer_knew_other_records_is_not_followed_on(
-    tmp_path: Path, change: str
-) -> None:
-    known = dict(RECORD_OF_KIND)
-    if change == "kind":
-        del known["fleet_size"]
-    elif change == "field":
-        without = [(name, int) for name in PriceRecord.__struct_fields__ if name != "tier"]
-        known["price"] = msgspec.defstruct("PriceRecord", without)
-    else:
-        other = [(name, float) for name in PriceRecord.__struct_fields__]
-        known["price"] = msgspec.defstruct("PriceRecord", other)
-    path = tmp_path / "feed.state"
-    state.save(path, state.page_of(Mirror(), known), known)
-    saved = state.load(path, RECORD_OF_KIND)
-    assert saved is not None
-    assert not saved.is_current
-    state.save(path, state.page_of(Mirror(), RECORD_OF_KIND), RECORD_OF_KIND)
-    assert state.load(path, dict(RECORD_OF_KIND)).is_current
+    assert stack.control.feed.asked_after[0] >= known > 0
 
 
 async def test_a_state_that_the_disk_did_not_take_is_written_once_there_is_room(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeds, "SAVE_SECONDS", 0.05)
-    in_the_way = stack.folder / "feed.new"
-    await eventually((stack.folder / "feed.state").exists)
-    await asyncio.sleep(2)  # the pause that was set before
-    in_the_way.mkdir()
-    revoked = stack.tenant.key.key_id
-    stack.control.feed.publish("api_key", revoked, None)
-    await eventually(lambda: stack.gateway.control_feed.save_failures > 2)
-    assert b"cannot be saved" in stack.gateway.operator_app._answer("/readyz")[2]
-    assert revoked in keys_saved(stack)
-    in_the_way.rmdir()
-    await eventually(lambda: stack.gateway.control_feed.save_failures == 0)
-    assert revoked not in keys_saved(stack)
+    def fail(file: StateFile, batch: Batch) -> bool:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(keeping, "RETRY_SECONDS", 0.05)
+    await saved(stack)
+    revoked, keeper = stack.tenant.key.key_id, stack.gateway.control_feed.keeper
+    with monkeypatch.context() as full:
+        full.setattr(StateFile, "write", fail)
+        stack.control.feed.publish("api_key", revoked, None)
+        await eventually(lambda: keeper.failures > 2)
+        assert b"cannot be saved" in stack.gateway.operator_app._answer("/readyz")[2]
+        assert keeper.saved_version < stack.control.feed.version
+    await saved(stack)
+    assert keeper.failures == 0
     # With control away the key stays revoked.
     await stack.stop_gateway()
-    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
-    await stack.start_gateway()
-    stack.control.url = answering
+    await start_alone(stack)
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 401
 
 
-def keys_saved(stack: Stack) -> set[str]:
-    saved = state.load(stack.folder / "feed.state", RECORD_OF_KIND)
-    assert saved is not None
-    return {update.id for update in saved.batch.updates if update.kind == "api_key"}
-
-
 async def test_before_the_first_word_of_control_no_key_is_called_wrong(stack: Stack) -> None:
     await stack.stop_gateway()
-    for file in stack.folder.glob("*.state"):
+    for file in (*stack.folder.glob("feed.*"), *stack.folder.glob("replicas.*")):
         file.unlink()
-    answering, stack.control.url = stack.control.url, "http://127.0.0.1:9"
-    await stack.start_gateway()
-    stack.control.url = answering
+    await start_alone(stack)
     async with stack.post(CHAT, ASK) as reply:
         assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert stack.gateway.operator_app._answer("/readyz")[0] == 503

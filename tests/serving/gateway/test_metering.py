@@ -54,7 +54,7 @@ async def test_the_same_prompt_again_is_cached_and_cheaper_for_its_organization_
     ask = {"model": "demo", "messages": long, "max_tokens": 4}
     cached = []
     for secret in (stack.tenant.secret, stack.tenant.secret, other.secret):
-        await eventually(lambda: len(stack.gateway.directory._principals) == 2)
+        await eventually(lambda: stack.gateway.directory.principal(other.key.digest))
         answer = await stack.client(secret).chat.completions.create(**ask)
         assert answer.usage and answer.usage.prompt_tokens_details
         cached.append(answer.usage.prompt_tokens_details.cached_tokens)

@@ -110,7 +110,7 @@ def test_what_is_ours_alone_is_an_unknown_parameter(field: str) -> None:
         ({"tools": []}, "tools"),
         ({"messages": []}, "messages"),
         ({"store": True}, "store"),
-        ({"service_tier": "flex"}, "service_tier"),
+        ({"service_tier": "scale"}, "service_tier"),
         ({"tools": [TOOL], "tool_choice": allowed("g")}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "custom"}}, None),
     ],

@@ -3,18 +3,24 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
+import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
-from serving.pool.pool import NoReplica, Overloaded, Pool, Quarantined
+from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
+from serving.pool.line import Bounds
+from serving.pool.pool import Pool
 from serving.pool.retries import RetryBudget
 from serving.pool.suspicion import Fingerprint
+from serving.pool.ticket import Ticket
+from tests.support import catalog
 from tests.support.catalog import replica
 
 
-def pool(*slots: int, **settings: float) -> Pool:
-    made = Pool("dep", **settings)  # type: ignore[arg-type]
+def pool(*slots: int, **settings: Any) -> Pool:
+    made = Pool("dep", **settings)
     made.set_replicas(records(*slots))
     return made
 
@@ -24,8 +30,10 @@ def records(*slots: int) -> dict[str, ReplicaRecord]:
     return {record.replica_id: record for record in made}
 
 
-async def hold(pool: Pool, organization: str, until: asyncio.Event, log: list[str]) -> None:
-    async with pool.slot(organization):
+async def hold(
+    pool: Pool, organization: str, until: asyncio.Event, log: list[str], **ticket: Any
+) -> None:
+    async with pool.slot(Ticket(organization, **ticket)):
         log.append(organization)
         await until.wait()
 
@@ -37,7 +45,7 @@ async def settle() -> None:
 
 async def test_the_least_busy_replica_is_chosen() -> None:
     both = pool(2, 2)
-    async with both.slot("a") as first, both.slot("a") as second:
+    async with both.slot(Ticket("a")) as first, both.slot(Ticket("a")) as second:
         assert first.replica is not second.replica
 
 
@@ -64,21 +72,106 @@ async def test_organizations_take_turns_so_that_a_flood_starves_nobody() -> None
     assert log.index("quiet") <= 2
 
 
-async def test_a_full_queue_and_a_long_wait_are_overload() -> None:
-    full = pool(1, queue_length_max=0)
-    slow = pool(1, queue_seconds_max=0.01)
-    for busy in (full, slow):
-        async with busy.slot("a"):
-            with pytest.raises(Overloaded):
-                async with busy.slot("b"):
-                    pass
-        assert len(busy.queue) == 0
+async def test_a_wait_ends_at_its_deadline() -> None:
+    slow = pool(1)
+    async with slow.slot(Ticket("a")):
+        with pytest.raises(Overloaded) as caught:
+            async with slow.slot(Ticket("b", seconds_max=0.01)):
+                pass
+    assert caught.value.cause == "waited"
+    assert len(slow.queue) == 0
+
+
+async def test_an_organization_fills_its_own_part_of_the_queue_and_no_more() -> None:
+    small, done, log = pool(1, bounds=Bounds(organization_requests=3)), asyncio.Event(), []
+    tasks = [asyncio.create_task(hold(small, "flood", done, log)) for _ in range(4)]
+    await settle()
+    with pytest.raises(TooManyWaiting):
+        await hold(small, "flood", done, log)
+    tasks.append(asyncio.create_task(hold(small, "quiet", done, log)))
+    await settle()
+    assert len(small.queue) == 4
+    done.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_full_queue_gives_up_the_last_of_whoever_has_most_waiting() -> None:
+    small, done, log = pool(1, bounds=Bounds(requests=4)), asyncio.Event(), []
+    first = asyncio.create_task(hold(small, "flood", done, log))
+    await settle()
+    flood = [asyncio.create_task(hold(small, "flood", done, log)) for _ in range(4)]
+    await settle()
+    quiet = asyncio.create_task(hold(small, "quiet", done, log))
+    await settle()
+    assert [task.done() for task in flood] == [False, False, False, True]
+    with pytest.raises(Overloaded, match="outweighed"):
+        await flood[-1]
+    with pytest.raises(Overloaded, match="queue_full"):
+        await hold(small, "flood", done, log)
+    done.set()
+    await asyncio.gather(first, *flood[:3], quiet)
+
+
+async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_to_come() -> None:
+    now = [100.0]
+    small, log = pool(1, clock=lambda: now[0]), []
+    turns = [asyncio.Event() for _ in range(12)]
+    tasks = [asyncio.create_task(hold(small, "a", turn, log)) for turn in turns]
+    for turn in turns[:10]:
+        await settle()
+        now[0] += 2.0
+        turn.set()
+    await settle()
+    assert len(small.queue) == 1
+    with pytest.raises(Overloaded) as caught:  # one waits, each takes two seconds: 2 s before it
+        await hold(small, "a", turns[0], log, seconds_max=1.5)
+    assert caught.value.cause == "too_long"
+    assert caught.value.seconds == pytest.approx(0.5, abs=0.2)
+    tasks.append(asyncio.create_task(hold(small, "a", turns[0], log, seconds_max=5.0)))
+    turns[10].set()
+    turns[11].set()
+    await asyncio.gather(*tasks)
 
 
 async def test_without_a_ready_replica_nobody_waits() -> None:
     with pytest.raises(NoReplica):
-        async with pool().slot("a"):
+        async with pool().slot(Ticket("a")):
             pass
+
+
+def waking(**timeouts: float) -> tuple[Pool, ReplicaRecord]:
+    made, [record] = pool(), records(1).values()
+    made.configure(catalog.deployment(timeouts=catalog.Timeouts(**timeouts)))
+    made.set_replicas({"rep_1": msgspec.structs.replace(record, state="loading")})
+    return made, record
+
+
+async def test_requests_may_wait_for_a_replica_on_its_way() -> None:
+    waiting, record = waking(wake_seconds=5.0)
+    done, log = asyncio.Event(), []
+    task = asyncio.create_task(hold(waiting, "a", done, log))
+    await settle()
+    assert (len(waiting.queue), waiting.capabilities) == (1, frozenset(record.capabilities))
+    waiting.set_replicas({"rep_1": record})
+    await settle()
+    assert log == ["a"]
+    done.set()
+    await task
+
+
+async def test_a_replica_that_never_comes_is_waited_for_in_vain() -> None:
+    failing, record = waking(wake_seconds=5.0)
+    task = asyncio.create_task(hold(failing, "a", asyncio.Event(), []))
+    await settle()
+    failing.set_replicas({"rep_1": msgspec.structs.replace(record, state="failed")})
+    with pytest.raises(NoReplica):
+        await task
+    slow, _ = waking(wake_seconds=0.01)
+    with pytest.raises(NoReplica):
+        await hold(slow, "a", asyncio.Event(), [])
+    unwilling, _ = waking()
+    with pytest.raises(NoReplica):
+        await hold(unwilling, "a", asyncio.Event(), [])
 
 
 async def test_one_who_leaves_the_queue_wastes_no_turn() -> None:
@@ -92,7 +185,7 @@ async def test_one_who_leaves_the_queue_wastes_no_turn() -> None:
     await settle_one(leaver.cancel)
     await asyncio.gather(first, last)
     assert log == ["a", "c"]
-    async with small.slot("d"):
+    async with small.slot(Ticket("d")):
         pass
 
 
@@ -102,7 +195,7 @@ async def settle_one(act: Callable[[], object]) -> None:
 
 
 async def breaks(pool: Pool, organization: str, *, at_fault: bool = False) -> None:
-    async with pool.slot(organization) as slot:
+    async with pool.slot(Ticket(organization)) as slot:
         slot.broke(is_at_fault=at_fault)
 
 
@@ -117,10 +210,10 @@ async def test_a_replica_that_breaks_twice_is_out_until_one_request_tries_it() -
     sick.note_incident("a", now[0], is_at_fault=True)
     assert sick.is_usable(now[0])
     sick.note_incident("a", now[0], is_at_fault=True)
-    async with both.slot("a") as first, both.slot("a") as second:
+    async with both.slot(Ticket("a")) as first, both.slot(Ticket("a")) as second:
         assert {first.replica, second.replica} == {both.replicas["rep_2"]}
         now[0] = 110.0
-        async with both.slot("canary") as tried:
+        async with both.slot(Ticket("canary")) as tried:
             assert tried.replica is sick
             assert not sick.is_usable(now[0])
             tried.works()
@@ -130,7 +223,7 @@ async def test_a_replica_that_breaks_twice_is_out_until_one_request_tries_it() -
 async def test_one_break_of_many_streams_is_one_incident() -> None:
     one = pool(32)
     async with AsyncExitStack() as stack:
-        slots = [await stack.enter_async_context(one.slot(f"org {n}")) for n in range(32)]
+        slots = [await stack.enter_async_context(one.slot(Ticket(f"org {n}"))) for n in range(32)]
         for slot in slots:
             slot.broke()
     assert (one.replicas["rep_1"].incidents, one.replicas["rep_1"].is_on_trial) == (1, False)
@@ -140,7 +233,7 @@ async def test_where_all_are_ejected_ejection_is_ignored() -> None:
     only = pool(2)
     for _ in range(5):
         await breaks(only, "a", at_fault=True)
-    async with only.slot("b") as slot, only.slot("c"):
+    async with only.slot(Ticket("b")) as slot, only.slot(Ticket("c")):
         assert slot.replica.is_on_trial
 
 
@@ -151,16 +244,16 @@ async def test_requests_of_one_customer_eject_nothing_and_are_refused_themselves
         await breaks(shared, "poison")
     assert shared.replicas["rep_1"].is_usable(now[0])
     with pytest.raises(Quarantined) as caught:
-        async with shared.slot("poison"):
+        async with shared.slot(Ticket("poison")):
             pass
     assert 0 < caught.value.seconds <= 600
-    async with shared.slot("poison", feature="format"), shared.slot("neighbour"):
+    async with shared.slot(Ticket("poison", feature="format")), shared.slot(Ticket("neighbour")):
         pass
     now[0] += caught.value.seconds + 1
-    async with shared.slot("poison") as slot:
+    async with shared.slot(Ticket("poison")) as slot:
         slot.works()
     await breaks(shared, "poison")
-    async with shared.slot("poison"):
+    async with shared.slot(Ticket("poison")):
         pass
 
 
@@ -169,10 +262,10 @@ async def test_who_met_a_dying_replica_is_not_suspected_once_it_is_gone() -> Non
     for _ in range(2):
         await breaks(dying, "unlucky")
     with pytest.raises(Quarantined):
-        async with dying.slot("unlucky"):
+        async with dying.slot(Ticket("unlucky")):
             pass
     dying.set_replicas({"rep_2": replica("http://r2", 2)})
-    async with dying.slot("unlucky"):
+    async with dying.slot(Ticket("unlucky")):
         pass
 
 
@@ -183,7 +276,7 @@ async def test_what_breaks_one_replica_after_another_is_refused() -> None:
     await breaks(dying, "poison")
     dying.set_replicas({"rep_3": replica("http://r3", 3)})
     with pytest.raises(Quarantined):
-        async with dying.slot("poison"):
+        async with dying.slot(Ticket("poison")):
             pass
 
 
@@ -215,10 +308,10 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
 
 async def test_a_replica_that_leaves_the_feed_gets_no_more_work_but_keeps_its_own() -> None:
     shrinking = pool(1, 1)
-    async with shrinking.slot("a"), shrinking.slot("a"):
+    async with shrinking.slot(Ticket("a")), shrinking.slot(Ticket("a")):
         shrinking.set_replicas(records(1))
         assert list(shrinking.replicas) == ["rep_1"]
-    async with shrinking.slot("a") as left:
+    async with shrinking.slot(Ticket("a")) as left:
         assert left.replica.record.replica_id == "rep_1"
 
 
@@ -231,6 +324,68 @@ async def test_a_new_replica_wakes_those_who_wait() -> None:
     assert len(log) == 4
     done.set()
     await asyncio.gather(*tasks)
+
+
+async def test_more_urgent_tiers_go_first() -> None:
+    small, done, log = pool(1), asyncio.Event(), []
+    tasks = [asyncio.create_task(hold(small, "first", done, log))]
+    await settle()
+    for tier in ("batch", "flex", "default", "priority"):
+        tasks.append(asyncio.create_task(hold(small, tier, done, log, tier=tier)))
+        await settle()
+    done.set()
+    await asyncio.gather(*tasks)
+    assert log == ["first", "priority", "default", "flex", "batch"]
+
+
+async def test_less_urgent_tiers_leave_slots_free_for_those_in_use() -> None:
+    now, done, log = [100.0], asyncio.Event(), []
+    shared = pool(10, 10, clock=lambda: now[0])
+    async with shared.slot(Ticket("a")):
+        pass
+    tasks = [asyncio.create_task(hold(shared, "b", done, log, tier="batch")) for _ in range(30)]
+    await settle()
+    assert len(log) == 18
+    async with shared.slot(Ticket("a")), shared.slot(Ticket("a")):
+        pass
+    now[0] += 601.0
+    shared.set_replicas(records(10, 10))
+    await settle()
+    assert len(log) == 20
+    done.set()
+    await asyncio.gather(*tasks)
+
+
+async def test_a_pool_of_one_slot_serves_every_tier() -> None:
+    single = pool(1)
+    async with single.slot(Ticket("a", tier="priority")):
+        pass
+    async with single.slot(Ticket("a", tier="batch")):
+        pass
+    async with single.slot(Ticket("a", tier="batch", width=8)):
+        pass
+
+
+async def test_a_request_takes_as_many_slots_as_it_has_choices() -> None:
+    small, done, log = pool(8), asyncio.Event(), []
+    tasks = [asyncio.create_task(hold(small, "a", done, log, width=3)) for _ in range(3)]
+    await settle()
+    assert (len(log), small.replicas["rep_1"].in_flight) == (2, 6)
+    tasks.append(asyncio.create_task(hold(small, "b", done, log)))
+    await settle()
+    assert len(log) == 2, "what is wide would wait for ever if narrower ones passed it"
+    done.set()
+    await asyncio.gather(*tasks)
+    assert small.replicas["rep_1"].in_flight == 0
+
+
+async def test_what_is_wider_than_a_replica_has_it_to_itself() -> None:
+    small = pool(2)
+    async with small.slot(Ticket("a", width=8)) as slot:
+        assert slot.replica.in_flight == 8
+    async with small.slot(Ticket("a", width=2)):
+        with pytest.raises(Overloaded):
+            await hold(small, "b", asyncio.Event(), [], seconds_max=0.0)
 
 
 def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:

@@ -1,7 +1,9 @@
 """`POST /v1/messages`, and `/v1/messages/count_tokens`."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
@@ -10,6 +12,7 @@ from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import RequestRefused
 from serving.gateway.dialects.anthropic import errors
 from serving.gateway.dialects.anthropic.answer import WholeMessage
+from serving.gateway.dialects.anthropic.limits import limit_headers
 from serving.gateway.dialects.anthropic.lowering import lower
 from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest, check
 from serving.gateway.dialects.anthropic.stream import StreamedMessage
@@ -17,7 +20,8 @@ from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.decode import BodyDecoder
 from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
 from serving.gateway.dialects.refusals import Names, renamed, with_names
-from serving.gateway.errors import ApiError, BadRequest
+from serving.gateway.errors import ApiError, BadRequest, Headers
+from serving.limits.standing import Standing
 
 NAMES: Names = (
     (re.compile(r"^response_format(\.json_schema)?"), "output_config.format"),
@@ -61,6 +65,10 @@ class Lowered:
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
         return errors.error_reply(error, request_id)
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+        return limit_headers(standings, now)
 
 
 class Messages(Lowered):

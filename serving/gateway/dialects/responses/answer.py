@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from serving.contract.units import Tier
 from serving.engine.event import Event, WholeAnswer
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.assembly import Assembly
@@ -126,7 +127,7 @@ class Response(msgspec.Struct, kw_only=True):
     prompt_cache_key: str | None
     reasoning: ReasoningTold
     safety_identifier: str | None
-    service_tier: str = "default"
+    service_tier: Tier
     store: bool = False
     temperature: float | None
     text: TextOptions
@@ -154,6 +155,7 @@ def begun(job: Job, request_id: str, created: int) -> Response:
         prompt_cache_key=asked.prompt_cache_key,
         reasoning=ReasoningTold(asked.reasoning.effort if asked.reasoning else None),
         safety_identifier=asked.safety_identifier,
+        service_tier=job.tier,
         temperature=asked.temperature,
         text=TextOptions(format=(asked.text and asked.text.format) or PlainText()),
         tool_choice=asked.tool_choice or "auto",

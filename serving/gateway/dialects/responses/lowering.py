@@ -54,6 +54,7 @@ def lower(request: ResponsesRequest, items: Iterable[Item]) -> chat.ChatRequest:
         parallel_tool_calls=request.parallel_tool_calls,
         reasoning_effort=request.reasoning.effort if request.reasoning else None,
         response_format=_response_format(request),
+        service_tier=request.service_tier,
         stream=request.stream,
         temperature=request.temperature,
         tool_choice=_tool_choice(request.tool_choice) if request.tools else None,

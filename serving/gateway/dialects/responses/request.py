@@ -9,7 +9,7 @@ from serving.gateway.dialects.chat import TOOLS_MAX, Description
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.messages import Closed, FunctionName
 from serving.gateway.dialects.responses.items import ITEMS_MAX
-from serving.gateway.dialects.sampling import Label, TokenCount
+from serving.gateway.dialects.sampling import Label, ServiceTier, TokenCount
 from serving.gateway.dialects.schema_references import Schema
 
 Includable = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]
@@ -95,7 +95,7 @@ class ResponsesRequest(Closed, kw_only=True):
     prompt_cache_key: Label | None = None
     reasoning: Reasoning | None = None
     safety_identifier: Label | None = None
-    service_tier: Literal["auto", "default"] | None = None
+    service_tier: ServiceTier | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None

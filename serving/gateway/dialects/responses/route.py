@@ -1,7 +1,9 @@
 """`POST /v1/responses`."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,7 +20,8 @@ from serving.gateway.dialects.responses.items import read_items
 from serving.gateway.dialects.responses.lowering import lower
 from serving.gateway.dialects.responses.request import ResponsesRequest, check
 from serving.gateway.dialects.responses.stream import StreamedResponse
-from serving.gateway.errors import ApiError, BadRequest
+from serving.gateway.errors import ApiError, BadRequest, Headers
+from serving.limits.standing import Standing
 
 NAMES: Names = (
     (re.compile(r"^messages"), "input"),
@@ -80,3 +83,7 @@ class Responses:
     def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
         """Return an error as the answer."""
         return openai.error_reply(error)
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+        return openai.limit_headers(standings)

@@ -1,5 +1,6 @@
 """Who uses the platform: organizations that pay afterwards, with projects, keys and limits."""
 
+import secrets
 from datetime import datetime
 from functools import cache
 from io import StringIO
@@ -10,7 +11,6 @@ from django.utils import timezone
 
 from billing.credit.selectors import key_at
 from billing.credit.services.budgets import open_budgets
-from control.ids import new_id
 from control.keys.models import ApiKey
 from control.prices.models import Price
 from control.tenants.models import BillingMode, Organization, Project
@@ -71,7 +71,7 @@ def make_world(organizations: int, keys_each: int, now: datetime | None = None) 
 def _key(project: Project) -> ApiKey:
     return ApiKey(
         organization=project.organization, project=project, name="bench",
-        digest=new_id("digest"), prefix="pen_live_abc", last_four="wxyz",
+        digest=secrets.token_hex(32), prefix="pen_live_abc", last_four="wxyz",
         spend_limit_nanos=LIMIT_NANOS,
     )  # fmt: skip
 

@@ -1,0 +1,159 @@
+"""Rate limits in the management API: what holds, how much of it is used, and what members set for
+projects and keys."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control.api.access import Access, access
+from control.api.serializers import ClosedSerializer
+from control.keys import selectors as keys
+from control.limits import selectors, services
+from control.limits.models import FIGURES, LIMIT_MAX, LimitTier
+from control.limits.use import Subject, Use, uses_of
+from control.tenants import selectors as tenants
+from control.tenants.permissions import Action
+from serving.contract.limits import MEASURES
+
+
+def _figure() -> serializers.IntegerField:
+    return serializers.IntegerField(
+        min_value=1, max_value=LIMIT_MAX, allow_null=True, required=False
+    )
+
+
+class LimitsSerializer(ClosedSerializer):
+    """Four rate limits; null is none. Cached input tokens do not count."""
+
+    requests_per_minute = _figure()
+    input_tokens_per_minute = _figure()
+    output_tokens_per_minute = _figure()
+    concurrent_requests = _figure()
+
+
+class UseSerializer(serializers.Serializer[Use]):
+    """One limit, and how much of it is used now: above the limit is a debt, null is not known."""
+
+    measure = serializers.ChoiceField(MEASURES)
+    limit = serializers.IntegerField()
+    used = serializers.IntegerField(allow_null=True)
+
+
+class InForceSerializer(serializers.Serializer[Any]):
+    """Limits of an organization: on all models together, or on one."""
+
+    model = serializers.CharField(allow_null=True)
+    set_by = serializers.ChoiceField(["tier", "operator"])
+    limits = LimitsSerializer()
+    use = UseSerializer(many=True)
+
+
+class TierSerializer(serializers.Serializer[LimitTier]):
+    """A limit tier, reached by having paid so much in all."""
+
+    name = serializers.CharField()
+    paid_min_nanos = serializers.IntegerField()
+
+
+class OrganizationRatesSerializer(serializers.Serializer[Any]):
+    """Where an organization stands, and what it may do."""
+
+    tier = TierSerializer(allow_null=True)
+    paid_nanos = serializers.IntegerField()
+    next_tier = TierSerializer(allow_null=True)
+    in_force = InForceSerializer(many=True)
+
+
+class OwnRatesSerializer(serializers.Serializer[Any]):
+    """What members set for a project or a key, and how much of it is used now."""
+
+    limits = LimitsSerializer()
+    use = UseSerializer(many=True)
+
+
+class RateLimits(GenericAPIView[Any]):
+    """The rate limits of an organization."""
+
+    serializer_class = OrganizationRatesSerializer
+
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Show the organization's limit tier, its limits and how much of them is used."""
+        organization = access(request, organization_id).organization
+        standing = selectors.standing(organization)
+        rows = selectors.in_force(organization)
+        uses = uses_of(Subject(organization.id, row.limits, row.model_id) for row in rows)
+        shown = {
+            "tier": standing.tier,
+            "paid_nanos": standing.paid_nanos,
+            "next_tier": selectors.next_tier(standing.paid_nanos),
+            "in_force": [
+                {
+                    "model": row.model_name or None,
+                    "set_by": "operator" if row.is_own else "tier",
+                    "limits": row.limits,
+                    "use": use,
+                }
+                for row, use in zip(rows, uses, strict=True)
+            ],
+        }
+        return Response(OrganizationRatesSerializer(shown).data)
+
+
+class OwnRateLimits(GenericAPIView[Any]):
+    """The rate limits of a project or a key, within its organization's."""
+
+    serializer_class = OwnRatesSerializer
+
+    def shown(self, found: Access, owner_id: str) -> Response:
+        """Return what members set, and how much of it is used."""
+        limits = selectors.own_limits(found.organization, owner_id)
+        [use] = uses_of([Subject(owner_id, limits)])
+        return Response(OwnRatesSerializer({"limits": limits, "use": use}).data)
+
+    def changed(self, request: Request, found: Access, owner_id: str) -> Response:
+        """Set what the body names."""
+        asked = LimitsSerializer.read(request.data, partial=True)
+        figures = {name: asked[name] for name in FIGURES if name in asked}
+        services.set_own_limits(
+            actor=found.actor,
+            organization=found.organization,
+            owner_id=owner_id,
+            figures=figures,
+        )
+        return self.shown(found, owner_id)
+
+
+class ProjectRateLimits(OwnRateLimits):
+    """The rate limits of a project."""
+
+    def get(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Show what members set for a project."""
+        found = access(request, organization_id)
+        return self.shown(found, tenants.project(found.organization, project_id).id)
+
+    @extend_schema(request=LimitsSerializer)
+    def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Limit a project; what is not named stays, null lifts. It holds within a second."""
+        found = access(request, organization_id, Action.SET_LIMITS)
+        owner = tenants.project(found.organization, project_id)
+        return self.changed(request, found, owner.id)
+
+
+class KeyRateLimits(OwnRateLimits):
+    """The rate limits of an API key."""
+
+    def get(self, request: Request, organization_id: str, key_id: str) -> Response:
+        """Show what members set for a key."""
+        found = access(request, organization_id)
+        return self.shown(found, keys.key(found.organization, key_id).id)
+
+    @extend_schema(request=LimitsSerializer)
+    def patch(self, request: Request, organization_id: str, key_id: str) -> Response:
+        """Limit a key; what is not named stays, null lifts. It holds within a second."""
+        found = access(request, organization_id, Action.SET_LIMITS)
+        owner = keys.key(found.organization, key_id)
+        return self.changed(request, found, owner.id)

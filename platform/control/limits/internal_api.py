@@ -1,0 +1,24 @@
+"""`POST /internal/v1/gateways`: a gateway lives."""
+
+from datetime import datetime
+
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_POST
+
+from control.internal_calls import answer_record
+from control.limits.services import note_gateway
+from serving.contract.presence import Presence
+from serving.contract.records import FleetSizeRecord
+
+
+@csrf_exempt
+@require_POST
+def gateways(request: HttpRequest) -> HttpResponse:
+    """Answer how many gateways there are, the one that asks among them."""
+    return answer_record(request, Presence, _note)
+
+
+def _note(asked: Presence, now: datetime) -> FleetSizeRecord:
+    count = note_gateway(gateway_id=asked.gateway_id, is_leaving=asked.is_leaving, now=now)
+    return FleetSizeRecord(count)

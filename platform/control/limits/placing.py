@@ -1,0 +1,93 @@
+"""Each organization in the highest tier that what it has paid reaches: when it is made, when
+billing says that it paid or was paid back, and, page by page, when the tiers themselves change."""
+
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from control.actor import Actor, system
+from control.audit import services as audit
+from control.errors import NotFound
+from control.limits import selectors
+from control.limits.models import Standing
+from control.publish.services import publish
+from control.tenants.models import Organization
+from control.tenants.records import organization_news
+from control.tenants.selectors import locked_organization
+from control.tenants.signals import organization_created
+
+logger = structlog.get_logger(__name__)
+
+PAGE = 200
+"""Organizations of one transaction, which holds the feed's numbering at its end."""
+PLATFORM = system("limit tiers")
+
+
+def listen() -> None:
+    """Place new organizations, before they are published."""
+    organization_created.connect(_on_organization, dispatch_uid="control.limits.placing")
+
+
+@transaction.atomic
+def note_paid(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
+    """An organization has paid so much in all, less what it got back: it stands where that reaches.
+
+    Raises NotFound.
+    """
+    if _place(locked_organization(organization_id), now, paid_nanos):
+        publish([organization_news(locked_organization(organization_id))])
+
+
+def place_all(*, now: datetime) -> int:
+    """Place whoever should stand elsewhere, since tiers changed; return how many there were."""
+    count = 0
+    while ids := selectors.misplaced(PAGE):
+        count += _place_page(ids, now)
+    return count
+
+
+@transaction.atomic
+def _place_page(ids: list[str], now: datetime) -> int:
+    placed = [found for found in map(_locked, ids) if found and _place(found, now)]
+    publish([organization_news(organization) for organization in placed])
+    return len(placed)
+
+
+def _locked(organization_id: str) -> Organization | None:
+    try:
+        return locked_organization(organization_id)
+    except NotFound:
+        return None
+
+
+def _place(organization: Organization, now: datetime, paid_nanos: int | None = None) -> bool:
+    """Put an organization, whose row is locked, where it belongs; return whether it moved."""
+    standing, _ = Standing.objects.select_related("tier").get_or_create(
+        organization=organization, defaults={"since": now}
+    )
+    if paid_nanos is not None:
+        standing.paid_nanos = paid_nanos
+    due = selectors.tier_due(standing.paid_nanos)
+    before, has_moved = standing.tier, standing.tier != due
+    if has_moved:
+        standing.tier, standing.since = due, now
+        audit.record(
+            actor=PLATFORM,
+            action="organization.limit_tier",
+            target_kind="organization",
+            target_id=organization.id,
+            organization_id=organization.id,
+            details={
+                "before": before and before.name,
+                "after": due and due.name,
+                "paid_nanos": standing.paid_nanos,
+            },
+        )
+    standing.save()
+    return has_moved
+
+
+def _on_organization(sender: object, organization: Organization, actor: Actor, **_: Any) -> None:
+    _place(organization, organization.created_at)

@@ -1,0 +1,71 @@
+"""Slots, divided among gateways: what each has to do, and what it may take of each replica.
+
+`POST /demand` on the fleet: when something changes, at most five times a second, and as a
+heartbeat every half second. A gateway asks again only when the question before is answered or given
+up, so that what it states is what is in force until the answer comes.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from serving.contract import SCHEMA
+from serving.contract.units import Count, Id, Share, Tier, Version
+
+ORGANIZATIONS_MAX = 1_000
+"""Of one tier of one deployment. Where there are more, these stand for all."""
+REPLICAS_MAX = 10_000
+DEPLOYMENTS_MAX = 10_000
+
+
+class OrganizationDemand(msgspec.Struct, frozen=True, array_like=True):
+    """What one organization runs and what it has waiting, in slots: one a sequence."""
+
+    weight: Annotated[int, Meta(ge=1, le=10**9)]
+    running: Count
+    waiting: Count
+
+
+class Held(msgspec.Struct, frozen=True, array_like=True):
+    """A gateway's share of one replica as it is in force, and how many slots it takes of it. It
+    takes more where the share shrank, until enough of its requests have ended."""
+
+    share: Count
+    running: Count
+
+
+Demands = Annotated[dict[Id, OrganizationDemand], Meta(max_length=ORGANIZATIONS_MAX)]
+
+
+class DeploymentDemand(msgspec.Struct, frozen=True):
+    """What a gateway has to do for one deployment: by tier who runs and waits, and what it holds
+    of the replicas that it knows."""
+
+    held: Annotated[dict[Id, Held], Meta(max_length=REPLICAS_MAX)] = {}
+    tiers: dict[Tier, Demands] = {}
+
+
+class DemandReport(msgspec.Struct, frozen=True):
+    """What one gateway has to do. `number` grows from report to report: an older one that comes
+    later is not believed. Who `is_leaving` holds nothing any more."""
+
+    gateway_id: Id
+    number: Version
+    deployments: Annotated[dict[Id, DeploymentDemand], Meta(max_length=DEPLOYMENTS_MAX)]
+    is_leaving: bool = False
+    schema: int = SCHEMA
+
+
+class ShareReply(msgspec.Struct, frozen=True):
+    """Its slots of each replica that the report named: what is not here is none.
+
+    `parts` says, by deployment, of which organizations that also come through other gateways only
+    a part of the weight counts here. `epoch` grows with every division.
+    """
+
+    epoch: Version
+    shares: dict[Id, Count]
+    parts: dict[Id, dict[Id, Share]] = {}
+    live_gateway_count: Count = 1
+    schema: int = SCHEMA

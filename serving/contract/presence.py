@@ -1,0 +1,17 @@
+"""That a gateway lives: `POST /internal/v1/gateways`, answered with how many there are."""
+
+import msgspec
+
+from serving.contract.units import Id
+
+BEAT_SECONDS = 5.0
+"""How often a gateway says so."""
+MISSED_SECONDS = 16.0
+"""After how long without a word it counts no more: three beats and a little."""
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """A gateway lives, or leaves in order."""
+
+    gateway_id: Id
+    is_leaving: bool = False

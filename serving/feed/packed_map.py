@@ -1,0 +1,101 @@
+"""A map of many small values, packed: a million entries without an object for each.
+
+Keys are digests of one length. They are spread evenly, so their first bits choose a block; they
+occur in no value, so an entry is found by searching its block for them. An entry is the key, the
+turn that it was last put or named in, the length of its value, and the value. A million entries
+make blocks of some 30; each is written anew when one of its entries changes, so that none has room
+to spare.
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+BLOCKS_BITS = 15
+_NUMBER_SHIFT = 16 - BLOCKS_BITS
+_TURN_AND_SIZE = Struct("<II")
+
+
+class PackedMap:
+    """Values by keys of `key_bytes`. In each turn some entries are put or named, the others are
+    stale: what is left of them when the turn is over, `stale` tells."""
+
+    def __init__(self, key_bytes: int) -> None:
+        self._key_bytes = key_bytes
+        self._head_bytes = key_bytes + _TURN_AND_SIZE.size
+        self._blocks = [b""] * (1 << BLOCKS_BITS)
+        self._count = self._fresh_count = 0
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the value; None where there is none."""
+        block = self._blocks[_number(key)]
+        at = block.find(key)
+        return None if at < 0 else block[at + self._head_bytes : self._end(block, at)]
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Set the value of a key."""
+        number = _number(key)
+        block = self._blocks[number]
+        entry = key + _TURN_AND_SIZE.pack(self._turn, len(value)) + value
+        at = block.find(key)
+        if at < 0:
+            self._blocks[number] = block + entry
+        else:
+            self._count_out(block, at)
+            self._blocks[number] = block[:at] + entry + block[self._end(block, at) :]
+        self._count += 1
+        self._fresh_count += 1
+
+    def pop(self, key: bytes) -> None:
+        """Remove an entry where there is one."""
+        number = _number(key)
+        block = self._blocks[number]
+        at = block.find(key)
+        if at >= 0:
+            self._count_out(block, at)
+            self._blocks[number] = block[:at] + block[self._end(block, at) :]
+
+    def begin_turn(self) -> None:
+        """From now on every entry is stale that is not put or named again."""
+        self._turn += 1
+        self._fresh_count = 0
+
+    def name(self, key: bytes) -> None:
+        """Keep an entry, where there is one, in this turn as it is."""
+        value = self.get(key)
+        if value is not None:
+            self.put(key, value)
+
+    def stale(self) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Return stale keys and their values, block by block. They may be removed meanwhile."""
+        for block in self._blocks:
+            if self._fresh_count == self._count:
+                return
+            if block:
+                yield self._stale_in(block)
+
+    def _stale_in(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        found, at = [], 0
+        while at < len(block):
+            turn, _ = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+            start, end = at + self._head_bytes, self._end(block, at)
+            if turn != self._turn:
+                found.append((block[at : at + self._key_bytes], block[start:end]))
+            at = end
+        return found
+
+    def _end(self, block: bytes, at: int) -> int:
+        _, size = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+        return at + self._head_bytes + int(size)
+
+    def _count_out(self, block: bytes, at: int) -> None:
+        turn, _ = _TURN_AND_SIZE.unpack_from(block, at + self._key_bytes)
+        self._count -= 1
+        self._fresh_count -= turn == self._turn
+
+
+def _number(key: bytes) -> int:
+    return (key[0] << 8 | key[1]) >> _NUMBER_SHIFT

@@ -1,0 +1,160 @@
+"""Dividing the slots of a deployment among gateways: by what organizations need, not by requests.
+
+First whole tiers, the most urgent first. Within a tier slots go to organizations: to each what it
+needs, and where that is more than there is, by their weights (max-min). An organization counts once
+however many gateways it comes through; there its slots follow its requests. What nobody needs is
+divided evenly, so that whoever comes next finds a slot.
+"""
+
+from collections.abc import Mapping
+from math import ceil, floor
+
+from serving.contract.demand import DeploymentDemand
+from serving.contract.units import TIERS, Tier
+
+Demands = Mapping[str, DeploymentDemand]
+"""What each gateway has to do for one deployment."""
+Shares = dict[str, dict[str, int]]
+"""By replica, each gateway's slots."""
+
+
+def quotas(
+    slots: int, demands: Demands, before: Mapping[str, int], *, turn: int = 0
+) -> dict[str, int]:
+    """Return how many of so many slots each gateway gets: all of them together, and at least one
+    each. Where there are fewer slots than gateways, who has work takes turns, as `turn` grows.
+
+    What is due is a fraction; a gateway keeps the whole number of `before` within one of it.
+    """
+    gateways = sorted(demands)
+    if slots < len(gateways):
+        eager = [gateway for gateway in gateways if _has_work(demands[gateway])]
+        return dict.fromkeys(gateways, 0) | _in_turns(slots, eager or gateways, turn)
+    due = dict.fromkeys(gateways, 0.0)
+    left = float(slots)
+    for tier in TIERS:
+        for gateway, given in _by_organization(left, demands, tier).items():
+            due[gateway] += given
+        left = max(0.0, slots - sum(due.values()))
+    each = left / len(gateways) if gateways else 0.0
+    return _rounded(slots, {gateway: x + each for gateway, x in due.items()}, before)
+
+
+def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -> Shares:
+    """Return how each gateway's slots are spread over replicas: evenly, and with few moves from
+    where they were, since each move waits for a request to end."""
+    total = sum(slots.values()) or 1
+    shares: Shares = {replica: dict.fromkeys(quota, 0) for replica in slots}
+    for replica, own in shares.items():
+        for gateway in own:
+            cap = ceil(quota[gateway] * slots[replica] / total) + 1
+            own[gateway] = min(cap, before.get(replica, {}).get(gateway, 0))
+        while sum(own.values()) > slots[replica]:
+            own[max(own, key=lambda gateway: own[gateway])] -= 1
+
+    def beyond(gateway: str, replica: str) -> float:
+        return shares[replica][gateway] - quota[gateway] * slots[replica] / total
+
+    free = {replica: slots[replica] - sum(own.values()) for replica, own in shares.items()}
+    for gateway in quota:
+        surplus = sum(own[gateway] for own in shares.values()) - quota[gateway]
+        for _ in range(surplus):
+            held = [replica for replica in shares if shares[replica][gateway]]
+            replica = max(held, key=lambda each: beyond(gateway, each))
+            shares[replica][gateway] -= 1
+            free[replica] += 1
+    for gateway in quota:
+        lack = quota[gateway] - sum(own[gateway] for own in shares.values())
+        for _ in range(lack):
+            replica = min(filter(free.get, free), key=lambda each: beyond(gateway, each))
+            shares[replica][gateway] += 1
+            free[replica] -= 1
+    return shares
+
+
+def parts(demands: Demands, gateway: str) -> dict[str, float]:
+    """Return which part of its slots an organization has at a gateway, of those that wait there and
+    come through others too."""
+    here = _needs(demands[gateway])
+    others = [_needs(demand) for name, demand in demands.items() if name != gateway]
+    found = {}
+    for organization in _waiting(demands[gateway]):
+        elsewhere = sum(other.get(organization, 0) for other in others)
+        if elsewhere:
+            found[organization] = here[organization] / (here[organization] + elsewhere)
+    return found
+
+
+def fill(slots: float, needs: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """Return what each gets of so many slots by its weight and need: nobody more than it needs,
+    and nobody less than by its weight while another has more by its own."""
+    given = {}
+    weights = sum(weight for weight, _ in needs.values())
+    for name, (weight, need) in sorted(needs.items(), key=lambda each: each[1][1] / each[1][0]):
+        given[name] = min(need, slots * weight / weights)
+        slots -= given[name]
+        weights -= weight
+    return given
+
+
+def _by_organization(slots: float, demands: Demands, tier: Tier) -> dict[str, float]:
+    """Return what each gateway is due for one tier."""
+    needs: dict[str, tuple[int, int]] = {}
+    for demand in demands.values():
+        for organization, own in demand.tiers.get(tier, {}).items():
+            known = needs.get(organization, (own.weight, 0))[1]
+            if need := known + own.running + own.waiting:
+                needs[organization] = own.weight, need
+    given = fill(slots, needs)
+    due = dict.fromkeys(demands, 0.0)
+    for gateway, demand in demands.items():
+        for organization, own in demand.tiers.get(tier, {}).items():
+            if need := own.running + own.waiting:
+                due[gateway] += given[organization] * need / needs[organization][1]
+    return due
+
+
+def _rounded(slots: int, due: Mapping[str, float], before: Mapping[str, int]) -> dict[str, int]:
+    whole = {
+        gateway: max(1, before[gateway] if _is_near(before.get(gateway), x) else floor(x))
+        for gateway, x in due.items()
+    }
+    for _ in range(sum(whole.values()) - slots):
+        most = max((g for g in whole if whole[g] > 1), key=lambda g: whole[g] - due[g])
+        whole[most] -= 1
+    for _ in range(slots - sum(whole.values())):
+        least = max(whole, key=lambda g: due[g] - whole[g])
+        whole[least] += 1
+    return whole
+
+
+def _is_near(whole: int | None, due: float) -> bool:
+    return whole is not None and abs(whole - due) < 1.0
+
+
+def _in_turns(slots: int, gateways: list[str], turn: int) -> dict[str, int]:
+    given = dict.fromkeys(gateways, 0)
+    for place in range(slots):
+        given[gateways[(turn + place) % len(gateways)]] += 1
+    return given
+
+
+def _has_work(demand: DeploymentDemand) -> bool:
+    return any(_needs(demand).values())
+
+
+def _needs(demand: DeploymentDemand) -> dict[str, int]:
+    needs: dict[str, int] = {}
+    for organizations in demand.tiers.values():
+        for organization, own in organizations.items():
+            needs[organization] = needs.get(organization, 0) + own.running + own.waiting
+    return needs
+
+
+def _waiting(demand: DeploymentDemand) -> set[str]:
+    return {
+        organization
+        for organizations in demand.tiers.values()
+        for organization, own in organizations.items()
+        if own.waiting
+    }

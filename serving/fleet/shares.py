@@ -1,0 +1,128 @@
+"""Which gateway may take how many slots of which replica: granted when free, taken back in order.
+
+A share that shrinks is free for others only once its gateway has said that it keeps to the smaller
+one and how much it still runs. So the shares in force and what runs beyond them are never more than
+a replica's slots, whatever is lost on the way. Beyond it are only requests wider than a share
+(`serving.pool.replica`), and a gateway that was not heard of for five seconds and lives on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from serving.contract.demand import DemandReport, DeploymentDemand, ShareReply
+from serving.fleet import division
+
+GATEWAY_SECONDS = 5.0
+"""Who was not heard of for so long is gone, and its slots are free."""
+GRACE_SECONDS = 2.0
+"""For which a fleet that finds replicas at work takes no slot for free: their gateways will say."""
+REDIVIDE_SECONDS = 0.1
+TURN_SECONDS = 1.0
+"""For which a gateway keeps a slot where there are too few for all."""
+
+Slots = Mapping[str, Mapping[str, int]]
+"""By deployment, the slots of each replica that may be given work."""
+
+
+@dataclass(slots=True)
+class Gateway:
+    """What a gateway last said; `may_run` is by replica the most that it may have there now."""
+
+    heard_at: float
+    number: int
+    deployments: Mapping[str, DeploymentDemand]
+    may_run: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Division:
+    """How a deployment's slots were divided last."""
+
+    at: float = float("-inf")
+    among: frozenset[str] = frozenset()
+    slots: Mapping[str, int] = field(default_factory=dict)
+    quota: dict[str, int] = field(default_factory=dict)
+    shares: division.Shares = field(default_factory=dict)
+
+
+class SlotShares:
+    """All live gateways and what they were granted. `now` is monotonic seconds throughout."""
+
+    def __init__(self, *, epoch: int, grace_until: float = 0.0) -> None:
+        self.epoch = epoch
+        self.gateways: dict[str, Gateway] = {}
+        self._grace_until = grace_until
+        self._divisions: dict[str, Division] = {}
+
+    def report(self, report: DemandReport, slots: Slots, now: float) -> ShareReply:
+        """Take in what a gateway has to do, and return what it may take from now on."""
+        self.forget_silent(now)
+        known = self.gateways.get(report.gateway_id)
+        if known is not None and report.number <= known.number:
+            return self._empty_reply()
+        if report.is_leaving:
+            self.gateways.pop(report.gateway_id, None)
+            return self._empty_reply()
+        may_run = {
+            replica_id: max(held.share, held.running)
+            for demand in report.deployments.values()
+            for replica_id, held in demand.held.items()
+        }
+        self.gateways[report.gateway_id] = Gateway(now, report.number, report.deployments, may_run)
+        return self._reply(report, slots, now)
+
+    def forget_silent(self, now: float) -> None:
+        """Free the slots of gateways that are not heard of any more."""
+        for gateway_id, gateway in list(self.gateways.items()):
+            if now - gateway.heard_at > GATEWAY_SECONDS:
+                del self.gateways[gateway_id]
+
+    def granted(self, replica_id: str) -> int:
+        """Return how many slots of a replica are taken, or may be at any moment."""
+        return sum(gateway.may_run.get(replica_id, 0) for gateway in self.gateways.values())
+
+    def _empty_reply(self) -> ShareReply:
+        return ShareReply(self.epoch, {}, live_gateway_count=max(1, len(self.gateways)))
+
+    def _reply(self, report: DemandReport, slots: Slots, now: float) -> ShareReply:
+        gateway = self.gateways[report.gateway_id]
+        shares: dict[str, int] = {}
+        parts: dict[str, dict[str, float]] = {}
+        for deployment_id, demand in report.deployments.items():
+            own_slots = slots.get(deployment_id, {})
+            due = self._divide(deployment_id, own_slots, now)
+            for replica_id in own_slots.keys() & demand.held.keys():
+                told = due.get(replica_id, {}).get(report.gateway_id, 0)
+                held = demand.held[replica_id]
+                if told > held.share:
+                    free = 0 if now < self._grace_until else own_slots[replica_id]
+                    free -= self.granted(replica_id) - gateway.may_run[replica_id]
+                    told = max(held.share, min(told, free))
+                gateway.may_run[replica_id] = max(held.share, held.running, told)
+                shares[replica_id] = told
+            if found := division.parts(self._demands(deployment_id), report.gateway_id):
+                parts[deployment_id] = found
+        return ShareReply(self.epoch, shares, parts, len(self.gateways))
+
+    def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> division.Shares:
+        """Return who is due what, divided anew if anything changed since a while."""
+        demands = self._demands(deployment_id)
+        last = self._divisions.setdefault(deployment_id, Division())
+        is_same = last.among == demands.keys() and last.slots == slots
+        if is_same and now - last.at < REDIVIDE_SECONDS:
+            return last.shares
+        turn = int(now / TURN_SECONDS)
+        quota = division.quotas(sum(slots.values()), demands, last.quota, turn=turn)
+        shares = division.assign(quota, slots, last.shares)
+        self.epoch += shares != last.shares
+        self._divisions[deployment_id] = Division(
+            now, frozenset(demands), dict(slots), quota, shares
+        )
+        return shares
+
+    def _demands(self, deployment_id: str) -> dict[str, DeploymentDemand]:
+        return {
+            gateway_id: gateway.deployments[deployment_id]
+            for gateway_id, gateway in self.gateways.items()
+            if deployment_id in gateway.deployments
+        }

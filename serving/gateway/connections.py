@@ -1,0 +1,82 @@
+"""The connections of clients: how many there may be, in all and of one address.
+
+A connection on which nothing is asked or answered is idle. Where there are too many, the one goes
+that has been idle longest, so that who holds connections and asks nothing keeps nobody out.
+"""
+
+from collections import Counter, defaultdict
+from typing import Protocol
+
+ADDRESS_SHARE = 4
+"""One address has at most the fourth part of all, unless told otherwise."""
+
+
+class Line(Protocol):
+    """A connection, which can be closed at once."""
+
+    def close_now(self) -> None: ...
+
+
+class Connections:
+    """Of one listener; `most_of_one` bounds those of an address."""
+
+    def __init__(self, most: int, most_of_one: int | None = None) -> None:
+        self.most = most
+        self.most_of_one = most // ADDRESS_SHARE if most_of_one is None else most_of_one
+        self.is_retiring = False
+        """Whether answers close their connections: the gateway is about to end."""
+        self.refused = 0
+        self.closed_idle = 0
+        self._count = 0
+        self._of: Counter[str] = Counter()
+        self._idle: dict[Line, str] = {}
+        self._idle_of: defaultdict[str, dict[Line, None]] = defaultdict(dict)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def enter(self, line: Line, address: str) -> bool:
+        """Count a new connection, which is idle; False when there is no room for it."""
+        if self._of[address] >= self.most_of_one:
+            has_room = self._close_one(self._idle_of.get(address, {}))
+        else:
+            has_room = self._count < self.most or self._close_one(self._idle)
+        if not has_room:
+            self.refused += 1
+            self._forget_address(address)
+            return False
+        self._count += 1
+        self._of[address] += 1
+        self.note_idle(line, address)
+        return True
+
+    def note_idle(self, line: Line, address: str) -> None:
+        """Nothing is asked on it."""
+        self._idle[line] = address
+        self._idle_of[address][line] = None
+
+    def note_busy(self, line: Line, address: str) -> None:
+        """A request came on it."""
+        if self._idle.pop(line, None) is not None:
+            del self._idle_of[address][line]
+
+    def leave(self, line: Line, address: str) -> None:
+        """It is closed."""
+        self.note_busy(line, address)
+        self._count -= 1
+        self._of[address] -= 1
+        self._forget_address(address)
+
+    def _close_one(self, idle: dict[Line, str] | dict[Line, None]) -> bool:
+        line = next(iter(idle), None)
+        if line is None:
+            return False
+        self.closed_idle += 1
+        self.note_busy(line, self._idle[line])
+        line.close_now()
+        return True
+
+    def _forget_address(self, address: str) -> None:
+        if not self._of[address]:
+            del self._of[address]
+            self._idle_of.pop(address, None)

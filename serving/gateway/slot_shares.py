@@ -1,0 +1,171 @@
+"""This gateway's share of each replica's slots: the fleet is told all the time what there is to do.
+
+Until the fleet has answered once it takes none, and where the fleet cannot be asked, all of them. A
+gateway that the fleet does not answer any more keeps its last share.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+
+import aiohttp
+import structlog
+
+from serving.contract.codec import ContractError, decode, encode
+from serving.contract.demand import (
+    ORGANIZATIONS_MAX,
+    DemandReport,
+    DeploymentDemand,
+    Held,
+    OrganizationDemand,
+    ShareReply,
+)
+from serving.contract.replica import ReplicaRecord
+from serving.contract.units import Tier
+from serving.engine.transport.tls import as_payload
+from serving.pool.line import Line
+from serving.pool.pool import Pool
+
+log = structlog.get_logger(__name__)
+
+HEARTBEAT_SECONDS = 0.5
+REPORT_SECONDS_MIN = 0.2
+"""Between two reports, however much changes."""
+ASK_SECONDS = 1.0
+LEAVE_SECONDS = 0.5
+
+
+class Shares:
+    """What the fleet granted; `of` is what pools go by."""
+
+    def __init__(self) -> None:
+        self.live_gateway_count = 1
+        self.is_told = False
+        self.is_unanswered = False
+        """Whether the fleet could not be asked and never answered."""
+        self._told: dict[str, int] = {}
+
+    def of(self, record: ReplicaRecord) -> int:
+        """Return how many of a replica's slots this gateway may take."""
+        if self.is_told:
+            return min(record.slots, self._told.get(record.replica_id, 0))
+        return record.slots if self.is_unanswered else 0
+
+    def hear(self, reply: ShareReply) -> bool:
+        """Take in an answer; tell whether any share shrank."""
+        shrank = any(reply.shares.get(one, 0) < share for one, share in self._told.items())
+        self._told, self.is_told = reply.shares, True
+        self.live_gateway_count = reply.live_gateway_count
+        return shrank
+
+
+class DemandReporter:
+    """Asks the fleet for shares, as often as there is a reason to."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        fleet_url: str,
+        secret: str,
+        *,
+        gateway_id: str,
+        shares: Shares,
+        pools: Callable[[], Mapping[str, Pool]],
+    ) -> None:
+        self.failures = 0
+        self._session = session
+        self._url = f"{fleet_url}/demand"
+        self._headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+        self._gateway_id = gateway_id
+        self._shares = shares
+        self._pools = pools
+        self._number = time.time_ns() // 1_000_000
+        self._news = asyncio.Event()
+
+    def note_news(self) -> None:
+        """Something changed: the fleet is told soon."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Report for ever: when something changed, often while anybody waits, and now and then."""
+        while True:
+            self._news.clear()
+            await self.report()
+            await asyncio.sleep(REPORT_SECONDS_MIN)
+            if not any(pool.is_pressed for pool in self._pools().values()):
+                try:
+                    async with asyncio.timeout(HEARTBEAT_SECONDS - REPORT_SECONDS_MIN):
+                        await self._news.wait()
+                except TimeoutError:
+                    continue
+
+    async def report(self) -> None:
+        """Tell the fleet what there is to do, and go by what it says."""
+        pools = self._pools()
+        demands = {id_: demand_of(pool) for id_, pool in pools.items()}
+        try:
+            reply = await self._post(demands, ASK_SECONDS)
+        except (TimeoutError, aiohttp.ClientError, ContractError, OSError) as error:
+            self._note_failure(error)
+            return
+        if self.failures:
+            log.info("fleet_answers", after=self.failures)
+            self.failures = 0
+        if self._shares.hear(reply):
+            self.note_news()
+        for deployment_id, pool in pools.items():
+            pool.set_shares(reply.parts.get(deployment_id, {}))
+
+    async def leave(self) -> None:
+        """Give all slots back: nothing runs here any more."""
+        try:
+            await self._post({}, LEAVE_SECONDS, is_leaving=True)
+        except (TimeoutError, aiohttp.ClientError, ContractError, OSError) as error:
+            log.warning("slots_left_to_time_out", error=type(error).__name__)
+
+    def _note_failure(self, error: Exception) -> None:
+        self.failures += 1
+        if self.failures == 1:
+            log.warning("fleet_divides_no_slots", error=f"{type(error).__name__}: {error}")
+        if not self._shares.is_told and not self._shares.is_unanswered:
+            self._shares.is_unanswered = True
+            for pool in self._pools().values():
+                pool.set_shares({})
+
+    async def _post(
+        self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
+    ) -> ShareReply:
+        self._number += 1
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving)
+        async with self._session.post(
+            self._url,
+            data=as_payload(encode(report)),
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=seconds),
+            allow_redirects=False,
+        ) as answer:
+            data = await answer.read()
+        if answer.status != 200:
+            raise ContractError(f"demand answered {answer.status}")
+        return decode(data, ShareReply)
+
+
+def demand_of(pool: Pool) -> DeploymentDemand:
+    """Return what a pool has to do, and what it holds."""
+    held = {id_: Held(one.share, one.in_flight) for id_, one in pool.replicas.items()}
+    tiers: dict[Tier, dict[str, OrganizationDemand]] = {}
+    for tier, line in pool.queue.lines.items():
+        if organizations := _organizations(line):
+            tiers[tier] = organizations
+    return DeploymentDemand(held, tiers)
+
+
+def _organizations(line: Line) -> dict[str, OrganizationDemand]:
+    found = {}
+    for member in line.busy():
+        found[member.organization_id] = OrganizationDemand(
+            member.weight, member.running, member.waiting
+        )
+        if len(found) == ORGANIZATIONS_MAX:
+            break
+    return found

@@ -1,0 +1,225 @@
+"""One tier's line before a pool: organizations take turns by the service they received.
+
+Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models", OSDI '24): each
+organization counts what it was served, over its weight, and of those that wait the one with the
+least goes next. Who begins to wait is lifted to the least of those that do, so that nobody saves up
+turns. A request is charged an estimate when it begins, its output by the mean of the organization's
+own answers, and set right at its end (the paper's prediction of lengths).
+
+Of two organizations that wait all the time, the service over the weight differs by twice what all
+slots and one request more can hold at most (tests/serving/pool/test_fairness.py).
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from serving.engine.usage import Tokens
+from serving.pool.member import Member, Service, Waiter
+from serving.pool.ranking import Ranking
+from serving.pool.ticket import Ticket
+
+IDLE_MAX = 10_000
+"""Organizations remembered that were served more than others and left."""
+RECENT_OF_ALL = 0.02
+PART_MIN = 0.001
+OUTPUT_TOKENS = 128.0
+"""How long an answer is thought to be before the first was seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may wait in a line: requests and their input tokens, of one organization and of
+    all."""
+
+    organization_requests: int = 512
+    organization_tokens: int = 8_000_000
+    requests: int = 2_048
+    tokens: int = 32_000_000
+
+    def fill(self, requests: int, tokens: int) -> float:
+        """Return how much of what one organization may have waiting this is."""
+        return max(requests / self.organization_requests, tokens / self.organization_tokens)
+
+
+BOUNDS = Bounds()
+
+
+class Line:
+    """Everything but choosing is O(log n) in the organizations that wait, leaving too."""
+
+    def __init__(self, bounds: Bounds = BOUNDS) -> None:
+        self.bounds = bounds
+        self.requests = 0
+        self.tokens = 0
+        self._busy: dict[str, Member] = {}
+        self._idle: OrderedDict[str, Member] = OrderedDict()
+        self._turns: Ranking[str] = Ranking()
+        self._weightiest: Ranking[str] = Ranking()
+        self._level = 0.0
+        """The counter of whoever was served last, as it was before."""
+        self._mean_output = OUTPUT_TOKENS
+        self._parted: set[str] = set()
+
+    def __len__(self) -> int:
+        return self.requests
+
+    def busy(self) -> Iterator[Member]:
+        """Return the organizations that wait here or are served."""
+        return iter(self._busy.values())
+
+    def set_parts(self, parts: Mapping[str, float]) -> None:
+        """Say of which busy organizations only a part of the weight counts here."""
+        for organization_id in {*self._parted, *parts}:
+            if (member := self._busy.get(organization_id)) is not None:
+                member.part = max(PART_MIN, parts.get(organization_id, 1.0))
+        self._parted = set(parts)
+
+    def is_full_of(self, ticket: Ticket) -> bool:
+        """Tell whether its organization has as much waiting as one may."""
+        member = self._busy.get(ticket.organization_id)
+        if member is None or not member.waiters:
+            return False
+        requests, tokens = len(member.waiters) + 1, member.tokens + ticket.input_tokens
+        return self.bounds.fill(requests, tokens) > 1.0
+
+    def has_room(self, ticket: Ticket) -> bool:
+        """Tell whether one more fits among all."""
+        fits = self.tokens + ticket.input_tokens <= self.bounds.tokens
+        return self.requests < self.bounds.requests and (fits or not self.requests)
+
+    def outweighed(self, ticket: Ticket) -> Waiter | None:
+        """Return the request to give up for one more: the last of the organization that has the
+        most waiting for its weight. None where that is the ticket's own."""
+        heaviest_id = self._weightiest.first()
+        if heaviest_id is None:
+            return None
+        heaviest, own = self._busy[heaviest_id], self._busy.get(ticket.organization_id)
+        requests = len(own.waiters) if own else 0
+        is_newcomer = not requests and len(heaviest.waiters) > 1
+        fill = self.bounds.fill(requests + 1, (own.tokens if own else 0) + ticket.input_tokens)
+        if is_newcomer or fill / max(1, ticket.weight) < self._heaviness(heaviest):
+            return next(reversed(heaviest.waiters))
+        return None
+
+    def join(self, waiter: Waiter) -> None:
+        """Stand in line."""
+        member = self._enter(waiter.ticket)
+        if not member.waiters:
+            self._lift(member)
+            self._turns.put(member.organization_id, member.counter)
+        member.add(waiter)
+        self._note_waiting(member, 1, waiter.ticket)
+
+    def leave(self, waiter: Waiter) -> None:
+        """Step out of line; harmless when one is not in it."""
+        member = self._busy.get(waiter.ticket.organization_id)
+        if member is None or waiter not in member.waiters:
+            return
+        member.remove(waiter)
+        if not member.waiters:
+            self._turns.drop(member.organization_id)
+        self._note_waiting(member, -1, waiter.ticket)
+        self._rest(member)
+
+    def first(self) -> Waiter | None:
+        """Return whose turn it is."""
+        organization_id = self._turns.first()
+        if organization_id is None:
+            return None
+        return next(iter(self._busy[organization_id].waiters))
+
+    def slots_before(self, ticket: Ticket) -> float:
+        """Return how many slots are given to others before a request that comes now has its turn:
+        to each organization as many, by the weights, as to its own until then."""
+        own = self._busy.get(ticket.organization_id)
+        waiting = own.waiting if own else 0
+        turns = (waiting + ticket.width) / (own.power if own else max(1, ticket.weight))
+        return waiting + sum(
+            min(other.waiting, turns * other.power)
+            for other in self._busy.values()
+            if other is not own and other.waiting
+        )
+
+    def serve(self, waiter: Waiter) -> Service:
+        """Begin to serve a request whose turn it is."""
+        member = self._busy[waiter.ticket.organization_id]
+        member.remove(waiter)
+        if not member.waiters:
+            self._turns.drop(member.organization_id)
+        self._note_waiting(member, -1, waiter.ticket)
+        return self._begin(member, waiter.ticket)
+
+    def serve_at_once(self, ticket: Ticket) -> Service:
+        """Begin to serve a request that need not wait."""
+        member = self._enter(ticket)
+        if not member.waiters:
+            self._lift(member)
+        return self._begin(member, ticket)
+
+    def settle(self, service: Service, tokens: Tokens | None) -> None:
+        """Charge what a request really took; of one that nobody counted, its input."""
+        member, ticket = service.member, service.ticket
+        cost = float(ticket.input_tokens)
+        if tokens is not None:
+            cost = ticket.rates.cost(tokens)
+            if tokens.input:
+                each = tokens.output / ticket.width
+                member.note_output(each)
+                self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
+        service.is_settled = True
+        self._charge(member, cost - service.charged)
+
+    def end(self, service: Service) -> None:
+        """A request's slots are free again."""
+        service.member.running -= service.ticket.width
+        self._rest(service.member)
+
+    def _enter(self, ticket: Ticket) -> Member:
+        """Return the organization of a ticket, which is busy from now on."""
+        organization_id = ticket.organization_id
+        member = self._busy.get(organization_id) or self._idle.pop(organization_id, None)
+        if member is None:
+            member = Member(organization_id, self._mean_output)
+        member.weight = max(1, ticket.weight)
+        self._busy[organization_id] = member
+        return member
+
+    def _begin(self, member: Member, ticket: Ticket) -> Service:
+        """Charge the estimate."""
+        self._level = max(self._level, member.counter)
+        cost = ticket.input_tokens + member.likely_output(ticket) * ticket.rates.output
+        member.running += ticket.width
+        self._charge(member, cost)
+        return Service(member, ticket, cost)
+
+    def _charge(self, member: Member, cost: float) -> None:
+        member.charge(cost)
+        if member.waiters:
+            self._turns.put(member.organization_id, member.counter)
+
+    def _lift(self, member: Member) -> None:
+        least = self._turns.least()
+        member.counter = max(member.counter, self._level if least is None else least)
+
+    def _note_waiting(self, member: Member, requests: int, ticket: Ticket) -> None:
+        self.requests += requests
+        self.tokens += requests * ticket.input_tokens
+        if member.waiters:
+            self._weightiest.put(member.organization_id, -self._heaviness(member))
+        else:
+            self._weightiest.drop(member.organization_id)
+
+    def _heaviness(self, member: Member) -> float:
+        return self.bounds.fill(len(member.waiters), member.tokens) / member.weight
+
+    def _rest(self, member: Member) -> None:
+        """Remember of who has nothing here any more what it was served beyond others, if it was."""
+        if not member.is_idle:
+            return
+        del self._busy[member.organization_id]
+        member.part = 1.0
+        if member.counter > self._level:
+            self._idle[member.organization_id] = member
+            if len(self._idle) > IDLE_MAX:
+                self._idle.popitem(last=False)

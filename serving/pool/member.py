@@ -1,0 +1,93 @@
+"""An organization's standing in one line, and its requests there."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from serving.pool.errors import PoolError
+from serving.pool.replica import Replica
+from serving.pool.ticket import Ticket
+
+RECENT = 0.2
+"""How much the latest answer counts in the mean length of answers."""
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A request in line; `turn` is done when its wait is over, one way or the other."""
+
+    ticket: Ticket
+    avoid: Collection[str]
+    turn: asyncio.Future["Place | PoolError"]
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """`counter` is the service received, over the weight; `waiting` and `running` are slots.
+
+    `part` is how much of its weight counts at this gateway: where an organization waits at
+    several, all of them together count it once.
+    """
+
+    organization_id: str
+    mean_output: float
+    weight: int = 1
+    part: float = 1.0
+    counter: float = 0.0
+    running: int = 0
+    waiting: int = 0
+    tokens: int = 0
+    waiters: OrderedDict[Waiter, None] = field(default_factory=OrderedDict)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it neither waits nor is served."""
+        return not self.waiters and not self.running
+
+    @property
+    def power(self) -> float:
+        """Its weight, as far as it counts here."""
+        return self.weight * self.part
+
+    def add(self, waiter: Waiter) -> None:
+        """Put a request behind its others."""
+        self.waiters[waiter] = None
+        self.waiting += waiter.ticket.width
+        self.tokens += waiter.ticket.input_tokens
+
+    def remove(self, waiter: Waiter) -> None:
+        """Take a request out, wherever it stands."""
+        del self.waiters[waiter]
+        self.waiting -= waiter.ticket.width
+        self.tokens -= waiter.ticket.input_tokens
+
+    def charge(self, cost: float) -> None:
+        """Count service, or take back what was counted too much."""
+        self.counter += cost / self.power
+
+    def likely_output(self, ticket: Ticket) -> float:
+        """Return how many tokens an answer probably has."""
+        return min(ticket.output_tokens_max, self.mean_output * ticket.width)
+
+    def note_output(self, tokens: float) -> None:
+        """Take in how long an answer of one sequence was."""
+        self.mean_output += RECENT * (tokens - self.mean_output)
+
+
+@dataclass(slots=True, eq=False)
+class Service:
+    """One request being served, and what it was charged when it began."""
+
+    member: Member
+    ticket: Ticket
+    charged: float
+    is_settled: bool = False
+
+
+class Place(NamedTuple):
+    """Where a request is worked on, and what that counts for its organization."""
+
+    replica: Replica
+    service: Service

@@ -1,0 +1,261 @@
+"""Rate limits: tiers that are reached by paying, what operators and members set otherwise, and how
+many gateways there are; all of it published in the transaction that decides it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.audit.models import Entry
+from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.keys.models import ApiKey
+from control.limits import selectors, services
+from control.limits.models import FIGURES, LimitTier
+from control.limits.placing import note_paid, place_all
+from control.publish.selectors import last_record, last_version
+from control.tenants.models import Role
+from control.tenants.services import archive_project, rename_organization
+from serving.contract.records import (
+    ApiKeyRecord,
+    FleetSizeRecord,
+    Limits,
+    LimitTierRecord,
+    ModelLimits,
+    OrganizationRecord,
+    ProjectRecord,
+)
+from tests.support.organizations import OPERATOR, House, make_house, make_model
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
+TEN = {"requests_per_minute": 10}
+
+
+def said(kind: str, id_: str, of: type[Any]) -> Any:
+    """Return a record as gateways read it."""
+    return msgspec.json.decode(last_record(kind, id_) or "null", type=of)
+
+
+def organization(house: House) -> OrganizationRecord:
+    found: OrganizationRecord = said("organization", house.id, OrganizationRecord)
+    return found
+
+
+def tier(name: str = "One", paid: int = 0, **figures: int) -> LimitTier:
+    return services.create_tier(
+        actor=OPERATOR, name=name, paid_min_nanos=paid, figures=figures or TEN
+    )
+
+
+# Tiers
+
+
+def test_a_tier_is_published_with_its_models(house: House) -> None:
+    made = tier(requests_per_minute=60, output_tokens_per_minute=9_000)
+    model = make_model()
+    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=TEN)
+    record = said("limit_tier", made.id, LimitTierRecord)
+    assert record.limits == Limits(requests_per_minute=60, output_tokens_per_minute=9_000)
+    assert record.model_limits == (ModelLimits(model.id, Limits(requests_per_minute=10)),)
+    services.change_tier(
+        actor=OPERATOR, tier=made, changes={"requests_per_minute": None, "name": "First"}
+    )
+    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=None)
+    record = said("limit_tier", made.id, LimitTierRecord)
+    assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
+    actions = set(Entry.objects.filter(target_id=made.id).values_list("action", flat=True))
+    assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
+
+
+def test_two_tiers_share_neither_name_nor_amount(house: House) -> None:
+    tier("One", 0)
+    for name, paid in (("One", 5), ("Two", 0)):
+        with pytest.raises(Conflict):
+            tier(name, paid)
+    two = tier("Two", 5)
+    with pytest.raises(Conflict):
+        services.change_tier(actor=OPERATOR, tier=two, changes={"paid_min_nanos": 0})
+
+
+@pytest.mark.parametrize("value", [0, -1, 10**9 + 1])
+def test_a_limit_that_no_gateway_would_read_is_refused(house: House, value: int) -> None:
+    with pytest.raises(Invalid):
+        tier(requests_per_minute=value)
+    with pytest.raises(Invalid):
+        services.set_own_limits(
+            actor=house.actor, organization=house.organization, owner_id=house.project.id,
+            figures={"concurrent_requests": value},
+        )  # fmt: skip
+
+
+def test_members_set_neither_tiers_nor_their_organizations_limits(house: House) -> None:
+    with pytest.raises(NotPermitted):
+        services.create_tier(actor=house.actor, name="Mine", paid_min_nanos=0, figures={})
+    with pytest.raises(NotPermitted):
+        services.set_organization_limits(
+            actor=house.actor, organization=house.organization, model=None, figures=TEN
+        )
+
+
+# Who stands where
+
+
+def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets_back() -> None:
+    first, second, third = tier("One"), tier("Two", 10**9), tier("Three", 5 * 10**9)
+    house = make_house("Riser")
+    assert organization(house).limit_tier_id == first.id
+    for paid, stands in ((999_999_999, first), (10**9, second), (10**10, third), (0, first)):
+        note_paid(organization_id=house.id, paid_nanos=paid, now=NOW)
+        assert organization(house).limit_tier_id == stands.id
+        standing = selectors.standing(house.organization)
+        assert (standing.paid_nanos, standing.tier) == (paid, stands)
+    moves = Entry.objects.filter(target_id=house.id, action="organization.limit_tier")
+    assert [entry.details["after"] for entry in moves.order_by("id")] == [
+        "One", "Two", "Three", "One",
+    ]  # fmt: skip
+
+
+def test_what_changes_no_tier_publishes_nothing(house: House) -> None:
+    version = last_version()
+    note_paid(organization_id=house.id, paid_nanos=10**12, now=NOW)
+    assert last_version() == version
+    with pytest.raises(NotFound):
+        note_paid(organization_id="org_nobody", paid_nanos=1, now=NOW)
+
+
+def test_changed_tiers_move_who_should_stand_elsewhere_once(
+    house: House, outsider: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("control.limits.placing.PAGE", 1)
+    note_paid(organization_id=house.id, paid_nanos=10**9, now=NOW)
+    first = tier("One")
+    assert place_all(now=NOW) == 2
+    second = tier("Two", 10**9)
+    assert [place_all(now=NOW), place_all(now=NOW)] == [1, 0]
+    assert organization(house).limit_tier_id == second.id
+    assert organization(outsider).limit_tier_id == first.id
+    services.change_tier(actor=OPERATOR, tier=second, changes={"paid_min_nanos": 2 * 10**9})
+    assert place_all(now=NOW) == 1
+    assert organization(house).limit_tier_id == first.id
+
+
+def test_other_news_of_an_organization_keep_its_limits(house: House) -> None:
+    made = tier()
+    place_all(now=NOW)
+    services.set_organization_limits(
+        actor=OPERATOR, organization=house.organization, model=None, figures=TEN
+    )
+    rename_organization(actor=house.actor, organization=house.organization, name="Other")
+    services.set_own_limits(
+        actor=house.actor, organization=house.organization, owner_id=house.project.id, figures=TEN
+    )
+    record = organization(house)
+    assert (record.limit_tier_id, record.own_limits) == (made.id, Limits(requests_per_minute=10))
+
+
+# What is set otherwise
+
+
+def test_an_operator_sets_and_lifts_what_an_organization_has_instead(house: House) -> None:
+    model, mine = make_model(), house.organization
+
+    def put(model: Any, figures: dict[str, int] | None) -> OrganizationRecord:
+        services.set_organization_limits(
+            actor=OPERATOR, organization=mine, model=model, figures=figures
+        )
+        return organization(house)
+
+    assert put(None, TEN).own_limits == Limits(requests_per_minute=10)
+    assert put(None, {"concurrent_requests": 3}).own_limits == Limits(
+        requests_per_minute=10, concurrent_requests=3
+    )
+    on_model = put(model, {}).own_model_limits
+    assert on_model == (ModelLimits(model.id, Limits()),)
+    assert put(None, None).own_limits is None
+    assert put(model, None).own_model_limits == ()
+    entries = Entry.objects.filter(action="organization.set_rates", organization_id=house.id)
+    assert entries.count() == 5
+    assert entries.latest("id").details["model"] == model.public_id
+
+
+def test_what_holds_is_the_tiers_row_but_for_the_operators(house: House) -> None:
+    made, small, large = tier(), make_model("small"), make_model("large")
+    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=small, figures=TEN)
+    place_all(now=NOW)
+    services.set_organization_limits(
+        actor=OPERATOR, organization=house.organization, model=large, figures=TEN
+    )
+    rows = [(row.model_name, row.is_own) for row in selectors.in_force(house.organization)]
+    assert rows == [("", False), ("large", True), ("small", False)]
+
+
+def test_members_limit_a_project_and_a_key(house: House, key: ApiKey) -> None:
+    for owner_id in (house.project.id, key.id):
+        limits = services.set_own_limits(
+            actor=house.actor, organization=house.organization, owner_id=owner_id, figures=TEN
+        )
+        assert limits == Limits(requests_per_minute=10)
+    assert said("project", house.project.id, ProjectRecord).limits == limits
+    assert said("api_key", key.id, ApiKeyRecord).limits == limits
+    lifted = services.set_own_limits(
+        actor=house.actor, organization=house.organization, owner_id=key.id,
+        figures=dict.fromkeys(FIGURES),
+    )  # fmt: skip
+    assert said("api_key", key.id, ApiKeyRecord).limits == lifted == Limits()
+
+
+@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.VIEWER])
+def test_lesser_roles_limit_nothing(house: House, role: Role) -> None:
+    with pytest.raises(NotPermitted):
+        services.set_own_limits(
+            actor=house.actor_of(house.join(role)), organization=house.organization,
+            owner_id=house.project.id, figures=TEN,
+        )  # fmt: skip
+
+
+def test_another_organizations_projects_and_keys_are_not_there(
+    house: House, outsider: House, key: ApiKey
+) -> None:
+    for owner_id in (house.project.id, key.id, house.id, "proj_nobody"):
+        with pytest.raises(NotFound):
+            services.set_own_limits(
+                actor=outsider.actor, organization=outsider.organization, owner_id=owner_id,
+                figures=TEN,
+            )  # fmt: skip
+        assert selectors.own_limits(outsider.organization, owner_id) == Limits()
+
+
+def test_what_has_ended_is_not_limited(house: House) -> None:
+    archive_project(actor=house.actor, project=house.project)
+    with pytest.raises(Conflict):
+        services.set_own_limits(
+            actor=house.actor, organization=house.organization, owner_id=house.project.id,
+            figures=TEN,
+        )  # fmt: skip
+
+
+# How many gateways there are
+
+
+def live(name: str, after: float = 0.0, *, leaving: bool = False) -> int:
+    at = NOW + timedelta(seconds=after)
+    return services.note_gateway(gateway_id=name, is_leaving=leaving, now=at)
+
+
+def test_gateways_are_counted_while_they_say_that_they_live(db: None) -> None:
+    assert [live("a"), live("b"), live("c"), live("a", 5)] == [1, 2, 3, 3]
+    assert live("b", 5, leaving=True) == 2
+    # The third says nothing more.
+    assert [live("a", 15), live("a", 17)] == [2, 1]
+    assert said("fleet_size", "all", FleetSizeRecord).live_gateway_count == 1
+
+
+def test_all_hear_of_another_number_and_of_nothing_else(db: None) -> None:
+    live("a")
+    version = last_version()
+    live("a", 5)
+    live("a", 10)
+    assert last_version() == version
+    live("b", 10)
+    assert last_version() == version + 1

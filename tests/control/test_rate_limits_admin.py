@@ -1,0 +1,78 @@
+"""Limit tiers and organizations' own limits at the operator's admin."""
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from control.audit.models import Entry
+from control.limits.models import FIGURES, LimitTier, OrganizationLimits, TierModelLimits
+from control.tenants.models import User
+from tests.support.organizations import House, make_model
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+NONE = dict.fromkeys(FIGURES, "")
+
+
+@pytest.fixture
+def operator(client: Client) -> Client:
+    client.force_login(User.objects.create_superuser("operator@example.com"))
+    return client
+
+
+def inline(*rows: dict[str, Any], initial: int = 0) -> dict[str, Any]:
+    """Return the table of single models as a form sends it."""
+    sent: dict[str, Any] = {
+        "model_limits-TOTAL_FORMS": len(rows), "model_limits-INITIAL_FORMS": initial,
+    }  # fmt: skip
+    for number, row in enumerate(rows):
+        sent |= {f"model_limits-{number}-{name}": value for name, value in row.items()}
+    return sent
+
+
+def test_a_tier_is_made_and_changed_with_its_models(operator: Client, house: House) -> None:
+    model = make_model()
+    add, asked = reverse("admin:limits_limittier_add"), NONE | {"requests_per_minute": "60"}
+    row = NONE | {"model": model.id, "concurrent_requests": "4"}
+    reply = operator.post(add, asked | {"name": "Gold", "paid_min_nanos": "50"} | inline(row))
+    assert reply.status_code == 302
+    tier = LimitTier.objects.get()
+    assert (tier.name, tier.paid_min_nanos, tier.requests_per_minute) == ("Gold", 50 * 10**9, 60)
+    [limited] = TierModelLimits.objects.all()
+    assert (limited.model, limited.concurrent_requests) == (model, 4)
+    change = reverse("admin:limits_limittier_change", args=[tier.id])
+    gone = row | {"id": limited.pk, "tier": tier.id, "DELETE": "on"}
+    asked |= {"name": "Gold", "paid_min_nanos": "50", "output_tokens_per_minute": "900"}
+    assert operator.post(change, asked | inline(gone, initial=1)).status_code == 302
+    tier.refresh_from_db()
+    assert (tier.requests_per_minute, tier.output_tokens_per_minute) == (60, 900)
+    assert not TierModelLimits.objects.exists()
+    assert Entry.objects.filter(target_id=tier.id).count() == 4
+
+
+def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
+    operator: Client, house: House
+) -> None:
+    add = reverse("admin:limits_organizationlimits_add")
+    asked = NONE | {"organization": house.id, "model": "", "requests_per_minute": "600"}
+    assert operator.post(add, asked).status_code == 302
+    row = OrganizationLimits.objects.get()
+    assert (row.organization_id, row.model, row.requests_per_minute) == (house.id, None, 600)
+    change = reverse("admin:limits_organizationlimits_change", args=[row.pk])
+    assert operator.post(change, NONE | {"concurrent_requests": "9"}).status_code == 302
+    row.refresh_from_db()
+    assert (row.requests_per_minute, row.concurrent_requests) == (None, 9)
+    page = reverse("admin:limits_organizationlimits_changelist")
+    operator.post(page, {"action": "lift", "_selected_action": row.pk})
+    assert not OrganizationLimits.objects.exists()
+    assert Entry.objects.filter(action="organization.set_rates").count() == 3
+
+
+def test_a_zero_is_refused_in_the_form(operator: Client, house: House) -> None:
+    add = reverse("admin:limits_limittier_add")
+    asked = NONE | {"name": "Gold", "paid_min_nanos": "0", "requests_per_minute": "0"}
+    reply = operator.post(add, asked | inline())
+    assert reply.status_code == 200
+    assert "greater than or equal to 1" in reply.content.decode()
+    assert not LimitTier.objects.exists()

@@ -1,0 +1,143 @@
+"""Rate limits through the management API, and how much of them is used, from a real Redis."""
+
+import asyncio
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from django.utils import timezone
+from rest_framework.test import APIClient
+
+from control.keys.models import ApiKey
+from control.limits import services, use
+from control.limits.placing import place_all
+from control.tenants.models import Role
+from serving.contract.records import Limits, OrganizationRecord
+from serving.limits.checks import make_plan
+from serving.limits.limiter import Limiter, Size
+from serving.limits.window import RedisWindow
+from tests.support import catalog
+from tests.support.organizations import OPERATOR, House, make_model
+from tests.support.redis_server import RedisServer, running_redis
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+FIGURES = {"requests_per_minute": 10, "concurrent_requests": 2}
+ALL = {
+    "requests_per_minute": 10, "input_tokens_per_minute": None,
+    "output_tokens_per_minute": None, "concurrent_requests": 2,
+}  # fmt: skip
+
+
+@pytest.fixture
+def redis_server(tmp_path_factory: Any, settings: Any) -> Iterator[RedisServer]:
+    """A Redis that control reads."""
+    with running_redis(tmp_path_factory.mktemp("redis")) as server:
+        settings.CONFIG = dataclasses.replace(settings.CONFIG, redis_url=server.url)
+        use._client.cache_clear()
+        yield server
+        use._client().close()
+        use._client.cache_clear()
+
+
+async def use_up(server: RedisServer, organization_id: str, times: int, **limits: int) -> None:
+    """Have a gateway take so many requests of an organization, and go on working on them."""
+    tenant, count = catalog.tenant(), Counter[tuple[str, str]]()
+    organization = OrganizationRecord(
+        organization_id, "active", (), "salt", own_limits=Limits(**limits)
+    )
+    plan = make_plan(tenant.key, tenant.project, organization, None)
+    assert plan is not None
+    limiter = Limiter(RedisWindow(server.url), lambda: 1, count)
+    running = asyncio.create_task(limiter.line.run())
+    while not limiter.line.is_open:  # noqa: ASYNC110 - it opens within milliseconds
+        await asyncio.sleep(0.01)
+    for _ in range(times):
+        await limiter.reserve(plan, "key", "mdl", Size(400, 50))
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await limiter.line.close()
+
+
+def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
+    api: APIClient, base: str, house: House, redis_server: RedisServer
+) -> None:
+    services.create_tier(actor=OPERATOR, name="One", paid_min_nanos=0, figures=FIGURES)
+    services.create_tier(actor=OPERATOR, name="Two", paid_min_nanos=10**9, figures={})
+    place_all(now=timezone.now())
+    services.set_organization_limits(
+        actor=OPERATOR, organization=house.organization, model=make_model(), figures=FIGURES
+    )
+    asyncio.run(use_up(redis_server, house.id, 2, **FIGURES))
+    told = api.get(f"{base}/rate-limits").json()
+    assert told["tier"] == {"name": "One", "paid_min_nanos": 0}
+    assert told["next_tier"] == {"name": "Two", "paid_min_nanos": 10**9}
+    overall, on_model = told["in_force"]
+    assert overall == {
+        "model": None,
+        "set_by": "tier",
+        "limits": ALL,
+        "use": [
+            {"measure": "requests", "limit": 10, "used": 2},
+            {"measure": "concurrent", "limit": 2, "used": 2},
+        ],
+    }
+    assert (on_model["model"], on_model["set_by"]) == ("small", "operator")
+    assert [one["used"] for one in on_model["use"]] == [0, 0]
+
+
+def test_without_redis_the_use_is_not_known_and_nobody_waits(
+    api: APIClient, base: str, house: House, redis_server: RedisServer
+) -> None:
+    services.set_organization_limits(
+        actor=OPERATOR, organization=house.organization, model=None, figures=FIGURES
+    )
+    redis_server.freeze()
+    began = time.monotonic()
+    told = api.get(f"{base}/rate-limits").json()
+    assert time.monotonic() - began < 2
+    assert [one["used"] for one in told["in_force"][0]["use"]] == [None, None]
+
+
+@pytest.mark.parametrize("kind", ["projects", "keys"])
+def test_members_limit_projects_and_keys(
+    api: APIClient, base: str, house: House, key: ApiKey, kind: str
+) -> None:
+    where = f"{base}/{kind}/{house.project.id if kind == 'projects' else key.id}/rate-limits"
+    none = dict.fromkeys(ALL)
+    assert api.get(where).json() == {"limits": none, "use": []}
+    assert api.patch(where, FIGURES).json()["limits"] == ALL
+    assert api.patch(where, {"concurrent_requests": None}).json()["limits"] == ALL | {
+        "concurrent_requests": None
+    }
+    assert api.get(where).json()["limits"]["requests_per_minute"] == 10
+
+
+@pytest.mark.parametrize(
+    ("wish", "param"),
+    [
+        ({"requests_per_minute": 0}, "requests_per_minute"),
+        ({"requests_per_minute": "many"}, "requests_per_minute"),
+        ({"input_tokens_per_minute": 10**9 + 1}, "input_tokens_per_minute"),
+        ({"spend_limit_nanos": 5}, "spend_limit_nanos"),
+        ({"organization_id": "org_x"}, "organization_id"),
+    ],
+)
+def test_nonsense_is_refused_by_its_field(
+    api: APIClient, base: str, house: House, wish: dict[str, Any], param: str
+) -> None:
+    reply = api.patch(f"{base}/projects/{house.project.id}/rate-limits", wish)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+
+
+def test_who_may_look_may_not_always_set(house: House, base: str, key: ApiKey) -> None:
+    client = APIClient()
+    client.force_login(house.join(Role.DEVELOPER))
+    for where in (f"{base}/projects/{house.project.id}", f"{base}/keys/{key.id}"):
+        assert client.get(f"{where}/rate-limits").status_code == 200
+        assert client.patch(f"{where}/rate-limits", FIGURES).status_code == 403
+    assert client.get(f"{base}/rate-limits").status_code == 200

@@ -1,0 +1,78 @@
+"""What gateways have to do, and what they may take: as it is said, and what is not taken."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.contract.codec import ContractError, decode, encode
+from serving.contract.demand import (
+    ORGANIZATIONS_MAX,
+    DemandReport,
+    DeploymentDemand,
+    Held,
+    OrganizationDemand,
+    ShareReply,
+)
+from serving.contract.units import TIERS
+
+IDS = st.text("abcXYZ019_.:-", min_size=1, max_size=64)
+COUNTS = st.integers(0, 10**9)
+DEMANDS = st.builds(
+    DeploymentDemand,
+    st.dictionaries(IDS, st.builds(Held, COUNTS, COUNTS), max_size=4),
+    st.dictionaries(
+        st.sampled_from(TIERS),
+        st.dictionaries(
+            IDS, st.builds(OrganizationDemand, st.integers(1, 10**9), COUNTS, COUNTS), max_size=4
+        ),
+    ),
+)
+REPORTS = st.builds(
+    DemandReport,
+    IDS,
+    st.integers(0, 2**63 - 1),
+    st.dictionaries(IDS, DEMANDS, max_size=3),
+    st.booleans(),
+)
+REPLIES = st.builds(
+    ShareReply,
+    st.integers(0, 2**63 - 1),
+    st.dictionaries(IDS, COUNTS),
+    st.dictionaries(IDS, st.dictionaries(IDS, st.floats(0, 1), max_size=3), max_size=3),
+    COUNTS,
+)
+
+
+@given(REPORTS)
+def test_a_report_arrives_as_it_left(report: DemandReport) -> None:
+    assert decode(encode(report), DemandReport) == report
+
+
+@given(REPLIES)
+def test_a_reply_arrives_as_it_left(reply: ShareReply) -> None:
+    assert decode(encode(reply), ShareReply) == reply
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        DeploymentDemand({"rep": Held(-1, 0)}),
+        DeploymentDemand({"rep": Held(0, -1)}),
+        DeploymentDemand({"": Held(0, 0)}),
+        DeploymentDemand({}, {"urgent": {}}),  # type: ignore[dict-item]
+        DeploymentDemand({}, {"default": {"org": OrganizationDemand(0, 1, 1)}}),
+        DeploymentDemand({}, {"default": {"org": OrganizationDemand(1, 1, -1)}}),
+        DeploymentDemand(
+            {},
+            {
+                "default": {
+                    f"org_{number}": OrganizationDemand(1, 0, 1)
+                    for number in range(ORGANIZATIONS_MAX + 1)
+                }
+            },
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(demand: DeploymentDemand) -> None:
+    with pytest.raises(ContractError):
+        decode(encode(DemandReport("gw", 1, {"dep": demand})), DemandReport)

@@ -1,0 +1,143 @@
+"""Records come out of a table as they went in, and a snapshot leaves only what it told."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from serving.contract.records import Limits, OrganizationRecord, ProjectRecord
+from serving.feed.batch import Batch, Rejection, Update
+from serving.feed.mirror import Mirror
+from serving.feed.packed_records import PackedRecords, Packing
+from serving.feed.table import Records, Table
+from serving.gateway.keys import Keys
+from tests.support import catalog
+
+A = catalog.tenant("a")
+FULL_KEY = msgspec.structs.replace(
+    A.key,
+    budget_ids=("limit:key_a", "limit:key_a:day"),
+    scopes=("inference", "admin"),
+    models=("demo", "münchen"),
+    networks=(),
+    expires_at=catalog.START + timedelta(microseconds=123_456),
+    limits=Limits(requests_per_minute=3, concurrent_requests=1),
+)
+EVERY_RECORD = [
+    A.organization, A.project, A.key, FULL_KEY, catalog.model(), catalog.deployment(),
+    catalog.price(), catalog.contract_price(ends_at=catalog.START),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", EVERY_RECORD, ids=lambda record: type(record).__name__)
+def test_a_packed_record_is_the_record(record: msgspec.Struct) -> None:
+    packing = Packing(type(record))
+    again = packing.unpack(packing.pack(record))
+    assert again == record
+    assert type(again) is type(record)
+
+
+def test_a_key_is_packed_into_about_a_hundred_bytes() -> None:
+    ids = {"key_id": "key_" + 24 * "k", "organization_id": "org_" + 24 * "o"}
+    key = msgspec.structs.replace(A.key, project_id="proj_" + 24 * "p", **ids)
+    assert len(Packing(type(key), "digest").pack(key)) < 120
+
+
+def heard() -> tuple[list[tuple], object]:
+    calls: list[tuple] = []
+    return calls, lambda *change: calls.append(change)
+
+
+def organization(number: int, status: str = "active") -> OrganizationRecord:
+    return OrganizationRecord(f"org_{number}", status, (), "salt")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["packed", "plain"])
+def test_a_table_tells_of_each_change_what_was_and_what_is(kind: str) -> None:
+    calls, hear = heard()
+    table = PackedRecords(OrganizationRecord, hear) if kind == "packed" else Records(hear)
+    first, second = organization(1), organization(1, "suspended")
+    for record in (first, second, None, None):
+        table.take("org_1", record)
+    assert calls == [(None, first), (first, second), (second, None), (None, None)]
+    assert table.get("org_1") is None
+
+
+def tables() -> list[Table]:
+    packed = PackedRecords(OrganizationRecord, lambda before, after: None)
+    return [packed, Records[OrganizationRecord]()]
+
+
+@pytest.mark.parametrize("table", tables(), ids=["packed", "plain"])
+def test_a_snapshot_leaves_what_it_told_and_what_it_rejected(table: Table) -> None:
+    mirror = Mirror({"organization": table})
+    told = [Update("organization", f"org_{n}", organization(n)) for n in range(6)]
+    mirror.apply(Batch(1, True, tuple(told)))
+    rejected = (Rejection("organization", "org_3", "bad"), Rejection("weather", "today", "bad"))
+    mirror.apply(Batch(2, True, tuple(told[:2]), rejected, is_last=False))
+    assert [table.get(f"org_{n}") is not None for n in range(6)] == [True] * 6
+    assert mirror.version == 1
+    mirror.apply(Batch(2, True, tuple(told[5:]), is_first=False))
+    found = [n for n in range(6) if table.get(f"org_{n}")]
+    assert (found, mirror.version) == ([0, 1, 3, 5], 2)
+
+
+def test_kinds_without_a_table_are_left_aside() -> None:
+    mirror = Mirror({})
+    mirror.apply(Batch(3, False, (Update("project", "proj_a", A.project),), lineage="one"))
+    assert (mirror.version, mirror.lineage) == (3, "one")
+
+
+def key(name: str, digest: str) -> object:
+    return msgspec.structs.replace(A.key, key_id=f"key_{name}", digest=digest * 64)
+
+
+def test_a_key_is_found_by_its_last_digest_alone() -> None:
+    keys = Keys(lambda digest: None)
+    keys.take("key_a", key("a", "1"))
+    keys.take("key_a", key("a", "2"))
+    assert keys.find("1" * 64) is None
+    assert keys.find("2" * 64) == key("a", "2")
+    keys.take("key_a", None)
+    assert keys.find("2" * 64) is None
+    assert len(keys) == 0
+
+
+def test_a_digest_that_passed_to_another_key_outlives_the_first() -> None:
+    keys = Keys(lambda digest: None)
+    keys.take("key_a", key("a", "1"))
+    keys.take("key_b", key("b", "1"))
+    keys.take("key_a", None)
+    assert keys.find("1" * 64) == key("b", "1")
+
+
+def test_whoever_remembers_a_key_hears_before_it_changes() -> None:
+    calls, hear = heard()
+    keys = Keys(hear)
+    keys.take("key_a", key("a", "1"))
+    keys.take("key_a", key("a", "2"))
+    keys.take("key_a", None)
+    assert calls == [("1" * 64,), ("1" * 64,), ("2" * 64,), ("2" * 64,)]
+
+
+def test_keys_that_a_snapshot_does_not_tell_are_gone() -> None:
+    keys = Keys(lambda digest: None)
+    for name, digest in (("a", "1"), ("b", "2"), ("c", "3")):
+        keys.take(f"key_{name}", key(name, digest))
+    keys.begin()
+    keys.take("key_a", key("a", "4"))
+    keys.keep("key_b")
+    keys.keep("key_unknown")
+    for _ in keys.sweep():
+        pass
+    known = [digest for digest in "1234" if keys.find(digest * 64)]
+    assert (known, len(keys)) == (["2", "4"], 2)
+
+
+def test_ids_of_projects_and_others_are_told_apart() -> None:
+    projects = PackedRecords(ProjectRecord, lambda before, after: None)
+    for name in ("proj_a", "proj_aa", "proj_A"):
+        projects.take(name, ProjectRecord(name, "org_a", ()))
+    assert [projects.get(name).project_id for name in ("proj_a", "proj_aa", "proj_A")] == [
+        "proj_a", "proj_aa", "proj_A",
+    ]  # fmt: skip

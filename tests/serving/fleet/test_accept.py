@@ -1,0 +1,40 @@
+"""What control tells of deployments is acted on once it is whole."""
+
+from pathlib import Path
+
+import aiohttp
+import msgspec
+
+from serving.contract.records import DeploymentRecord
+from serving.feed.batch import Batch, Update
+from serving.fleet.config import FleetConfig
+from serving.fleet.fleet import Fleet
+from serving.fleet.store import Store, StoredFleet
+from tests.support import catalog
+
+
+def deployment(name: str) -> DeploymentRecord:
+    return msgspec.structs.replace(catalog.deployment(), deployment_id=name)
+
+
+def told(*names: str) -> tuple[Update, ...]:
+    return tuple(Update("deployment", name, deployment(name)) for name in names)
+
+
+async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
+    """A fleet lets go of replicas whose deployment it does not know."""
+    config = FleetConfig("http://control", "a secret", "127.0.0.1", 1, tmp_path, 20_000, 1)
+    store = Store(tmp_path)
+    async with aiohttp.ClientSession() as session:
+        fleet = Fleet(config, {}, store, session)
+        fleet.adopt(StoredFleet(deployments=(deployment("dep_1"), deployment("dep_2"))))
+        known = []
+        for batch in (
+            Batch(3, True, told("dep_2"), is_last=False),
+            Batch(3, True, told("dep_3"), is_first=False),
+            Batch(4, False, (Update("deployment", "dep_2", None),)),
+        ):
+            fleet.accept(batch)
+            names = ("dep_1", "dep_2", "dep_3")
+            known.append([name for name in names if fleet.deployment(name) is not None])
+    assert known == [["dep_1", "dep_2"], ["dep_2", "dep_3"], ["dep_3"]]

@@ -1,0 +1,133 @@
+"""Dividing slots: all of them, to those who need them, by weights, and with few moves."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.contract.demand import DeploymentDemand, OrganizationDemand
+from serving.contract.units import TIERS
+from serving.fleet.division import assign, fill, parts, quotas
+
+ORGANIZATION = st.builds(
+    OrganizationDemand, st.integers(1, 4), st.integers(0, 20), st.integers(0, 50)
+)
+DEMAND = st.builds(
+    lambda tiers: DeploymentDemand({}, tiers),
+    st.dictionaries(
+        st.sampled_from(TIERS), st.dictionaries(st.sampled_from("abcde"), ORGANIZATION, max_size=4)
+    ),
+)
+DEMANDS = st.dictionaries(st.sampled_from(("g1", "g2", "g3", "g4")), DEMAND, min_size=1)
+BEFORE = st.dictionaries(st.sampled_from(("g1", "g2", "g3", "gone")), st.integers(0, 40))
+
+
+def demand(tier: str = "default", **organizations: tuple[int, int, int]) -> DeploymentDemand:
+    """Return a demand of organizations, each with its weight, what runs and what waits."""
+    told = {name: OrganizationDemand(*figures) for name, figures in organizations.items()}
+    return DeploymentDemand({}, {tier: told})  # type: ignore[dict-item]
+
+
+@settings(deadline=None)
+@given(st.integers(0, 64), DEMANDS, BEFORE, st.integers(0, 10))
+def test_all_slots_are_divided_and_each_gateway_has_one_where_there_are_enough(
+    slots: int, demands: dict[str, DeploymentDemand], before: dict[str, int], turn: int
+) -> None:
+    given_ = quotas(slots, demands, before, turn=turn)
+    assert given_.keys() == demands.keys()
+    assert sum(given_.values()) == slots
+    assert min(given_.values()) >= (1 if slots >= len(demands) else 0)
+
+
+@settings(deadline=None)
+@given(
+    st.floats(0, 100),
+    st.dictionaries(
+        st.text("abcdef", min_size=1), st.tuples(st.integers(1, 9), st.integers(1, 99))
+    ),
+)
+def test_nobody_gets_more_than_it_needs_nor_less_than_others_by_weight(
+    slots: float, needs: dict[str, tuple[int, int]]
+) -> None:
+    given_ = fill(slots, needs)
+    whole = sum(need for _, need in needs.values())
+    assert abs(sum(given_.values()) - min(slots, whole)) < 1e-6
+    level = max((given_[name] / weight for name, (weight, _) in needs.items()), default=0.0)
+    for name, (weight, need) in needs.items():
+        assert given_[name] <= need + 1e-9
+        assert given_[name] >= min(need, level * weight) - 1e-6
+
+
+SLOTS = st.dictionaries(st.sampled_from(("r1", "r2", "r3", "r4")), st.integers(0, 16), min_size=1)
+
+
+@settings(deadline=None)
+@given(SLOTS, SLOTS, DEMANDS, DEMANDS)
+def test_shares_are_the_quotas_spread_over_replicas_and_never_beyond_one(
+    first: dict[str, int],
+    second: dict[str, int],
+    demands: dict[str, DeploymentDemand],
+    later: dict[str, DeploymentDemand],
+) -> None:
+    before: dict[str, dict[str, int]] = {}
+    for slots, now in ((first, demands), (second, demands), (second, later), (first, later)):
+        quota = quotas(sum(slots.values()), now, {})
+        before = assign(quota, slots, before)
+        for replica, own in before.items():
+            assert sum(own.values()) <= slots[replica]
+            assert min(own.values()) >= 0
+        for gateway, due in quota.items():
+            assert sum(own[gateway] for own in before.values()) == due
+        assert assign(quota, slots, before) == before
+
+
+def test_slots_go_to_organizations_and_not_to_requests() -> None:
+    demands = {"g1": demand(flood=(1, 10, 490)), "g2": demand(small=(1, 0, 30))}
+    assert quotas(32, demands, {}) == {"g1": 16, "g2": 16}
+    weighty = {"g1": demand(flood=(1, 10, 490)), "g2": demand(small=(3, 0, 30))}
+    assert quotas(32, weighty, {}) == {"g1": 8, "g2": 24}
+
+
+def test_an_organization_counts_once_however_many_gateways_it_comes_through() -> None:
+    everywhere = {"flood": (1, 0, 100)}
+    demands = {
+        "g1": demand(**everywhere),
+        "g2": demand(**everywhere),
+        "g3": demand(**everywhere, small=(1, 0, 100)),
+    }
+    assert quotas(36, demands, {}) == {"g1": 6, "g2": 6, "g3": 24}
+    assert parts(demands, "g3") == {"flood": 1 / 3}
+    assert parts(demands, "g1") == {"flood": 1 / 3}
+
+
+def test_what_nobody_needs_is_there_for_whoever_comes() -> None:
+    demands = {"g1": demand(a=(1, 2, 0)), "g2": demand(), "g3": demand()}
+    assert quotas(32, demands, {}) == {"g1": 12, "g2": 10, "g3": 10}
+
+
+def test_less_urgent_tiers_get_what_is_left() -> None:
+    demands = {"g1": demand("batch", a=(9, 20, 900)), "g2": demand("default", b=(1, 0, 12))}
+    assert quotas(32, demands, {}) == {"g1": 20, "g2": 12}
+
+
+def test_too_few_slots_go_round() -> None:
+    demands = {name: demand(a=(1, 0, 5)) for name in ("g1", "g2", "g3")} | {"idle": demand()}
+    held = [quotas(2, demands, {}, turn=turn) for turn in range(3)]
+    assert all(sum(each.values()) == 2 and each["idle"] == 0 for each in held)
+    assert all(sum(each[name] for each in held) == 2 for name in ("g1", "g2", "g3"))
+
+
+def test_a_gateway_keeps_what_it_has_within_a_slot_of_what_is_due() -> None:
+    demands = {"g1": demand(a=(1, 0, 90)), "g2": demand(b=(1, 0, 90))}
+    assert quotas(7, demands, {"g1": 4, "g2": 3}) == {"g1": 4, "g2": 3}
+    assert quotas(7, demands, {"g1": 3, "g2": 4}) == {"g1": 3, "g2": 4}
+
+
+def test_few_slots_move_when_few_change_hands() -> None:
+    slots = {f"r{number}": 8 for number in range(4)}
+    before = assign({"g1": 11, "g2": 11, "g3": 10}, slots, {})
+    after = assign({"g1": 10, "g2": 11, "g3": 11}, slots, before)
+    moved = sum(
+        abs(after[replica][gateway] - before[replica][gateway])
+        for replica in slots
+        for gateway in after[replica]
+    )
+    assert moved == 2

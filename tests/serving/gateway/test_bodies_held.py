@@ -1,0 +1,78 @@
+"""Large bodies of one organization leave room for those of others."""
+
+import asyncio
+import json
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.gateway.bodies import Bodies, HeldBody
+from serving.gateway.errors import Unavailable
+from tests.support.gateway import MESSAGES, eventually, running_stack
+from tests.support.raw_http import RawClient
+
+CHAT = "/v1/chat/completions"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 400), st.booleans()), max_size=60))
+def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bool]]) -> None:
+    bodies, held = Bodies(1_000), list[tuple[str, int, HeldBody]]()
+    for who, size, ends in deeds:
+        body = bodies.hold(who, 1)
+        of = Counter[str]()
+        for other, bytes_, _ in held:
+            of[other] += bytes_
+        left = 1_000 - of.total() - size
+        if of[who] + size <= left:
+            body.grow(size)
+            held.append((who, size, body))
+        else:
+            with pytest.raises(Unavailable):
+                body.grow(size)
+        if ends and held:
+            held.pop(0)[2].release()
+        assert bodies.total_bytes == sum(size for _, size, _ in held) <= 1_000
+        # Each leaves half of what it found.
+        assert 1_000 - bodies.total_bytes >= 1_000 // 8
+    for _, _, body in held:
+        body.release()
+    assert bodies.total_bytes == 0
+
+
+def test_weight_counts() -> None:
+    bodies = Bodies(900)
+    bodies.hold("heavy", 2).grow(600)
+    with pytest.raises(Unavailable):
+        bodies.hold("heavy", 2).grow(1)
+    bodies.hold("light", 1).grow(150)
+
+
+async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack, AsyncExitStack() as held:
+        stack.gateway.app.bodies = Bodies(200_000)
+        key = f"authorization: Bearer {stack.tenant.secret}".encode()
+        head = b"POST %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (CHAT.encode(), key)
+        slow = await held.enter_async_context(RawClient(stack.url))
+        await slow.send(head + b"content-length: 100000\r\n\r\n" + b" " * 90_000)
+        await eventually(lambda: stack.gateway.app.bodies.total_bytes == 90_000)
+        large = {"model": "demo", "messages": MESSAGES, "user": "x" * 40_000}
+        async with stack.post(CHAT, large) as reply:
+            assert reply.status == 503
+            assert reply.headers["retry-after"] == "1"
+            assert (await reply.json())["error"]["code"] == "server_is_overloaded"
+        small = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
+        async with stack.post(CHAT, small) as reply:
+            assert reply.status == 200
+        pieces = b"%x\r\n%b\r\n" % (40_000, b" " * 40_000)
+        chunked = await held.enter_async_context(RawClient(stack.url))
+        await chunked.send(head + b"transfer-encoding: chunked\r\n\r\n" + pieces)
+        assert (await chunked.read()).startswith(b"HTTP/1.1 503 ")
+        slow.socket.close()
+        await eventually(lambda: not stack.gateway.app.bodies.total_bytes)
+        async with stack.post(CHAT, small | {"stop": "x" * 200}) as reply:
+            assert json.loads(await reply.read())["choices"]
+    await asyncio.sleep(0)

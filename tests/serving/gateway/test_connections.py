@@ -1,0 +1,122 @@
+"""Who holds connections and asks nothing keeps nobody out."""
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.config import ConfigError
+from serving.gateway import descriptors
+from serving.gateway.connections import Connections
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.support.raw_http import RawClient, request
+
+CHAT = "/v1/chat/completions"
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
+
+
+class Line:
+    """A connection that only remembers."""
+
+    def __init__(self) -> None:
+        self.is_closed = False
+
+    def close_now(self) -> None:
+        self.is_closed = True
+
+
+DEEDS = st.lists(
+    st.tuples(st.sampled_from(["enter", "busy", "idle", "leave"]), st.integers(0, 2**16)),
+    max_size=80,
+)
+
+
+@given(DEEDS, st.integers(1, 6), st.integers(1, 4))
+def test_never_too_many_and_only_idle_ones_are_closed(
+    deeds: list[tuple[str, int]], most: int, most_of_one: int
+) -> None:
+    connections = Connections(most, most_of_one)
+    known: dict[Line, str] = {}
+    idle: dict[Line, None] = {}
+    for deed, chance in deeds:
+        if deed == "enter":
+            line, address = Line(), "abc"[chance % 3]
+            of_it = [each for each in known if known[each] == address]
+            crowd = of_it if len(of_it) >= most_of_one else list(known)
+            is_full = len(of_it) >= most_of_one or len(known) >= most
+            oldest = next((each for each in idle if each in crowd), None)
+            assert connections.enter(line, address) == (not is_full or oldest is not None)
+            if not is_full or oldest is not None:
+                known[line], idle[line] = address, None
+            if is_full and oldest is not None:
+                assert oldest.is_closed
+                idle.pop(oldest)
+                connections.leave(oldest, known.pop(oldest))
+        elif known:
+            line = list(known)[chance % len(known)]
+            if deed == "busy":
+                connections.note_busy(line, known[line])
+                idle.pop(line, None)
+            elif deed == "idle" and line not in idle:
+                connections.note_idle(line, known[line])
+                idle[line] = None
+            elif deed == "leave":
+                connections.leave(line, known.pop(line))
+                idle.pop(line, None)
+        assert len(connections) == len(known) <= most
+        assert not any(line.is_closed for line in known)
+
+
+async def test_idle_connections_make_room_for_who_asks(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack, AsyncExitStack() as held:
+        lines = stack.gateway.connections
+        await eventually(lambda: not len(lines))
+        lines.most = lines.most_of_one = 20
+        for number in range(100):
+            client = await held.enter_async_context(RawClient(stack.url))
+            await client.send((b"", b"POST", b"POST / HTTP/1.1\r\nx: ")[number % 3])
+        await eventually(lambda: lines.closed_idle >= 80)
+        async with stack.post(CHAT, ASK) as reply:
+            assert reply.status == 200
+        assert len(lines) <= 21
+        assert lines.refused == 0
+
+
+async def test_where_all_are_busy_the_next_is_told_to_come_back(tmp_path: Path) -> None:
+    async with running_stack(tmp_path, itl_seconds=0.05) as stack, AsyncExitStack() as held:
+        lines = stack.gateway.connections
+        lines.most = lines.most_of_one = 3
+        wire = request(CHAT, stack.tenant.secret, ASK | {"stream": True, "max_tokens": 100})
+        for _ in range(3):
+            client = await held.enter_async_context(RawClient(stack.url))
+            await client.send(wire)
+            assert b"200 OK" in await client.read()
+        async with RawClient(stack.url) as late:
+            told = await late.read_all()
+        assert told.startswith(b"HTTP/1.1 503 ")
+        assert b"retry-after: 1" in told
+        assert lines.refused == 1
+
+
+async def test_a_connection_may_ask_again_and_again(stack: Stack) -> None:
+    wire = request(CHAT, stack.tenant.secret, ASK)
+    async with RawClient(stack.url) as client:
+        for _ in range(3):
+            await client.send(wire)
+            assert b"200 OK" in await client.read()
+        stack.gateway.drain()
+        await client.send(wire)
+        assert b"connection: close" in await client.read()
+        assert await client.read() == b""
+
+
+def test_too_few_files_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors.resource, "getrlimit", lambda _: (100, 100))
+    with pytest.raises(ConfigError, match=r"100 files may be open; wanted at least 256"):
+        descriptors.raise_limit()
+
+
+def test_a_request_has_two_files() -> None:
+    assert descriptors.connections_max(1_128) == 500

@@ -1,0 +1,84 @@
+"""Too much to do: who is refused, with which words, and when to come again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+from serving.pool.line import Bounds
+from tests.support import catalog
+from tests.support.gateway import MESSAGES, Stack, eventually
+
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
+SLOTS = 8
+
+
+@asynccontextmanager
+async def busy(stack: Stack, bounds: Bounds, waiting: int) -> AsyncIterator[None]:
+    """Fill every slot and some of the queue with requests of one organization."""
+    pool, engine = stack.gateway.directory.pools["dep_var_demo"], stack.engines[0].engine
+    for line in pool.queue.lines.values():
+        line.bounds = bounds
+    engine.freeze(True)
+    asking = [asyncio.create_task(ask(stack)) for _ in range(SLOTS + waiting)]
+    await eventually(lambda: engine.slots_used == SLOTS and len(pool.queue) == waiting)
+    try:
+        yield
+    finally:
+        engine.freeze(False)
+        await asyncio.gather(*asking)
+        assert len(pool.queue) == 0
+
+
+async def ask(
+    stack: Stack, secret: str | None = None, path: str = "/v1/chat/completions"
+) -> tuple[int, Mapping[str, str], dict]:
+    headers = {"authorization": f"Bearer {secret}"} if secret else None
+    async with stack.post(path, ASK, headers) as reply:
+        return reply.status, reply.headers, await reply.json()
+
+
+async def test_an_organizations_own_flood_is_told_429_and_when_to_come_again(
+    stack: Stack,
+) -> None:
+    bounds = Bounds(organization_requests=5)
+    async with busy(stack, bounds, waiting=5):
+        status, headers, body = await ask(stack)
+        assert (status, body["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert int(headers["retry-after"]) >= 1
+        status, _, body = await ask(stack, path="/v1/messages")
+        assert (status, body["error"]["type"]) == (429, "rate_limit_error")
+
+
+async def test_a_newcomer_is_served_where_another_fills_the_queue(stack: Stack) -> None:
+    newcomer = catalog.tenant("newcomer")
+    catalog.publish(stack.control, newcomer)
+    mirror = stack.gateway.directory.mirror
+    await eventually(lambda: mirror.version == stack.control.feed.version)
+    pool = stack.gateway.directory.pools["dep_var_demo"]
+    asking = None
+    async with busy(stack, Bounds(requests=5), waiting=5):
+        status, headers, body = await ask(stack)
+        assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
+        assert int(headers["retry-after"]) >= 1
+        asking = asyncio.create_task(ask(stack, newcomer.secret))
+        await eventually(lambda: pool.queue.refusals["default", "outweighed"] == 1)
+    assert (await asking)[0] == 200
+    metrics = stack.gateway.metrics.registry.get_sample_value
+    labels = {"deployment": "dep_var_demo", "tier": "default", "cause": "outweighed"}
+    assert metrics("penstock_gateway_queue_refusals_total", labels) == 1
+    queue = {"deployment": "dep_var_demo", "tier": "default"}
+    assert metrics("penstock_gateway_queue_length", queue) == 0
+
+
+async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None:
+    quick = catalog.deployment(
+        timeouts=catalog.Timeouts(queue_seconds=0.1, gap_seconds=5.0, first_byte_seconds=5.0)
+    )
+    stack.control.feed.publish("deployment", quick.deployment_id, quick)
+    mirror = stack.gateway.directory.mirror
+    await eventually(lambda: mirror.version == stack.control.feed.version)
+    async with busy(stack, Bounds(), waiting=0):
+        status, headers, body = await ask(stack)
+        assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
+        assert int(headers["retry-after"]) >= 1
+    assert all(event.outcome == "completed" for event in stack.events)

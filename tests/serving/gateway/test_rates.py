@@ -1,0 +1,319 @@
+"""Rate limits at the gateway, in every language: who is over one is told whose, how much, and when
+to come back; every reply tells how limits stand."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import anthropic
+import httpx
+import msgspec
+import openai
+import pytest
+
+from serving.contract.records import Limits, LimitTierRecord, ModelLimits
+from serving.limits import line
+from tests.serving.gateway.routes import ROUTES, Route
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.support.raw_http import RawClient
+from tests.support.redis_server import RedisServer, running_redis
+
+pytestmark = pytest.mark.integration
+CHAT = "/v1/chat/completions"
+ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
+COUNT = {"model": "demo", "messages": MESSAGES}
+routes = pytest.mark.parametrize("route", ROUTES.values(), ids=ROUTES)
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with running_redis(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new Redis is gone by soon."""
+    monkeypatch.setattr(line, "YOUNG_SECONDS", 0.1)
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Stack]:
+    """A gateway that counts in Redis, with a model of each kind."""
+    redis_server.flush()
+    async with running_stack(tmp_path, redis_url=redis_server.url) as running:
+        await running.offer_embeddings()
+        await eventually(lambda: running.gateway.limiter.line.is_open)
+        yield running
+
+
+async def limit(stack: Stack, kind: str = "organization", **figures: int) -> None:
+    """Publish limits of the tenant's organization, project or key."""
+    of = getattr(stack.tenant, kind if kind != "api_key" else "key")
+    field = "own_limits" if kind == "organization" else "limits"
+    record = msgspec.structs.replace(of, **{field: Limits(**figures)})
+    await publish(stack, kind, getattr(of, f"{kind.removeprefix('api_')}_id"), record)
+
+
+async def publish(stack: Stack, kind: str, id_: str, record: msgspec.Struct) -> None:
+    stack.control.feed.publish(kind, id_, record)
+    version = stack.control.feed.version
+    await eventually(lambda: stack.gateway.directory.mirror.version >= version)
+
+
+async def post(
+    stack: Stack, path: str = CHAT, body: Any = ASK
+) -> tuple[int, httpx.Headers, dict[str, Any]]:
+    async with stack.post(path, body) as reply:
+        text = await reply.text()
+    is_stream = reply.headers["content-type"].startswith("text/event-stream")
+    return reply.status, httpx.Headers(reply.headers), {} if is_stream else json.loads(text)
+
+
+@routes
+async def test_who_is_over_a_limit_is_told_whose_how_much_and_until_when(
+    stack: Stack, route: Route
+) -> None:
+    await limit(stack, requests_per_minute=2)
+    for _ in range(2):
+        status, _, _ = await post(stack, route.path, route.body)
+        assert status == 200
+    status, headers, body = await post(stack, route.path, route.body)
+    assert status == 429
+    assert headers["retry-after"] == "30"
+    assert 29_000 < int(headers["retry-after-ms"]) <= 30_000
+    message = body["error"]["message"]
+    for part in ("your organization (org_a)", "requests per minute", "limit 2, used 2, wanted 1"):
+        assert part in message
+    if route.is_anthropics:
+        assert body["error"]["type"] == "rate_limit_error"
+        return
+    assert (body["error"]["type"], body["error"]["code"]) == ("requests", "rate_limit_exceeded")
+    told = body["error"]["metadata"]
+    assert (told["scope"], told["scope_id"], told["measure"]) == (
+        "organization", "org_a", "requests",
+    )  # fmt: skip
+    assert (told["limit"], told["current"], told["wanted"]) == (2, 2, 1)
+
+
+@routes
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_every_reply_tells_how_limits_stand(
+    stack: Stack, route: Route, streamed: bool
+) -> None:
+    await limit(
+        stack, requests_per_minute=100, input_tokens_per_minute=50_000,
+        output_tokens_per_minute=90_000,
+    )  # fmt: skip
+    asked = route.asked(streamed=streamed and route.is_metered)
+    for body, status in ((asked, 200), ({"model": "nothing"}, None), (b"{", 400)):
+        got, headers, _ = await post(stack, route.path, body)
+        assert got == status or (status is None and got >= 400)
+        if route.is_anthropics:
+            assert headers["anthropic-ratelimit-requests-limit"] == "100"
+            assert int(headers["anthropic-ratelimit-requests-remaining"]) in (98, 99, 100)
+            assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+            assert not any(name.startswith("x-ratelimit") for name in headers)
+        else:
+            assert headers["x-ratelimit-limit-requests"] == "100"
+            assert int(headers["x-ratelimit-remaining-requests"]) in (98, 99, 100)
+            assert headers["x-ratelimit-reset-requests"].endswith("s")
+    if route.is_metered:
+        _, headers, _ = await post(stack, route.path, route.body)
+        name = "anthropic-ratelimit-tokens-limit" if route.is_anthropics else (
+            "x-ratelimit-limit-tokens"
+        )  # fmt: skip
+        assert headers[name] == "50000"
+
+
+async def test_who_has_no_limit_is_told_of_none_and_costs_no_call(stack: Stack) -> None:
+    calls = stack.gateway.limiter.line.calls
+    status, headers, _ = await post(stack)
+    assert status == 200
+    assert not any("ratelimit" in name for name in headers)
+    assert stack.gateway.limiter.line.calls == calls
+
+
+@pytest.mark.parametrize("kind", ["organization", "project", "api_key"])
+async def test_each_is_held_to_its_own_limit(stack: Stack, kind: str) -> None:
+    await limit(stack, kind, requests_per_minute=1)
+    assert (await post(stack))[0] == 200
+    status, _, body = await post(stack)
+    assert status == 429
+    assert body["error"]["metadata"]["scope"] == kind.removeprefix("api_")
+    assert stack.gateway.metrics.rate_limited == {(kind.removeprefix("api_"), "requests"): 1}
+
+
+async def test_a_tier_holds_for_all_models_and_for_one_until_an_operator_says_otherwise(
+    stack: Stack,
+) -> None:
+    demo = ModelLimits("mdl_demo", Limits(requests_per_minute=1))
+    tier = LimitTierRecord("tier_1", Limits(requests_per_minute=3), (demo,))
+    mine = msgspec.structs.replace(stack.tenant.organization, limit_tier_id="tier_1")
+    await publish(stack, "limit_tier", "tier_1", tier)
+    await publish(stack, "organization", "org_a", mine)
+    assert (await post(stack))[0] == 200
+    status, _, body = await post(stack)
+    assert (status, body["error"]["metadata"]["model_id"]) == (429, "mdl_demo")
+    assert "on the model mdl_demo" in body["error"]["message"]
+    # The model's own limit is lifted by a row in its place, the tier's other row still holds.
+    await publish(
+        stack, "organization", "org_a",
+        msgspec.structs.replace(mine, own_model_limits=(ModelLimits("mdl_demo", Limits()),)),
+    )  # fmt: skip
+    assert [(await post(stack))[0] for _ in range(3)] == [200, 200, 429]
+    # A tier that changes holds at once, for all who stand in it.
+    await publish(
+        stack, "limit_tier", "tier_1", LimitTierRecord("tier_1", Limits(requests_per_minute=600))
+    )
+    # What was used of the old one, all of it, is as much of the new one, and comes back faster.
+    status, headers, _ = await post(stack)
+    assert status == 200 or int(headers["retry-after-ms"]) <= 100
+    await asyncio.sleep(0.1)
+    assert (await post(stack))[0] == 200
+
+
+async def test_who_has_no_request_left_is_refused_before_the_body_is_read(stack: Stack) -> None:
+    await limit(stack, requests_per_minute=1)
+    assert (await post(stack))[0] == 200
+    async with RawClient(stack.url) as client:
+        await client.send(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n"
+            b"authorization: Bearer %b\r\n\r\n{" % stack.tenant.secret.encode()
+        )
+        async with asyncio.timeout(2):
+            head = await client.read()
+    assert head.startswith(b"HTTP/1.1 429")
+
+
+async def use_up(stack: Stack, times: int) -> None:
+    """Ask so many times at once; all are served."""
+    asked = (post(stack, body=ASK | {"max_tokens": 1}) for _ in range(times))
+    assert {status for status, _, _ in await asyncio.gather(*asked)} == {200}
+
+
+async def test_who_comes_back_when_told_is_served(stack: Stack) -> None:
+    await limit(stack, requests_per_minute=20)
+    await use_up(stack, 20)
+    status, headers, _ = await post(stack)
+    wait_ms = int(headers["retry-after-ms"])
+    assert (status, headers["retry-after"]) == (429, str(-(-wait_ms // 1_000)))
+    assert 1_000 < wait_ms <= 3_000
+    await asyncio.sleep(wait_ms / 1_000)
+    assert (await post(stack))[0] == 200
+    assert (await post(stack))[0] == 429
+
+
+async def test_tokens_count_by_what_was_metered_and_cached_ones_not(stack: Stack) -> None:
+    await limit(stack, input_tokens_per_minute=3_000, output_tokens_per_minute=3_000)
+    prompt = [{"role": "user", "content": "A penstock feeds a turbine. " * 40}]
+    began = time.monotonic()
+    for _ in range(4):
+        assert (await post(stack, body=ASK | {"messages": prompt}))[0] == 200
+    await eventually(lambda: len(stack.events) == 4)
+    uncached = sum(event.input_tokens - event.cached_input_tokens for event in stack.events)
+    output = sum(event.output_tokens for event in stack.events)
+    assert 0 < uncached < sum(event.input_tokens for event in stack.events) / 2
+    await eventually(lambda: not stack.gateway.limiter.line._outgoing.settled)
+    # One more brings what is known up to what Redis counts, without its own estimate.
+    stack.control.billing.limits["balance:org_a"] = 0
+    _, headers, _ = await post(stack, "/v1/messages/count_tokens", COUNT)
+    used = {
+        measure: 3_000 - int(headers[f"anthropic-ratelimit-{measure}-tokens-remaining"])
+        for measure in ("input", "output")
+    }
+    back = 50 * (time.monotonic() - began) + 1
+    assert uncached - back <= used["input"] <= uncached + 1
+    assert output - back <= used["output"] <= output + 1
+
+
+async def test_a_debt_is_waited_for(stack: Stack) -> None:
+    await limit(stack, output_tokens_per_minute=60)
+    long = ASK | {"max_tokens": 200, "ignore_eos": True}
+    # Nothing is known of the key: sixty are expected at most of what has a minute's worth.
+    assert (await post(stack, body=long))[0] == 200
+    status, headers, body = await post(stack, body=ASK)
+    assert (status, body["error"]["type"]) == (429, "tokens")
+    assert 100 <= int(headers["retry-after"]) <= 205
+    assert body["error"]["metadata"]["current"] > 60
+
+
+async def test_what_no_money_is_there_for_takes_no_tokens(stack: Stack) -> None:
+    await limit(stack, input_tokens_per_minute=10_000, concurrent_requests=1)
+    stack.control.billing.limits["balance:org_a"] = 1
+    for _ in range(3):
+        status, headers, body = await post(stack)
+        assert (status, body["error"]["code"]) == (429, "credit_balance_exhausted")
+    assert int(headers["x-ratelimit-remaining-tokens"]) > 9_900
+
+
+async def test_requests_at_once_are_limited_until_one_ends(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    redis_server.flush()
+    async with running_stack(tmp_path, redis_url=redis_server.url, itl_seconds=0.01) as stack:
+        await eventually(lambda: stack.gateway.limiter.line.is_open)
+        await limit(stack, concurrent_requests=2)
+        long = ASK | {"max_tokens": 60, "ignore_eos": True}
+        running = [asyncio.create_task(post(stack, body=long)) for _ in range(2)]
+        await eventually(lambda: stack.gateway.app.in_flight == 2)
+        await asyncio.sleep(0.1)
+        status, headers, body = await post(stack)
+        assert (status, headers["retry-after"]) == (429, "1")
+        assert "2 of 2 run" in body["error"]["message"]
+        assert [(await one)[0] for one in running] == [200, 200]
+        assert (await post(stack))[0] == 200
+
+
+async def test_the_official_clients_come_back_when_told(stack: Stack) -> None:
+    await limit(stack, requests_per_minute=40)
+    await use_up(stack, 40)
+    async with (
+        openai.AsyncOpenAI(
+            api_key=stack.tenant.secret, base_url=f"{stack.url}/v1", max_retries=2
+        ) as one,
+        anthropic.AsyncAnthropic(
+            api_key=stack.tenant.secret, base_url=stack.url, max_retries=2
+        ) as other,
+    ):
+        began = time.monotonic()
+        answer = await one.chat.completions.with_raw_response.create(**ASK)  # type: ignore[call-overload]
+        assert answer.headers["x-ratelimit-limit-requests"] == "40"
+        message = await other.messages.with_raw_response.create(**ASK)  # type: ignore[arg-type]
+        assert message.headers["anthropic-ratelimit-requests-limit"] == "40"
+        assert 1 < time.monotonic() - began < 10
+    refused: openai.RateLimitError | None = None
+    for _ in range(3):
+        try:
+            await stack.client().chat.completions.create(**ASK)  # type: ignore[call-overload]
+        except openai.RateLimitError as error:
+            refused = error
+    assert refused is not None
+    assert (refused.code, refused.type) == ("rate_limit_exceeded", "requests")
+    assert isinstance(refused.body, dict)
+    assert refused.body["metadata"]["limit"] == 40
+
+
+async def test_without_redis_a_gateway_says_that_it_holds_its_part(
+    stack: Stack, redis_server: RedisServer
+) -> None:
+    await limit(stack, requests_per_minute=6)
+    await eventually(lambda: stack.gateway.directory.live_gateway_count() == 1)
+    redis_server.freeze()
+    try:
+        began = time.monotonic()
+        assert (await post(stack))[0] == 200
+        assert time.monotonic() - began < 0.5
+        ready = stack.gateway.operator_app._answer("/readyz")
+        assert ready[0] == 200
+        assert b"each gateway's part (1 of 1): no answer within 50 ms" in ready[2]
+        metrics = stack.gateway.operator_app._answer("/metrics")[2]
+        assert b"penstock_gateway_limits_apart 1.0" in metrics
+        assert [(await post(stack))[0] for _ in range(6)] == [200] * 5 + [429]
+    finally:
+        redis_server.thaw()
+    await eventually(lambda: stack.gateway.limiter.line.is_open)
+    assert (await post(stack))[0] == 429

@@ -1,0 +1,188 @@
+"""Gateways that share replicas: together never more than there are slots, and none is left idle."""
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.support import catalog
+from tests.support.fake_control import FakeControl
+from tests.support.fleet_process import SECRET, FleetProcess, until
+from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.support.gateway_process import GatewayProcess, gateway_process
+
+SLOTS = 6
+GATEWAYS = 3
+TENANTS = [catalog.tenant(name) for name in ("a", "b", "c")]
+DEPLOYMENT = catalog.deployment(slots=SLOTS, engine_arguments=("--itl-seconds", "0.02"))
+ASK = {"model": "demo", "messages": MESSAGES, "ignore_eos": True}
+
+
+@dataclass
+class House:
+    """Three gateways on one fleet with one replica, and clients that never rest."""
+
+    fleet: FleetProcess
+    session: aiohttp.ClientSession
+    engine_url: str
+    gateways: list[GatewayProcess]
+    statuses: list[int] = field(default_factory=list)
+    clients: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def load(self, gateway: GatewayProcess, tenant: catalog.Tenant, clients: int) -> None:
+        """Have clients of an organization ask one gateway again and again."""
+        self.clients += [asyncio.create_task(self._ask(gateway, tenant)) for _ in range(clients)]
+
+    async def _ask(self, gateway: GatewayProcess, tenant: catalog.Tenant) -> None:
+        headers = {"authorization": f"Bearer {tenant.secret}"}
+        url = f"{gateway.url}/v1/chat/completions"
+        while True:
+            try:
+                body = ASK | {"max_tokens": 12}
+                async with self.session.post(url, json=body, headers=headers) as reply:
+                    await reply.read()
+                    self.statuses.append(reply.status)
+            except aiohttp.ClientError:
+                return
+
+    async def engine(self, name: str) -> float:
+        """Return a figure of the engine's."""
+        async with self.session.get(f"{self.engine_url}/metrics") as reply:
+            found = re.search(rf"^{name}(?:{{.*}})? (\S+)$", await reply.text(), re.MULTILINE)
+        assert found
+        return float(found[1])
+
+    async def shares(self, gateways: list[GatewayProcess]) -> list[float]:
+        """Return how many slots each of some gateways may take."""
+        name = "penstock_gateway_slots_share"
+        return [await one.metric(self.session, name) for one in gateways]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    control = FakeControl()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(control.serving())
+        catalog.publish(control, *TENANTS)
+        control.feed.publish("deployment", "dep_var_demo", DEPLOYMENT)
+        fleet = FleetProcess(
+            control,  # type: ignore[arg-type]
+            tmp_path / "fleet",
+            PENSTOCK_FLEET_IDLE_PROBE_SECONDS="600",
+        )
+        stack.push_async_callback(fleet.clear_up)
+        await fleet.start()
+        [replica] = await fleet.ready()
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+        )
+        starting = [
+            stack.enter_async_context(
+                gateway_process(
+                    tmp_path / f"gateway-{number}",
+                    control.url,
+                    fleet_url=fleet.base,
+                    secret=SECRET,
+                )
+            )
+            for number in range(GATEWAYS)
+        ]
+        gateways = [await one for one in starting]
+        house = House(fleet, session, replica.url, gateways)
+        yield house
+        for client in house.clients:
+            client.cancel()
+        await asyncio.gather(*house.clients, return_exceptions=True)
+
+
+@pytest.mark.integration
+async def test_three_gateways_never_fill_a_replica_beyond_its_slots(house: House) -> None:
+    async def divided() -> bool:
+        return sorted(await house.shares(house.gateways)) == [2, 2, 2]
+
+    async def runs(count: int) -> None:
+        async def are_at_work() -> bool:
+            return await house.engine("vllm:num_requests_running") == count
+
+        await until(are_at_work, 3)
+
+    await until(divided)
+    first, second, third = house.gateways
+    house.load(first, TENANTS[0], clients=24)
+    await runs(SLOTS - 2)  # each of the idle ones keeps one slot for whoever comes
+    house.load(second, TENANTS[1], clients=6)
+    house.load(third, TENANTS[2], clients=4)
+    await eventually(lambda: len(house.statuses) > 150, 20)
+    assert await house.engine("simulated:sequences_max") == SLOTS
+    assert set(house.statuses) == {200}
+
+    os.kill(first.pid, signal.SIGKILL)
+
+    async def is_back() -> bool:
+        return sum(await house.shares([second, third])) == SLOTS
+
+    await until(is_back, 6)
+    assert await house.fleet.metric("penstock_fleet_gateways") == 2
+    await runs(SLOTS)
+    assert await house.engine("simulated:sequences_max") == SLOTS
+
+
+async def ask(stack: Stack, **fields: object) -> int:
+    async with stack.post("/v1/chat/completions", ASK | {"max_tokens": 2} | fields) as reply:
+        await reply.read()
+        return reply.status
+
+
+async def test_a_gateway_that_the_fleet_does_not_answer_any_more_keeps_its_share(
+    stack: Stack,
+) -> None:
+    pool, slots = stack.gateway.directory.pools["dep_var_demo"], stack.control.slots
+    await eventually(lambda: pool.replicas["rep_1"].share == 8)
+    slots.is_down = True
+    await eventually(lambda: stack.gateway.demand.failures > 1)
+    assert pool.replicas["rep_1"].share == 8
+    assert await ask(stack) == 200
+    slots.is_down = False
+    await eventually(lambda: stack.gateway.demand.failures == 0)
+
+
+async def test_where_the_fleet_never_answered_a_gateway_takes_all_slots(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as stack:
+        stack.control.slots.is_down = True
+        await stack.stop_gateway()
+        await stack.start_gateway()
+        await stack.ready()
+        assert await ask(stack) == 200
+        pool = stack.gateway.directory.pools["dep_var_demo"]
+        assert (pool.replicas["rep_1"].share, stack.gateway.shares.is_told) == (8, False)
+
+
+async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
+    flex = catalog.price(tier="flex", price_id="price_flex")
+    stack.control.feed.publish("price", "price_flex", flex)
+    mirror, feed = stack.gateway.directory.mirror, stack.control.feed
+    await eventually(lambda: mirror.version == feed.version)
+    stack.engines[0].engine.freeze(True)
+    asking = [asyncio.create_task(ask(stack, n=4, temperature=1)) for _ in range(2)]
+    await eventually(lambda: stack.engines[0].engine.slots_used == 8)
+    asking.append(asyncio.create_task(ask(stack, service_tier="flex")))
+
+    def is_heard() -> bool:
+        tiers = stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers
+        return (
+            tiers.keys() == {"default", "flex"}
+            and tiers["default"]["org_a"].running == 8
+            and tiers["flex"]["org_a"].waiting == 1
+        )
+
+    await eventually(is_heard)
+    stack.engines[0].engine.freeze(False)
+    assert await asyncio.gather(*asking) == [200, 200, 200]
+    await eventually(lambda: not stack.control.slots.reports[-1].deployments["dep_var_demo"].tiers)

@@ -1,0 +1,31 @@
+"""A real Redis."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from serving.limits import line
+from tests.support.redis_server import RedisServer, running_redis
+
+
+@pytest.fixture(scope="package")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """One for all tests here."""
+    with running_redis(tmp_path_factory.mktemp("redis")) as running:
+        yield running
+
+
+@pytest.fixture
+def server(shared_server: RedisServer) -> RedisServer:
+    """A Redis that knows nothing."""
+    shared_server.flush()
+    return shared_server
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateways call and believe ten times as soon, and wait ten times as long for Redis: a box with
+    other work is no trouble of Redis's."""
+    monkeypatch.setattr(line, "WAIT_SECONDS", line.WAIT_SECONDS * 10)
+    monkeypatch.setattr(line, "RENEW_SECONDS", line.RENEW_SECONDS / 10)
+    monkeypatch.setattr(line, "YOUNG_SECONDS", line.YOUNG_SECONDS / 10)

@@ -1,0 +1,1 @@
+"""Rate limits in the console: how they stand, and the form for projects and keys."""
