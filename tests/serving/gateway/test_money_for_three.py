@@ -94,7 +94,7 @@ async def test_three_are_served_and_the_rest_are_told_why_in_time(tmp_path: Path
             ends = Counter(ended for ended, _ in seen)
             assert ends.pop("served") == 3, number
             assert ends.keys() <= {SPENT, ON_ITS_WAY}, number
-            assert ends[SPENT] > REQUESTS / 2, number
+            assert ends[SPENT] > REQUESTS / 4, number
             slowest = max(seconds for ended, seconds in seen if ended != "served")
             assert slowest <= REFUSED_WITHIN_SECONDS, number
     assert await billing.within(posted) == [3 * COST] * CROWDS
