@@ -27,6 +27,8 @@ SEND_BYTES = 128 * 1024
 HEAD_SECONDS = 15.0
 TAIL_SECONDS = 30.0
 """Within which a client takes something of what is left of an answer that ended."""
+UNASKED_SECONDS = 0.5
+"""For which who has just connected may still ask a gateway that ends."""
 NO_ROOM = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
     b"content-length: 0\r\n\r\n"
@@ -169,6 +171,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self._lines.note_idle(self, self._address)
         self._watch_tail(self.transport.get_write_buffer_size())
+
+    def shutdown(self) -> None:
+        """End once nothing is under way. Who has just connected is about to ask, and may."""
+        if self.cycle is None:
+            self.loop.call_later(UNASKED_SECONDS, self._close_unasked)
+        else:
+            super().shutdown()
+
+    def _close_unasked(self) -> None:
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.close()
 
     def close_now(self) -> None:
         """Make room for another."""
