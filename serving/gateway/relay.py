@@ -12,7 +12,7 @@ from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.interrupts import Interrupts
 
-PIECE_BYTES = 64 * 1024
+PIECE_BYTES = 16 * 1024
 """Worked on at once: others have their turn in between."""
 
 

@@ -22,6 +22,8 @@ from tests.benchmarks import (
     limits,
     peers,
     processes,
+    restarts,
+    soak,
     through_vllm,
     throughput,
     wrk,
@@ -58,6 +60,8 @@ class Benchmark(StrEnum):
     ATTACKS = "attacks"
     FAIRNESS = "fairness"
     IDEMPOTENCY = "idempotency"
+    SOAK = "soak"
+    RESTARTS = "restarts"
     LIMITS = "limits"
     FEED = "feed"
     INGEST = "ingest"
@@ -82,6 +86,8 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.ATTACKS: attacks.measure,
     Benchmark.FAIRNESS: fairness.measure,
     Benchmark.IDEMPOTENCY: idempotency.measure,
+    Benchmark.SOAK: soak.measure,
+    Benchmark.RESTARTS: restarts.measure,
     Benchmark.LIMITS: limits.measure,
     Benchmark.FEED: feed.measure,
     Benchmark.INGEST: ingest.measure,
@@ -102,6 +108,7 @@ OF_THE_GATEWAY = {
     Benchmark.LANGUAGES,
     Benchmark.VLLM,
     Benchmark.EMBEDDINGS,
+    Benchmark.SOAK,
 }
 """What wrk sends load for; the books need no more than PostgreSQL."""
 
@@ -114,7 +121,7 @@ def main(  # noqa: PLR0917 -- options of a command line
     ] = False,
     weights: Annotated[Path, typer.Option(help="Folder of the model that vLLM serves.")] = WEIGHTS,
     seconds: Annotated[
-        int, typer.Option(min=1, help="Of ingest, lease polls and rate limits.")
+        int, typer.Option(min=1, help="Of ingest, lease polls, rate limits and the soak.")
     ] = 60,
     minutes: Annotated[int, typer.Option(min=0, help="The same in minutes.")] = 0,
     events: Annotated[int, typer.Option(min=1000, help="In the books at rest.")] = 1_000_000,

@@ -1,16 +1,31 @@
 -- Drives wrk: sends the bodies of a file in turn, checks every answer, and ends with one line of
 -- JSON that tests/benchmarks/wrk.py reads.
--- Arguments: file of bodies (one a line), a text that a whole answer contains, least SSE frames.
+-- Arguments: file of bodies (one a line), a text that a whole answer contains, least SSE frames,
+-- file of API keys (one a line; none: what the headers say), whose turn it is body by body.
 local threads = {}
 
 function setup(thread)
    table.insert(threads, thread)
 end
 
+local function lines_of(path)
+   local found = {}
+   for line in io.lines(path) do found[#found + 1] = line end
+   return found
+end
+
+local function headers_with(key)
+   local headers = { authorization = "Bearer " .. key }
+   for name, value in pairs(wrk.headers) do headers[name] = value end
+   return headers
+end
+
 function init(args)
    requests, turn = {}, 0
-   for body in io.lines(args[1]) do
-      requests[#requests + 1] = wrk.format("POST", nil, nil, body)
+   local bodies, keys = lines_of(args[1]), lines_of(args[4])
+   for at = 1, math.max(#bodies, #keys) do
+      local key, body = keys[at], bodies[(at - 1) % #bodies + 1]
+      requests[at] = wrk.format("POST", nil, key and headers_with(key), body)
    end
    proof, frames_min = args[2], tonumber(args[3])
    answers, frames, wrong, first_wrong = 0, 0, 0, ""

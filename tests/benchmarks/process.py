@@ -22,6 +22,8 @@ STOP_SECONDS = 10.0
 STOPS = (signal.SIGTERM, signal.SIGHUP)
 """What asks a benchmark to end, besides Ctrl-C."""
 LOG_TAIL_BYTES = 6_000
+OF_A_PLATFORM = ("PENSTOCK_", "DATABASE_", "REDIS_", "DJANGO_")
+"""How the variables begin that would join what is measured to another platform, or to tests."""
 
 
 def unwind_when_asked() -> None:
@@ -102,15 +104,15 @@ def running(
     stop_signal: signal.Signals = signal.SIGTERM,
     pass_fds: Sequence[int] = (),
 ) -> Iterator[Child]:
-    """Run a command on `cores` while the block lasts, with `env` on top of our environment, as
-    another `user` where one is named."""
+    """Run a command on `cores` while the block lasts, with `env` on top of our environment, save
+    what is OF_A_PLATFORM there; as another `user` where one is named."""
     log = folder / f"{name}.log"
     with log.open("wb") as sink, pinned(cores):
         process = subprocess.Popen(
             command,
             stdout=sink,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **env},
+            env={**_inherited(), **env},
             start_new_session=True,
             user=user,
             pass_fds=pass_fds,
@@ -121,6 +123,10 @@ def running(
         yield child
     finally:
         child.stop()
+
+
+def _inherited() -> dict[str, str]:
+    return {k: v for k, v in os.environ.items() if not k.startswith(OF_A_PLATFORM)}
 
 
 def free_port() -> int:

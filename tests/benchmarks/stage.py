@@ -118,10 +118,18 @@ class Behind:
 
     @contextmanager
     def gateway(
-        self, *, folder: Path, cores: Cores, port: int = 0, descriptor: int | None = None
+        self,
+        *,
+        folder: Path,
+        cores: Cores,
+        port: int = 0,
+        descriptor: int | None = None,
+        operator_port: int | None = None,
     ) -> Iterator[Child]:
-        """Run a gateway on a port of its own, or on a socket that is open under a descriptor."""
-        operator_port = free_port()
+        """Run a gateway on a port of its own, or on a socket that is open under a descriptor. Its
+        folder is named by its `operator_port`: whoever starts it with the same finds its journal.
+        """
+        operator_port = operator_port or free_port()
         env = {
             "PENSTOCK_GATEWAY_HOST": "127.0.0.1",
             "PENSTOCK_GATEWAY_PORT": str(port),

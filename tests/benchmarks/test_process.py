@@ -8,6 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.benchmarks.machine import ANYWHERE
+from tests.benchmarks.process import running
+
 pytestmark = pytest.mark.integration
 
 BENCHMARK = """
@@ -32,3 +35,15 @@ def test_what_it_started_ends_with_it(number: signal.Signals, tmp_path: Path) ->
         benchmark.send_signal(number)
         assert benchmark.wait(timeout=10) == 128 + number
     assert not psutil.pid_exists(started)
+
+
+def test_what_is_measured_belongs_to_no_other_platform(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://elsewhere")
+    monkeypatch.setenv("PENSTOCK_FLEET_URL", "http://elsewhere")
+    with running("env", ["env"], folder=tmp_path, cores=ANYWHERE, env={"WANTED": "1"}) as child:
+        child.process.wait(10)
+    told = child.log.read_text()
+    assert "WANTED=1" in told
+    assert "elsewhere" not in told

@@ -21,8 +21,8 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True)
 class Load:
-    """What to send: bodies in turn, how many connections, what a right answer contains, and to
-    which route."""
+    """What to send: bodies in turn, how many connections, what a right answer contains, to which
+    route, and with whose keys in turn, where it is not one."""
 
     bodies: Sequence[bytes]
     connections: int
@@ -30,6 +30,7 @@ class Load:
     proof: str
     frames_min: int = 0
     path: str = CHAT
+    api_keys: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,13 @@ def run(
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Outcome:
     """Send `load` to `url` for its seconds; `meanwhile` runs while wrk does."""
-    with tempfile.NamedTemporaryFile(suffix=".jsonl") as bodies:
-        bodies.write(b"\n".join(load.bodies))
-        bodies.flush()
+    with tempfile.TemporaryDirectory(prefix="penstock-wrk-") as folder:
+        bodies, api_keys = Path(folder, "bodies"), Path(folder, "keys")
+        bodies.write_bytes(b"\n".join(load.bodies))
+        api_keys.write_text("\n".join(load.api_keys))
+        command = [*_command(url, load, headers), str(bodies), load.proof, str(load.frames_min)]
         with pinned(cores):
-            process = subprocess.Popen(
-                _command(url, load, headers, bodies.name), stdout=subprocess.PIPE, text=True
-            )
+            process = subprocess.Popen([*command, str(api_keys)], stdout=subprocess.PIPE, text=True)
         try:
             meanwhile()
             output, _ = process.communicate(timeout=load.seconds + REQUEST_TIMEOUT_SECONDS)
@@ -104,13 +105,13 @@ def run(
     return _read(output)
 
 
-def _command(url: str, load: Load, headers: dict[str, str], bodies: str) -> list[str]:
+def _command(url: str, load: Load, headers: dict[str, str]) -> list[str]:
     command = [find_wrk(), "--threads", "1", "--connections", str(load.connections)]
     command += ["--duration", f"{load.seconds}s", "--timeout", f"{REQUEST_TIMEOUT_SECONDS}s"]
     command += ["--script", str(SCRIPT), "--header", "content-type: application/json"]
     for name, value in headers.items():
         command += ["--header", f"{name}: {value}"]
-    return [*command, url, "--", bodies, load.proof, str(load.frames_min)]
+    return [*command, url, "--"]
 
 
 def _read(output: str) -> Outcome:

@@ -20,7 +20,11 @@ class RawClient:
         if self._receive_bytes is not None:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
         self.socket.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(self.socket, self._address)
+        try:
+            await asyncio.get_running_loop().sock_connect(self.socket, self._address)
+        except BaseException:
+            self.socket.close()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
