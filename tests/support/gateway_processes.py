@@ -4,9 +4,10 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 import aiohttp
 
@@ -40,11 +41,12 @@ async def gateway(
     control: FakeControl,
     listening: socket.socket,
     operator_port: int | None = None,
+    more: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a gateway on the socket; on leaving it is ended in order."""
+    """Run a gateway on the socket, told `more`; on leaving it is ended in order."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "serving.gateway"),
-        env=environment(folder, control, listening.fileno(), operator_port),
+        env=environment(folder, control, listening.fileno(), operator_port) | more,
         pass_fds=[listening.fileno()],
     )
     try:
