@@ -6,7 +6,7 @@ with `find`: `in` takes them for a number first, and an exception for each answe
 """
 
 import re
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 
@@ -34,6 +34,9 @@ _OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d
 class Reading(Protocol):
     """One answer; `tokens` is what the engine has said so far, at the end what it took in all."""
 
+    piece_bytes: ClassVar[int]
+    """What of it is worked on in about a millisecond."""
+
     @property
     def tokens(self) -> Tokens: ...
 
@@ -53,6 +56,8 @@ class Reading(Protocol):
 
 class StreamReading:
     """Of an answer that streams. `request_id` is given where the engine repeats it in its own."""
+
+    piece_bytes: ClassVar[int] = 32 * 1024
 
     def __init__(self, *, choices: int, prompts: int, request_id: str | None = None) -> None:
         self._splitter = Splitter()
@@ -123,6 +128,8 @@ class WholeReading:
 
     Nothing is known of the work before its end.
     """
+
+    piece_bytes: ClassVar[int] = 64 * 1024
 
     def __init__(self, request_id: str | None = None) -> None:
         self.tokens = Tokens()

@@ -9,6 +9,7 @@ import binascii
 import re
 from array import array
 from math import isfinite
+from typing import ClassVar
 
 import msgspec
 
@@ -71,6 +72,8 @@ def vector_of(event: Event) -> Vector:
 class VectorReading:
     """Of an answer with one vector for each of `inputs`. Nothing is known of the work before its
     end. `request_id` is given where the engine repeats it in its own."""
+
+    piece_bytes: ClassVar[int] = 4 * 1024
 
     def __init__(self, inputs: int, request_id: str | None = None) -> None:
         self.tokens = Tokens()

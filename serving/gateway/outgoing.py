@@ -67,15 +67,14 @@ class Outgoing:
             raise ClientStalled
 
     async def pour(self, data: bytes) -> bytes:
-        """Send a long end as fast as it is taken, and return its last piece, which is left to do.
-
-        Raises ClientStalled.
-        """
+        """Send a long end as fast as it is taken, and return its last piece, which is left to do;
+        however fast that is, others have their turn in between. Raises ClientStalled."""
         left = memoryview(data)
         while len(left) > PIECE_BYTES:
             self._line.write(bytes(left[:PIECE_BYTES]))
             left = left[PIECE_BYTES:]
             await self._wait()
+            await asyncio.sleep(0)
         return bytes(left)
 
     async def flush(self) -> None:

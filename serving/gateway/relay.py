@@ -12,8 +12,8 @@ from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.interrupts import Interrupts
 
-PIECE_BYTES = 16 * 1024
-"""Worked on at once: others have their turn in between."""
+LONG_BYTES = 1024 * 1024
+"""Of an answer whose end is made beside the loop: joining so much takes milliseconds."""
 
 
 class Relay:
@@ -53,12 +53,15 @@ class Relay:
         return self._reading.tokens
 
     async def run(self, answer: Answer) -> None:
-        """Read the answer to its end. Raises EngineError or ClientStalled."""
-        reading, unread = self._reading, b""
+        """Read the answer to its end, so much at once that others have their turn in between.
+        Raises EngineError or ClientStalled."""
+        reading, unread, size = self._reading, b"", 0
+        at_once = reading.piece_bytes
         try:
             while unread := await answer.read():
+                size += len(unread)
                 while unread:
-                    piece, unread = unread[:PIECE_BYTES], unread[PIECE_BYTES:]
+                    piece, unread = unread[:at_once], unread[at_once:]
                     if events := reading.feed(piece):
                         self._pass_on(events)
                     if unread:
@@ -68,8 +71,11 @@ class Relay:
             # What had arrived was generated: it is metered though nobody will see it.
             reading.feed(unread + answer.read_nowait())
             raise
-        whole = reading.end()
-        self.tail = self._rendering.end(reading.tokens, whole)
+        whole, end = reading.end(), self._rendering.end
+        if size > LONG_BYTES:
+            self.tail = await asyncio.to_thread(end, reading.tokens, whole)
+        else:
+            self.tail = end(reading.tokens, whole)
 
     def _pass_on(self, events: list[Event]) -> None:
         now = time.perf_counter()

@@ -36,6 +36,18 @@ CREATE TABLE IF NOT EXISTS claims (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS unreadable (event_id TEXT, state TEXT, body BLOB);
 """
+BATCH = """
+CREATE TEMP VIEW batch AS
+    SELECT '' AS event_id, '' AS state, x'' AS body, '' AS lease_id, 0 AS nanos;
+CREATE TEMP TRIGGER put_event INSTEAD OF INSERT ON batch WHEN NEW.event_id IS NOT NULL BEGIN
+    INSERT OR REPLACE INTO events VALUES (NEW.event_id, NEW.state, NEW.body);
+END;
+CREATE TEMP TRIGGER charge_lease INSTEAD OF INSERT ON batch WHEN NEW.lease_id IS NOT NULL BEGIN
+    UPDATE leases SET charged_nanos = charged_nanos + NEW.nanos WHERE lease_id = NEW.lease_id;
+END;
+"""
+"""Lines of events and of what leases are charged, so that one statement puts both, and is by itself
+a whole transaction."""
 CHECKS = tuple(
     f"PRAGMA quick_check({table})" for table in ("gateway", "leases", "claims", "events", "lineage")
 )
@@ -195,7 +207,8 @@ def _set_up(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
-    connection.executescript(SCHEMA + kept.SCHEMA)
+    connection.execute("PRAGMA temp_store = MEMORY")
+    connection.executescript(SCHEMA + kept.SCHEMA + BATCH)
 
 
 def _check(connection: sqlite3.Connection) -> None:
