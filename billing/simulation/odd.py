@@ -69,7 +69,7 @@ def misfits(event: UsageEvent, world: World) -> list[UsageEvent]:
           for name in (one.format(era=era) for one in NOWHERE_LEASES) if event.charges),
     ]  # fmt: skip
     made = [_counted(msgspec.structs.replace(event, **shape), world) for shape in shapes]
-    return made + _miscounted(event, era)
+    return made + _miscounted(event)
 
 
 def _counted(event: UsageEvent, world: World) -> UsageEvent:
@@ -84,7 +84,7 @@ def _counted(event: UsageEvent, world: World) -> UsageEvent:
     return msgspec.structs.replace(event, charges=tuple(charges))
 
 
-def _miscounted(event: UsageEvent, era: str) -> list[UsageEvent]:
+def _miscounted(event: UsageEvent) -> list[UsageEvent]:
     """Charges off by a nano, on one lease twice, and on a lease of another budget or gateway."""
     if not event.charges:
         return []
@@ -95,11 +95,20 @@ def _miscounted(event: UsageEvent, era: str) -> list[UsageEvent]:
         for place, one in enumerate(event.charges)
     ]
     neighbours = [
-        msgspec.structs.replace(first, lease_id=f"{era}.{number}") for number in range(1, 6)
+        msgspec.structs.replace(first, lease_id=_at_most(first.lease_id, number))
+        for number in range(1, 6)
     ]
     ways = [(more, *rest), (first, first, *rest), (first, more, *rest), tuple(swapped)]
     ways += [(one, *rest) for one in neighbours]
     return [msgspec.structs.replace(event, charges=charges) for charges in ways]
+
+
+def _at_most(lease_id: str, number: int) -> str:
+    """Return the name of the lease of a number, or of `lease_id` where that came before it: one to
+    come may become the gateway's own later, and was a stranger's when it was booked."""
+    era, _, own = lease_id.partition(".")
+    is_granted = own.isdecimal() and lease_id not in {one.format(era=era) for one in NOWHERE_LEASES}
+    return f"{era}.{min(number, int(own)) if is_granted else 1}"
 
 
 def poisons(event: UsageEvent, now: datetime) -> list[tuple[bytes, str]]:

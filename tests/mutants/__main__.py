@@ -7,6 +7,7 @@ import argparse
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("--draw", type=int, default=1, help="The seed of the lot.")
     parser.add_argument("--seeds", type=int, default=60, help="Of the simulator, at most.")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to end"))
     found = candidates(ROOT, options.rooms)
     lot = random.Random(options.draw).sample(found, len(found))
     print(

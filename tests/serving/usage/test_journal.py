@@ -12,6 +12,7 @@ import pytest
 
 from serving.contract.codec import decode, encode
 from serving.contract.usage import UsageEvent
+from serving.usage import writer
 from serving.usage.journal import Journal
 from serving.usage.journal_file import DoneRow
 from serving.usage.meter import make_event
@@ -274,3 +275,20 @@ async def test_what_a_restored_database_lacks_is_not_pruned(tmp_path: Path) -> N
         await journal.keep([DoneRow(f"e{number}", encode(event()), ())], "restored")
     assert (await journal.stale("restored", after=0, limit=100)).batch_ids == [1]
     await journal.close()
+
+
+@pytest.mark.parametrize("lines_max", [1, 2, 7, 4_000])
+async def test_however_many_lines_a_statement_takes_all_are_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines_max: int
+) -> None:
+    monkeypatch.setattr(writer, "LINES_MAX", lines_max)
+    journal = Journal(tmp_path / "j")
+    journal.note_lease("lease_1", "org_a", 1_000)
+    await asyncio.gather(*(journal.commit(event(charged=3)) for _ in range(5)))
+    await asyncio.gather(*(journal.commit(event(charged=4)) for _ in range(3)))
+    await journal.close()
+    second = Journal(tmp_path / "j")
+    [lease] = second.left_leases
+    assert (lease.charged_nanos, lease.unacknowledged) == (27, 8)
+    assert len(await second.next_done(100)) == 8
+    await second.close()
