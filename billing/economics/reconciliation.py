@@ -197,7 +197,8 @@ def reasons_of(engine: ReplicaHour, events: WindowUsage) -> tuple[Reason, ...]:
             output_tokens=events.cut_count * STEP_TOKENS,
         ),
         Reason(
-            f"requests lost or broken off before any token was known ({events.unknown_count})",
+            "requests lost, broken off or outrun before any token was known"
+            f" ({events.unknown_count})",
             "engine",
             events.unknown_count * input_max,
             events.unknown_count * output_max,

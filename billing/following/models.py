@@ -48,6 +48,7 @@ class Rollup(models.Model):
     timed_out_count = models.IntegerField()
     gateway_lost_count = models.IntegerField()
     refused_by_engine_count = models.IntegerField()
+    hedged_count = models.IntegerField()
     input_tokens = models.BigIntegerField()
     cached_input_tokens = models.BigIntegerField()
     output_tokens = models.BigIntegerField()

@@ -25,6 +25,7 @@ class UsageSums:
     timed_out_count: int = 0
     gateway_lost_count: int = 0
     refused_by_engine_count: int = 0
+    hedged_count: int = 0
     input_tokens: int = 0
     cached_input_tokens: int = 0
     output_tokens: int = 0
@@ -48,8 +49,8 @@ class UsageSums:
     @property
     def model_request_count(self) -> int:
         """Requests that a model took on. One that was refused is none, whoever refused it: what the
-        gateway refuses leaves no event at all."""
-        return self.request_count - self.refused_by_engine_count
+        gateway refuses leaves no event at all. The second try at one is a part of it."""
+        return self.request_count - self.refused_by_engine_count - self.hedged_count
 
     @property
     def failed_count(self) -> int:

@@ -16,7 +16,7 @@ from billing.simulation.oracle import received_at, require
 
 OUTCOMES = (
     "completed", "client_cancelled", "engine_failed", "timed_out", "gateway_lost",
-    "refused_by_engine",
+    "refused_by_engine", "hedged",
 )  # fmt: skip
 TTFT_SECONDS = (
     0.002, 0.003, 0.005, 0.007, 0.010, 0.015, 0.020, 0.030, 0.050, 0.070, 0.100, 0.150, 0.200,

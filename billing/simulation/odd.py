@@ -65,6 +65,7 @@ def misfits(event: UsageEvent, world: World) -> list[UsageEvent]:
         {"input_tokens": BAND, "cached_input_tokens": BAND},
         {"charges": ()},
         {"outcome": "refused_by_engine"},
+        {"outcome": "hedged"},
         *({"charges": (*event.charges[1:], LeaseCharge(event.charges[0].budget_id, name, 0))}
           for name in (one.format(era=era) for one in NOWHERE_LEASES) if event.charges),
     ]  # fmt: skip

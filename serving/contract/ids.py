@@ -23,6 +23,12 @@ def new_id() -> str:
     return uuid7(at_ms=time.time_ns() // 1_000_000, random_bits=secrets.randbits(74))
 
 
+def same_moment_id(uuid7_text: str) -> str:
+    """Return another id that was made at the same millisecond."""
+    at_ms = int(uuid7_text[:8] + uuid7_text[9:13], 16)
+    return uuid7(at_ms=at_ms, random_bits=secrets.randbits(74))
+
+
 def moment_of(uuid7_text: str) -> datetime:
     """Return when an id was made, to the millisecond: the time a usage event belongs to.
 

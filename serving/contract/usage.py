@@ -29,10 +29,12 @@ Outcome = Literal[
     "timed_out",
     "gateway_lost",
     "refused_by_engine",
+    "hedged",
 ]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 BILLABLE: frozenset[Outcome] = frozenset({"completed", "client_cancelled"})
-"""The rest is our fault (waived, tokens recorded where known) or no work at all."""
+"""The rest is our fault (waived, tokens recorded where known), no work at all, or `hedged`: one of
+two tries at a request, which the other outran."""
 
 EVENTS_MAX = 5_000
 """The most events in one batch."""

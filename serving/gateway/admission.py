@@ -13,9 +13,11 @@ from serving.gateway.dialects.dialect import Job
 from serving.gateway.directory import Directory
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.grammars import GrammarCheck
+from serving.gateway.places import Place, best, blocks_of_prompt
 from serving.gateway.price_list import Schedule
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
+from serving.pool.prefixes import Blocks
 from serving.pool.ticket import USUAL, Rates, Ticket
 from serving.usage.clock import Clock
 from serving.usage.hold import Hold
@@ -66,7 +68,9 @@ class Admission:
         """
         if not self._journal.healthy:
             raise usage_unavailable()
-        deployment, pool = self.place(job, principal.organization_id)
+        places = self.places(job, principal.organization_id)
+        blocks = blocks_of_prompt(principal, job, [pool for _, pool in places])
+        deployment, pool = best(places, job, blocks)
         if job.work.grammars is not None:
             await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
         schedule = self._schedule(principal, job, now)
@@ -82,7 +86,7 @@ class Admission:
         if self._clock.is_yet_to_come(now):
             hold.void()
             raise usage_unavailable()
-        ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]))
+        ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]), blocks)
         return Admitted(deployment, pool, ticket, schedule, hold, principal.cache_salt)
 
     def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
@@ -94,9 +98,8 @@ class Admission:
             raise model_unavailable()
         raise invalid("service_tier", f"this model is not offered in the tier '{job.tier}'")
 
-    def place(self, job: Job, organization_id: str) -> tuple[DeploymentRecord, Pool]:
-        """Return the least busy deployment that is ready, or soon will be, and able, of one's own
-        before shared.
+    def places(self, job: Job, organization_id: str) -> list[Place]:
+        """Return the deployments that are ready, or soon will be, and able.
 
         Raises Unavailable, or BadRequest naming what none of them is able to.
         """
@@ -117,13 +120,15 @@ class Admission:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
             raise job.dialect.refusal(RequestRefused(reason), job)
-        if len(able) == 1:
-            return able[0]
-        return min(able, key=lambda place: (place[0].dedicated_to is None, place[1].load))
+        return able
 
 
 def ticket_of(
-    principal: Principal, job: Job, deployment: DeploymentRecord, rates: Rates = USUAL
+    principal: Principal,
+    job: Job,
+    deployment: DeploymentRecord,
+    rates: Rates = USUAL,
+    blocks: Blocks = (),
 ) -> Ticket:
     """Return what a job asks of the deployment's pool."""
     work = job.work
@@ -132,11 +137,12 @@ def ticket_of(
         weight=principal.organization.weight,
         tier=job.tier,
         feature=work.feature,
-        width=max(1, work.choices),
+        width=job.width,
         input_tokens=job.likely_input_tokens,
         output_tokens_max=work.output_tokens_max * work.choices,
         rates=rates,
         seconds_max=deployment.timeouts.queue_seconds,
+        blocks=blocks,
     )
 
 

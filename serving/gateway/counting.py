@@ -15,6 +15,7 @@ from serving.gateway.admission import Admission, model_unavailable, ticket_of
 from serving.gateway.dialects.dialect import Counting, Job
 from serving.gateway.errors import BadRequest, TimedOut
 from serving.gateway.no_slot import no_slot
+from serving.gateway.places import best
 from serving.gateway.principals import Principal
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
@@ -32,7 +33,7 @@ class Counter:
     ) -> int:
         """Return how many tokens the job's prompt has. Raises ApiError."""
         organization_id = principal.organization_id
-        deployment, pool = self._admission.place(job, organization_id)
+        deployment, pool = best(self._admission.places(job, organization_id), job)
         ticket = replace(ticket_of(principal, job, deployment), width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         try:

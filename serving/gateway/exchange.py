@@ -4,28 +4,19 @@ Whatever happens in between, the hold ends in exactly one charge or void, and a 
 reached an engine leaves exactly one event, durable before the client sees the end.
 """
 
-import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from serving.contract.usage import Outcome, UsageEvent
-from serving.engine.errors import (
-    AnswerBroken,
-    EngineError,
-    ReplicaOverloaded,
-    ReplicaUnreachable,
-    RequestRefused,
-)
-from serving.engine.refusals import TEXT_BYTES_MAX, error_of
-from serving.engine.transport.call import Answer
+from serving.engine.errors import AnswerBroken, EngineError, ReplicaOverloaded, RequestRefused
 from serving.engine.transport.client import Client
 from serving.engine.usage import NO_TOKENS, Tokens
-from serving.engine.work import EngineRequest, write
 from serving.gateway.admission import Admitted, usage_unavailable
+from serving.gateway.attempt import Asked, Try
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
+from serving.gateway.hedge import Hedge, may_hedge
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.lingering import LINGER_SECONDS, Lingering
@@ -35,16 +26,13 @@ from serving.gateway.outgoing import ClientStalled
 from serving.gateway.relay import Relay
 from serving.limits.limiter import Reservation
 from serving.pool.errors import PoolError
-from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
-from serving.pool.slot import Slot
 from serving.telemetry import Trace, Tracing
 from serving.usage.journal import Journal
 from serving.usage.meter import Metered, Timings, make_event, price_of
 from serving.usage.writer import JournalUnavailable
 
 TRIES_MAX = 2
-ENGINE_SILENT = frozenset({"first_byte", "gap"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +66,19 @@ class Exchange:
         self._job = job
         self._admitted = admitted
         self._metered = metered
-        self._trace = trace
         self.reserved: Reservation | None = None
         """What it took of its caller's rate limits, if anything limits it."""
         self._turn = turn
         """Of a request with an idempotency key: who keeps its answer."""
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
-        self._relay: Relay | None = None
+        self._asked = Asked(
+            *(means.client, conversation, self._interrupts, job, admitted, trace),
+            means.metrics.variants[job.model.variant_id].gap.observe,
+        )
+        self._try: Try | None = None
+        """The one that counts."""
+        self._tries: list[Try] = []
+        """All that had a slot."""
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
         self.charged_nanos = 0
@@ -124,6 +118,11 @@ class Exchange:
         """Cut it short: the gateway ends. The client is told, and pays nothing."""
         self._interrupts.gateway_ends()
 
+    @property
+    def _relay(self) -> Relay | None:
+        """The relay of the try that counts, once it has begun."""
+        return None if self._try is None else self._try.relay
+
     def _unwatch(self) -> None:
         self._conversation.unwatch()
         if self._turn is not None:
@@ -140,106 +139,52 @@ class Exchange:
             self._interrupts.client_gone()
 
     async def _try_replicas(self) -> None:
-        tried: list[str] = []
         while True:
             try:
                 with self._interrupts:
-                    await self._try_one(tried)
+                    await self._try_one()
+                self._convict()
                 return
             except RequestRefused:
                 raise
             except EngineError:
-                exhausted = len(tried) >= TRIES_MAX or self._conversation.has_begun
+                exhausted = len(self._tries) >= TRIES_MAX or self._conversation.has_begun
                 if exhausted or self._interrupts.is_abandoned or not self._means.retries.take():
                     raise
                 self._means.metrics.retries += 1
 
-    async def _try_one(self, tried: list[str]) -> None:
-        queued_at, self._relay = time.perf_counter(), None
-        pool = self._admitted.pool
-        async with pool.slot(self._admitted.ticket, tried) as slot:
-            self._queue_seconds += time.perf_counter() - queued_at
-            self._note_start(slot.replica)
-            try:
-                await self._work(slot)
-            except (RequestRefused, ReplicaOverloaded):
-                slot.took(NO_TOKENS)
-                raise
-            except EngineError as error:
-                slot.took(NO_TOKENS)
-                slot.broke(is_at_fault=isinstance(error, ReplicaUnreachable))
-                raise
-            except asyncio.CancelledError:
-                slot.took(self._counted())
-                if self._interrupts.reason in ENGINE_SILENT:
-                    slot.broke()
-                raise
-            finally:
-                tried.append(slot.replica.record.replica_id)
-            slot.took(self._counted())
-            slot.works()
-            pool.convict(tried[:-1])
-
-    def _counted(self) -> Tokens | None:
-        """Return what the engine has counted of this try so far, if it has."""
-        if self._relay is None or not self._relay.has_usage:
-            return None
-        try:
-            return self._job.bounded(self._relay.tokens)
-        except AnswerBroken:
-            return None
-
-    async def _work(self, slot: Slot) -> None:
-        replica = slot.replica
-        deployment, request_id = self._admitted.deployment, self._conversation.request_id
-        request = write(
-            self._job.work,
-            served_name=deployment.served_name,
-            capabilities=replica.record.capabilities,
-            cache_salt=self._admitted.cache_salt,
-            request_id=request_id,
+    async def _try_one(self) -> None:
+        """Have a replica work on it, and a second one too where it lets an urgent request wait."""
+        ticket, means = self._admitted.ticket, self._means
+        slot = self._admitted.pool.slot(ticket, [str(one.replica_id) for one in self._tries])
+        if not may_hedge(ticket, self._job.work):
+            self._try = Try(self._asked, slot, self._start)
+            await self._try.run()
+            return
+        hedge = Hedge(
+            *(self._asked, slot, means.journal, self._metered, means.metrics),
+            on_start=self._start,
+            on_chosen=self._choose,
+            tries=self._tries,
         )
-        self._relay = relay = self._new_relay(request, slot.works)
-        timeouts = deployment.timeouts
-        # What is not streamed sends its first byte at its end: only the total bounds it.
-        if request.streams:
-            self._interrupts.expect("first_byte", timeouts.first_byte_seconds)
-        with self._trace.engine_call() as traceparent:
-            async with self._means.client.call(
-                replica.record.url.rstrip("/") + request.path,
-                request.body,
-                self._engine_headers(traceparent),
-                connect_seconds=timeouts.connect_seconds,
-            ) as answer:
-                status = await answer.status()
-                if status != 200:
-                    raise error_of(status, await _words(answer))
-                await relay.run(answer)
+        self._try = hedge.first
+        await hedge.run()
 
-    def _engine_headers(self, traceparent: str | None) -> dict[str, str]:
-        """Return all that an engine hears besides the body: nothing of the client's headers."""
-        # vLLM makes its own ids from this one, so that its log lines can be found by ours.
-        headers = {"x-request-id": self._conversation.request_id}
-        if traceparent is not None:
-            headers["traceparent"] = traceparent
-        return headers
+    def _start(self, one: Try) -> None:
+        self._tries.append(one)
+        self._queue_seconds += one.queue_seconds
+        self._choose(one)
 
-    def _new_relay(self, request: EngineRequest, on_first_token: Callable[[], None]) -> Relay:
-        conversation = self._conversation
-        return Relay(
-            request.reading,
-            self._job.dialect.rendering(self._job, conversation.request_id),
-            conversation,
-            self._interrupts,
-            gap_seconds=self._admitted.deployment.timeouts.gap_seconds,
-            observe_gap=self._means.metrics.variants[self._job.model.variant_id].gap.observe,
-            on_first_token=on_first_token,
-        )
-
-    def _note_start(self, replica: Replica) -> None:
-        """From here on the request leaves an event, even if this process dies."""
-        self._replica_id = replica.record.replica_id
+    def _choose(self, one: Try) -> None:
+        """It is this try that counts. From here on the request leaves an event, even if this
+        process dies."""
+        self._try, self._replica_id = one, one.replica_id
         self._means.journal.open(self._metered.event_id, self._lost)
+
+    def _convict(self) -> None:
+        """What broke replicas was served by another: it was their fault."""
+        if broken := [str(one.replica_id) for one in self._tries if one.is_broken]:
+            self._admitted.pool.convict(broken)
 
     def _lost(self) -> UsageEvent:
         return make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)
@@ -357,14 +302,6 @@ class Exchange:
         if interrupted.reason == "gateway_ends":
             return "timed_out", _restarting()
         return "timed_out", TimedOut("The model took too long to answer.", code="timeout")
-
-
-async def _words(answer: Answer) -> bytes:
-    """Return the beginning of what an engine says besides an answer."""
-    words = b""
-    while len(words) < TEXT_BYTES_MAX and (data := await answer.read()):
-        words += data
-    return words
 
 
 def _restarting() -> ApiError:

@@ -32,6 +32,7 @@ from serving.limits.checks import Plans
 from serving.limits.limiter import Limiter
 from serving.limits.window import NoWindow, RedisWindow
 from serving.pool.pool import Pool
+from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
 from serving.pool.retries import RetryBudget
 from serving.telemetry import open_tracing
 from serving.usage.billing import Billing
@@ -76,6 +77,7 @@ class Gateway:
         self.session = open_session()
         self.client = Client(self.session)
         self.shares = Shares()
+        self.pressure = Pressure(ALL_TOKENS_MAX)
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
         self.demand = DemandReporter(
@@ -144,7 +146,12 @@ class Gateway:
         self._add_gauges()
 
     def _make_pool(self, deployment_id: str) -> Pool:
-        return Pool(deployment_id, share_of=self.shares.of, on_demand=self.demand.note_news)
+        return Pool(
+            deployment_id,
+            share_of=self.shares.of,
+            on_demand=self.demand.note_news,
+            all_pressure=self.pressure,
+        )
 
     def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
         secret, folder = config.internal_secret, config.directory
@@ -258,7 +265,8 @@ class Gateway:
         gauge("connections", "Of clients.", lambda: len(lines))
         gauge("connections_refused", "There was no room.", lambda: lines.refused)
         gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
-        gauge("body_bytes", "Of requests under way.", lambda: self.app.bodies.total_bytes)
+        gauge("tokens_under_way", "That wait or run, input.", lambda: self.pressure.tokens)
+        gauge("body_bytes", "Of requests under way.", lambda: self.app.bodies.room.held)
         gauge("lingering", "Of these, left by their clients.", lambda: self.lingering.total)
         gauge("journal_rows", "Events not acknowledged.", lambda: self.journal.done_rows)
         gauge("feed_age_seconds", "Since control answered.", lambda: self.control_feed.age_seconds)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import accumulate
+from typing import Literal
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
@@ -73,6 +74,8 @@ class Metrics(Collector):
         """Requests with an idempotency key, by what became of them."""
         self.rate_limited: Counter[tuple[str, str]] = Counter()
         """Refusals by rate limits, by whose it was and of what."""
+        self.hedges: Counter[str] = Counter()
+        """Second tries at late first tokens, by which of the two went on."""
         self.retries = 0
         self.overstated = 0
         self.unmetered = 0
@@ -92,6 +95,11 @@ class Metrics(Collector):
         counts.total.observe(event.total_seconds)
         if event.ttft_seconds is not None:
             counts.ttft.observe(event.ttft_seconds)
+
+    def note_hedge(self, event: UsageEvent, winner: Literal["first", "second"]) -> None:
+        """Count a try that another one outran."""
+        self.endings[event.endpoint, event.outcome] += 1
+        self.hedges[winner] += 1
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Add a gauge that is read when scraped."""
@@ -135,6 +143,9 @@ class Metrics(Collector):
             hits.add_metric([variant], counts.cache_hits)
         retries = _counter("retries", "Second tries before the first byte.")
         retries.add_metric([], self.retries)
+        hedges = _counter("hedges", "Second tries at late first tokens.", ("winner",))
+        for winner, count in self.hedges.items():
+            hedges.add_metric([winner], count)
         overstated = _counter("overstated", "Usage beyond what was asked, cut to it.")
         overstated.add_metric([], self.overstated)
         unmetered = _counter(
@@ -149,6 +160,7 @@ class Metrics(Collector):
             tokens,
             hits,
             retries,
+            hedges,
             overstated,
             unmetered,
         )

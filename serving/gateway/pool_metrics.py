@@ -24,9 +24,15 @@ class PoolMetrics(Collector):
         tokens = _gauge("queue_tokens", "Input tokens of those that wait.", tiers)
         share = _gauge("slots_share", "Slots that this gateway may take.", ("deployment",))
         taken = _gauge("slots_taken", "Slots that it takes.", ("deployment",))
+        held = _gauge("pool_tokens", "Input tokens that wait or run.", ("deployment",))
+        slow = _gauge("replicas_slow", "Far slower than their peers.", ("deployment",))
         refusals = CounterMetricFamily(
             PREFIX + "queue_refusals", "Requests that got no slot.", labels=(*tiers, "cause")
         )
+        routed = CounterMetricFamily(
+            PREFIX + "routed", "Requests by why their replica.", labels=("deployment", "why")
+        )
+        seen = _gauge("prefix_blocks", "Of prompts, remembered of replicas.", ("deployment",))
         for deployment_id, pool in self._pools().items():
             for tier, line in pool.queue.lines.items():
                 waiting.add_metric((deployment_id, tier), line.requests)
@@ -34,9 +40,14 @@ class PoolMetrics(Collector):
             replicas = [replica for replica in pool.replicas.values() if replica.is_ready]
             share.add_metric((deployment_id,), sum(replica.share for replica in replicas))
             taken.add_metric((deployment_id,), sum(replica.in_flight for replica in replicas))
+            held.add_metric((deployment_id,), pool.pressure.tokens)
+            slow.add_metric((deployment_id,), sum(one.slow_until > 0 for one in replicas))
             for (tier, cause), count in pool.queue.refusals.items():
                 refusals.add_metric((deployment_id, tier, cause), count)
-        yield from (waiting, tokens, share, taken, refusals)
+            for why, count in pool.choices.items():
+                routed.add_metric((deployment_id, why), count)
+            seen.add_metric((deployment_id,), sum(len(replica.seen) for replica in replicas))
+        yield from (waiting, tokens, share, taken, held, slow, refusals, routed, seen)
 
 
 def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:

@@ -2,6 +2,7 @@
 
 PoolError
 ├── NoReplica       no replica of the deployment is ready
+├── NoSpare         a second try finds no place, or is not allowed
 ├── Overloaded      too much waits, or it would wait for too long: come back in `seconds`
 │   └── TooManyWaiting   of the organization's own
 └── Quarantined     such requests broke engines: refused for `seconds` more
@@ -9,8 +10,9 @@ PoolError
 
 from typing import Literal
 
-Cause = Literal["queue_full", "outweighed", "too_long", "waited", "organization_full"]
-"""queue_full         too much waits in all, and no organization has more waiting than this one
+Cause = Literal["pressed", "queue_full", "outweighed", "too_long", "waited", "organization_full"]
+"""pressed            too many tokens wait or run for a request of its tier
+queue_full         too much waits in all, and no organization has more waiting than this one
 outweighed         it waited, and was given up for one of an organization with less waiting
 too_long           its turn would come after its deadline
 waited             its deadline came before its turn
@@ -24,6 +26,10 @@ class PoolError(Exception):
 
 class NoReplica(PoolError):
     """No replica of the deployment is ready."""
+
+
+class NoSpare(PoolError):
+    """No replica has a place to spare for a second try, or too many have had one."""
 
 
 class Overloaded(PoolError):

@@ -4,6 +4,8 @@ MEMORY_SECONDS = 30.0
 """Of the time in which somebody waited: what is longer ago counts less and less."""
 SEEN_SECONDS_MIN = 1.0
 SEEN_SLOTS_MIN = 8.0
+LONG_SECONDS = 10.0
+"""After so long few slots say as much as many."""
 
 
 class Pace:
@@ -28,6 +30,7 @@ class Pace:
 
     def seconds_for(self, slots: float) -> float:
         """Return how long so many slots take; 0 while too little was seen to tell."""
-        if self._seconds < SEEN_SECONDS_MIN or self._slots < SEEN_SLOTS_MIN:
+        is_brief = self._seconds < LONG_SECONDS and self._slots < SEEN_SLOTS_MIN
+        if self._seconds < SEEN_SECONDS_MIN or is_brief:
             return 0.0
-        return slots * self._seconds / self._slots
+        return slots * self._seconds / max(1.0, self._slots)

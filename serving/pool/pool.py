@@ -2,20 +2,25 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from serving.contract.capabilities import ISOLATING
+from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.units import Tier
 from serving.engine.usage import NO_TOKENS, Tokens
-from serving.pool.errors import NoReplica, PoolError, Quarantined
+from serving.pool.errors import NoReplica, NoSpare, PoolError, Quarantined
+from serving.pool.hedging import Hedging
 from serving.pool.line import BOUNDS, Bounds
 from serving.pool.member import Place, Service, Waiter
+from serving.pool.outliers import Outliers
+from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
 from serving.pool.reserve import Reserve
-from serving.pool.route import choose
+from serving.pool.route import Choice, Why, choose
 from serving.pool.slot import Slot
 from serving.pool.suspicion import Fingerprint, Suspicions
 from serving.pool.ticket import Ticket
@@ -28,7 +33,8 @@ def all_slots(record: ReplicaRecord) -> int:
 
 class Pool:
     """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
-    somebody begins to wait, or replicas change. `clock` is monotonic seconds."""
+    somebody begins to wait, or replicas change. `clock` is monotonic seconds; `all_pressure` is
+    that of all pools of a gateway."""
 
     def __init__(
         self,
@@ -38,6 +44,7 @@ class Pool:
         bounds: Bounds = BOUNDS,
         share_of: Callable[[ReplicaRecord], int] = all_slots,
         on_demand: Callable[[], None] = lambda: None,
+        all_pressure: Pressure | None = None,
     ) -> None:
         self.deployment_id = deployment_id
         self.replicas: dict[str, Replica] = {}
@@ -46,10 +53,15 @@ class Pool:
         self.wake_seconds = 0.0
         self.queue = FairQueue(clock, bounds)
         self.reserve = Reserve()
+        self.choices: Counter[Why] = Counter()
+        """Requests by why they went where they did."""
         self._clock = clock
         self._share_of = share_of
         self._on_demand = on_demand
         self._suspicions = Suspicions(clock)
+        self.pressure = Pressure(within=all_pressure)
+        self.hedging = Hedging(clock)
+        self._outliers = Outliers(clock)
 
     @property
     def has_ready_replica(self) -> bool:
@@ -66,6 +78,16 @@ class Pool:
     def is_isolating(self) -> bool:
         """Whether organizations that share it learn nothing of each other by its prefix cache."""
         return not ISOLATING.isdisjoint(self.capabilities)
+
+    @property
+    def has_prefix_cache(self) -> bool:
+        """Whether a replica remembers what prompts begin with."""
+        return NO_PREFIX_CACHE not in self.capabilities
+
+    @property
+    def now(self) -> float:
+        """The moment by its clock."""
+        return self._clock()
 
     @property
     def load(self) -> float:
@@ -93,11 +115,15 @@ class Pool:
         for replica_id, record in records.items():
             share = self._share_of(record)
             replica = self.replicas.get(replica_id) or Replica(record, share)
+            if record.started_at != replica.record.started_at:
+                replica.seen.clear()
             replica.record, replica.share = record, share
             kept[replica_id] = replica
         for replica_id in self.replicas:
             if replica_id not in kept or not kept[replica_id].is_ready:
                 self._suspicions.forget_replica(replica_id)
+                self.hedging.forget(replica_id)
+                self._outliers.forget(replica_id)
         self.replicas = kept
         ready = [each for each in kept.values() if each.is_ready]
         meant = ready or [each for each in kept.values() if each.is_coming]
@@ -114,6 +140,12 @@ class Pool:
         self.queue.set_parts(parts)
         self._call()
 
+    def has_room(self, tier: Tier, width: int) -> bool:
+        """Tell whether a request that comes now would be given a place at once."""
+        if not self.queue.is_first(tier) or self._is_kept(tier, width):
+            return False
+        return choose(self.replicas.values(), self._clock(), width=width) is not None
+
     def slot(self, ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
         """Return a slot to hold with `async with`, once it is its turn; entering it raises
         PoolError."""
@@ -124,18 +156,39 @@ class Pool:
         if seconds := self._suspicions.quarantined_seconds(ticket.fingerprint):
             raise Quarantined(seconds)
         self.reserve.note(ticket.tier, self._clock())
-        if self.queue.is_first(ticket.tier) and (replica := self._find(ticket, avoid)):
-            replica.in_flight += ticket.width
-            return Place(replica, self.queue.serve_at_once(ticket))
+        if ticket.tier == "priority" and not avoid:
+            self.hedging.budget.note_request()
+        if not self.pressure.fits(ticket):
+            raise self.queue.pressed(ticket)
+        if self.queue.is_first(ticket.tier) and (choice := self._find(ticket, avoid)):
+            return self._place(ticket, choice)
         if self.is_waking:
             ticket = replace(ticket, seconds_max=self.wake_seconds)
         elif not self.has_ready_replica:
             raise NoReplica(self.deployment_id)
         waiter = self.queue.join(ticket, avoid)
+        self.pressure.add(ticket)
         self._call()
         if len(self.queue) == 1:
             self._on_demand()
-        return await self._wait(waiter)
+        try:
+            return await self._wait(waiter)
+        except BaseException:
+            self.pressure.remove(ticket)
+            raise
+
+    def take_spare(self, ticket: Ticket, avoid: Collection[str]) -> Place:
+        """Take a place for the second try at a request, on a sound replica that has one to spare,
+        where nobody waits for it and the budget allows. Raises NoSpare."""
+        choice = self._find(ticket, avoid) if self.queue.is_first(ticket.tier) else None
+        if choice is None or choice.replica.record.replica_id in avoid:
+            raise NoSpare
+        spare = choice.replica
+        if not spare.is_usable(self._clock()) or spare.is_on_trial:
+            raise NoSpare
+        if not self.pressure.fits(ticket) or not self.hedging.budget.take():
+            raise NoSpare
+        return self._place(ticket, choice)
 
     def settle(self, service: Service, tokens: Tokens | None) -> None:
         """Count what a request really took."""
@@ -143,9 +196,33 @@ class Pool:
 
     def give_back(self, replica: Replica, service: Service) -> None:
         """End what `take` began."""
-        replica.in_flight -= service.ticket.width
-        self.queue.end(service)
-        self._call()
+        self.pressure.remove(service.ticket)
+        self._free(replica, service)
+
+    def late_seconds(self, replica: Replica, ticket: Ticket) -> float | None:
+        """Return after how long without a token a second replica should be asked too; None: never,
+        as for what may have broken an engine."""
+        if ticket.tier != "priority" or ticket.width > 1:
+            return None
+        if self._suspicions.is_suspected(ticket.fingerprint):
+            return None
+        return self.hedging.seconds_for(replica.record.replica_id, ticket.input_tokens)
+
+    def note_first(self, replica: Replica, ticket: Ticket, seconds: float) -> None:
+        """A first token took so long, or longer."""
+        replica_id = replica.record.replica_id
+        self.hedging.times.note(replica_id, ticket.input_tokens, seconds, self._clock())
+
+    def note_times(
+        self, replica: Replica, tokens: Tokens, first: float, each: float | None
+    ) -> None:
+        """A first token took so long, and each of those after it; put the replica out, or take it
+        back, if that says so."""
+        was_out = replica.slow_until > 0.0
+        self._outliers.note(replica.record.replica_id, tokens, first, each)
+        self._call_when_over(self._outliers.judge(replica, self.replicas.values()))
+        if was_out and not replica.slow_until:
+            self._call()
 
     def note_success(self, replica: Replica, fingerprint: Fingerprint) -> None:
         """A replica made a token: it works, and so do such requests."""
@@ -190,25 +267,45 @@ class Pool:
             if not (self.has_ready_replica or self.is_waking):
                 self.queue.send_away(NoReplica(self.deployment_id))
                 return
-            replica = self._find(waiter.ticket, waiter.avoid)
-            if replica is None:
+            choice = self._find(waiter.ticket, waiter.avoid)
+            if choice is None:
                 return
-            replica.in_flight += waiter.ticket.width
-            self.queue.serve(waiter, replica)
+            self._occupy(choice, waiter.ticket)
+            self.queue.serve(waiter, choice.replica)
 
-    def _find(self, ticket: Ticket, avoid: Collection[str]) -> Replica | None:
+    def _place(self, ticket: Ticket, choice: Choice) -> Place:
+        """Give a place to one that need not wait."""
+        self.pressure.add(ticket)
+        self._occupy(choice, ticket)
+        return Place(choice.replica, self.queue.serve_at_once(ticket))
+
+    def _occupy(self, choice: Choice, ticket: Ticket) -> None:
+        """Count what a request takes of its replica, and what that learns from it."""
+        choice.replica.in_flight += ticket.width
+        choice.replica.seen.note(ticket.blocks)
+        self.choices[choice.why] += 1
+
+    def _free(self, replica: Replica, service: Service) -> None:
+        replica.in_flight -= service.ticket.width
+        self.queue.end(service)
+        self._call()
+
+    def _find(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
         """Return a replica with room, but for what is kept free for more urgent tiers."""
-        now = self._clock()
-        if (tiers := self.reserve.tiers(ticket.tier, now)) and self._is_kept(ticket, tiers):
+        if self._is_kept(ticket.tier, ticket.width):
             return None
-        return choose(self.replicas.values(), now, avoid, width=ticket.width)
+        replicas, now = self.replicas.values(), self._clock()
+        return choose(replicas, now, avoid, width=ticket.width, blocks=ticket.blocks)
 
-    def _is_kept(self, ticket: Ticket, tiers: int) -> bool:
-        """Tell whether a request would take of what is kept free for so many tiers."""
+    def _is_kept(self, tier: Tier, width: int) -> bool:
+        """Tell whether a request would take of what is kept free for more urgent tiers."""
+        tiers = self.reserve.tiers(tier, self._clock())
+        if not tiers:
+            return False
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
         slots = sum(replica.share for replica in ready)
-        kept = self.reserve.slots(tiers, ticket.width, slots)
-        return kept > 0 and sum(replica.free for replica in ready) - ticket.width < kept
+        kept = self.reserve.slots(tiers, width, slots)
+        return kept > 0 and sum(replica.free for replica in ready) - width < kept
 
     async def _wait(self, waiter: Waiter) -> Place:
         try:
@@ -236,4 +333,4 @@ class Pool:
             self._call()
         elif isinstance(place := waiter.turn.result(), Place):
             self.settle(place.service, NO_TOKENS)
-            self.give_back(*place)
+            self._free(*place)

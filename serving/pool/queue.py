@@ -53,6 +53,11 @@ class FairQueue:
         line.join(waiter)
         return waiter
 
+    def pressed(self, ticket: Ticket) -> Overloaded:
+        """Return what to tell one that is not let in, as too much waits or runs already."""
+        seconds = self._seconds_for(ticket, self.lines[ticket.tier].slots_before(ticket))
+        return self._refused(ticket, Overloaded("pressed", seconds))
+
     def leave(self, waiter: Waiter) -> None:
         """Step out of line; harmless when one is not in it."""
         self._look(waiter.ticket.tier)

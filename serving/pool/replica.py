@@ -3,10 +3,15 @@
 from dataclasses import dataclass, field
 
 from serving.contract.replica import ReplicaRecord
+from serving.pool.prefixes import Seen
 
 EJECT_AFTER_INCIDENTS = 2
 EJECT_SECONDS = 2.0
 EJECT_SECONDS_MAX = 30.0
+SLOW_SECONDS = 10.0
+SLOW_SECONDS_MAX = 300.0
+SLOW_FORGOTTEN_SECONDS = 600.0
+"""One that is found slow again only after so long is put out no longer than the first time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -16,7 +21,8 @@ class Replica:
 
     An incident is one break, whatever number of requests it hits. Incidents in a row eject the
     replica, unless all of them came with requests of one organization that fared no better
-    elsewhere: then the requests are suspected first.
+    elsewhere: then the requests are suspected first. One that is far slower than its peers
+    (`outliers.py`) is put out too.
     """
 
     record: ReplicaRecord
@@ -27,6 +33,11 @@ class Replica:
     is_at_fault: bool = False
     """Whether something since its last success can only be the replica's own fault."""
     ejected_until: float = 0.0
+    slow_at: float = 0.0
+    slow_until: float = 0.0
+    slow_in_a_row: int = 0
+    seen: Seen = field(default_factory=Seen)
+    """What its prefix cache probably holds."""
     _organizations: set[str] = field(default_factory=set)
 
     @property
@@ -51,12 +62,13 @@ class Replica:
 
     @property
     def is_on_trial(self) -> bool:
-        """Whether it was ejected and has not worked since: one request at a time tries it."""
-        return self.ejected_until > 0.0
+        """Whether it was ejected and has not worked since, or not as fast as others: one request
+        at a time tries it."""
+        return self.ejected_until > 0.0 or self.slow_until > 0.0
 
     def is_usable(self, now: float) -> bool:
         """Whether it may be given work: ready by the feed, and not ejected by us."""
-        if not self.is_ready or now < self.ejected_until:
+        if not self.is_ready or now < self.ejected_until or now < self.slow_until:
             return False
         return not self.is_on_trial or self.in_flight == 0
 
@@ -80,4 +92,13 @@ class Replica:
             return 0.0
         pause = min(EJECT_SECONDS_MAX, EJECT_SECONDS * 2 ** min(repeats, 10))
         self.ejected_until = now + pause
+        return pause
+
+    def eject_slow(self, now: float) -> float:
+        """Put it out for being slow; return for how many seconds."""
+        if now - self.slow_at > SLOW_FORGOTTEN_SECONDS:
+            self.slow_in_a_row = 0
+        pause = min(SLOW_SECONDS_MAX, SLOW_SECONDS * 2 ** min(self.slow_in_a_row, 10))
+        self.slow_in_a_row += 1
+        self.slow_at, self.slow_until = now, now + pause
         return pause

@@ -3,48 +3,96 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from serving.engine.usage import Tokens
+from serving.engine.usage import NO_TOKENS, Tokens
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
 
 if TYPE_CHECKING:
     from serving.pool.pool import Pool
 
+PACED_TOKENS_MIN = 8
+"""Of a sequence whose time for each token is believed."""
+
 
 class Slot:
     """Held with `async with`; `works` and `broke` say how the request fares, and neither is said
-    of a client that left. What nobody says it `took` stays as it was estimated."""
+    of a client that left. What nobody says it `took` stays as it was estimated. One that `is_spare`
+    waits for nothing: it is there, or there is none."""
 
-    __slots__ = ("_avoid", "_incidents", "_pool", "_service", "_ticket", "replica")
+    __slots__ = (
+        *("_avoid", "_began_at", "_first_at", "_incidents", "_is_spare", "_pool", "_service"),
+        *("replica", "ticket"),
+    )
 
-    def __init__(self, pool: "Pool", ticket: Ticket, avoid: Collection[str]) -> None:
+    def __init__(
+        self, pool: "Pool", ticket: Ticket, avoid: Collection[str], *, is_spare: bool = False
+    ) -> None:
+        self.ticket = ticket
         self._pool = pool
-        self._ticket = ticket
         self._avoid = avoid
+        self._is_spare = is_spare
+        self._first_at: float | None = None
 
     async def __aenter__(self) -> "Slot":
         """Raises PoolError."""
-        place = await self._pool.take(self._ticket, self._avoid)
+        pool = self._pool
+        if self._is_spare:
+            place = pool.take_spare(self.ticket, self._avoid)
+        else:
+            place = await pool.take(self.ticket, self._avoid)
         self.replica: Replica = place.replica
         self._service = place.service
         self._incidents = self.replica.incidents
+        self._began_at = pool.now
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._pool.give_back(self.replica, self._service)
 
+    @property
+    def late_seconds(self) -> float | None:
+        """After how long without a token a second replica should be asked too; None: never."""
+        return self._pool.late_seconds(self.replica, self.ticket)
+
+    def beside(self) -> "Slot":
+        """Return a slot on another replica for the same request, where there is one to spare."""
+        avoid = (*self._avoid, self.replica.record.replica_id)
+        return Slot(self._pool, self.ticket, avoid, is_spare=True)
+
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
         self._pool.settle(self._service, tokens)
+        if self._first_at is not None and tokens is not None and tokens.input:
+            self._note_times(tokens, self._first_at - self._began_at)
 
     def works(self) -> None:
         """A token came."""
-        self._pool.note_success(self.replica, self._ticket.fingerprint)
+        self._pool.note_success(self.replica, self.ticket.fingerprint)
+        if self._first_at is None:
+            self._first_at = self._pool.now
+            self._pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)
+
+    def outrun(self) -> None:
+        """Another replica was faster: its organization pays no turn for it. One that was late says
+        that it would have taken longer yet."""
+        self._pool.settle(self._service, NO_TOKENS)
+        seconds, late = self._pool.now - self._began_at, self.late_seconds
+        if self._first_at is None and late is not None and seconds >= late:
+            self._pool.note_first(self.replica, self.ticket, seconds)
+            # As if all of the prompt had to be read: how much of it was cached is not known.
+            self._note_times(Tokens(self.ticket.input_tokens), seconds)
 
     def broke(self, *, is_at_fault: bool = False) -> None:
         """The replica failed, broke off or fell silent. What began before an incident that is
         already known, and breaks with it, is a part of that."""
         if self._incidents == self.replica.incidents:
-            self._pool.note_incident(
-                self.replica, self._ticket.fingerprint, is_at_fault=is_at_fault
-            )
+            self._pool.note_incident(self.replica, self.ticket.fingerprint, is_at_fault=is_at_fault)
+
+    def _note_times(self, tokens: Tokens, first: float) -> None:
+        """Say how long the first token took, and each of those after it."""
+        if self._began_at < self.replica.slow_until:
+            return  # It says nothing of how the replica fares since it was put out.
+        made, each = tokens.output / self.ticket.width, None
+        if made >= PACED_TOKENS_MIN:
+            each = (self._pool.now - self._began_at - first) / (made - 1)
+        self._pool.note_times(self.replica, tokens, first, each)

@@ -43,6 +43,10 @@ class Suspicions:
         held = self._held.get(fingerprint)
         return 0.0 if held is None else max(0.0, held.until - self._clock())
 
+    def is_suspected(self, fingerprint: Fingerprint) -> bool:
+        """Tell whether anything is held against such requests."""
+        return fingerprint in self._held
+
     def note_incident(self, fingerprint: Fingerprint, replica_id: str) -> None:
         """A replica broke under such a request."""
         now = self._clock()

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from serving.contract.price import Meters
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
+from serving.pool.prefixes import Blocks
 from serving.pool.suspicion import Fingerprint
 
 
@@ -39,7 +40,7 @@ class Ticket:
     """`width` is the slots it takes: one for each sequence that it has an engine make.
 
     `input_tokens` are estimated, `output_tokens_max` is for all of its sequences together. It waits
-    `seconds_max` at most.
+    `seconds_max` at most. `blocks` are what its prompt begins with.
     """
 
     organization_id: str
@@ -51,6 +52,7 @@ class Ticket:
     output_tokens_max: int = 0
     rates: Rates = USUAL
     seconds_max: float = 30.0
+    blocks: Blocks = ()
 
     @property
     def fingerprint(self) -> Fingerprint:

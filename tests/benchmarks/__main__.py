@@ -20,7 +20,9 @@ from tests.benchmarks import (
     languages,
     latency,
     limits,
+    overload,
     peers,
+    prefix,
     processes,
     restarts,
     soak,
@@ -59,6 +61,8 @@ class Benchmark(StrEnum):
     EMBEDDINGS = "embeddings"
     ATTACKS = "attacks"
     FAIRNESS = "fairness"
+    OVERLOAD = "overload"
+    PREFIX = "prefix"
     IDEMPOTENCY = "idempotency"
     SOAK = "soak"
     RESTARTS = "restarts"
@@ -85,6 +89,8 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.EMBEDDINGS: embeddings.measure,
     Benchmark.ATTACKS: attacks.measure,
     Benchmark.FAIRNESS: fairness.measure,
+    Benchmark.OVERLOAD: overload.measure,
+    Benchmark.PREFIX: prefix.measure,
     Benchmark.IDEMPOTENCY: idempotency.measure,
     Benchmark.SOAK: soak.measure,
     Benchmark.RESTARTS: restarts.measure,

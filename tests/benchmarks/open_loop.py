@@ -27,11 +27,13 @@ class Arrival:
 
 @dataclass
 class Seen:
-    """One stream: when it was sent, its status, and when frames came; seconds from the start."""
+    """One stream: when it was sent, its status, and when frames and its end came; seconds from the
+    start."""
 
     who: str
     sent_at: float
     status: int = 0
+    ended_at: float = 0.0
     is_whole: bool = False
     frames_at: list[float] = field(default_factory=list)
 
@@ -39,6 +41,11 @@ class Seen:
     def ttft_ms(self) -> float:
         """From sending to the first frame."""
         return (self.frames_at[0] - self.sent_at) * 1e3
+
+    @property
+    def told_ms(self) -> float:
+        """From sending to the end, which of a refusal is its words."""
+        return (self.ended_at - self.sent_at) * 1e3
 
     @property
     def gaps_ms(self) -> list[float]:
@@ -115,6 +122,7 @@ async def _stream(arrival: Arrival, began: float) -> Seen:
             data += piece
             if b"\r\n\r\n" in data and not data.startswith(b"HTTP/1.1 200"):
                 break
+        seen.ended_at = time.perf_counter() - began
         seen.status = int(data[9:12] or 0)
         seen.is_whole = seen.status == 200 and b"data: [DONE]" in data
     finally:

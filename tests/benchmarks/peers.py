@@ -86,11 +86,13 @@ def litellm(engine_url: str, *, folder: Path, cores: Cores) -> Iterator[Target]:
 
 
 @contextmanager
-def router(engine_url: str, *, folder: Path, cores: Cores) -> Iterator[Target]:
-    """Run vllm-router before the engine."""
+def router(
+    *engine_urls: str, folder: Path, cores: Cores, policy: str = "round_robin"
+) -> Iterator[Target]:
+    """Run vllm-router before engines."""
     port = free_port()
-    command = [str(environment(ROUTER) / "vllm-router"), "--worker-urls", engine_url]
-    command += ["--host", "127.0.0.1", "--port", str(port), "--policy", "round_robin"]
+    command = [str(environment(ROUTER) / "vllm-router"), "--worker-urls", *engine_urls]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--policy", policy]
     command += ["--prometheus-port", str(free_port()), "--log-level", "error"]
     with running("vllm-router", command, folder=folder, cores=cores, env={}) as child:
         child.wait_until_answers(f"http://127.0.0.1:{port}/health", seconds=START_SECONDS)

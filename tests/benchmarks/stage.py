@@ -14,7 +14,7 @@ from serving.contract.key import digest, make_secret
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, Split
 from tests.benchmarks.process import Child, fetch, free_port, running
-from tests.benchmarks.stand_in import SLOTS, Tally
+from tests.benchmarks.stand_in import CONTEXT_TOKENS, QUEUE_SECONDS, SLOTS, Tally
 from tests.benchmarks.target import Target
 
 START_SECONDS = 30.0
@@ -97,20 +97,24 @@ class Behind:
     @contextmanager
     def one(
         cls,
-        engine_url: str,
-        *,
+        *engine_urls: str,
         folder: Path,
         split: Split,
         dimensions: int | None = None,
+        queue_seconds: float = QUEUE_SECONDS,
         organizations: int = 1,
         slots: int = SLOTS,
+        context_tokens: int = CONTEXT_TOKENS,
     ) -> Iterator["Behind"]:
-        """Run a stand-in before an engine."""
+        """Run a stand-in before engines."""
         pepper = secrets.token_hex(16)
         api_keys = tuple(make_secret("live", secrets.choice) for _ in range(organizations))
-        options = ["--engine-url", engine_url, "--slots", str(slots)]
+        options = ["--slots", str(slots), "--context-tokens", str(context_tokens)]
+        for url in engine_urls:
+            options += ["--engine-url", url]
         for api_key in api_keys:
             options += ["--digest", digest(api_key, pepper.encode())]
+        options += ["--queue-seconds", str(queue_seconds)]
         if dimensions is not None:
             options += ["--dimensions", str(dimensions)]
         with _stand_in(options, folder=folder, split=split) as url:

@@ -1,9 +1,10 @@
-"""A stand-in for control, billing and fleet: a few organizations, one model, one replica, no
+"""A stand-in for control, billing and fleet: a few organizations, one model, its replicas, no
 database.
 
 `python -m tests.benchmarks.stand_in --port N --engine-url URL --digest HEX`. It grants every lease,
-divides the replica's slots as a fleet does, accepts every usage event once, recomputes each charge,
-and tells at `/tally` what was booked. Each `--digest` is the key of an organization of its own.
+divides the replicas' slots as a fleet does, accepts every usage event once, recomputes each charge,
+and tells at `/tally` what was booked. Each `--digest` is the key of an organization of its own,
+each `--engine-url` a replica.
 """
 
 import asyncio
@@ -38,12 +39,12 @@ CAPABILITIES = (
     *("chat", "completions", "stream", "cache_salt", "json_schema", "logprobs"),
     *("continuous_usage", "stream_interval"),
 )
+QUEUE_SECONDS = 30.0
 POLL_SECONDS = 20.0
 LEASE_MINUTES = 15
 LINEAGE = "bench"
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 VARIANT_ID = "var_bench"
-REPLICA_ID = "rep_bench"
 PRICE = records.PriceRecord(
     price_id="price_bench",
     variant_id=VARIANT_ID,
@@ -68,7 +69,12 @@ class Tally(msgspec.Struct):
     wrong_charges: int = 0
 
 
-def control_page(digests: Sequence[str], dimensions: int | None = None) -> Page:
+def control_page(
+    digests: Sequence[str],
+    dimensions: int | None = None,
+    queue_seconds: float = QUEUE_SECONDS,
+    context_tokens: int = CONTEXT_TOKENS,
+) -> Page:
     """Return the snapshot of a control plane with an organization for each key, and one of
     everything else; a model of so many `dimensions` embeds."""
     tenants = [
@@ -80,8 +86,12 @@ def control_page(digests: Sequence[str], dimensions: int | None = None) -> Page:
     return _snapshot(
         [
             *tenants,
-            ("model", VARIANT_ID, _model(dimensions)),
-            ("deployment", "dep_bench", deployment(task=_task(dimensions))),
+            ("model", VARIANT_ID, _model(dimensions, context_tokens)),
+            (
+                "deployment",
+                "dep_bench",
+                deployment(task=_task(dimensions), queue_seconds=queue_seconds),
+            ),
             *(("price", price.price_id, price) for price in prices),
         ]
     )
@@ -99,28 +109,31 @@ def _tenant(name: str, digest: str) -> list[tuple[str, str, msgspec.Struct]]:
     ]
 
 
-def replica_page(engine_url: str, dimensions: int | None = None, slots: int = SLOTS) -> Page:
-    """Return the snapshot of a fleet with one ready replica."""
+def replica_page(*engine_urls: str, dimensions: int | None = None, slots: int = SLOTS) -> Page:
+    """Return the snapshot of a fleet with a ready replica at each url."""
     capabilities = CAPABILITIES if dimensions is None else EMBEDS
-    replica = ReplicaRecord(
-        REPLICA_ID, "dep_bench", engine_url, "ready", slots, BEGAN, "vllm", capabilities
-    )
-    return _snapshot([("replica", REPLICA_ID, replica)])
+    replicas = [
+        ReplicaRecord(
+            f"rep_bench_{number}", "dep_bench", url, "ready", slots, BEGAN, "vllm", capabilities
+        )
+        for number, url in enumerate(engine_urls)
+    ]
+    return _snapshot([("replica", replica.replica_id, replica) for replica in replicas])
 
 
 def _task(dimensions: int | None) -> records.Task:
     return "generate" if dimensions is None else "embed"
 
 
-def _model(dimensions: int | None) -> records.ModelRecord:
+def _model(dimensions: int | None, context_tokens: int) -> records.ModelRecord:
     return records.ModelRecord(
         variant_id=VARIANT_ID,
         model_id="mdl_bench",
         public_id=MODEL,
         aliases=(),
         precision="bf16",
-        context_tokens=CONTEXT_TOKENS,
-        output_tokens_max=CONTEXT_TOKENS,
+        context_tokens=context_tokens,
+        output_tokens_max=context_tokens,
         vocabulary_size=VOCABULARY_SIZE,
         created_at=BEGAN,
         capabilities=CAPABILITIES,
@@ -130,7 +143,10 @@ def _model(dimensions: int | None) -> records.ModelRecord:
 
 
 def deployment(
-    weights: str = "bench", slots: int = SLOTS, task: records.Task = "generate"
+    weights: str = "bench",
+    slots: int = SLOTS,
+    task: records.Task = "generate",
+    queue_seconds: float = QUEUE_SECONDS,
 ) -> records.DeploymentRecord:
     """Return the one deployment there is."""
     return records.DeploymentRecord(
@@ -139,6 +155,7 @@ def deployment(
         replicas_max=1,
         slots=slots,
         task=task,
+        timeouts=records.Timeouts(queue_seconds=queue_seconds),
     )
 
 
@@ -170,8 +187,8 @@ class StandIn:
         self.control = control
         self.replicas = replicas
         self.shares = SlotShares(epoch=1)
-        [replica] = [decode(change.record, ReplicaRecord) for change in replicas.changes]
-        self.slots = {replica.deployment_id: {replica.replica_id: replica.slots}}
+        known = [decode(change.record, ReplicaRecord) for change in replicas.changes]
+        self.slots = {"dep_bench": {replica.replica_id: replica.slots for replica in known}}
         self.tally = Tally()
         self._seen: set[str] = set()
 
@@ -272,16 +289,19 @@ async def serve(app: web.Application, port: int) -> None:
     await asyncio.Event().wait()
 
 
-def main(
+def main(  # noqa: PLR0917 -- options of a command line
     port: Annotated[int, typer.Option(help="Loopback port.")],
-    engine_url: Annotated[str, typer.Option(help="Where the one replica listens.")],
+    engine_url: Annotated[list[str], typer.Option(help="Of a replica; may be repeated.")],
     digest: Annotated[list[str], typer.Option(help="Of an API key; may be repeated.")],
+    queue_seconds: Annotated[float, typer.Option(help="For a slot, at most.")] = QUEUE_SECONDS,
     dimensions: Annotated[int | None, typer.Option(help="Of vectors, if it embeds.")] = None,
-    slots: Annotated[int, typer.Option(help="Of the replica.")] = SLOTS,
+    slots: Annotated[int, typer.Option(help="Of each replica.")] = SLOTS,
+    context_tokens: Annotated[int, typer.Option(help="Of the model.")] = CONTEXT_TOKENS,
 ) -> None:
     """Serve the stand-in until it is killed."""
-    replicas = replica_page(engine_url, dimensions, slots)
-    stand_in = StandIn(control_page(digest, dimensions), replicas)
+    replicas = replica_page(*engine_url, dimensions=dimensions, slots=slots)
+    control = control_page(digest, dimensions, queue_seconds, context_tokens)
+    stand_in = StandIn(control, replicas)
     uvloop.run(serve(stand_in.application(), port))
 
 

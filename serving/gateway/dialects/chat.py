@@ -186,9 +186,11 @@ class Chat(Route[ChatRequest]):
         return schemas
 
     def engine_fields(self, request: ChatRequest) -> dict[str, Any]:
-        """Return what an engine is told, but for the fields that are the gateway's own."""
-        fields = sampling.passed_fields(request, ENGINE_FIELDS)
+        """Return what an engine is told, but for the fields that are the gateway's own: the prompt
+        first, as templates order it, so that turns of a conversation begin alike."""
+        fields: dict[str, Any] = {} if request.tools is None else {"tools": request.tools}
         fields["messages"] = [for_engine(message) for message in request.messages]
+        fields |= sampling.passed_fields(request, ENGINE_FIELDS)
         if isinstance(request.tool_choice, AllowedTools):
             fields |= _allowed(request.tool_choice.allowed_tools, request.tools or [])
         return fields

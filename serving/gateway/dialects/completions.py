@@ -29,7 +29,8 @@ class CompletionRequest(Sampling, kw_only=True):
     max_tokens: Annotated[int, Meta(ge=0, le=10**9)] | None = None
 
 
-ENGINE_FIELDS = (*sampling.PASSED, "echo", "logprobs", "prompt")
+ENGINE_FIELDS = ("prompt", *sampling.PASSED, "echo", "logprobs")
+"""The prompt first: what begins alike is routed alike."""
 OUTPUT_TOKENS_DEFAULT = 16
 """What OpenAI documents for this route."""
 

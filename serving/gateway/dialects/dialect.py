@@ -44,6 +44,11 @@ class Job:
         """Return about how many tokens the prompts have, by their bytes."""
         return 1 + sum(map(len, self.work.fields)) // BYTES_EACH_TOKEN
 
+    @property
+    def width(self) -> int:
+        """How many slots it takes: one for each sequence."""
+        return max(1, self.work.choices)
+
     def worst_case_nanos(self, schedule: Schedule) -> int:
         """Return the most that the job can cost, in the dearest band it can reach."""
         work = self.work

@@ -98,6 +98,19 @@ def test_a_lost_request_may_have_been_any_of_its_deployments_replicas(serve):
     assert not one.is_alarming
 
 
+def test_a_try_that_another_outran_explains_what_its_engine_counted(serve):
+    serve(1)
+    none = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
+    outrun = serve(1, outcome="hedged", replica_id="rep_2", **none)
+    assert not outrun.charges
+    send(make_sample(60, input_tokens=1_000, output_tokens=20, requests=1))
+    send(make_sample(60, "rep_2", input_tokens=1_000, output_tokens=1, requests=1))
+    first, second = judge()
+    assert differences(first) == (0, 0)
+    assert second.events.unknown_count == 1
+    assert not second.is_alarming
+
+
 def test_a_lost_request_that_is_found_again_counts_as_it_was(serve):
     none = {"replica_id": None, "input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
     lost = serve(2, outcome="gateway_lost", **none)

@@ -50,12 +50,12 @@ def test_usage_of_a_day(busy, customer):
 
 
 def test_what_was_refused_is_no_request_of_a_model(customer, price, book):
-    outcomes = ("completed", "client_cancelled", "engine_failed", "refused_by_engine")
-    refused = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
+    outcomes = ("completed", "client_cancelled", "engine_failed", "refused_by_engine", "hedged")
+    none = {"input_tokens": 0, "cached_input_tokens": 0, "output_tokens": 0}
     book(
         *(
-            make_event(customer, price, outcome=one, **refused if "refused" in one else {})
-            for one in outcomes
+            make_event(customer, price, outcome=one, **none if place > 2 else {})
+            for place, one in enumerate(outcomes)
         )
     )
     [result] = get(person_of(customer), USAGE)["data"][0]["results"]

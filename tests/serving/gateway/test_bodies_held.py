@@ -35,12 +35,12 @@ def test_never_too_much_and_a_newcomer_finds_room(deeds: list[tuple[str, int, bo
                 body.grow(size)
         if ends and held:
             held.pop(0)[2].release()
-        assert bodies.total_bytes == sum(size for _, size, _ in held) <= 1_000
+        assert bodies.room.held == sum(size for _, size, _ in held) <= 1_000
         # Each leaves half of what it found.
-        assert 1_000 - bodies.total_bytes >= 1_000 // 8
+        assert 1_000 - bodies.room.held >= 1_000 // 8
     for _, _, body in held:
         body.release()
-    assert bodies.total_bytes == 0
+    assert bodies.room.held == 0
 
 
 def test_weight_counts() -> None:
@@ -58,7 +58,7 @@ async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_pa
         head = b"POST %b HTTP/1.1\r\nhost: x\r\n%b\r\n" % (CHAT.encode(), key)
         slow = await held.enter_async_context(RawClient(stack.url))
         await slow.send(head + b"content-length: 100000\r\n\r\n" + b" " * 90_000)
-        await eventually(lambda: stack.gateway.app.bodies.total_bytes == 90_000)
+        await eventually(lambda: stack.gateway.app.bodies.room.held == 90_000)
         large = {"model": "demo", "messages": MESSAGES, "user": "x" * 40_000}
         async with stack.post(CHAT, large) as reply:
             assert reply.status == 503
@@ -72,7 +72,7 @@ async def test_a_body_that_finds_no_room_is_refused_and_others_are_served(tmp_pa
         await chunked.send(head + b"transfer-encoding: chunked\r\n\r\n" + pieces)
         assert (await chunked.read()).startswith(b"HTTP/1.1 503 ")
         slow.socket.close()
-        await eventually(lambda: not stack.gateway.app.bodies.total_bytes)
+        await eventually(lambda: not stack.gateway.app.bodies.room.held)
         async with stack.post(CHAT, small | {"stop": "x" * 200}) as reply:
             assert json.loads(await reply.read())["choices"]
     await asyncio.sleep(0)

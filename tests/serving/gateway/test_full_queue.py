@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from serving.pool.line import Bounds
+from serving.pool.pressure import Pressure
 from tests.support import catalog
 from tests.support.gateway import MESSAGES, Stack, eventually
 
@@ -82,3 +83,20 @@ async def test_a_wait_past_the_deployments_deadline_is_503(stack: Stack) -> None
         assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
         assert int(headers["retry-after"]) >= 1
     assert all(event.outcome == "completed" for event in stack.events)
+
+
+async def test_where_too_many_tokens_are_held_who_comes_is_shed_at_once(stack: Stack) -> None:
+    pool = stack.gateway.directory.pools["dep_var_demo"]
+    async with busy(stack, Bounds(), waiting=1):
+        kept = pool.pressure
+        for pool.pressure in (Pressure(1), Pressure(10**6, within=Pressure(1))):
+            status, headers, body = await ask(stack)
+            assert (status, body["error"]["code"]) == (503, "server_is_overloaded")
+            assert int(headers["retry-after"]) >= 1
+            status, headers, body = await ask(stack, path="/v1/messages")
+            assert (status, body["error"]["type"]) == (529, "overloaded_error")
+            assert int(headers["retry-after"]) >= 1
+        pool.pressure = kept
+    assert pool.queue.refusals["default", "pressed"] == 4
+    assert pool.pressure.tokens == stack.gateway.pressure.tokens == 0
+    await eventually(lambda: len(stack.events) == SLOTS + 1)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -395,3 +396,67 @@ def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:
         budget.note_request()
         taken += budget.take()
     assert taken <= 0.1 * 1_000 + 10
+
+
+BLOCKS = (1, 2, 3, 4)
+
+
+async def where(of: Pool, ticket: Ticket) -> str:
+    async with of.slot(ticket) as slot:
+        return slot.replica.record.replica_id
+
+
+async def test_a_conversation_stays_where_it_was() -> None:
+    four, other = pool(4, 4, 4, 4), Ticket("a", blocks=BLOCKS[:2])
+    first = await where(four, other)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            await stack.enter_async_context(four.slot(Ticket("b")))
+        assert await where(four, Ticket("a", blocks=BLOCKS)) == first
+    assert four.choices == {"hash": 1, "load": 3, "affinity": 1}
+
+
+async def test_it_goes_elsewhere_rather_than_wait_and_stays_there() -> None:
+    both = pool(1, 1)
+    async with (
+        both.slot(Ticket("a", blocks=BLOCKS[:2])) as first,
+        both.slot(Ticket("a", blocks=BLOCKS)) as second,
+    ):
+        assert second.replica is not first.replica
+    assert await where(both, Ticket("a", blocks=BLOCKS)) == second.replica.record.replica_id
+    assert both.choices == {"hash": 1, "spill": 1, "affinity": 1}
+
+
+async def test_a_replica_that_left_or_started_anew_is_not_remembered() -> None:
+    both, known = pool(4, 4), records(4, 4)
+    place = await where(both, Ticket("a", blocks=BLOCKS))
+    again = msgspec.structs.replace(known[place], started_at=catalog.START + timedelta(hours=1))
+    both.set_replicas(known | {place: again})
+    assert len(both.replicas[place].seen) == 0
+    assert await where(both, Ticket("a", blocks=BLOCKS)) == place
+    both.set_replicas({id_: record for id_, record in known.items() if id_ != place})
+    assert await where(both, Ticket("a", blocks=BLOCKS)) != place
+    both.set_replicas(known)
+    assert len(both.replicas[place].seen) == 0
+
+
+async def test_what_a_waiter_asks_is_remembered_too() -> None:
+    both, done, log = pool(1, 1), asyncio.Event(), []
+    running = [asyncio.create_task(hold(both, "a", done, log)) for _ in range(2)]
+    await settle()
+    waiting = asyncio.create_task(hold(both, "b", done, log, blocks=BLOCKS))
+    await settle()
+    done.set()
+    await asyncio.gather(*running, waiting)
+    assert sum(len(one.seen) for one in both.replicas.values()) == len(BLOCKS)
+
+
+async def test_there_is_room_unless_somebody_waits_or_it_is_kept_for_others() -> None:
+    made = pool(2, 2)
+    assert made.has_room("batch", 1)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=2)))
+        assert made.has_room("default", 2)
+        assert not made.has_room("batch", 2), "one slot of the other is kept for `default`"
+        await stack.enter_async_context(made.slot(Ticket("a", width=2)))
+        assert not made.has_room("default", 1)

@@ -83,6 +83,7 @@ class World:
         replicas = self.pool.replicas.values()
         assert sum(one.in_flight for one in replicas) == sum(one.ticket.width for one in served)
         assert len(self.pool.queue) == len(waiting)
+        assert self.pool.pressure.tokens == sum(one.ticket.input_tokens for one in self.clients)
         for line in self.pool.queue.lines.values():
             assert line.requests <= BOUNDS.requests
             assert line.tokens <= BOUNDS.tokens

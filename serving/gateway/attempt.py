@@ -1,0 +1,172 @@
+"""One try at an answer: one slot, one call of its replica, one relay of what it says."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from serving.engine.errors import (
+    AnswerBroken,
+    EngineError,
+    ReplicaOverloaded,
+    ReplicaUnreachable,
+    RequestRefused,
+)
+from serving.engine.refusals import TEXT_BYTES_MAX, error_of
+from serving.engine.transport.call import Answer
+from serving.engine.transport.client import Client
+from serving.engine.usage import NO_TOKENS, Tokens
+from serving.engine.work import EngineRequest, write
+from serving.gateway.admission import Admitted
+from serving.gateway.conversation import Conversation
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.interrupts import Interrupts
+from serving.gateway.relay import Relay
+from serving.pool.slot import Slot
+from serving.telemetry import Trace
+
+ENGINE_SILENT = frozenset({"first_byte", "gap"})
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What every try at one request works with; `observe_gap` hears the time between chunks."""
+
+    client: Client
+    conversation: Conversation
+    interrupts: Interrupts
+    job: Job
+    admitted: Admitted
+    trace: Trace
+    observe_gap: Callable[[float], None]
+
+
+class Try:
+    """`on_start` is called once it has its slot, `on_first_token` as the name says, and may raise:
+    then nothing of it reaches the client."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        slot: Slot,
+        on_start: Callable[["Try"], None],
+        on_first_token: Callable[["Try"], None] | None = None,
+    ) -> None:
+        self.slot = slot
+        self.replica_id: str | None = None
+        self.relay: Relay | None = None
+        self.queue_seconds = 0.0
+        self.is_broken = False
+        """Whether the replica failed it."""
+        self.is_outrun = False
+        """Whether another try at the same request goes on, and nobody wants this one."""
+        self._asked = asked
+        self._on_start = on_start
+        self._on_first_token = on_first_token
+
+    @property
+    def has_usage(self) -> bool:
+        """Whether the engine has said anything of what it took."""
+        return self.relay is not None and self.relay.has_usage
+
+    def counted(self) -> Tokens | None:
+        """Return what the engine has counted so far, if it has."""
+        if self.relay is None or not self.relay.has_usage:
+            return None
+        try:
+            return self._asked.job.bounded(self.relay.tokens)
+        except AnswerBroken:
+            return None
+
+    async def run(self) -> None:
+        """Wait for the slot, and relay the answer to its end. Raises PoolError, EngineError or
+        ClientStalled."""
+        queued_at = time.perf_counter()
+        async with self.slot as slot:
+            self.queue_seconds = time.perf_counter() - queued_at
+            self.replica_id = slot.replica.record.replica_id
+            self._on_start(self)
+            try:
+                await self._work()
+            except (RequestRefused, ReplicaOverloaded):
+                slot.took(NO_TOKENS)
+                raise
+            except EngineError as error:
+                self.is_broken = True
+                slot.took(NO_TOKENS)
+                slot.broke(is_at_fault=isinstance(error, ReplicaUnreachable))
+                raise
+            except asyncio.CancelledError:
+                self._note_cancelled()
+                raise
+            slot.took(self.counted())
+            slot.works()
+
+    def _note_cancelled(self) -> None:
+        if self.is_outrun:
+            self.slot.outrun()
+            return
+        self.slot.took(self.counted())
+        if self._asked.interrupts.reason in ENGINE_SILENT:
+            self.slot.broke()
+
+    async def _work(self) -> None:
+        asked, record = self._asked, self.slot.replica.record
+        deployment, request_id = asked.admitted.deployment, asked.conversation.request_id
+        request = write(
+            asked.job.work,
+            served_name=deployment.served_name,
+            capabilities=record.capabilities,
+            cache_salt=asked.admitted.cache_salt,
+            request_id=request_id,
+        )
+        self.relay = relay = self._new_relay(request)
+        timeouts = deployment.timeouts
+        # What is not streamed sends its first byte at its end: only the total bounds it.
+        if request.streams:
+            asked.interrupts.expect("first_byte", timeouts.first_byte_seconds)
+        with asked.trace.engine_call() as traceparent:
+            async with asked.client.call(
+                record.url.rstrip("/") + request.path,
+                request.body,
+                _engine_headers(request_id, traceparent),
+                connect_seconds=timeouts.connect_seconds,
+            ) as answer:
+                status = await answer.status()
+                if status != 200:
+                    raise error_of(status, await _words(answer))
+                await relay.run(answer)
+
+    def _new_relay(self, request: EngineRequest) -> Relay:
+        asked = self._asked
+        return Relay(
+            request.reading,
+            asked.job.dialect.rendering(asked.job, asked.conversation.request_id),
+            asked.conversation,
+            asked.interrupts,
+            gap_seconds=asked.admitted.deployment.timeouts.gap_seconds,
+            observe_gap=asked.observe_gap,
+            on_first_token=self._first_token,
+        )
+
+    def _first_token(self) -> None:
+        self.slot.works()
+        if self._on_first_token is not None:
+            self._on_first_token(self)
+
+
+def _engine_headers(request_id: str, traceparent: str | None) -> dict[str, str]:
+    """Return all that an engine hears besides the body: nothing of the client's headers."""
+    # vLLM makes its own ids from this one, so that its log lines can be found by ours.
+    headers = {"x-request-id": request_id}
+    if traceparent is not None:
+        headers["traceparent"] = traceparent
+    return headers
+
+
+async def _words(answer: Answer) -> bytes:
+    """Return the beginning of what an engine says besides an answer."""
+    words = b""
+    while len(words) < TEXT_BYTES_MAX and (data := await answer.read()):
+        words += data
+    return words

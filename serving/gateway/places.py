@@ -1,0 +1,42 @@
+"""Which of the deployments that a job may run on it goes to: all that are ready take part."""
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+from serving.contract.records import DeploymentRecord
+from serving.gateway.dialects.dialect import Job
+from serving.gateway.principals import Principal
+from serving.pool.pool import Pool
+from serving.pool.prefixes import Blocks, blocks_of
+from serving.pool.route import choose
+
+Place = tuple[DeploymentRecord, Pool]
+
+
+def blocks_of_prompt(principal: Principal, job: Job, pools: Iterable[Pool]) -> Blocks:
+    """Return what the job's prompt begins with; nothing where there is one replica to go to, or
+    none that remembers.
+
+    The salt is one that nobody outside knows, the organization's (I7).
+    """
+    if sum(len(pool.replicas) for pool in pools if pool.has_prefix_cache) < 2:
+        return ()
+    return blocks_of(job.work.fields, principal.cache_salt + job.model.variant_id)
+
+
+def best(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> Place:
+    """Return where a job goes: of the deployments with room one's own before shared ones, and of
+    several that which has the replica to take. Where none has room, the one with the shortest wait.
+    """
+    if len(places) == 1:
+        return places[0]
+    open_ = [place for place in places if place[1].has_room(job.tier, job.width)]
+    if not open_:
+        return min(places, key=lambda place: (place[1].load, place[0].dedicated_to is None))
+    among = [place for place in open_ if place[0].dedicated_to is not None] or open_
+    replicas = chain.from_iterable(pool.replicas.values() for _, pool in among)
+    choice = choose(replicas, among[0][1].now, width=job.width, blocks=blocks)
+    if choice is None:
+        raise RuntimeError("a pool has room, and none of its replicas")
+    deployment_id = choice.replica.record.deployment_id
+    return next(place for place in among if place[0].deployment_id == deployment_id)
