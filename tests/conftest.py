@@ -11,6 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests.support import database, environment, postgres
 from tests.support.leftovers import leftover_processes
+from tests.support.second_factor import proved_with_forced_logins
 from tests.support.second_gateway import SecondGateway, beside
 from tests.support.stack import QUICK_RESTARTS, Stack, running
 from tests.support.traces import Traces, receiving
@@ -18,6 +19,7 @@ from tests.support.traces import Traces, receiving
 # A busy machine is slow at making examples; that says nothing of what they are for.
 settings.register_profile("house", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("house")
+proved_with_forced_logins()
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,13 @@ from rest_framework.response import Response
 from billing.alerts import selectors, services
 from billing.alerts.models import Alert
 from billing.alerts.selectors import Standing
-from control.api.access import OF_ORGANIZATION, Access, access_asked
 from control.api.sequences import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.budgets import services as limits
 from control.budgets.models import LimitPeriod
 from control.budgets.selectors import Limit
 from control.budgets.selectors import limits as limits_of
+from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.checks import NANOS_MAX
 from control.tenants.permissions import Action
 

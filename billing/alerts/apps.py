@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class AlertsConfig(AppConfig):
     """What customers are told about their spending."""
@@ -9,4 +11,5 @@ class AlertsConfig(AppConfig):
     name = "billing.alerts"
     label = "alerts"
     verbose_name = "Alerts"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"

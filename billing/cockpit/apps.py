@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class CockpitConfig(AppConfig):
     """The operator's pages on the books."""
@@ -9,6 +11,7 @@ class CockpitConfig(AppConfig):
     name = "billing.cockpit"
     label = "cockpit"
     verbose_name = "Cockpit"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = ("cockpit_day_revenue",)
     checks = "billing.cockpit.integrity"

@@ -7,11 +7,11 @@ from urllib.parse import urlencode
 from django.db.models import Q
 from django.urls import reverse
 
-from billing.cockpit.statement import Line
+from billing.cockpit.statement import StatementLine
 from billing.credit.models import CreditGrant, Payment
 from billing.invoicing.models import CreditNote, Invoice
 from billing.ledger.models import Cause
-from control.operator_pages import row_url
+from control.admin.pages import row_url
 
 GRANT = "admin:credit_creditgrant_change"
 PAYMENT = "admin:credit_payment_change"
@@ -53,7 +53,7 @@ class Known:
     invoices: dict[str, Invoice]
     notes: dict[str, CreditNote]
 
-    def made(self, line: Line) -> Made:
+    def made(self, line: StatementLine) -> Made:
         """Return what made a line."""
         head, _, rest = line.source.partition(":")
         return (
@@ -64,7 +64,7 @@ class Known:
             or Made(Cause(line.cause).label, "", TRANSACTION, line.transaction_id)
         )
 
-    def _payment(self, line: Line, rest: str) -> Made | None:
+    def _payment(self, line: StatementLine, rest: str) -> Made | None:
         payment = self.payments.get(rest) if line.cause in ("payment", "tax") else None
         if payment is None:
             return None
@@ -81,14 +81,14 @@ class Known:
             return Made(f"Credit note {note.number}", note.reason, NOTE, note.pk)
         return None
 
-    def _grant(self, line: Line, head: str, rest: str) -> Made | None:
+    def _grant(self, line: StatementLine, head: str, rest: str) -> Made | None:
         grant_id = rest.partition(":")[0] if head in OF_GRANTS else ""
         grant = self.grants.get(grant_id)
         if grant is None:
             return None
         return Made(Cause(line.cause).label, grant.reason, GRANT, grant.pk)
 
-    def _usage(self, line: Line) -> Made | None:
+    def _usage(self, line: StatementLine) -> Made | None:
         if line.cause != Cause.USAGE:
             return None
         day = line.accounted_on.isoformat()
@@ -96,7 +96,7 @@ class Known:
         return Made(f"Usage of {day}", "", EVENTS, filters=filters)
 
 
-def known(organization_id: str, lines: Iterable[Line]) -> Known:
+def known(organization_id: str, lines: Iterable[StatementLine]) -> Known:
     """Return what lines name, by a few questions however many they are."""
     parts = [line.source.split(":") for line in lines]
     grant_ids = {part[1] for part in parts if part[0] in OF_GRANTS}

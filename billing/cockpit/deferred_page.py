@@ -12,7 +12,7 @@ from billing.cockpit.owed_page import statement_url
 from billing.cockpit.revenue_page import chart_of, series_of
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import csv_bytes, plain_dollars
-from control.operator_pages import OperatorPage
+from control.admin.pages import OperatorPage
 
 INKS = {"prepaid": "revenue", "promotional": "idle"}
 NAMES = {"prepaid": "Prepaid", "promotional": "Promotional"}

@@ -12,7 +12,7 @@ from django.utils import timezone
 from billing.cockpit.owed import BUCKETS, WORDS, Debtor, OpenInvoice, debtors, open_invoices, total
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import Number, csv_bytes, plain_dollars
-from control.operator_pages import OperatorPage, row_url
+from control.admin.pages import OperatorPage, row_url
 
 ROWS_MAX = 50
 INVOICES_MAX = 12

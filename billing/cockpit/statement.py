@@ -99,7 +99,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StatementLine:
     """One entry: what it moved and the balance after it, debits positive."""
 
     entry_id: int
@@ -121,7 +121,7 @@ class Range:
     end: datetime | None = None
     cause: str = ""
 
-    def holds(self, line: Line) -> bool:
+    def holds(self, line: StatementLine) -> bool:
         """Whether a line is asked for."""
         return (
             (self.start is None or line.posted_at >= self.start)
@@ -134,7 +134,7 @@ class Range:
 class Statement:
     """One page, the newest line first; `older` is where the next one begins."""
 
-    lines: Sequence[Line]
+    lines: Sequence[StatementLine]
     older: Place | None
     walked_to: datetime | None = None
     """How far a filtered page looked before it gave up for now; None where it found enough."""
@@ -189,11 +189,11 @@ def page(
     return Statement(lines, places[most - 1], walked[-2].posted_at if is_short else None)
 
 
-def _walked(rows: Sequence[tuple], balance_nanos: int) -> tuple[list[Line], list[Place]]:
+def _walked(rows: Sequence[tuple], balance_nanos: int) -> tuple[list[StatementLine], list[Place]]:
     """Return the lines of entries, the newest first, and the place that each begins at."""
     lines, places, place = [], [], Place(rows[0][0] + 1, balance_nanos)
     for *row, _ in rows:
-        lines.append(Line(*(*row, place.balance_nanos)))
+        lines.append(StatementLine(*(*row, place.balance_nanos)))
         places.append(place)
         place = Place(row[0], place.balance_nanos - row[1])
     return lines, places
@@ -201,7 +201,7 @@ def _walked(rows: Sequence[tuple], balance_nanos: int) -> tuple[list[Line], list
 
 def every_line(
     accounts: Sequence[int], asked: Range, *, bounds: tuple[int, int]
-) -> Iterator[list[Line]]:
+) -> Iterator[list[StatementLine]]:
     """Yield all lines of a range, the oldest first, some at a time."""
     floor, before = bounds
     if floor >= before or not accounts:
@@ -211,7 +211,7 @@ def every_line(
         lines, balance = [], place.balance_nanos
         for row in rows:
             balance += row[1]
-            lines.append(Line(*(*row, balance)))
+            lines.append(StatementLine(*(*row, balance)))
         place = Place(rows[-1][0] + 1, balance)
         yield [line for line in lines if asked.holds(line)]
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from billing.cockpit.causes import known
-from billing.cockpit.statement import Line
+from billing.cockpit.statement import StatementLine
 from billing.cockpit.statement_query import ACCOUNTS, StatementQuery
 from billing.reading.exports import Number, csv_bytes, plain_dollars, utc_text
 
@@ -33,7 +33,7 @@ COLUMNS = (
 DOLLARS = ("amount_usd", "balance_usd")
 
 
-def csv_pages(pages: Iterable[list[Line]], query: StatementQuery) -> Iterator[bytes]:
+def csv_pages(pages: Iterable[list[StatementLine]], query: StatementQuery) -> Iterator[bytes]:
     """Yield lines as CSV, their header first."""
     yield csv_bytes([COLUMNS])
     for page in pages:
@@ -43,13 +43,13 @@ def csv_pages(pages: Iterable[list[Line]], query: StatementQuery) -> Iterator[by
         )
 
 
-def jsonl_pages(pages: Iterable[list[Line]], query: StatementQuery) -> Iterator[bytes]:
+def jsonl_pages(pages: Iterable[list[StatementLine]], query: StatementQuery) -> Iterator[bytes]:
     """Yield lines as JSON Lines."""
     for page in pages:
         yield msgspec.json.Encoder().encode_lines(list(records(page, query)))
 
 
-def records(page: list[Line], query: StatementQuery) -> Iterator[dict[str, Any]]:
+def records(page: list[StatementLine], query: StatementQuery) -> Iterator[dict[str, Any]]:
     """Yield lines under the names of COLUMNS."""
     called = known(query.organization, page)
     for line in page:

@@ -13,8 +13,8 @@ from billing.cockpit.causes import known
 from billing.cockpit.statement import (
     LAST,
     WALKED_MAX,
-    Line,
     Place,
+    StatementLine,
     balances_before,
     edges,
     every_line,
@@ -24,8 +24,8 @@ from billing.cockpit.statement_files import csv_pages, jsonl_pages
 from billing.cockpit.statement_query import ACCOUNTS, StatementQuery, parse_query, token
 from billing.economics.pages.margin_rows import Money
 from billing.ledger.models import Account, Cause
+from control.admin.pages import OperatorPage, row_url
 from control.api.streams import streamed
-from control.operator_pages import OperatorPage, row_url
 from control.tenants.models import Organization
 from control.tenants.selectors import organizations
 
@@ -122,7 +122,7 @@ def _money(place: Place, query: StatementQuery) -> Money:
     return Money(place.balance_nanos * query.sign)
 
 
-def _row(line: Line, query: StatementQuery) -> dict[str, Any]:
+def _row(line: StatementLine, query: StatementQuery) -> dict[str, Any]:
     return {
         "line": line,
         "amount": Money(line.nanos * query.sign),
@@ -146,7 +146,7 @@ def _file(request: HttpRequest, query: StatementQuery, form: str) -> StreamingHt
     return streamed(request, pages_of(_lines(query), query), content_type=content_type, name=safe)
 
 
-def _lines(query: StatementQuery) -> Iterator[list[Line]]:
+def _lines(query: StatementQuery) -> Iterator[list[StatementLine]]:
     accounts = Account.objects.filter(organization_id=query.organization, kind=query.account)
     ids = [one.pk for one in accounts if _is_asked(one, query)]
     bounds = edges(query.organization, query.range)

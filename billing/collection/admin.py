@@ -21,9 +21,10 @@ from billing.collection.services import operator
 from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.invoicing.printed import day, dollars
 from control.actor import Actor
-from control.operator_admin import OperatorAdmin, OwnedAdmin, ReadOnlyAdmin
-from control.operator_fields import NOTHING, once
-from control.operator_pages import row_url
+from control.admin.fields import NOTHING, once
+from control.admin.pages import row_url
+from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
+from control.tenants.owned import OwnedAdmin
 
 CHANGE = "collection.change_case"
 WAITS = {

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class CollectionConfig(AppConfig):
     """Who is overdue, and what follows from it."""
@@ -9,6 +11,7 @@ class CollectionConfig(AppConfig):
     name = "billing.collection"
     label = "collection"
     verbose_name = "Collection"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = ("collection_step",)
     checks = "billing.collection.integrity"

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class CreditConfig(AppConfig):
     """Credit grants, budgets and leases."""
@@ -9,6 +11,7 @@ class CreditConfig(AppConfig):
     name = "billing.credit"
     label = "credit"
     verbose_name = "Credit"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
 
     moved_by_functions = ("credit_budget", "credit_lease")

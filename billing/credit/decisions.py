@@ -16,9 +16,9 @@ from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from control.admin.fields import DollarsField
+from control.admin.rows import operator
 from control.errors import Refusal
-from control.operator_admin import operator
-from control.operator_fields import DollarsField
 
 TEMPLATE = "admin/credit/decide.html"
 REASON_MAX = 200

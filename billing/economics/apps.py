@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class EconomicsConfig(AppConfig):
     """Engine counters, reconciliation, margin, replay and the FOCUS export."""
@@ -9,4 +11,5 @@ class EconomicsConfig(AppConfig):
     name = "billing.economics"
     label = "economics"
     verbose_name = "Economics"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"

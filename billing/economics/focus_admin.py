@@ -16,8 +16,8 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSingleDateWidget
 from billing.economics.focus import Days, focus_csv
 from billing.economics.models import CostExport
 from billing.economics.replay_runs import last_month
+from control.admin.rows import ReadOnlyAdmin, operator
 from control.errors import Refusal
-from control.operator_admin import ReadOnlyAdmin, operator
 from control.tenants.selectors import organizations
 
 

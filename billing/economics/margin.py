@@ -15,8 +15,8 @@ from typing import Any, Literal, Protocol
 
 from django.db import connection
 
-from billing.economics.event_ids import id_from
 from billing.economics.replica_hours import ReplicaHour, replica_hours
+from billing.metering.partitions import id_floor
 from control.catalog.selectors import deployments
 
 ONE_HOUR = timedelta(hours=1)
@@ -194,8 +194,8 @@ def _used(start: datetime, end: datetime) -> Used:
     hours = [start + ONE_HOUR * count for count in range((end - start) // ONE_HOUR)]
     values: dict[str, Any] = {
         "hours_at": hours,
-        "first_ids": [id_from(hour) for hour in hours],
-        "end_ids": [id_from(hour + ONE_HOUR) for hour in hours],
+        "first_ids": [id_floor(hour) for hour in hours],
+        "end_ids": [id_floor(hour + ONE_HOUR) for hour in hours],
     }
     with connection.cursor() as cursor:
         cursor.execute(BY_REPLICA_AND_HOUR, values)

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from django.db import connection
 
-from billing.economics.event_ids import id_from
 from billing.economics.replica_hours import ReplicaHour, replica_hours
 from billing.economics.unsampled import Unsampled, unsampled
+from billing.metering.partitions import id_floor
 
 STEP_TOKENS = 1
 """An engine step makes one token per sequence: what may be on its way when a client hangs up."""
@@ -236,8 +236,8 @@ def _usage_of(hours: Sequence[ReplicaHour]) -> list[WindowUsage]:
         "deployment_ids": [hour.deployment_id for hour in hours],
         "begins_at": [hour.begins_at for hour in hours],
         "ends_at": [hour.ends_at for hour in hours],
-        "first_id": id_from(min(hour.begins_at for hour in hours) - LONGEST),
-        "end_id": id_from(max(hour.ends_at for hour in hours)),
+        "first_id": id_floor(min(hour.begins_at for hour in hours) - LONGEST),
+        "end_id": id_floor(max(hour.ends_at for hour in hours)),
         "longest": LONGEST,
         "lag": LAG,
     }

@@ -17,10 +17,10 @@ from billing.economics.replay import COLUMNS, KEYS, SUMS, Band, Replayed, bands_
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
+from control.operators import Duty, require_operator
 from control.prices import selectors as prices
 from control.prices.models import PriceBook
 from control.prices.services import check_whole
-from control.tenants.permissions import require_operator
 
 DAYS_MAX = 92
 """A quarter: usage is archived after about as long."""
@@ -49,7 +49,7 @@ def start_replay(
     Raises Conflict for a book that is no draft, Invalid for one that is not whole, and for days to
     come or more than DAYS_MAX.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book = prices.locked_book(book.id)
     if book.is_published:
         raise Conflict(f"{book.name} is published: only drafts are replayed.")
@@ -82,7 +82,7 @@ def cancel_replay(*, actor: Actor, run: ReplayRun, now: datetime) -> ReplayRun:
 
     Raises Conflict for one that has ended already.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     run = ReplayRun.objects.select_for_update(of=("self",)).select_related("book").get(id=run.id)
     if not run.is_unfinished:
         raise Conflict(f"The replay is {run.state} already.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from billing.economics.event_ids import id_from
+from billing.metering.partitions import id_floor
 
 GRACE = timedelta(minutes=2)
 """A replica that dies takes its last minute's sample along."""
@@ -62,8 +62,8 @@ def unsampled(start: datetime, end: datetime, *, replica_id: str | None = None) 
         "start": start,
         "end": end,
         "grace": GRACE,
-        "first_id": id_from(start),
-        "end_id": id_from(end),
+        "first_id": id_floor(start),
+        "end_id": id_floor(end),
         "replica_id": replica_id,
     }
     with connection.cursor() as cursor:

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class FollowingConfig(AppConfig):
     """Cursors, rollups, seals and archives."""
@@ -9,6 +11,7 @@ class FollowingConfig(AppConfig):
     name = "billing.following"
     label = "following"
     verbose_name = "Following"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = ("following_seal",)
 

@@ -16,10 +16,10 @@ from billing.invoicing import selectors
 from billing.invoicing.models import Invoice, Paper
 from billing.invoicing.services.profiles import set_billing_profile
 from billing.invoicing.typeset.pdf import invoice_pdf
-from control.api.access import OF_ORGANIZATION, access, access_asked
 from control.api.pagination import Pagination
 from control.api.serializers import ClosedSerializer
 from control.errors import NotFound
+from control.tenants.access import OF_ORGANIZATION, access, access_asked
 from control.tenants.permissions import Action
 
 MISSING = "There is no such invoice."

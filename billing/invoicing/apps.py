@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class InvoicingConfig(AppConfig):
     """Billing profiles, tax, the month's close, invoices and credit notes."""
@@ -9,6 +11,7 @@ class InvoicingConfig(AppConfig):
     name = "billing.invoicing"
     label = "invoicing"
     verbose_name = "Invoicing"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = (
         "invoicing_invoice",

@@ -25,9 +25,9 @@ from billing.invoicing.services.closing import (
     request_close,
 )
 from billing.invoicing.tasks import close_months
+from control.admin.pages import OperatorPage
+from control.admin.rows import operator
 from control.errors import Refusal
-from control.operator_admin import operator
-from control.operator_pages import OperatorPage
 from control.tenants.selectors import organizations
 
 SHOWN_MAX = 100

@@ -26,8 +26,9 @@ from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
 from control.actor import Actor
-from control.operator_admin import OwnedAdmin, ReadOnlyAdmin
-from control.operator_fields import dollars
+from control.admin.fields import dollars
+from control.admin.rows import ReadOnlyAdmin
+from control.tenants.owned import OwnedAdmin
 
 STATES = {
     "open": "Open",

@@ -10,7 +10,7 @@ from billing.invoicing.models.documents import InvoiceLine, Meter
 from billing.invoicing.parties import buyer_party, seller_party
 from billing.invoicing.periods import Period
 from billing.invoicing.tax import Sale, Tax, calculator
-from billing.invoicing.usage import BEGINNING, Offer, Posted, Sold, Used
+from billing.invoicing.usage import BEGINNING, Posted, Sold, Used, Ware
 from control.catalog.models import Variant
 from control.prices.models import Price
 from serving.contract.money import cents
@@ -63,8 +63,8 @@ def draft(organization_id: str, period: Period) -> Draft:
 
 
 def lines_of(found: Sequence[Sold]) -> list[InvoiceLine]:
-    """Return a line per offer and meter that costs something, late usage last."""
-    names = _Names({one.offer for one in found})
+    """Return a line per ware and meter that costs something, late usage last."""
+    names = _Names({one.ware for one in found})
     lines = [
         _line(one, meter, names)
         for one in found
@@ -111,33 +111,33 @@ def _agreed(organization_id: str, period: Period, ledger: Posted) -> Used:
 class _Names:
     """Prices and variants by the ids that usage names them by; one question answers both."""
 
-    def __init__(self, offers: set[Offer]) -> None:
+    def __init__(self, wares: set[Ware]) -> None:
         rows = Price.objects.select_related("variant__model")
-        self.prices = rows.in_bulk({offer.price_id for offer in offers})
+        self.prices = rows.in_bulk({ware.price_id for ware in wares})
         self.variants = {price.variant_id: price.variant for price in self.prices.values()}
-        missing = {offer.variant_id for offer in offers} - self.variants.keys()
+        missing = {ware.variant_id for ware in wares} - self.variants.keys()
         if missing:
             self.variants |= Variant.objects.select_related("model").in_bulk(missing)
 
-    def of(self, offer: Offer) -> tuple[str, str]:
+    def of(self, ware: Ware) -> tuple[str, str]:
         """Return what a model and a variant are called; their ids where nobody knows them."""
-        variant = self.variants.get(offer.variant_id)
-        return (variant.model.name, str(variant)) if variant else (offer.model_id, offer.variant_id)
+        variant = self.variants.get(ware.variant_id)
+        return (variant.model.name, str(variant)) if variant else (ware.model_id, ware.variant_id)
 
 
 def _line(one: Sold, meter: str, names: _Names) -> InvoiceLine:
-    place, price = ORDER[meter], names.prices.get(one.offer.price_id)
-    model_name, variant_name = names.of(one.offer)
+    place, price = ORDER[meter], names.prices.get(one.ware.price_id)
+    model_name, variant_name = names.of(one.ware)
     return InvoiceLine(
-        model_id=one.offer.model_id,
+        model_id=one.ware.model_id,
         model_name=model_name,
-        variant_id=one.offer.variant_id,
+        variant_id=one.ware.variant_id,
         variant_name=variant_name,
-        tier=one.offer.tier,
-        price_id=one.offer.price_id,
+        tier=one.ware.tier,
+        price_id=one.ware.price_id,
         input_tokens_min=price.input_tokens_min if price else 0,
         meter=Meter(meter),
-        received_on=one.offer.received_on,
+        received_on=one.ware.received_on,
         quantity_tokens=one.tokens[place],
         unit_price_nanos=getattr(price, f"{meter}_nanos") if price else NO_PRICE,
         amount_nanos=one.nanos[place],

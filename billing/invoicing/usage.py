@@ -62,7 +62,7 @@ WHERE posted.organization_id = %(organization_id)s AND posted.kind = 'usage'
 """
 
 
-class Offer(NamedTuple):
+class Ware(NamedTuple):
     """What was sold, and the month (its first day) in which it was received."""
 
     model_id: str
@@ -74,12 +74,12 @@ class Offer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sold:
-    """Tokens and nanos of one offer by meter, in the order of METERS; input is its uncached part.
+    """Tokens and nanos of one ware by meter, in the order of METERS; input is its uncached part.
 
     Only what is paid for.
     """
 
-    offer: Offer
+    ware: Ware
     tokens: list[int]
     nanos: list[int]
 
@@ -138,7 +138,7 @@ def _values(organization_id: str, period: Period, since: datetime | None) -> dic
 
 def _waived(
     cursor: Any, values: dict[str, Any], rows: list[tuple[Any, ...]]
-) -> dict[Offer, list[int]]:
+) -> dict[Ware, list[int]]:
     """Return the tokens of requests that nobody pays for; events are read only where some are."""
     failed = [row[12:14] for row in rows if row[12] is not None]
     if not failed:
@@ -146,19 +146,19 @@ def _waived(
     first, last = min(one[0] for one in failed), max(one[1] for one in failed)
     bounds = {"low": str(id_floor(first)), "high": str(id_floor(last + timedelta(hours=1)))}
     cursor.execute(WAIVED, values | bounds)
-    return {Offer(*row[:5]): list(row[5:]) for row in cursor.fetchall()}
+    return {Ware(*row[:5]): list(row[5:]) for row in cursor.fetchall()}
 
 
-def _sold(rows: list[tuple[Any, ...]], waived: dict[Offer, list[int]]) -> list[Sold]:
-    tokens: dict[Offer, list[int]] = defaultdict(lambda: [0] * len(METERS))
-    nanos: dict[Offer, list[int]] = defaultdict(lambda: [0] * len(METERS))
+def _sold(rows: list[tuple[Any, ...]], waived: dict[Ware, list[int]]) -> list[Sold]:
+    tokens: dict[Ware, list[int]] = defaultdict(lambda: [0] * len(METERS))
+    nanos: dict[Ware, list[int]] = defaultdict(lambda: [0] * len(METERS))
     for row in rows:
-        offer = Offer(*row[:5])
-        tokens[offer] = _added(tokens[offer], row[6:9])
-        nanos[offer] = _added(nanos[offer], row[9:12])
-    for offer, free in waived.items():
-        tokens[offer] = _added(tokens[offer], [-count for count in free])
-    return [Sold(offer, tokens[offer], sums) for offer, sums in nanos.items() if any(sums)]
+        ware = Ware(*row[:5])
+        tokens[ware] = _added(tokens[ware], row[6:9])
+        nanos[ware] = _added(nanos[ware], row[9:12])
+    for ware, free in waived.items():
+        tokens[ware] = _added(tokens[ware], [-count for count in free])
+    return [Sold(ware, tokens[ware], sums) for ware, sums in nanos.items() if any(sums)]
 
 
 def _days(rows: list[tuple[Any, ...]], period: Period) -> list[list[int]]:

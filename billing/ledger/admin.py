@@ -4,8 +4,8 @@ from django.contrib import admin
 from unfold.admin import TabularInline
 
 from billing.ledger.models import Account, Entry, Transaction
-from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import dollars
+from control.admin.fields import dollars
+from control.admin.rows import ReadOnlyAdmin
 
 
 class EntryInline(TabularInline):

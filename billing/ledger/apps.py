@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class LedgerConfig(AppConfig):
     """Accounts, transactions and entries."""
@@ -9,5 +11,6 @@ class LedgerConfig(AppConfig):
     name = "billing.ledger"
     label = "ledger"
     verbose_name = "Ledger"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = ("ledger_account", "ledger_transaction", "ledger_entry")

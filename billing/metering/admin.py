@@ -23,8 +23,8 @@ from billing.metering.event_list import (
 )
 from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEvent
 from billing.metering.services import book_again, dismiss
-from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import displayed, dollars, milliseconds
+from control.admin.fields import displayed, dollars, milliseconds
+from control.admin.rows import ReadOnlyAdmin
 
 
 @admin.register(UsageEvent)

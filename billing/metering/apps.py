@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class MeteringConfig(AppConfig):
     """Usage events, their corrections, dead letters and alarms."""
@@ -9,6 +11,7 @@ class MeteringConfig(AppConfig):
     name = "billing.metering"
     label = "metering"
     verbose_name = "Metering"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
     facts = (
         "metering_usage_event",

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import msgspec
 import xxhash
 
-from billing.metering.models import EPOCH
 from serving.contract import SCHEMA
 from serving.contract.codec import ContractError, decode
+from serving.contract.ids import moment_of
 from serving.contract.price import RATING
 from serving.contract.units import WRITTEN_TIER
 from serving.contract.usage import UsageEvent
@@ -198,7 +198,7 @@ def _check_labels(body: bytes, event: UsageEvent) -> None:
 def _moment(event_id: str, now: datetime) -> datetime:
     """Return the moment an id begins with. Raises PoisonError outside the window of ingest."""
     try:
-        moment = EPOCH + timedelta(milliseconds=int(event_id[:8] + event_id[9:13], 16))
+        moment = moment_of(event_id)
     except OverflowError:
         raise PoisonError("event_id names a moment beyond all calendars") from None
     if moment > now + AHEAD_MAX:

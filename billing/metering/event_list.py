@@ -4,7 +4,6 @@ ask nobody which values occur, and a count that stops where nobody pages on."""
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
-from uuid import UUID
 
 from django.contrib.admin import ModelAdmin, SimpleListFilter
 from django.core.paginator import Paginator
@@ -12,7 +11,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 
-from billing.metering.models import EPOCH
+from billing.metering.partitions import id_floor
 from serving.contract.usage import OUTCOMES
 
 COUNTED_MAX = 10_000
@@ -83,8 +82,7 @@ class WithinFilter(SimpleListFilter):
         if days is None or request.GET.get("q"):
             return queryset
         since = timezone.now() - timedelta(days=days)
-        first = UUID(int=(since - EPOCH) // timedelta(milliseconds=1) << 80)
-        return queryset.filter(event_id__gte=first)
+        return queryset.filter(event_id__gte=id_floor(since))
 
 
 class LetterFilter(SimpleListFilter):

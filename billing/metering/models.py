@@ -1,8 +1,7 @@
 """What happened: usage events as facts, and what they name, interned. Written once, never changed.
 Every row carries its organization's id."""
 
-import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -10,15 +9,9 @@ from django.db.models import F, Q
 
 from billing.fields import CurrentXid, RealField, Xid8Field
 from billing.triggers import facts
-from serving.contract.ids import new_id
+from serving.contract.ids import moment_of, new_id
 
 ID_MAX = 64
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def id_moment(event_id: uuid.UUID) -> datetime:
-    """Return the millisecond that a UUIDv7 begins with."""
-    return EPOCH + timedelta(milliseconds=event_id.int >> 80)
 
 
 class Caller(models.Model):
@@ -129,7 +122,7 @@ class Usage(models.Model):
     @property
     def received_at(self) -> datetime:
         """When the gateway took the request in: the millisecond in the event's id."""
-        return id_moment(self.event_id)
+        return moment_of(str(self.event_id))
 
     @property
     def rated_nanos(self) -> int:

@@ -8,7 +8,8 @@ from django.db import connection, migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.state import ProjectState
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+from serving.contract.ids import EPOCH
+
 MAKE_DAY = "SELECT metering_make_day(%s)"
 
 

@@ -10,7 +10,7 @@ from billing.metering.models import DeadLetter
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 from serving.contract.usage import UsageBatch
 
 
@@ -20,7 +20,7 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     A dismissed one can be booked all the same. Raises Conflict with the reason when it still cannot
     be booked, and for one that is booked already.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     if letter.booked_at is not None:
         raise Conflict("It is booked already.")
     batch = UsageBatch(letter.gateway_id, (msgspec.Raw(bytes(letter.payload)),))
@@ -41,7 +41,7 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
 
     Raises Invalid without a reason, Conflict for one that is booked or dismissed already.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     if not reason.strip():
         raise Invalid("Say why it is never to be booked.", param="reason")
     letter = DeadLetter.objects.select_for_update().get(pk=letter_id)

@@ -29,9 +29,10 @@ from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.actor import Actor
+from control.admin.fields import DollarsField, dollars
+from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
 from control.errors import Invalid
-from control.operator_admin import OperatorAdmin, OwnedAdmin, ReadOnlyAdmin
-from control.operator_fields import DollarsField, dollars
+from control.tenants.owned import OwnedAdmin
 from control.tenants.selectors import organizations
 from serving.contract.money import CENT_NANOS, exact_dollars
 

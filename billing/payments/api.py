@@ -18,9 +18,9 @@ from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS,
 from billing.payments.services.automatic import CAP_MAX_CENTS, set_auto_top_up
 from billing.payments.services.methods import make_default, remove_method
 from billing.payments.services.sessions import start_method
-from control.api.access import OF_ORGANIZATION, Access, access_asked
 from control.api.serializers import ClosedSerializer
 from control.errors import Invalid, NotFound
+from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

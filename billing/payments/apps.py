@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class PaymentsConfig(AppConfig):
     """Stripe's customers, payments, refunds, disputes, webhooks."""
@@ -9,6 +11,7 @@ class PaymentsConfig(AppConfig):
     name = "billing.payments"
     label = "payments"
     verbose_name = "Payments"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
 
     facts = ("payments_redemption",)

@@ -17,7 +17,7 @@ from billing.reading.buckets import Bucket, floor
 from billing.reading.filters import UsageFilters
 from billing.reading.renderer import ExactRenderer
 from billing.reading.sums import UsageSums
-from control.api.access import access_asked
+from control.tenants.access import access_asked
 from control.tenants.models import Organization
 from control.tenants.permissions import Action
 

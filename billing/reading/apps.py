@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class ReadingConfig(AppConfig):
     """Questions about usage and costs; no models."""
@@ -9,3 +11,4 @@ class ReadingConfig(AppConfig):
     name = "billing.reading"
     label = "reading"
     verbose_name = "Reading"
+    duty = Duty.KEEP_BOOKS

@@ -11,7 +11,7 @@ from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class ReceiptLine:
     """Tokens of one meter, their price (None where the event names none that was published), and
     what the meter came to, as it was booked."""
 
@@ -28,7 +28,7 @@ class Receipt:
 
     event: Usage
     price: Price | None
-    lines: tuple[Line, Line, Line]
+    lines: tuple[ReceiptLine, ReceiptLine, ReceiptLine]
 
 
 def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt:
@@ -40,14 +40,14 @@ def receipt(organization: Organization, event_id: uuid.UUID) -> Receipt:
     return Receipt(event=event, price=price, lines=lines_of(event, price))
 
 
-def lines_of(event: Usage, price: Price | None) -> tuple[Line, Line, Line]:
+def lines_of(event: Usage, price: Price | None) -> tuple[ReceiptLine, ReceiptLine, ReceiptLine]:
     """Return the three lines. Amounts are the event's own: whatever rule rated it, they add up."""
     uncached, cached = event.input_tokens - event.cached_input_tokens, event.cached_input_tokens
     asked: tuple[int | None, int | None, int | None] = (None, None, None)
     if price is not None:
         asked = price.input_nanos, price.cached_input_nanos, price.output_nanos
     return (
-        Line("input", uncached, asked[0], event.input_nanos),
-        Line("cached_input", cached, asked[1], event.cached_input_nanos),
-        Line("output", event.output_tokens, asked[2], event.output_nanos),
+        ReceiptLine("input", uncached, asked[0], event.input_nanos),
+        ReceiptLine("cached_input", cached, asked[1], event.cached_input_nanos),
+        ReceiptLine("output", event.output_tokens, asked[2], event.output_nanos),
     )

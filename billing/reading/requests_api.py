@@ -21,8 +21,8 @@ from billing.reading.cost_files import cost_csv, cost_jsonl
 from billing.reading.receipt_body import ReceiptSerializer, body_of
 from billing.reading.receipts import receipt
 from billing.reading.selectors import require_filed
-from control.api.access import OF_ORGANIZATION, access_asked
 from control.api.streams import streamed
+from control.tenants.access import OF_ORGANIZATION, access_asked
 from control.tenants.permissions import Action
 
 Pages = Callable[..., Iterator[bytes]]

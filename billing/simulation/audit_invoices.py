@@ -11,9 +11,9 @@ from billing.simulation.books import Books, read_books
 from billing.simulation.cast import Cast
 from billing.simulation.documents import (
     CENT,
+    DocumentLine,
     Documents,
     Invoice,
-    Line,
     half_up,
     read_documents,
 )
@@ -96,7 +96,7 @@ def _check_months(monitor: psycopg.Connection, documents: Documents, sold: Sold)
 
 
 def _check_lines(
-    invoice: Invoice, lines: list[Line], found: dict[tuple[object, ...], list[int]],
+    invoice: Invoice, lines: list[DocumentLine], found: dict[tuple[object, ...], list[int]],
     auditor: Auditor,
 ) -> None:  # fmt: skip
     wanted = {key: tuple(line) for key, line in found.items() if line[1]}
@@ -125,7 +125,7 @@ def _check_days(invoice: Invoice, days: Counter[tuple[str, date, str]]) -> None:
     require(len(invoice.days) == (invoice.ends_on - invoice.starts_on).days, "All of them")
 
 
-def _check_sums(cast: Cast, invoice: Invoice, lines: list[Line], books: Books) -> None:
+def _check_sums(cast: Cast, invoice: Invoice, lines: list[DocumentLine], books: Books) -> None:
     """What no credit met is due, with the tax of where the customer is."""
     owner = invoice.organization_id
     owed = sum(

@@ -54,7 +54,7 @@ class Invoice(NamedTuple):
     days: Any
 
 
-class Line(NamedTuple):
+class DocumentLine(NamedTuple):
     """A line of one."""
 
     invoice_id: str
@@ -92,16 +92,16 @@ class Documents(NamedTuple):
     """All of them."""
 
     invoices: list[Invoice]
-    lines: dict[str, list[Line]]
+    lines: dict[str, list[DocumentLine]]
     notes: list[NoteRow]
     note_lines: dict[str, dict[int, int]]
 
 
 def read_documents(monitor: psycopg.Connection) -> Documents:
     """Return all documents."""
-    lines: dict[str, list[Line]] = {}
+    lines: dict[str, list[DocumentLine]] = {}
     for row in monitor.execute(LINES):
-        lines.setdefault(row[0], []).append(Line(*row))
+        lines.setdefault(row[0], []).append(DocumentLine(*row))
     credited: dict[str, dict[int, int]] = {}
     for note_id, line_id, cents in monitor.execute(NOTE_LINES):
         credited.setdefault(note_id, {})[line_id] = cents

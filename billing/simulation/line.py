@@ -32,7 +32,7 @@ TROUBLES: tuple[FaultKind | str, ...] = (
 )  # fmt: skip
 
 
-class Line(stripe.HTTPClient):
+class StripeLine(stripe.HTTPClient):
     """Carries questions to the double. What is `late` is never answered, and arrives after all."""
 
     name = "simulation"
@@ -98,7 +98,7 @@ class Line(stripe.HTTPClient):
 
 
 @contextmanager
-def connected(line: Line) -> Iterator[None]:
+def connected(line: StripeLine) -> Iterator[None]:
     """Let the services reach this Stripe instead of the real one."""
     api = stripe_api.StripeApi(KEYS, line=line)
     config = dataclasses.replace(settings.CONFIG, stripe=KEYS)

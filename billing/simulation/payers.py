@@ -9,7 +9,7 @@ from typing import Any
 
 from billing.payments import inbox
 from billing.simulation.clock import Clock
-from billing.simulation.line import Line
+from billing.simulation.line import StripeLine
 from billing.simulation.schedule import pause
 from billing.simulation.stripe_double import KEYS, StripeDouble
 from billing.simulation.stripe_double.webhooks import signed
@@ -52,7 +52,7 @@ class PaidBack:
 class Payers:
     """Customers, their banks and the operator, as far as they speak with Stripe."""
 
-    line: Line
+    line: StripeLine
     top_ups: dict[tuple[str, str], TopUp] = field(default_factory=dict)
     """By organization and key."""
     refunds: dict[str, PaidBack] = field(default_factory=dict)
@@ -162,4 +162,4 @@ def make_payers(clock: Clock) -> Payers:
     """Return payers whose Stripe lives by a clock."""
     double = StripeDouble()
     double.clock = lambda: clock.now.timestamp()  # noqa: PLW0108 -- the clock moves
-    return Payers(Line(double))
+    return Payers(StripeLine(double))

@@ -229,6 +229,8 @@ class ControlConfig:
     port: int
     internal_host: str
     internal_port: int
+    trusted_proxies: tuple[Network, ...]
+    """Whose word for the client's address and scheme counts (X-Forwarded-For and -Proto)."""
     signup_credit_nanos: int
     mail_server: MailServer
     mail_from: str
@@ -278,6 +280,7 @@ class ControlConfig:
             port=port(environ, "PENSTOCK_CONTROL_PORT", 8700),
             internal_host=text(environ, "PENSTOCK_CONTROL_INTERNAL_HOST", host),
             internal_port=port(environ, "PENSTOCK_CONTROL_INTERNAL_PORT", 8702),
+            trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
             signup_credit_nanos=whole_number(
                 environ, "PENSTOCK_SIGNUP_CREDIT_NANOS", SIGNUP_CREDIT_NANOS, 2**63 - 1
             ),

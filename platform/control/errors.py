@@ -9,7 +9,19 @@ Django's own views know NotFound as Http404 and NotPermitted as PermissionDenied
 """
 
 from django.core.exceptions import PermissionDenied
+from django.db.utils import InterfaceError, InternalError, OperationalError
 from django.http import Http404
+from psycopg import errors as postgresql
+
+CUT_OFF = (postgresql.TransactionTimeout, postgresql.IdleInTransactionSessionTimeout)
+
+
+def is_database_away(error: BaseException | None) -> bool:
+    """Tell whether PostgreSQL is unreachable, restarting, asks to try again, or cut us off: nobody
+    who calls did wrong."""
+    if isinstance(error, InternalError):
+        return isinstance(error.__cause__, CUT_OFF)
+    return isinstance(error, (OperationalError, InterfaceError))
 
 
 class Refusal(Exception):

@@ -4,19 +4,22 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import structlog
 import uvicorn
 
-from control.config import ConfigError, ControlConfig
-from control.listeners import Application
+from control.config import ConfigError, ControlConfig, Network
+from control.database.connection import Impatient
 
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 10
 """How long open requests may take to end, per listener."""
+ANSWER_SECONDS = 30.0
+"""How long a request waits for an answer of the database, which is then taken to be gone."""
 
 
 class Listener(uvicorn.Server):
@@ -28,8 +31,12 @@ class Listener(uvicorn.Server):
         yield
 
 
-def listener(application: Application, host: str, port: int) -> Listener:
-    """Return a server of an application on an address."""
+def listener(
+    application: Any, host: str, port: int, trusted_proxies: Iterable[Network] = ()
+) -> Listener:
+    """Return a server of an application on an address. What a request says of its client's address
+    and scheme counts only where it comes from a trusted proxy."""
+    proxies = [str(network) for network in trusted_proxies]
     config = uvicorn.Config(
         application,
         host=host,
@@ -38,6 +45,8 @@ def listener(application: Application, host: str, port: int) -> Listener:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         timeout_keep_alive=65,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
@@ -50,7 +59,8 @@ async def serve(config: ControlConfig) -> None:
     from control.publish.waiting import room
 
     stop = _stop_signal()
-    people = listener(application, config.host, config.port)
+    Impatient.answer_seconds = ANSWER_SECONDS
+    people = listener(application, config.host, config.port, config.trusted_proxies)
     planes = listener(internal_application, config.internal_host, config.internal_port)
     tasks = [asyncio.create_task(each.serve()) for each in (people, planes)]
     log.info("control_listens", port=config.port, internal_port=config.internal_port)

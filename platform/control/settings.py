@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+from csp import constants as csp
 from django.templatetags.static import static
 
 from control.config import ControlConfig, Database
-from control.logging import logging_settings
+from control.database.connection import Impatient
+from control.logs import logging_settings
 
 CONFIG = ControlConfig.from_environment(os.environ)
 """What the process was told from outside; `django.conf.settings.CONFIG` everywhere else."""
@@ -17,14 +19,14 @@ REPOSITORY_DIR = BASE_DIR.parent.parent
 
 SECRET_KEY = CONFIG.django_secret
 DEBUG = CONFIG.debug
-ALLOWED_HOSTS = [CONFIG.console_host, CONFIG.host, "127.0.0.1", "localhost", "[::1]", "testserver"]
+ALLOWED_HOSTS = [CONFIG.console_host, CONFIG.host, "127.0.0.1", "localhost", "[::1]"]
 CSRF_TRUSTED_ORIGINS = [CONFIG.console_url]
 
 INSTALLED_APPS = [
-    "unfold",
+    "unfold.apps.BasicAppConfig",
     "unfold.contrib.filters",
     "unfold.contrib.forms",
-    "django.contrib.admin",
+    "control.admin.apps.OperatorSiteConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -76,6 +78,8 @@ INTERNAL_URLS = [
     "billing.internal_urls",
 ]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
+TOUCHED_RECORDS = "control.records.news_of"
+"""What publishing asks what to say of a row (`control.publish.services.Touched`)."""
 API_URLS = ["billing.api_urls"]
 """What the layers above add to the management API, under /api/v1/."""
 PUBLIC_URLS = ["billing.payments.urls"]
@@ -83,11 +87,11 @@ PUBLIC_URLS = ["billing.payments.urls"]
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
-    "control.policy.content_security_policy",
-    "control.internal.require_internal_secret",
-    "control.addresses.refuse_null_characters",
+    "control.http.policy.PagePolicy",
+    "control.internal.secret.require_internal_secret",
+    "control.http.addresses.refuse_null_characters",
     "django.middleware.security.SecurityMiddleware",
-    "control.static.StaticFiles",
+    "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -135,7 +139,13 @@ def _postgresql(database: Database, **options: object) -> dict[str, Any]:
 DATABASES: dict[str, dict[str, Any]] = {
     "default": _postgresql(
         CONFIG.database,
-        pool={"min_size": 1, "max_size": 20, "timeout": 3, "reconnect_timeout": 10},
+        pool={
+            "min_size": 1,
+            "max_size": 20,
+            "timeout": 1.0,
+            "reconnect_timeout": 10,
+            "connection_class": Impatient,
+        },
     ),
     # The same database as the owner of its tables: migrations and archives, never a service.
     "owner": _postgresql(CONFIG.database_owner),
@@ -143,7 +153,6 @@ DATABASES: dict[str, dict[str, Any]] = {
 
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = [
-    "django.contrib.auth.backends.ModelBackend",
     "allauth.account.auth_backends.AuthenticationBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
@@ -186,9 +195,23 @@ CSRF_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_NAME = "penstock_session"
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if CONFIG.is_https else 0
-SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if CONFIG.is_https else None
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": [csp.NONE],
+        "script-src": [csp.SELF],
+        "style-src": [csp.SELF],
+        "img-src": [csp.SELF, "data:"],
+        "font-src": [csp.SELF],
+        "connect-src": [csp.SELF],
+        "manifest-src": [csp.SELF],
+        "form-action": [csp.SELF],
+        "frame-ancestors": [csp.NONE],
+        "base-uri": [csp.NONE],
+    }
+}
+"""Of every page; `control.http.policy` says which need more."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
 
 LANGUAGE_CODE = "en-us"
@@ -206,22 +229,23 @@ STATIC_ROOT = CONFIG.static_dir
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
-        "BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"
+        "BACKEND": "servestatic.storage.CompressedManifestStaticFilesStorage"
         if STATIC_ROOT
         else "django.contrib.staticfiles.storage.StaticFilesStorage"
     },
 }
-WHITENOISE_USE_FINDERS = STATIC_ROOT is None
-WHITENOISE_AUTOREFRESH = DEBUG
+SERVESTATIC_USE_FINDERS = STATIC_ROOT is None
+SERVESTATIC_AUTOREFRESH = DEBUG
+SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "control.api.authentication.KeyAuthentication",
-        "control.api.authentication.SessionAuthentication",
+        "control.keys.authentication.KeyAuthentication",
+        "control.api.sessions.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["rest_framework.parsers.JSONParser"],
+    "DEFAULT_PARSER_CLASSES": ["control.api.parsers.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "control.api.pagination.Pagination",
     "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
     "EXCEPTION_HANDLER": "control.api.errors.handle",
@@ -276,5 +300,5 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
-LOGGING_CONFIG = "control.logging.configure"
+LOGGING_CONFIG = "control.logs.configure"
 LOGGING = logging_settings(CONFIG.log_format, debug=DEBUG)

@@ -1,23 +1,82 @@
 """The addresses of control: console, accounts, admin, management API, and the internal API, which
-`control.listeners` keeps off the public listener."""
+`control.asgi` keeps off the public listener. The layers above name their modules in settings."""
 
 from allauth.account.views import signup
 from django.conf import settings
 from django.contrib import admin
 from django.db import transaction
 from django.urls import URLPattern, URLResolver, include, path
+from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
+from rest_framework.permissions import AllowAny
 
-handler404 = "control.failures.not_found"
-handler500 = "control.failures.server_error"
+from control.keys import api as keys
+from control.limits import api as limits
+from control.prices import models_api as models
+from control.tenants import api as tenants
+from control.tenants import members_api as members
+from control.tenants.operator_invitations import operator_invitation
+from control.webhooks import api as webhooks
 
-urlpatterns: list[URLPattern | URLResolver] = [
-    path("internal/", include("control.urls_internal")),
+handler404 = "control.http.answers.not_found"
+handler500 = "control.http.answers.server_error"
+
+Addresses = list[URLPattern | URLResolver]
+
+
+def _of(modules: list[str]) -> Addresses:
+    return [path("", include(module)) for module in modules]
+
+
+ORGANIZATION = "organizations/<str:organization_id>"
+PROJECT = f"{ORGANIZATION}/projects/<str:project_id>"
+KEY = f"{ORGANIZATION}/keys/<str:key_id>"
+WEBHOOK = "webhook-endpoints/<str:endpoint_id>"
+
+DOCS: Addresses = [
+    path("schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
+    path(
+        "docs",
+        SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[AllowAny]),
+        name="docs",
+    ),
+]
+API: Addresses = [
+    path("organizations", tenants.Organizations.as_view()),
+    path(ORGANIZATION, tenants.OneOrganization.as_view()),
+    path(f"{ORGANIZATION}/projects", tenants.Projects.as_view()),
+    path(PROJECT, tenants.OneProject.as_view()),
+    path(f"{PROJECT}/archive", tenants.ArchiveProject.as_view()),
+    path(f"{ORGANIZATION}/keys", keys.Keys.as_view()),
+    path(KEY, keys.OneKey.as_view()),
+    path(f"{KEY}/revoke", keys.RevokeKey.as_view()),
+    path(f"{ORGANIZATION}/rate-limits", limits.RateLimits.as_view()),
+    path(f"{PROJECT}/rate-limits", limits.ProjectRateLimits.as_view()),
+    path(f"{KEY}/rate-limits", limits.KeyRateLimits.as_view()),
+    path(f"{ORGANIZATION}/members", members.Members.as_view()),
+    path(f"{ORGANIZATION}/members/<str:member_id>", members.OneMember.as_view()),
+    path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),
+    path(f"{ORGANIZATION}/invitations/<str:invitation_id>", members.OneInvitation.as_view()),
+    path("invitations/accept", members.AcceptInvitation.as_view()),
+    path("webhook-endpoints", webhooks.Endpoints.as_view()),
+    path(WEBHOOK, webhooks.OneEndpoint.as_view()),
+    path(f"{WEBHOOK}/rotate", webhooks.RotateSecret.as_view()),
+    path(f"{WEBHOOK}/test", webhooks.SendTest.as_view()),
+    path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.OneDelivery.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>/redeliver", webhooks.Redeliver.as_view()),
+    path(f"{ORGANIZATION}/models", models.Models.as_view()),
+    path(f"{ORGANIZATION}/models/<path:model>", models.OneModel.as_view()),
+]
+
+urlpatterns: Addresses = [
+    path("internal/v1/", include(_of(settings.INTERNAL_URLS))),
     # A sign-up and its mail are one transaction: nobody has an account and waits for a mail.
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
-    path("api/v1/", include("control.api.urls")),
+    path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),
+    path("api/v1/", include([*DOCS, *API])),
     *(path("api/v1/", include(module)) for module in settings.API_URLS),
-    *(path("", include(module)) for module in settings.PUBLIC_URLS),
+    *_of(settings.PUBLIC_URLS),
     path("", include(settings.CONSOLE_URLS)),
 ]

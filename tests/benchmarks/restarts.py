@@ -90,7 +90,7 @@ def measure(plan: Plan) -> Table:
         requests = round(counter(engine.base_url, "mock:requests_total") - before)
         own = Gateway(Target("Penstock", url), behind.stand_in_url)
         tally = own.wait_until_booked(answers=seen.right, requests=requests)
-    if seen.wrong or tally.duplicates or tally.wrong_charges or tally.completed != seen.right:
+    if seen.wrong or tally.wrong_charges or tally.completed != seen.right:
         raise BenchmarkFailed(f"{seen.right} streams right, others {dict(seen.wrong)}; {tally}")
     rows = [
         Row("streams, whole and right", "Penstock", "", [seen.right]),
@@ -100,7 +100,11 @@ def measure(plan: Plan) -> Table:
         Row("longest TTFT", "Penstock", "ms", [max(seen.first_byte) * 1e3]),
         Row("one gateway's restart", "Penstock", "s", seconds),
     ]
-    check = f"{tally.completed:,} events completed, one for each stream, every charge right"
+    check = (
+        f"{tally.completed:,} events completed, one for each stream, every charge right;"
+        f" {tally.duplicates:,} were told again by a gateway that ended before it heard of its"
+        " receipt, and booked once"
+    )
     title = f"Rolling restarts: {GATEWAYS} gateways, {STREAMS} streams, {plan.rounds} rounds"
     return Table(title, rows, [check], _remarks())
 

@@ -6,7 +6,6 @@ from datetime import timedelta
 import msgspec
 import pytest
 from django.contrib.admin.utils import quote
-from django.contrib.auth.models import Permission
 from django.test import Client
 
 from billing.credit.models import Budget, CreditGrant, Lease, Payment
@@ -15,11 +14,10 @@ from billing.credit.services.leases import charge
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again
-from control.actor import system
-from control.audit.models import Entry
+from control.actor import person, system
+from control.audit.models import Deed
 from control.errors import Conflict, NotPermitted
 from control.tenants.models import User
-from control.tenants.permissions import person
 from tests.support.spending import settle, use
 from tests.support.usage import GATEWAY, NOW, ask_for, give_credit, make_batch, make_event
 
@@ -45,7 +43,7 @@ PAGES = [
 def operator():
     user = User.objects.create_superuser("operator@penstock.test")
     client = Client()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     return client
 
 
@@ -126,7 +124,7 @@ def test_credit_is_paid_back_once_per_form(operator, customer):
     give_credit(customer, 5 * DOLLAR)
     decide(operator, Budget.objects.get(), "refund", amount_nanos="2")
     assert balance_nanos(customer.id) == 3 * DOLLAR
-    assert Entry.objects.get(action="credit.refund").details["reason"] == "by the book"
+    assert Deed.objects.get(action="credit.refund").details["reason"] == "by the book"
 
 
 def test_more_than_there_is_is_not_paid_back_and_the_page_says_so(operator, customer):
@@ -186,7 +184,7 @@ def test_customers_decide_nothing(customer):
     give_credit(customer, 5 * DOLLAR)
     client = Client()
     user = User.objects.create_user("owner@acme.test")
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     path = page_of(Budget.objects.get(), "refund")
     form = {"amount_nanos": "1", "reason": "mine", "idempotency_key": "x"}
     assert client.post(path, form).status_code in (302, 403)
@@ -211,7 +209,7 @@ def test_every_page_opens_and_offers_no_change(operator, customer, price, page):
 def test_customers_see_no_admin_page(customer):
     client = Client()
     user = User.objects.create_user("owner@acme.test")
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     assert client.get(ADD).status_code in (302, 403)
 
 
@@ -259,10 +257,9 @@ def test_staff_who_may_look_only_moves_no_money(customer):
     """Rights to see are not rights to give back: no button, and no door behind it."""
     give_credit(customer, 1_000_000)
     lease = ask_for(customer.balance, 1_000)
-    looker = User.objects.create_user("looker@example.com", "pw", is_staff=True)
-    looker.user_permissions.set(Permission.objects.filter(codename__startswith="view_"))
+    looker = User.objects.create_user("looker@example.com", "pw", operator_role="viewer")
     client = Client()
-    client.force_login(looker, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(looker)
     (row,) = Lease.objects.all()
     page = f"/admin/credit/lease/{row.pk}"
     assert client.get(f"{page}/change/").status_code == 200

@@ -25,7 +25,7 @@ from billing.metering import ingest as ingesting
 from billing.metering.ingest import ingest
 from billing.metering.models import UsageEvent
 from control.actor import system
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.budgets.models import SpendLimit
 from control.errors import Conflict
 from control.publish.lineage import lineage
@@ -414,7 +414,7 @@ def test_two_beats_void_a_lease_once(customer):
     lease = ask_for(customer.balance, 600)
     later = lease.admits_until + timedelta(days=1)
     assert sum(at_once([lambda: void_abandoned_leases(now=later)] * 4)) == 1
-    assert Entry.objects.filter(action="lease.void").count() == 1
+    assert Deed.objects.filter(action="lease.void").count() == 1
     assert Lease.objects.get().held_nanos == 0
     assert differences() == []
 

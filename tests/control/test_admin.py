@@ -14,7 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.catalog import fleet
 from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
@@ -47,7 +47,7 @@ PAGES = [
     "limits_limittier", "limits_organizationlimits", "limits_standing", "limits_livegateway",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
     "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
-    "keys_apikey", "audit_entry", "publish_change",
+    "keys_apikey", "audit_deed", "publish_change",
 ]  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def test_every_page_of_a_row_opens(
 ) -> None:
     catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
     rows = [deployment, deployment.variant, deployment.variant.model, house.organization, key,
-            house.owner, Entry.objects.first()]  # fmt: skip
+            house.owner, Deed.objects.first()]  # fmt: skip
     for row in rows:
         assert operator.get(change_url(row)).status_code == 200
 
@@ -141,7 +141,7 @@ def test_raising_replicas_from_zero_is_published(operator: Client, deployment: D
     record = json.loads(last_record("deployment", deployment.id) or "")
     assert reply.status_code == 302
     assert record["replicas_min"] == 1
-    assert Entry.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert Deed.objects.filter(action="deployment.update", target_id=deployment.id).exists()
 
 
 def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
@@ -153,13 +153,13 @@ def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
     assert deployment.hourly_cost_nanos == 2_490_000_000
     assert last_record("deployment", deployment.id) == before
     assert Published.objects.filter(kind="deployment", record_id=deployment.id).count() == 1
-    assert Entry.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert Deed.objects.filter(action="deployment.update", target_id=deployment.id).exists()
 
 
 def test_saving_nothing_publishes_nothing(operator: Client, deployment: Deployment) -> None:
-    before = Entry.objects.count()
+    before = Deed.objects.count()
     assert save(operator, deployment).status_code == 302
-    assert Entry.objects.count() == before
+    assert Deed.objects.count() == before
 
 
 def test_a_bad_size_is_an_error_on_the_page(operator: Client, deployment: Deployment) -> None:
@@ -201,7 +201,7 @@ def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant
     page = operator.post(decide(book, "publish"), {"effective_at_0": "", "effective_at_1": ""})
     assert page.status_code == 302
     assert last_record("price", price.id) is not None
-    assert Entry.objects.filter(action="price_book.set_price").exists()
+    assert Deed.objects.filter(action="price_book.set_price").exists()
 
 
 def test_the_publish_page_shows_old_and_new_and_asks_for_words(

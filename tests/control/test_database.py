@@ -20,6 +20,8 @@ from tests.support.organizations import House
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 alone = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
 DECLARED = declared_rights(apps.get_app_configs())
+REFUSER = "prices_refuse_published_book()"
+"""A trigger function of the platform's."""
 REFUSED = [
     "UPDATE audit_entry SET action = 'nothing'",
     "DELETE FROM audit_entry",
@@ -29,8 +31,8 @@ REFUSED = [
     "ALTER TABLE audit_entry DISABLE TRIGGER ALL",
     "ALTER TABLE audit_entry ADD COLUMN more int",
     f"ALTER TABLE audit_entry OWNER TO {APP.name}",
-    "CREATE TRIGGER mine AFTER INSERT ON audit_entry EXECUTE FUNCTION audit_refuse_change()",
-    "CREATE OR REPLACE FUNCTION audit_refuse_change() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    f"CREATE TRIGGER mine AFTER INSERT ON audit_entry EXECUTE FUNCTION {REFUSER}",
+    f"CREATE OR REPLACE FUNCTION {REFUSER} RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "CREATE TABLE mine (id int)",
     "CREATE SCHEMA mine",
     f"SET ROLE {OWNER.name}",

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.errors import NotFound, NotPermitted
 from control.idempotency import services
 from control.idempotency.models import Claim as Row
@@ -24,6 +24,7 @@ from control.idempotency.models import EarlyEnding, Shelf
 from control.idempotency.tasks import forget_keys
 from control.publish.selectors import last_record
 from control.tenants.models import Role
+from control.tenants.services import set_taking_idempotency_keys
 from serving.contract import idempotency as contract
 from serving.contract.codec import decode, encode
 from serving.contract.idempotency import (
@@ -67,7 +68,7 @@ def keyed(house: House) -> House:
 
 
 def turn_on(house: House, takes: bool = True) -> House:
-    services.set_taking_keys(
+    set_taking_idempotency_keys(
         actor=house.actor, organization=house.organization, takes_idempotency_keys=takes
     )
     return house
@@ -341,7 +342,7 @@ def test_it_is_turned_on_and_off_over_the_api_and_published(
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     api.patch(base, {"takes_idempotency_keys": True})
-    [entry] = Entry.objects.filter(action="organization.set_taking_idempotency_keys")
+    [entry] = Deed.objects.filter(action="organization.set_taking_idempotency_keys")
     assert entry.details == {"before": False, "after": True}
     assert entry.actor_id == house.owner.id
     assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400
@@ -356,7 +357,7 @@ def test_owners_and_admins_decide(house: House, role: Role) -> None:
     actor = house.actor if role == Role.OWNER else house.actor_of(house.join(role))
 
     def act() -> None:
-        services.set_taking_keys(
+        set_taking_idempotency_keys(
             actor=actor, organization=house.organization, takes_idempotency_keys=True
         )
 
@@ -369,7 +370,7 @@ def test_owners_and_admins_decide(house: House, role: Role) -> None:
 
 def test_an_outsider_finds_nothing(house: House, outsider: House, stranger: APIClient) -> None:
     with pytest.raises(NotFound):
-        services.set_taking_keys(
+        set_taking_idempotency_keys(
             actor=outsider.actor, organization=house.organization, takes_idempotency_keys=True
         )
     reply = stranger.patch(

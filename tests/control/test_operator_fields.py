@@ -5,7 +5,7 @@ from django.core.exceptions import ValidationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.operator_fields import DollarsField, dollars, indented
+from control.admin.fields import DollarsField, dollars, indented
 
 pytestmark = pytest.mark.unit
 

@@ -2,9 +2,10 @@
 
 import pytest
 
+from control.actor import person
 from control.errors import NotFound, NotPermitted
 from control.tenants.models import Role
-from control.tenants.permissions import Action, can, person, require
+from control.tenants.permissions import Action, can, require
 from tests.support.organizations import House
 
 EVERYBODY = set(Role)
@@ -22,6 +23,7 @@ MATRIX = {
     Action.MANAGE_WEBHOOKS: {Role.OWNER, Role.ADMIN},
     Action.KEEP_ANSWERS: {Role.OWNER, Role.ADMIN},
     Action.RENAME_ORGANIZATION: {Role.OWNER},
+    Action.SEE_AUDIT: {Role.OWNER, Role.ADMIN},
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.catalog.models import Variant
 from control.errors import Conflict, Invalid, NotPermitted
 from control.prices import selectors, services
@@ -132,7 +132,7 @@ def test_the_exact_sentence_publishes_and_is_in_the_audit(price: Price, variant:
             publish(dear, confirmation=words)
     publish(dear, confirmation="publish Summer with 1 unusual price")
     assert in_force(price) == [dear.id]
-    entry = Entry.objects.get(action="price_book.publish", target_id=dear.book_id)
+    entry = Deed.objects.get(action="price_book.publish", target_id=dear.book_id)
     assert entry.details["confirmation"] == "publish Summer with 1 unusual price"
 
 
@@ -199,7 +199,7 @@ def test_a_book_is_cancelled_before_it_takes_effect(price: Price, variant: Varia
     services.cancel_book(actor=OPERATOR, book=book)
     assert last_record("price", later.id) is None
     assert in_force(price, timezone.now() + 2 * HOUR) == [price.id]
-    assert Entry.objects.filter(action="price_book.cancel", target_id=book.id).exists()
+    assert Deed.objects.filter(action="price_book.cancel", target_id=book.id).exists()
     publish(draft(variant), effective_at=book.effective_at)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.keys.models import ApiKey
 from control.limits import selectors, services
@@ -64,7 +64,7 @@ def test_a_tier_is_published_with_its_models(house: House) -> None:
     services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=None)
     record = said("limit_tier", made.id, LimitTierRecord)
     assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
-    actions = set(Entry.objects.filter(target_id=made.id).values_list("action", flat=True))
+    actions = set(Deed.objects.filter(target_id=made.id).values_list("action", flat=True))
     assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
 
 
@@ -110,7 +110,7 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
         assert organization(house).limit_tier_id == stands.id
         standing = selectors.standing(house.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
-    moves = Entry.objects.filter(target_id=house.id, action="organization.limit_tier")
+    moves = Deed.objects.filter(target_id=house.id, action="organization.limit_tier")
     assert [entry.details["after"] for entry in moves.order_by("id")] == [
         "One", "Two", "Three", "One",
     ]  # fmt: skip
@@ -174,7 +174,7 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(house: Hous
     assert on_model == (ModelLimits(model.id, Limits()),)
     assert put(None, None).own_limits is None
     assert put(model, None).own_model_limits == ()
-    entries = Entry.objects.filter(action="organization.set_rates", organization_id=house.id)
+    entries = Deed.objects.filter(action="organization.set_rates", organization_id=house.id)
     assert entries.count() == 5
     assert entries.latest("id").details["model"] == model.public_id
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.limits.models import FIGURES, LimitTier, OrganizationLimits, TierModelLimits
 from control.tenants.models import User
 from tests.support.organizations import House, make_model
@@ -48,7 +48,7 @@ def test_a_tier_is_made_and_changed_with_its_models(operator: Client, house: Hou
     tier.refresh_from_db()
     assert (tier.requests_per_minute, tier.output_tokens_per_minute) == (60, 900)
     assert not TierModelLimits.objects.exists()
-    assert Entry.objects.filter(target_id=tier.id).count() == 4
+    assert Deed.objects.filter(target_id=tier.id).count() == 4
 
 
 def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
@@ -66,7 +66,7 @@ def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
     page = reverse("admin:limits_organizationlimits_changelist")
     operator.post(page, {"action": "lift", "_selected_action": row.pk})
     assert not OrganizationLimits.objects.exists()
-    assert Entry.objects.filter(action="organization.set_rates").count() == 3
+    assert Deed.objects.filter(action="organization.set_rates").count() == 3
 
 
 def test_a_zero_is_refused_in_the_form(operator: Client, house: House) -> None:

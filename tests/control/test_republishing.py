@@ -5,10 +5,10 @@ import json
 import pytest
 
 from control.actor import system
-from control.keys.republishing import republish_outdated
 from control.keys.services import revoke_key
 from control.publish.models import Change
 from control.publish.selectors import last_record, last_version
+from control.records.republishing import republish_outdated
 from control.tenants.services import suspend_organization
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND

@@ -82,7 +82,7 @@ def test_a_stranger_gets_a_key_and_two_logins(family: Path) -> None:
     assert is_well_formed(answer["api_key"])
     assert answer["organization_id"] == Organization.objects.get().id
     assert User.objects.get(email="owner@penstock.localhost").check_password("owner-pass")
-    assert User.objects.get(email="operator@penstock.localhost").is_superuser
+    assert User.objects.get(email="operator@penstock.localhost").operator_role == "owner"
 
 
 def test_seeding_again_changes_nothing(family: Path) -> None:

@@ -38,8 +38,8 @@ def test_the_note_of_a_server_that_died_with_its_machine_harms_nobody(
 
 def test_a_server_that_outlived_its_session_is_ended(tmp_path: Path) -> None:
     data = folder_of_a_dead_session(tmp_path)
-    # Whoever runs the tests in the background may have made us deaf to interrupts.
-    hearing = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    # Whoever runs the tests in the background may have made us deaf to what ends a server.
+    hearing = "import signal; signal.signal(signal.SIGQUIT, signal.SIG_DFL)"
     waiting = f"{hearing}; import time; print(flush=True); time.sleep(60)"
     with subprocess.Popen(
         [sys.executable, "-c", waiting, str(data)], stdout=subprocess.PIPE

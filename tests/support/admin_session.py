@@ -11,6 +11,6 @@ def sign_in(page: Page, console: str) -> None:
     """Give the browser the session of a new operator."""
     client = Client()
     operator = User.objects.create_superuser(f"op{timezone.now().timestamp()}@penstock.test")
-    client.force_login(operator, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(operator)
     cookie = client.cookies["penstock_session"]
     page.context.add_cookies([{"name": cookie.key, "value": cookie.value, "url": console}])

@@ -6,6 +6,8 @@ from html import unescape
 
 import httpx
 
+from tests.support.second_factor import sign_in_operator
+
 SECONDS_MAX = 20.0
 
 
@@ -15,14 +17,8 @@ class Mailbox:
     def __init__(self, admin_url: str, *, email: str, password: str) -> None:
         self._letters = f"{admin_url}mail/letter/"
         self._client = httpx.Client(follow_redirects=True)
-        login = f"{admin_url}login/"
-        self._client.get(login).raise_for_status()
-        token = self._client.cookies["csrftoken"]
-        form = {"username": email, "password": password, "csrfmiddlewaretoken": token}
-        form["next"] = self._letters.removeprefix(admin_url.removesuffix("/admin/"))
-        reply = self._client.post(login, data=form, headers={"referer": login})
-        assert reply.status_code == 200, reply.status_code
-        assert "penstock_session" in self._client.cookies, "the operator could not log in"
+        console = admin_url.removesuffix("/admin/")
+        sign_in_operator(self._client, console, email=email, password=password)
 
     def link(self, to: str, part: str) -> str:
         """Return the link with a part such as `/confirm-email/` in the newest mail to somebody."""

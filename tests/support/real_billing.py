@@ -13,11 +13,10 @@ from django.db import connections
 
 from billing.credit.services.leases import answer
 from billing.metering.ingest import ingest
-from control.keys.records import news_of_keys
 from control.prices.models import Price
 from control.prices.records import price_news
 from control.publish.services import News
-from control.tenants.records import organization_news, project_news
+from control.records import news_of
 from serving.contract.codec import decode, encode
 from serving.contract.key import digest, make_secret
 from serving.contract.lease import LeaseReply, LeaseRequest
@@ -84,9 +83,9 @@ def enter(name: str, *, credit_nanos: int) -> tuple[Customer, str, list[News]]:
     customer.key.save(update_fields=["digest"])
     give_credit(customer, credit_nanos, now=datetime.now(UTC))
     news = [
-        organization_news(customer.organization),
-        project_news(customer.project),
-        *news_of_keys([customer.key]),
+        *news_of("organization", [customer.organization.id]),
+        *news_of("project", [customer.project.id]),
+        *news_of("api_key", [customer.key.id]),
     ]
     return customer, secret, news
 

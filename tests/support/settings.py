@@ -5,6 +5,6 @@ from control.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
-WHITENOISE_AUTOREFRESH = True
+SERVESTATIC_AUTOREFRESH = True
 """Each of Django's test clients builds the middleware anew: static files are looked for when one is
 asked for, and not all of them each time."""

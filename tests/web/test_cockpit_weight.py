@@ -26,6 +26,7 @@ NO_PAGES = {
     "jsi18n": "is a script",
     "logout": "is sent",
     "login": "is for who has no session",
+    "password_change": "leads to the account's own page",
     "autocomplete": "answers a form",
 }
 
@@ -52,10 +53,7 @@ PAGES = sorted({name for name in names(admin.site.get_urls()) if address(name)})
 @pytest.fixture
 def operator(transactional_db: None) -> Client:
     client = Client()
-    client.force_login(
-        User.objects.create_superuser("operator@penstock.test"),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    client.force_login(User.objects.create_superuser("operator@penstock.test"))
     return client
 
 

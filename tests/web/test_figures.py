@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from web.console import figures
-from web.console.playground.receipt import Choice, Chunk, Delta, Usage, Watch
+from web.console.playground.answer import Choice, Chunk, Delta, Usage, Watch
 
 pytestmark = pytest.mark.unit
 

@@ -24,7 +24,9 @@ def test_an_owner_sees_it(member: Client, tenant: Tenant, traffic: None, section
     assert member.get(url(tenant, section)).status_code == 200
 
 
-@pytest.mark.parametrize("section", [*PAGES, "usage_csv", "requests_csv", "requests_jsonl"])
+@pytest.mark.parametrize(
+    "section", [*PAGES, "usage_csv", "requests_csv", "requests_jsonl", "audit_csv"]
+)
 def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, section: str) -> None:
     assert stranger.get(url(tenant, section)).status_code == 404
 
@@ -77,7 +79,7 @@ def test_the_rail_leads_to_pages_that_exist(member: Client, tenant: Tenant) -> N
 
 def test_only_operators_see_the_way_to_the_admin(member: Client, tenant: Tenant) -> None:
     assert b"/admin/" not in member.get(url(tenant, "overview")).content
-    User.objects.filter(id=tenant.owner.id).update(is_staff=True)
+    User.objects.filter(id=tenant.owner.id).update(operator_role="viewer")
     assert b"/admin/" in member.get(url(tenant, "overview")).content
 
 

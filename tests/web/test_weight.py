@@ -16,6 +16,7 @@ from billing.reading.selectors import recent_events
 from control.budgets.services import add_limit
 from control.keys.models import ApiKey
 from control.prices.models import Price
+from control.tenants.models import Membership
 from control.webhooks.services import create_endpoint, send_test
 from serving.contract.ids import new_id
 from tests.support.console import Tenant
@@ -48,6 +49,11 @@ NO_PAGES = {
     "billing_method_remove": "is sent",
     "settings_idempotency": "is sent",
     "settings_origins": "is sent",
+    "team_invite": "is sent",
+    "invitation_renew": "is sent",
+    "invitation_withdraw": "is sent",
+    "member_role": "is sent",
+    "member_remove": "is sent",
     "webhook_update": "is sent",
     "webhook_switch": "is sent",
     "webhook_rotate": "is sent",
@@ -72,7 +78,8 @@ def page_url(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
     def of(name: str, **parameters: str) -> str:
         newest = recent_events(tenant.organization, now=timezone.now(), limit=1)
         event_id = str(newest[0].event_id) if newest else new_id()
-        of_one = {"key": [key.id], "receipt": [event_id]}
+        seat = Membership.objects.get(organization=tenant.organization)
+        of_one = {"key": [key.id], "receipt": [event_id], "member": [seat.id]}
         if name == "limit":
             of_one["limit"] = [limited(tenant)]
         if name in ("webhook", "webhook_delivery"):

@@ -11,7 +11,7 @@ from billing.collection.selectors import Debt
 from billing.collection.services.telling import sentence
 from billing.invoicing.printed import day, dollars
 from control.tenants.permissions import Action
-from web.console.page import Page
+from web.console.page import ConsolePage
 
 OPERATORS = "The operator suspended this organization: its API keys are refused. Ask support why."
 ASK = "Ask an owner, admin or billing member to pay."
@@ -35,7 +35,7 @@ class Notice:
     pay_url: str = ""
 
 
-def notice_of(page: Page, now: datetime) -> Notice | None:
+def notice_of(page: ConsolePage, now: datetime) -> Notice | None:
     """Return what to say of an organization; None where nothing is overdue."""
     case = selectors.case(page.organization) if page.is_overdue else None
     if case is None or not case.is_open:
@@ -55,7 +55,7 @@ def notice_of(page: Page, now: datetime) -> Notice | None:
     )
 
 
-def pay_url(page: Page, owed: Debt) -> str:
+def pay_url(page: ConsolePage, owed: Debt) -> str:
     """Return where it is paid: on the oldest invoice's page, without Stripe where Billing says."""
     if settings.CONFIG.stripe is None:
         return page.url("billing")
@@ -85,6 +85,6 @@ def follows(case: Case) -> str:
     return sentence(case.next_kind, case.next_on)
 
 
-def invoices_of(page: Page, owed: Debt) -> tuple[tuple[str, str], ...]:
+def invoices_of(page: ConsolePage, owed: Debt) -> tuple[tuple[str, str], ...]:
     """Return the invoices that are overdue."""
     return tuple((one.invoice.number, page.url("invoice", one.invoice.id)) for one in owed.due)

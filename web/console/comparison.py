@@ -11,7 +11,7 @@ ALL = "All questions"
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class ScoreBar:
     """A share of right answers with its interval, all of one; and where to draw it, in percent."""
 
     share: float
@@ -35,31 +35,31 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class SkillRow:
     """One skill over all variants; None where a report does not know it."""
 
     label: str
-    scores: list[Score | None]
+    scores: list[ScoreBar | None]
 
 
-def lines_of(offers: Sequence[Offer]) -> list[Line]:
+def skill_rows_of(offers: Sequence[Offer]) -> list[SkillRow]:
     """Return a line for all questions, then one per skill."""
     reports = [offer.report for offer in offers if offer.report is not None]
     tables = [scores_of(report) for report in reports]
     labels = list(dict.fromkeys(label for table in tables for label in table))
-    return [Line(label, [table.get(label) for table in tables]) for label in labels]
+    return [SkillRow(label, [table.get(label) for table in tables]) for label in labels]
 
 
-def scores_of(report: QualityReport) -> dict[str, Score]:
+def scores_of(report: QualityReport) -> dict[str, ScoreBar]:
     """Return the scores of one report by what they are called."""
     overall = {"share": report.accuracy, "low": report.accuracy_low, "high": report.accuracy_high}
     scores = {ALL: score_of(overall)} if report.accuracy is not None else {}
     return scores | {label_of(skill["skill"]): score_of(skill) for skill in report.skills}
 
 
-def score_of(values: Mapping[str, Any]) -> Score:
+def score_of(values: Mapping[str, Any]) -> ScoreBar:
     """Return a score from a report's figures."""
-    return Score(float(values["share"]), float(values["low"]), float(values["high"]))
+    return ScoreBar(float(values["share"]), float(values["low"]), float(values["high"]))
 
 
 def label_of(skill: str) -> str:

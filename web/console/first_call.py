@@ -9,7 +9,7 @@ from django.conf import settings
 from control.keys import selectors as keys
 from control.keys.models import ApiKey
 from web.console.names import Names
-from web.console.page import Page
+from web.console.page import ConsolePage
 
 MODEL = "model-name"
 """What stands in the command while nothing is offered."""
@@ -27,7 +27,7 @@ class Snippet:
 class FirstCall:
     """Asked for only by the parts of a page that teach the first call."""
 
-    def __init__(self, page: Page, names: Names | None = None) -> None:
+    def __init__(self, page: ConsolePage, names: Names | None = None) -> None:
         """`names` spares a question where the page knows the models' names already."""
         self._page = page
         self._names = names or Names(page)

@@ -8,7 +8,7 @@ from billing.invoicing.models import InvoiceLine
 from billing.invoicing.periods import Period
 from billing.invoicing.printed import line_groups
 from serving.contract.money import format_dollars
-from web.console.page import Page
+from web.console.page import ConsolePage
 from web.console.usage.chart import NANOS, Chart, Series
 
 METERS = (("Uncached input", "input"), ("Cached input", "cached_input"), ("Output", "output"))
@@ -82,7 +82,9 @@ def drawing_of(period: Period, days: Sequence[Sequence[int]]) -> Drawing:
     return Drawing(len(days) * WIDTH, bars, labels, words)
 
 
-def groups_of(page: Page, lines: Sequence[InvoiceLine], period: Period) -> list[dict[str, Any]]:
+def groups_of(
+    page: ConsolePage, lines: Sequence[InvoiceLine], period: Period
+) -> list[dict[str, Any]]:
     """Return lines in their groups, each with the address of the requests behind it."""
     groups = line_groups(lines, period)
     in_order = iter(sorted(lines, key=lambda line: line.position))
@@ -93,7 +95,7 @@ def groups_of(page: Page, lines: Sequence[InvoiceLine], period: Period) -> list[
     return groups
 
 
-def requests_url(page: Page, line: InvoiceLine) -> str:
+def requests_url(page: ConsolePage, line: InvoiceLine) -> str:
     """Return the requests of a line: those at its price, received in its month."""
     return page.url(
         "requests",

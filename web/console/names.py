@@ -9,14 +9,14 @@ from control.catalog.models import Variant
 from control.keys import selectors as keys
 from control.keys.models import ApiKey, Kind
 from web.console.offers import public_id_of
-from web.console.page import Page
+from web.console.page import ConsolePage
 
 
 class Names:
     """Id → name of all that an organization's usage can point at, archived and revoked too, as its
     members know them."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: ConsolePage) -> None:
         self._page = page
 
     @cached_property

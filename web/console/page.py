@@ -6,14 +6,15 @@ from functools import wraps
 from typing import Concatenate, ParamSpec
 from urllib.parse import urlencode
 
+from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from billing.collection.selectors import marked
 from control.actor import Actor
-from control.errors import NotFound
+from control.errors import NotFound, NotPermitted, Refusal
 from control.tenants import permissions
 from control.tenants import selectors as tenants
 from control.tenants.models import Membership, Organization, Project, User
@@ -30,13 +31,16 @@ SECTIONS = {
     "billing": "Billing",
     "invoices": "Invoices",
     "webhooks": "Webhooks",
+    "team": "Team",
     "settings": "Settings",
+    "audit": "Audit",
 }
 """The pages there are; a page that does not exist yet is not offered."""
 FOR_SOME = {
     "billing": permissions.Action.SEE_MONEY,
     "invoices": permissions.Action.SEE_MONEY,
     "webhooks": permissions.Action.MANAGE_WEBHOOKS,
+    "audit": permissions.Action.SEE_AUDIT,
 }
 """What not every role may see."""
 
@@ -52,7 +56,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ConsolePage:
     """A member's view of one organization; `project` narrows it to one project."""
 
     request: HttpRequest
@@ -130,7 +134,7 @@ class Page:
         return render(self.request, template, {"page": self, **(context or {})}, status=status)
 
 
-View = Callable[Concatenate[Page, P], HttpResponseBase]
+View = Callable[Concatenate[ConsolePage, P], HttpResponseBase]
 Routed = Callable[..., HttpResponseBase]
 
 
@@ -142,7 +146,7 @@ def address(organization: Organization, section: str, *arguments: str, **paramet
 
 
 def console_page(section: str) -> Callable[[View[P]], Routed]:
-    """Make a view that takes a Page out of one that takes a request and an organization's id."""
+    """Make a view that takes a page out of one that takes a request and an organization's id."""
 
     def of(view: View[P]) -> Routed:
         @login_required
@@ -150,14 +154,27 @@ def console_page(section: str) -> Callable[[View[P]], Routed]:
         def routed(
             request: HttpRequest, organization_id: str, *args: P.args, **kwargs: P.kwargs
         ) -> HttpResponseBase:
-            return view(open_page(request, organization_id, section), *args, **kwargs)
+            page = open_page(request, organization_id, section)
+            try:
+                return view(page, *args, **kwargs)
+            except Refusal as refused:
+                return _told(page, refused)
 
         return routed
 
     return of
 
 
-def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
+def _told(page: ConsolePage, refused: Refusal) -> HttpResponse:
+    """Say above the section what a form without fields was refused. Raises the refusal where Django
+    has a page for it, and where a page was looked at."""
+    if isinstance(refused, (NotFound, NotPermitted)) or page.request.method != "POST":
+        raise refused
+    messages.error(page.request, refused.message)
+    return redirect(page.url(page.section))
+
+
+def open_page(request: HttpRequest, organization_id: str, section: str) -> ConsolePage:
     """Return the page of a signed-in user. Raises NotFound for an outsider."""
     user = signed_in(request)
     seats = marked(tenants.memberships(user))
@@ -167,7 +184,7 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Page:
         raise NotFound("There is no such organization.")
     every_project = list(tenants.projects(membership.organization, with_archived=True))
     open_projects = [project for project in every_project if not project.is_archived]
-    return Page(
+    return ConsolePage(
         request=request,
         user=user,
         organization=membership.organization,

@@ -5,6 +5,7 @@ from django.urls.converters import StringConverter
 
 from web.console import theme
 from web.console.views import (
+    audit,
     billing,
     home,
     invitations,
@@ -18,6 +19,7 @@ from web.console.views import (
     rates,
     requests,
     settings,
+    team,
     usage,
     webhooks,
 )
@@ -124,6 +126,27 @@ urlpatterns = [
         settings.settings_origins,
         name="settings_origins",
     ),
+    path("<organization:organization_id>/team", team.team, name="team"),
+    path("<organization:organization_id>/team/invite", team.team_invite, name="team_invite"),
+    *(
+        path(
+            f"<organization:organization_id>/team/invitations/<str:invitation_id>/{verb}",
+            getattr(team, f"invitation_{verb}"),
+            name=f"invitation_{verb}",
+        )
+        for verb in ("renew", "withdraw")
+    ),
+    path("<organization:organization_id>/team/<str:member_id>", team.member, name="member"),
+    *(
+        path(
+            f"<organization:organization_id>/team/<str:member_id>/{verb}",
+            getattr(team, f"member_{verb}"),
+            name=f"member_{verb}",
+        )
+        for verb in ("role", "remove")
+    ),
+    path("<organization:organization_id>/audit", audit.audit, name="audit"),
+    path("<organization:organization_id>/audit.csv", audit.audit_csv, name="audit_csv"),
     path("<organization:organization_id>/webhooks", webhooks.webhooks, name="webhooks"),
     path("<organization:organization_id>/webhooks/new", webhooks.webhook_new, name="webhook_new"),
     path(

@@ -30,7 +30,7 @@ from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict, Invalid, NotFound
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 
 GRANT_MAX_NANOS = 10**18
@@ -69,7 +69,7 @@ def grant_credit(
     is no operator, Invalid on an amount that is not positive or a missing key, Conflict when the
     key came with another kind or amount, NotFound for an unknown organization.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
     if expires_at is not None:
         may_add_expiry()
@@ -192,7 +192,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
 
     Raises NotPermitted, NotFound, Conflict when it is reversed or closed already.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     organization_id = grant_with_account(grant_id).organization_id
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)

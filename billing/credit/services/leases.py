@@ -33,8 +33,8 @@ from billing.credit.services.budgets import (
 from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict
+from control.operators import Duty, require_operator
 from control.publish.lineage import lineage
-from control.tenants.permissions import require_operator
 from serving.contract.budget import BudgetKind, kind_of, period_end
 from serving.contract.lease import (
     Answer,
@@ -239,7 +239,7 @@ def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) ->
 
     Events that arrive all the same are booked, with an alarm. Raises Conflict when it is closed.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     if not _void(lease(lease_id), actor=actor, reason=reason, now=now):
         raise Conflict("The lease is closed already.")
 
@@ -247,7 +247,7 @@ def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) ->
 @transaction.atomic
 def acknowledge_overrun(*, actor: Actor, lease_id: int, reason: str, now: datetime) -> None:
     """Note that a person looked into a lease that took more than it was granted."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     seen = lease(lease_id)
     if seen.settled_nanos <= seen.granted_nanos:
         raise Conflict("The lease took no more than it was granted.")

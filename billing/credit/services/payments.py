@@ -14,7 +14,7 @@ from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Invalid
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 
 
@@ -35,7 +35,7 @@ def record_payment(
     rises by 100. Repeating a call with its idempotency key returns the first payment. Raises
     NotPermitted, Invalid, NotFound, and Conflict when the key came with another amount or tax.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
     if not 0 <= tax_nanos < amount_nanos:
         wanted = f"0 or more, and less than the amount of {amount_nanos}"

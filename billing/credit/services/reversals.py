@@ -17,7 +17,7 @@ from billing.ledger.selectors import posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor
 from control.audit import services as audit
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 
 
@@ -38,7 +38,7 @@ def take_back(
     owed, the balance falls by 100. A part so small that it is tax alone takes no credit. Once per
     cause and key; returns whether it was now. Raises NotPermitted, Invalid, NotFound.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos + tax_nanos, key)
     row = hold_balance(organization_id, now=now)
     source = f"{cause}:{organization_id}:{key}"
@@ -75,7 +75,7 @@ def give_back(
 
     Once per cause and key; returns whether it was now. Raises NotPermitted, Invalid, NotFound.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos + tax_nanos, key)
     row = hold_balance(organization_id, now=now)
     source, grant_key = f"{cause}:{organization_id}:{key}", f"{cause}:{key}"

@@ -22,7 +22,7 @@ from billing.economics.pages.margin_rows import (
 )
 from billing.economics.pages.names import Names, names
 from billing.following.models import Cursor
-from control.operator_pages import OperatorPage
+from control.admin.pages import OperatorPage
 
 ROWS_MAX = 100
 """Rows of the table; the file has them all."""

@@ -23,7 +23,7 @@ from billing.economics.pages.reconciliation_query import (
 )
 from billing.economics.pages.reconciliation_rows import JudgedRow, csv_pages
 from billing.economics.reconciliation import ONE_HOUR, SETTLED_AFTER
-from control.operator_pages import OperatorPage
+from control.admin.pages import OperatorPage
 
 ROWS_MAX = 50
 """Rows on one page of the table."""

@@ -20,7 +20,7 @@ from billing.invoicing.services.finalizing import (
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, NotFound, Refusal
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 from control.tenants.selectors import organizations
 
 REASON_MAX = 500
@@ -67,7 +67,7 @@ def close_month(
     many; `goes_on` is asked before each. Raises NotPermitted, NotFound for an unknown
     organization, Conflict while the month is not closable.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     due = due_organizations(period, organization_id, now=now)
     run = _Run(_begin(period, actor, now), period, actor, now)
     for done, owner in enumerate(due):
@@ -83,7 +83,7 @@ def close_month(
 @transaction.atomic
 def request_close(*, period: Period, actor: Actor, now: datetime) -> Close:
     """Let a worker close a month: it goes on with what was begun. Raises as `close_month`."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     due_organizations(period, now=now)
     close = _begin(period, actor, now)
     audit.record(actor=actor, action="month.close", target_kind="month", target_id=str(period))

@@ -14,7 +14,7 @@ from billing.invoicing.typeset.pdf import is_picture
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
-from control.tenants.permissions import require_operator
+from control.operators import Duty, require_operator
 
 CURRENCY_LETTERS = 3
 
@@ -27,7 +27,7 @@ def save_legal_entity(
 
     Raises NotPermitted, Invalid, Conflict for prefixes of documents that were given out.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     values = dict(values)
     row = LegalEntity.objects.select_for_update().get(pk=entity.pk) if entity else LegalEntity()
     _check_entity(row, values)
@@ -47,7 +47,7 @@ def save_tax_rate(
     *, actor: Actor, values: Mapping[str, Any], rate: TaxRate | None = None
 ) -> TaxRate:
     """Add a tax rate, or change one; final invoices keep theirs. Raises NotPermitted, Invalid."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     row = TaxRate.objects.select_for_update().get(pk=rate.pk) if rate else TaxRate()
     for name, value in values.items():
         setattr(row, name, value)
@@ -71,7 +71,7 @@ def save_tax_rate(
 @transaction.atomic
 def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) -> ExchangeRate:
     """Tell what a dollar is worth in a currency (millionths). Raises NotPermitted, Invalid."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     code = plain_text(currency, CURRENCY_LETTERS, "currency").upper()
     if len(code) != CURRENCY_LETTERS or not code.isascii() or not code.isalpha() or code == "USD":
         message = f"currency is {code!r}; wanted three letters, and not USD."

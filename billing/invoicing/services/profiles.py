@@ -17,6 +17,7 @@ from billing.invoicing.tax_ids import checked_tax_id
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Invalid, NotPermitted
+from control.operators import Duty, can
 from control.tenants.models import EMAIL_MAX, Organization
 from control.tenants.permissions import Action, require
 
@@ -45,7 +46,7 @@ def set_billing_profile(
     """
     require(actor, organization, Action.EDIT_BILLING)
     for name in OF_THE_OPERATOR:
-        if name in changes and not actor.is_operator:
+        if name in changes and not can(actor.operator_role, Duty.KEEP_BOOKS):
             raise NotPermitted(f"{name} is set by the operator.", param=name)
     BillingProfile.objects.get_or_create(organization=organization)
     BillingProfile.objects.select_for_update().get(organization=organization)

@@ -12,8 +12,9 @@ from billing.payments.selectors import has_redeemed, promotional_code
 from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict, Invalid, NotFound
+from control.operators import Duty, require_operator
 from control.tenants.models import Organization, User
-from control.tenants.permissions import Action, member, require, require_operator
+from control.tenants.permissions import Action, member, require
 from control.tenants.selectors import has_verified_address, locked_user, membership
 
 CREDIT_DAYS_MAX = 3_650
@@ -31,7 +32,7 @@ def make_code(
 ) -> PromotionalCode:
     """Make a code worth credit. Raises NotPermitted, Invalid naming the field, Conflict for one
     there is already."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     word = spelled(code)
     if not (0 < len(word) <= CODE_MAX and word.replace("-", "").isalnum() and word.isascii()):
         wanted = f"1 to {CODE_MAX} letters, figures and hyphens"
@@ -65,7 +66,7 @@ def make_code(
 @transaction.atomic
 def end_code(*, code: str, actor: Actor, now: datetime) -> PromotionalCode:
     """Let nobody redeem a code from now on. Raises NotPermitted, NotFound, Conflict."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     found = promotional_code(spelled(code))
     if found is None:
         raise NotFound("There is no such code.")

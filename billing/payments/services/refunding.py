@@ -31,8 +31,8 @@ from billing.payments.signals import payment_returned
 from billing.payments.stripe_api import ORGANIZATION, StripeApi, named_in, stripe_api, stripe_mode
 from control.actor import Actor, system
 from control.errors import Conflict, Invalid
+from control.operators import Duty, require_operator
 from control.outbox.services import enqueue
-from control.tenants.permissions import require_operator
 from serving.contract.money import exact_dollars
 
 PAY_BACK = "stripe.refund"
@@ -68,7 +68,7 @@ def refund_payment(
     called back, and the refund waits for it. A repeat returns the first refund. Raises NoStripe,
     NotPermitted, NotFound, Invalid, Conflict.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     mode = stripe_mode()
     payment = locked_payment(payment_id)
     before = refund_by_key(payment.organization_id, idempotency_key)

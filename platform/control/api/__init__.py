@@ -1,0 +1,1 @@
+"""What the pages of the management API share; each noun's own stand in its room, in `api.py`."""

@@ -3,16 +3,15 @@
 from functools import singledispatch
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from control.errors import Refusal
-from control.failures import error_body, unavailable
-from control.logging import DATABASE_AWAY
+from control.errors import Refusal, is_database_away
+from control.http.answers import error_body, unavailable
 
 KINDS = {
     400: "invalid_request_error",
@@ -20,7 +19,10 @@ KINDS = {
     403: "permission_denied",
     404: "invalid_request_error",
     405: "invalid_request_error",
+    406: "invalid_request_error",
     409: "conflict",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
     429: "requests",
 }
 CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required_parameter"}
@@ -29,7 +31,7 @@ CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required
 def handle(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Return the answer to an exception, None where it is a bug of ours."""
     set_rollback()
-    if isinstance(error, DATABASE_AWAY):
+    if is_database_away(error):
         return unavailable(context["request"]._request)
     return answer(error)
 
@@ -60,6 +62,11 @@ def _(error: exceptions.APIException) -> Response:
 @answer.register
 def _(error: Http404) -> Response:
     return _answer(404, "There is nothing here.", None, "not_found")
+
+
+@answer.register
+def _(error: RequestDataTooBig) -> Response:
+    return _answer(413, "The body is too large.", None, "request_too_large")
 
 
 @answer.register

@@ -2,12 +2,12 @@
 
 from django.contrib import admin
 
-from control.audit.models import Entry
-from control.operator_admin import ReadOnlyAdmin
+from control.admin.rows import ReadOnlyAdmin
+from control.audit.models import Deed
 
 
-@admin.register(Entry)
-class EntryAdmin(ReadOnlyAdmin):
+@admin.register(Deed)
+class DeedAdmin(ReadOnlyAdmin):
     """What was done."""
 
     list_display = ("created_at", "actor_name", "action", "target_id", "organization_id")

@@ -1,12 +1,13 @@
-"""What was done, by whom, to what; written once (migrations/0002 refuses changes)."""
+"""What was done, by whom, to what; written once, which the database itself holds."""
 
+import pgtrigger
 from django.db import models
 from django.utils import timezone
 
 ID_MAX = 64
 
 
-class Entry(models.Model):
+class Deed(models.Model):
     """One deed. `organization_id` is empty for deeds that concern the whole platform; `details`
     holds names and figures, never secrets or content."""
 
@@ -22,9 +23,12 @@ class Entry(models.Model):
 
     class Meta:
         db_table = "audit_entry"
-        verbose_name_plural = "entries"
+        verbose_name_plural = "deeds"
         ordering = ["-id"]
         indexes = [models.Index(fields=["organization_id", "-id"], name="audit_by_organization")]
+        triggers = [
+            pgtrigger.Protect(name="deed_stays", operation=pgtrigger.Update | pgtrigger.Delete)
+        ]
 
     def __str__(self) -> str:
         return f"{self.actor_name}: {self.action} {self.target_id}"

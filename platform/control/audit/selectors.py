@@ -1,11 +1,61 @@
-"""Questions about what was done."""
+"""Questions about what was done in an organization."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 
 from django.db.models import QuerySet
 
-from control.audit.models import Entry
-from control.tenants.models import Organization
+from control.audit.models import Deed
+
+PAGE_DEEDS = 500
+"""Read at once for a file."""
 
 
-def entries(organization: Organization) -> QuerySet[Entry]:
-    """Return what was done in an organization, newest first."""
-    return Entry.objects.filter(organization_id=organization.id)
+@dataclass(frozen=True, slots=True)
+class DeedFilters:
+    """Which deeds: about a noun (`key`), by whom (a part of the name), within [start, end). What
+    is empty or None leaves none out."""
+
+    about: str = ""
+    by: str = ""
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+EVERY_DEED = DeedFilters()
+
+
+def deeds(
+    organization_id: str,
+    *,
+    filters: DeedFilters = EVERY_DEED,
+    before: int | None = None,
+    limit: int,
+) -> list[Deed]:
+    """Return deeds in an organization, the latest first, those before the one with this id."""
+    found = _deeds(organization_id, filters)
+    if before is not None:
+        found = found.filter(id__lt=before)
+    return list(found.order_by("-id")[:limit])
+
+
+def deed_pages(organization_id: str, *, filters: DeedFilters = EVERY_DEED) -> Iterator[list[Deed]]:
+    """Yield them all, the latest first, so many at a time that no snapshot is held for long."""
+    before = None
+    while page := deeds(organization_id, filters=filters, before=before, limit=PAGE_DEEDS):
+        yield page
+        before = page[-1].pk
+
+
+def _deeds(organization_id: str, filters: DeedFilters) -> QuerySet[Deed]:
+    found = Deed.objects.filter(organization_id=organization_id)
+    if filters.about:
+        found = found.filter(action__startswith=f"{filters.about}.")
+    if filters.by:
+        found = found.filter(actor_name__icontains=filters.by)
+    if filters.start is not None:
+        found = found.filter(created_at__gte=filters.start)
+    if filters.end is not None:
+        found = found.filter(created_at__lt=filters.end)
+    return found

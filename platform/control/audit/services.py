@@ -3,7 +3,7 @@
 from typing import Any
 
 from control.actor import Actor
-from control.audit.models import Entry
+from control.audit.models import Deed
 
 
 def record(
@@ -14,10 +14,10 @@ def record(
     target_id: str,
     organization_id: str = "",
     details: dict[str, Any] | None = None,
-) -> Entry:
+) -> Deed:
     """Add an audit entry; `action` is a noun and a verb such as `key.mint`, `details` hold no
     secrets."""
-    return Entry.objects.create(
+    return Deed.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,
         actor_id=actor.id,

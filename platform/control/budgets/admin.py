@@ -2,9 +2,9 @@
 
 from django.contrib import admin
 
+from control.admin.fields import dollars
+from control.admin.rows import ReadOnlyAdmin
 from control.budgets.models import SpendLimit
-from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import dollars
 
 
 @admin.register(SpendLimit)

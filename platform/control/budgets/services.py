@@ -15,13 +15,11 @@ from control.budgets.models import LimitPeriod, SpendLimit
 from control.budgets.selectors import Limit, Owner, limit, locked_owner
 from control.errors import Conflict, Invalid
 from control.keys.models import ApiKey
-from control.keys.records import news_of_keys
 from control.keys.services import set_key_limit
-from control.publish.services import publish
+from control.publish.services import Touched, publish
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
-from control.tenants.records import organization_news, project_news
 from control.tenants.services import set_organization_limit, set_project_limit
 from control.tenants.signals import limits_changed
 from serving.contract.budget import LimitPeriod as Period
@@ -135,12 +133,14 @@ def _set_month(actor: Actor, owner: Owner, nanos: int | None) -> None:
 def _tell(owner: Owner, budget_id: str, limit_nanos: int | None, now: datetime) -> None:
     """Let billing count against the limit, and gateways hold on it; the feed's lock comes last."""
     limits_changed.send(SpendLimit, limits={budget_id: limit_nanos}, now=now)
+    publish([Touched(_kind(owner), owner.id)])
+
+
+def _kind(owner: Owner) -> str:
+    """Return what the change feed calls an owner."""
     if isinstance(owner, Organization):
-        publish([organization_news(owner)])
-    elif isinstance(owner, Project):
-        publish([project_news(owner)])
-    else:
-        publish(news_of_keys([owner]))
+        return "organization"
+    return "project" if isinstance(owner, Project) else "api_key"
 
 
 def _has_limit(owner: Owner, period: str) -> bool:

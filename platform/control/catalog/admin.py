@@ -9,11 +9,11 @@ from django.utils.html import format_html, format_html_join
 from unfold.admin import TabularInline
 
 from control.actor import Actor
+from control.admin.fields import indented
+from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
 from control.catalog import selectors, services
 from control.catalog.fleet import fleet_view
 from control.catalog.models import Deployment, Model, QualityReport, Variant
-from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
-from control.operator_fields import indented
 
 
 class OfVariants(OperatorAdmin):

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class CatalogConfig(AppConfig):
     """Models, variants, quality reports and deployments."""
@@ -9,4 +11,5 @@ class CatalogConfig(AppConfig):
     name = "control.catalog"
     label = "catalog"
     verbose_name = "Catalog"
+    duty = Duty.RUN_MODELS
     default_auto_field = "django.db.models.BigAutoField"

@@ -112,6 +112,8 @@ class Variant(models.Model):
 
     def clean(self) -> None:
         """Refuse an embedding variant whose vectors have no length, and a length of no vectors."""
+        if self.model_id is None:
+            return  # said by the field itself
         if self.model.makes_embeddings and self.dimensions is None:
             raise ValidationError({"dimensions": "A model for embeddings has a length of vectors."})
         if not self.model.makes_embeddings and self.dimensions is not None:

@@ -13,8 +13,8 @@ from control.catalog.models import Deployment, Model, QualityReport, Task, Varia
 from control.catalog.records import deployment_news, model_news
 from control.editing import create, edit
 from control.errors import Conflict, Invalid
+from control.operators import Duty, require_operator
 from control.publish.services import publish
-from control.tenants.permissions import require_operator
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 VARIANT_FIELDS = frozenset(
@@ -45,7 +45,7 @@ def create_model(
     organization_ids: list[str] | None = None,
 ) -> Model:
     """Add a model; nobody can name it before it has a published variant."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     model = Model(
         public_id=public_id,
         name=name,
@@ -61,7 +61,7 @@ def create_model(
 @transaction.atomic
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
     """Change MODEL_FIELDS of a model. Its public id and its task stay for ever."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
     if differences := edit(model, changes):
@@ -73,7 +73,7 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
 @transaction.atomic
 def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Model:
     """Let the model's own name mean another, published variant."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     model = selectors.locked_model(model.id)
     variant = selectors.locked_variant(variant.id)
     if variant.model_id != model.id or variant.published_at is None:
@@ -87,7 +87,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
 @transaction.atomic
 def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any) -> Variant:
     """Add a variant with some of VARIANT_FIELDS and a `parent`, unpublished."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     _allow(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create(variant)
@@ -98,7 +98,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
 @transaction.atomic
 def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
     """Change VARIANT_FIELDS of a variant; its deployments follow."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     if differences := edit(variant, changes):
@@ -111,7 +111,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
 @transaction.atomic
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
     """Keep a quality report of a variant; the newest counts. Raises Invalid for no report."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     report = QualityReport(variant=variant, document=document, **quality.columns(document))
     create(report)
     _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
@@ -124,7 +124,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
 
     Raises Conflict for a quantized variant without a quality report.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     model = selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
     if variant.parent_id is not None and selectors.latest_report(variant) is None:
@@ -141,7 +141,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
 @transaction.atomic
 def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     """Take a variant from the customers' list. Raises Conflict for a model's default."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
     if variant.is_default:
@@ -155,7 +155,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
 @transaction.atomic
 def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
     """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     _allow(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
     create(deployment)
@@ -172,7 +172,7 @@ def update_deployment(
 
     Another hourly cost holds from now on: what engines counted before was worth the one before.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := edit(deployment, changes):

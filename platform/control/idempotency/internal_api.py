@@ -5,7 +5,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from control.idempotency import services
-from control.internal_calls import answer_record
+from control.internal.calls import answer_record
 from serving.contract.idempotency import Claim, Endings, KeepAnswer
 
 

@@ -8,14 +8,8 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
-from control.actor import Actor
-from control.audit import services as audit
 from control.idempotency.models import Claim, EarlyEnding, Shelf
-from control.publish.services import publish
-from control.tenants import selectors
 from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
-from control.tenants.records import organization_news
 from serving.contract import idempotency as contract
 
 KEEP = timedelta(hours=contract.HOURS_KEPT)
@@ -65,31 +59,13 @@ def forget(*, now: datetime) -> int:
     return sum(_forget_all(organization_id, now) for organization_id in organization_ids)
 
 
-@transaction.atomic
-def set_taking_keys(
-    *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
-) -> Organization:
-    """Say whether an organization's requests may carry idempotency keys. Turned off, its answers
-    are erased at once; that their keys were used is remembered for the rest of their day."""
-    require(actor, organization, Action.KEEP_ANSWERS)
-    organization = selectors.locked_organization(organization.id)
-    before = organization.takes_idempotency_keys
-    if before == takes_idempotency_keys:
-        return organization
-    organization.takes_idempotency_keys = takes_idempotency_keys
-    organization.save(update_fields=["takes_idempotency_keys"])
-    audit.record(
-        actor=actor,
-        action="organization.set_taking_idempotency_keys",
-        target_kind="organization",
-        target_id=organization.id,
-        organization_id=organization.id,
-        details={"before": before, "after": takes_idempotency_keys},
-    )
-    if not takes_idempotency_keys:
-        _erase(organization.id)
-    publish([organization_news(organization)])
-    return organization
+def erase(organization_id: str) -> None:
+    """Erase all answers of an organization, in the caller's transaction; that their keys were used
+    is remembered for the rest of their day."""
+    shelf = _locked_shelf(organization_id)
+    shelf.claims.filter(~Q(sealed_bytes=0)).update(sealed=None, sealed_bytes=0)
+    shelf.kept_bytes = 0
+    shelf.save(update_fields=["kept_bytes"])
 
 
 def _locked_shelf(organization_id: str) -> Shelf:
@@ -194,10 +170,3 @@ def _forget_all(organization_id: str, now: datetime) -> int:
 def _forget_some(organization_id: str, now: datetime) -> int:
     shelf = _locked_shelf(organization_id)
     return _remove(shelf, shelf.claims.filter(claimed_at__lte=now - KEEP)[:FORGOTTEN_AT_ONCE])
-
-
-def _erase(organization_id: str) -> None:
-    shelf = _locked_shelf(organization_id)
-    shelf.claims.filter(~Q(sealed_bytes=0)).update(sealed=None, sealed_bytes=0)
-    shelf.kept_bytes = 0
-    shelf.save(update_fields=["kept_bytes"])

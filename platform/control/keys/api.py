@@ -6,11 +6,11 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import access
 from control.api.serializers import ClosedSerializer
 from control.keys import checks, selectors, services
 from control.keys.models import ApiKey, Mode, Scope
 from control.tenants import selectors as tenants
+from control.tenants.access import access
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import NAME_MAX
 from control.tenants.permissions import Action

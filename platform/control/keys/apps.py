@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class KeysConfig(AppConfig):
     """API keys."""
@@ -9,4 +11,11 @@ class KeysConfig(AppConfig):
     name = "control.keys"
     label = "keys"
     verbose_name = "API keys"
+    duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Let keys end with their project."""
+        from control.keys import ending
+
+        ending.listen()

@@ -14,8 +14,7 @@ from control.audit import services as audit
 from control.keys import selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of
 from control.keys.models import ApiKey, Kind, Mode
-from control.keys.records import news_of_keys
-from control.publish.services import publish
+from control.publish.services import Touched, publish
 from control.tenants import selectors as tenants
 from control.tenants.models import Project, User
 from control.tenants.permissions import Action, member, require
@@ -55,7 +54,7 @@ def playground_secret(*, user: User, project: Project) -> str:
             organization_id=project.organization_id,
             details={"kind": Kind.PLAYGROUND, "project": project.id},
         )
-    publish(news_of_keys([key]))
+    publish([Touched("api_key", key.id)])
     return secret
 
 

@@ -15,8 +15,7 @@ from control.keys import checks, selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of
 from control.keys.models import ApiKey, Mode, Scope
 from control.keys.playground import playground_secret
-from control.keys.records import news_of_keys
-from control.publish.services import publish
+from control.publish.services import Touched, publish
 from control.tenants import checks as tenant_checks
 from control.tenants import selectors as tenants
 from control.tenants.models import Project
@@ -82,7 +81,7 @@ def mint_key(
         key=key.id,
         now=key.created_at,
     )
-    publish(news_of_keys([key]))
+    publish([Touched("api_key", key.id)])
     return key, secret
 
 
@@ -109,7 +108,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     _record(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
-    publish(news_of_keys([key]))
+    publish([Touched("api_key", key.id)])
     return key
 
 
@@ -120,7 +119,7 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     key.revoked_at = timezone.now()
     key.save(update_fields=["revoked_at"])
     _record(actor, "key.revoke", key, name=key.name)
-    publish(news_of_keys([key]))
+    publish([Touched("api_key", key.id)])
     return key
 
 

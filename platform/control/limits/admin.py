@@ -10,6 +10,8 @@ from django.http import HttpRequest
 from unfold.admin import TabularInline
 
 from control.actor import Actor
+from control.admin.fields import dollars
+from control.admin.rows import OperatorAdmin, ReadOnlyAdmin, operator
 from control.limits import services
 from control.limits.models import (
     FIGURES,
@@ -19,8 +21,6 @@ from control.limits.models import (
     Standing,
     TierModelLimits,
 )
-from control.operator_admin import OperatorAdmin, ReadOnlyAdmin, operator
-from control.operator_fields import dollars
 
 
 class TierModelInline(TabularInline):

@@ -9,13 +9,13 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import Access, access
 from control.api.serializers import ClosedSerializer
 from control.keys import selectors as keys
 from control.limits import selectors, services
 from control.limits.models import FIGURES, LIMIT_MAX, LimitTier
 from control.limits.use import Subject, Use, uses_of
 from control.tenants import selectors as tenants
+from control.tenants.access import Access, access
 from control.tenants.permissions import Action
 from serving.contract.limits import MEASURES
 

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class LimitsConfig(AppConfig):
     """Limit tiers, and the limits of organizations, projects and keys."""
@@ -9,6 +11,7 @@ class LimitsConfig(AppConfig):
     name = "control.limits"
     label = "limits"
     verbose_name = "Rate limits"
+    duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:

@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
-from control.internal_calls import answer_record
+from control.internal.calls import answer_record
 from control.limits.services import note_gateway
 from serving.contract.presence import Presence
 from serving.contract.records import FleetSizeRecord

@@ -12,9 +12,8 @@ from control.audit import services as audit
 from control.errors import NotFound
 from control.limits import selectors
 from control.limits.models import Standing
-from control.publish.services import publish
+from control.publish.services import Touched, publish
 from control.tenants.models import Organization
-from control.tenants.records import organization_news
 from control.tenants.selectors import locked_organization
 from control.tenants.signals import organization_created
 
@@ -37,7 +36,7 @@ def note_paid(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
     Raises NotFound.
     """
     if _place(locked_organization(organization_id), now, paid_nanos):
-        publish([organization_news(locked_organization(organization_id))])
+        publish([Touched("organization", organization_id)])
 
 
 def place_all(*, now: datetime) -> int:
@@ -51,7 +50,7 @@ def place_all(*, now: datetime) -> int:
 @transaction.atomic
 def _place_page(ids: list[str], now: datetime) -> int:
     placed = [found for found in map(_locked, ids) if found and _place(found, now)]
-    publish([organization_news(organization) for organization in placed])
+    publish(Touched("organization", organization.id) for organization in placed)
     return len(placed)
 
 

@@ -11,7 +11,6 @@ from control.audit import services as audit
 from control.catalog.models import Model
 from control.errors import Conflict, Invalid
 from control.keys.models import ApiKey
-from control.keys.records import news_of_keys
 from control.limits import selectors
 from control.limits.models import (
     FIGURES,
@@ -23,12 +22,12 @@ from control.limits.models import (
     TierModelLimits,
 )
 from control.limits.records import tier_news
+from control.operators import Duty, require_operator
 from control.publish.selectors import last_record
-from control.publish.services import News, publish
+from control.publish.services import News, Touched, publish
 from control.tenants import checks
 from control.tenants.models import Organization, Project
-from control.tenants.permissions import Action, require, require_operator
-from control.tenants.records import organization_news, project_news
+from control.tenants.permissions import Action, require
 from control.tenants.selectors import locked_organization
 from serving.contract.codec import encode
 from serving.contract.presence import MISSED_SECONDS
@@ -43,7 +42,7 @@ def create_tier(
 
     Raises Conflict where another tier has the name or the amount.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     tier = LimitTier(name=checks.name(name), paid_min_nanos=_paid(paid_min_nanos))
     _check_free(tier)
     _set(tier, figures)
@@ -56,7 +55,7 @@ def create_tier(
 @transaction.atomic
 def change_tier(*, actor: Actor, tier: LimitTier, changes: Mapping[str, Any]) -> LimitTier:
     """Change a tier's name, what it takes to reach it, or its limits, for all who stand in it."""
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     tier = selectors.locked_tier(tier.id)
     before = _said(tier)
     tier.name = checks.name(changes.get("name", tier.name))
@@ -74,7 +73,7 @@ def set_tier_model_limits(
     *, actor: Actor, tier: LimitTier, model: Model, figures: Mapping[str, int | None] | None
 ) -> None:
     """Limit one model for a whole tier; None lifts it."""
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     tier = selectors.locked_tier(tier.id)
     rows = TierModelLimits.objects.filter(tier=tier, model=model)
     row = rows.first() or TierModelLimits(tier=tier, model=model)
@@ -98,7 +97,7 @@ def set_organization_limits(
 ) -> OrganizationLimits | None:
     """Give an organization limits of its own, on all models or on one, in place of its tier's row;
     None gives it its tier's back."""
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     organization = locked_organization(organization.id)
     rows = OrganizationLimits.objects.filter(organization=organization, model=model)
     row = rows.first() or OrganizationLimits(organization=organization, model=model)
@@ -109,7 +108,7 @@ def set_organization_limits(
         actor, "organization.set_rates", "organization", organization.id, organization.id,
         model=model and model.public_id, before=before, after=after,
     )  # fmt: skip
-    publish([organization_news(organization)])
+    publish([Touched("organization", organization.id)])
     return None if figures is None else row
 
 
@@ -132,7 +131,7 @@ def set_own_limits(
         actor, f"{kind.removeprefix('api_')}.set_rates", kind, owner.id, organization.id,
         before=before, after=_figures(row),
     )  # fmt: skip
-    publish([project_news(owner)] if isinstance(owner, Project) else news_of_keys([owner]))
+    publish([Touched(kind, owner.id)])
     return row.limits
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from csp.constants import HEADER
 from django.conf import settings
 from django.contrib import admin, messages
 from django.http import HttpRequest, HttpResponse
@@ -12,11 +13,10 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import mark_safe
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
+from control.admin.rows import ReadOnlyAdmin
 from control.errors import NotFound
 from control.mail.mailbox import attachments
 from control.mail.models import Letter
-from control.operator_admin import ReadOnlyAdmin
-from control.policy import HEADER
 
 LETTER_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"

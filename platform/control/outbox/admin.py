@@ -10,8 +10,8 @@ from django.template.response import TemplateResponse
 from django.utils import timezone
 from unfold.decorators import action
 
-from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import indented
+from control.admin.fields import indented
+from control.admin.rows import ReadOnlyAdmin
 from control.outbox import services
 from control.outbox.models import OPEN, Message
 from control.outbox.page import OutboxPage

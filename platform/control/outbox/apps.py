@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class OutboxConfig(AppConfig):
     """Messages to the outside that are delivered until done."""
@@ -9,4 +11,5 @@ class OutboxConfig(AppConfig):
     name = "control.outbox"
     label = "outbox"
     verbose_name = "Outbox"
+    duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"

@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 from django.urls import reverse
 from django.utils import timezone
 
-from control.operator_pages import OperatorPage
+from control.admin.pages import OperatorPage
 from control.outbox.selectors import messages, standings
 
 SHOWN_MAX = 50

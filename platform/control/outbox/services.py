@@ -9,12 +9,12 @@ from django.db import transaction
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict
+from control.operators import Duty, require_operator
 from control.outbox.attempts import attempt
 from control.outbox.claims import claim
 from control.outbox.models import KEY_MAX, KIND_MAX, Message
 from control.outbox.selectors import locked_message
 from control.outbox.waking import wake_on_commit
-from control.tenants.permissions import require_operator
 
 PAYLOAD_CHARACTERS_MAX = 64_000
 PAGE = 100
@@ -87,7 +87,7 @@ def retry(*, actor: Actor, message: Message, now: datetime) -> Message:
 
     Raises Conflict for one that was delivered or is being delivered.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     message = locked_message(message.id)
     if message.delivered_at is not None:
         raise Conflict("The message is delivered already.")

@@ -14,8 +14,8 @@ from unfold.admin import TabularInline
 from unfold.decorators import action
 
 from control.actor import Actor
-from control.operator_admin import OperatorAdmin, operator
-from control.operator_fields import InDollars, dollars
+from control.admin.fields import InDollars, dollars
+from control.admin.rows import OperatorAdmin, operator
 from control.prices import decisions, selectors, services
 from control.prices.models import Price, PriceBook
 
@@ -52,8 +52,9 @@ class PriceInline(InDollars, TabularInline):
         return () if self.has_change_permission(request, obj) else self.get_fields(request, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: PriceBook | None = None) -> bool:
-        """Only drafts take prices."""
-        return obj is None or not obj.is_published
+        """Only drafts take prices, from who may change books."""
+        may = bool(request.user.has_perm("prices.change_pricebook"))
+        return may and (obj is None or not obj.is_published)
 
     has_change_permission = has_add_permission
     has_delete_permission = has_add_permission

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class PricesConfig(AppConfig):
     """Price books."""
@@ -9,4 +11,5 @@ class PricesConfig(AppConfig):
     name = "control.prices"
     label = "prices"
     verbose_name = "Prices"
+    duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"

@@ -12,8 +12,8 @@ from django.utils.safestring import mark_safe
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
+from control.admin.rows import operator
 from control.errors import Refusal
-from control.operator_admin import operator
 from control.prices import selectors, services
 from control.prices.comparison import Change, changes_of, sentence_of
 from control.prices.models import PriceBook

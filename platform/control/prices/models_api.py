@@ -11,17 +11,17 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import access
 from control.api.serializers import ClosedSerializer
 from control.catalog import selectors
 from control.catalog.models import Model, QualityReport, Variant
 from control.prices.models import Price
 from control.prices.selectors import Schedule, schedules_in_force
+from control.tenants.access import access
 from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ListedVariant:
     """A variant with what it costs the organization and its newest quality report."""
 
     variant: Variant
@@ -130,10 +130,10 @@ class OneModel(GenericAPIView[Model]):
         return Response(_shown(row, found.organization, timezone.now()))
 
 
-def offers(model: Model, schedules: Mapping[str, Schedule]) -> list[Offer]:
+def offers(model: Model, schedules: Mapping[str, Schedule]) -> list[ListedVariant]:
     """Return a model's prefetched variants, each with its prices and newest report."""
     return [
-        Offer(
+        ListedVariant(
             variant=variant,
             schedule=schedules.get(variant.id, ()),
             report=next(iter(variant.quality_reports.all()), None),

@@ -12,13 +12,13 @@ from control.audit import services as audit
 from control.catalog.models import Variant
 from control.editing import create, edit
 from control.errors import Conflict, Invalid
+from control.operators import Duty, require_operator
 from control.prices import selectors
 from control.prices.comparison import changes_of, check_usual
 from control.prices.models import Price, PriceBook, Tier
 from control.prices.records import cancelled_news, price_news
 from control.publish.services import publish
 from control.tenants.models import Organization
-from control.tenants.permissions import require_operator
 
 BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})
 
@@ -36,7 +36,7 @@ def draft_book(
 
     With an organization it is that one's contract, until `ends_at` where given.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book = PriceBook(
         name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
     )
@@ -48,7 +48,7 @@ def draft_book(
 @transaction.atomic
 def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) -> PriceBook:
     """Change BOOK_FIELDS of a draft. Raises Conflict once the book is published."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book = _draft(book)
     if not set(changes) <= BOOK_FIELDS:
         raise Invalid(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
@@ -74,7 +74,7 @@ def set_price(
 
     Raises Conflict once the book is published, Invalid where cached input is dearer than input.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book = _draft(book)
     meters = {
         "input_nanos": input_nanos,
@@ -96,7 +96,7 @@ def set_price(
 @transaction.atomic
 def remove_price(*, actor: Actor, price: Price) -> None:
     """Take a price out of a draft: the price before stays in force for its variant."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book = _draft(price.book)
     _record(actor, "price_book.remove_price", book, **_named(price))
     price.delete()
@@ -116,7 +116,7 @@ def publish_book(
     published already or another book takes effect then, and Unconfirmed where prices look
     mis-keyed and `confirmation` is not the sentence that the error names.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book, now = _draft(book), timezone.now()
     prices = list(selectors.prices(book))
     check_whole(prices)
@@ -141,7 +141,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
     Raises Conflict for a draft, a cancelled book, and once it has taken effect.
     """
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     book, now = selectors.locked_book(book.id), timezone.now()
     if (state := book.state(now)) != "to come":
         raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")

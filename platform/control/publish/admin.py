@@ -4,8 +4,8 @@ import json
 
 from django.contrib import admin
 
-from control.operator_admin import ReadOnlyAdmin
-from control.operator_fields import indented
+from control.admin.fields import indented
+from control.admin.rows import ReadOnlyAdmin
 from control.publish.models import Change
 
 

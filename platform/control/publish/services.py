@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
+from django.conf import settings
 from django.db import connection, transaction
+from django.utils.module_loading import import_string
 
 from control.publish.models import Change, Horizon
 from serving.contract.codec import decode, encode
@@ -25,13 +28,22 @@ class News:
     record: msgspec.Struct | None
 
 
-def publish(news: Iterable[News]) -> None:
+class Touched(NamedTuple):
+    """Something that changed, of a kind whose record is made of several nouns' rows: what is
+    published of it is what they say by now."""
+
+    kind: str
+    id: str
+
+
+def publish(changed: Iterable[News | Touched]) -> None:
     """Publish changes with the surrounding transaction, in order, as its last step.
 
     The lock is held until the commit, so versions are committed in the order they were given;
     taking row locks after it could deadlock. Raises ContractError, and so undoes the
     transaction, when a record does not hold to the contract.
     """
+    news = _news(list(changed))
     rows = [Change(kind=item.kind, record_id=item.record_id, record=text_of(item)) for item in news]
     if not rows:
         return
@@ -39,6 +51,21 @@ def publish(news: Iterable[News]) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
         Change.objects.bulk_create(rows)
         cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+
+
+def _news(changed: list[News | Touched]) -> list[News]:
+    """Return the news as they came, then what is to be said of what was touched, kind by kind."""
+    ids: dict[str, list[str]] = {}
+    for each in changed:
+        if isinstance(each, Touched):
+            ids.setdefault(each.kind, []).append(each.id)
+    told = [each for each in changed if isinstance(each, News)]
+    if not ids:
+        return told
+    news_of = import_string(
+        settings.TOUCHED_RECORDS
+    )  # named, not imported: it stands above the nouns
+    return told + [one for kind, of_kind in ids.items() for one in news_of(kind, of_kind)]
 
 
 def text_of(item: News) -> str | None:

@@ -37,7 +37,16 @@ class DemoTenant:
 def seed_operator(login: Login) -> User:
     """Make an operator, or leave the one of this address as they are."""
     known = tenants.user_by_email(login.email)
-    return known or User.objects.create_superuser(login.email, login.password)
+    found = known or User.objects.create_superuser(login.email, login.password)
+    _verify(found)
+    return found
+
+
+def _verify(user: User) -> None:
+    """Take a person's address as theirs: it was chosen by who installs."""
+    EmailAddress.objects.get_or_create(
+        user=user, email=user.email, defaults={"verified": True, "primary": True}
+    )
 
 
 @transaction.atomic
@@ -45,9 +54,7 @@ def seed_demo_tenant(actor: Actor, login: Login) -> DemoTenant:
     """Make the demo organization with owner, project and key, or find them."""
     owner = tenants.user_by_email(login.email)
     owner = owner or User.objects.create_user(login.email, login.password)
-    EmailAddress.objects.get_or_create(
-        user=owner, email=owner.email, defaults={"verified": True, "primary": True}
-    )
+    _verify(owner)
     organization = _organization(actor, owner)
     project = tenants.default_project(organization)
     return DemoTenant(organization.id, project.id, _first_key(actor, organization, project))

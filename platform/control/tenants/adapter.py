@@ -10,10 +10,10 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
+from control.actor import person
 from control.mail.links import rebased
 from control.mail.services import send_mail
 from control.tenants.models import NAME_MAX, User
-from control.tenants.permissions import person
 from control.tenants.services import create_organization
 
 MAILS = {

@@ -11,12 +11,15 @@ from django.http import HttpRequest
 from unfold.admin import TabularInline
 
 from control.actor import Actor
-from control.operator_admin import OperatorAdmin, ReadOnlyAdmin
-from control.operator_fields import dollars
-from control.tenants import services
+from control.admin.fields import dollars
+from control.admin.rows import OperatorAdmin, ReadOnlyAdmin, operator
+from control.operators import Duty, can
+from control.tenants import operators_admin, services
 from control.tenants.models import Membership, Organization, Project, User
 
 LIMIT = "Spend limit per month"
+
+__all__ = ["operators_admin"]
 
 # Roles replace groups; addresses and second factors belong to their people.
 for table in (Group, EmailAddress, Authenticator):
@@ -78,6 +81,15 @@ class OrganizationAdmin(OperatorAdmin):
         """An organization needs an owner, who makes it."""
         return False
 
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Who helps customers renames, who keeps the books sets terms: the services tell apart."""
+        role = operator(request).operator_role
+        return can(role, Duty.HELP_CUSTOMERS) or can(role, Duty.KEEP_BOOKS)
+
+    def has_suspend_permission(self, request: HttpRequest) -> bool:
+        """Who helps customers stops them, and lets them go on."""
+        return can(operator(request).operator_role, Duty.HELP_CUSTOMERS)
+
     def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
         """Rename an organization, or set its terms."""
         if "name" in changes:
@@ -92,7 +104,7 @@ class OrganizationAdmin(OperatorAdmin):
             )
         return row
 
-    @admin.action(description="Suspend: all keys stop at once", permissions=["change"])
+    @admin.action(description="Suspend: all keys stop at once", permissions=["suspend"])
     def suspend(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
         """Suspend the organizations."""
         self.carry_out(
@@ -100,7 +112,7 @@ class OrganizationAdmin(OperatorAdmin):
             lambda actor, row: services.suspend_organization(actor=actor, organization=row),
         )  # fmt: skip
 
-    @admin.action(description="Resume: keys work again", permissions=["change"])
+    @admin.action(description="Resume: keys work again", permissions=["suspend"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
         """End the suspensions."""
         self.carry_out(
@@ -126,7 +138,7 @@ class ProjectAdmin(ReadOnlyAdmin):
 class UserAdmin(ReadOnlyAdmin):
     """People."""
 
-    list_display = ("email", "name", "is_staff", "is_active", "created_at", "last_login")
+    list_display = ("email", "name", "operator_role", "is_active", "created_at", "last_login")
     search_fields = ("email", "name")
-    fields = ("id", "email", "name", "is_active", "is_staff", "created_at", "last_login")
+    fields = ("id", "email", "name", "is_active", "operator_role", "created_at", "last_login")
     inlines = (MembershipInline,)

@@ -7,13 +7,13 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import access, caller, organization_of_key
+from control.actor import person
 from control.api.serializers import ClosedSerializer
-from control.idempotency.services import set_taking_keys
 from control.tenants import selectors, services
+from control.tenants.access import access, caller, organization_of_key
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import NAME_MAX, ORIGIN_MAX, Organization, Project
-from control.tenants.permissions import Action, person
+from control.tenants.permissions import Action
 
 
 class OrganizationSerializer(ClosedSerializer):
@@ -106,7 +106,7 @@ class OneOrganization(GenericAPIView[Organization]):
                 spend_limit_nanos=asked["spend_limit_nanos"],
             )
         if "takes_idempotency_keys" in asked:
-            organization = set_taking_keys(
+            organization = services.set_taking_idempotency_keys(
                 actor=found.actor,
                 organization=organization,
                 takes_idempotency_keys=asked["takes_idempotency_keys"],

@@ -2,6 +2,8 @@
 
 from django.apps import AppConfig
 
+from control.operators import Duty
+
 
 class TenantsConfig(AppConfig):
     """Users, organizations, projects and members."""
@@ -9,4 +11,5 @@ class TenantsConfig(AppConfig):
     name = "control.tenants"
     label = "tenants"
     verbose_name = "Tenants"
+    duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"

@@ -1,18 +1,19 @@
 """Members and invitations in the management API."""
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import access, caller
 from control.api.serializers import ClosedSerializer
 from control.tenants import selectors, services
+from control.tenants.access import access, caller
 from control.tenants.models import EMAIL_MAX, Invitation, Membership, Role
 from control.tenants.permissions import Action
 
 SECRET_MAX = 100
+KEYS_TO = OpenApiParameter("keys_to", str, description="Id of the member who takes the API keys.")
 
 
 class MemberSerializer(ClosedSerializer):
@@ -73,11 +74,15 @@ class OneMember(GenericAPIView[Membership]):
         seat = services.change_role(actor=found.actor, membership=seat, role=asked["role"])
         return Response(MemberSerializer(seat).data)
 
+    @extend_schema(parameters=[KEYS_TO])
     def delete(self, request: Request, organization_id: str, member_id: str) -> Response:
-        """Take a member's seat, or leave."""
+        """Take a member's seat, or leave. API keys that the member made end, unless `keys_to` names
+        a member who takes them."""
         found = access(request, organization_id)
         seat = selectors.member(found.organization, member_id)
-        services.remove_member(actor=found.actor, membership=seat)
+        keys_to = request.query_params.get("keys_to")
+        heir = selectors.member(found.organization, keys_to) if keys_to else None
+        services.remove_member(actor=found.actor, membership=seat, heir=heir)
         return Response(status=204)
 
 

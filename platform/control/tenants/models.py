@@ -1,5 +1,6 @@
 """Who there is: users, the organizations that own everything, their projects and members."""
 
+from django.apps import apps
 from django.contrib.auth.models import AbstractBaseUser, BaseUserManager, PermissionsMixin
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -8,11 +9,14 @@ from django.db.models.functions import Lower
 from django.utils import timezone
 
 from control.ids import new_id
+from control.operators import Duty, OperatorRole, can
 
 ID_MAX = 64
 EMAIL_MAX = 254
 NAME_MAX = 100
 ORIGIN_MAX = 200
+OPERATOR_ROLES = [role.value for role in OperatorRole]
+OPERATOR_ROLE_CHOICES = [(role, role.capitalize()) for role in OPERATOR_ROLES]
 
 
 def new_user_id() -> str:
@@ -57,18 +61,21 @@ class UserManager(BaseUserManager["User"]):
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: object) -> "User":
-        """Add an operator, who may use the admin."""
-        return self.create_user(email, password, is_staff=True, is_superuser=True, **fields)
+        """Add an operator who may do everything."""
+        return self.create_user(email, password, operator_role=OperatorRole.OWNER, **fields)
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    """A person, known by e-mail address; `is_staff` is an operator of the platform."""
+    """A person, known by e-mail address; one with an `operator_role` runs the platform.
+
+    Of Django's permissions the role decides: `is_superuser`, groups and single permissions, which
+    Django's base class brings, are not asked."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_user_id)
     email = models.EmailField(unique=True, max_length=EMAIL_MAX)
     name = models.CharField(max_length=NAME_MAX, blank=True)
     is_active = models.BooleanField(default=True)
-    is_staff = models.BooleanField(default=False)
+    operator_role = models.CharField(max_length=16, blank=True, choices=OPERATOR_ROLE_CHOICES)
     created_at = models.DateTimeField(default=timezone.now)
 
     objects = UserManager()
@@ -80,11 +87,75 @@ class User(AbstractBaseUser, PermissionsMixin):
     class Meta:
         db_table = "tenants_user"
         constraints = [
-            models.CheckConstraint(condition=Q(email=Lower("email")), name="email_is_lower_case")
+            models.CheckConstraint(condition=Q(email=Lower("email")), name="email_is_lower_case"),
+            models.CheckConstraint(
+                condition=Q(operator_role__in=["", *OPERATOR_ROLES]), name="operator_role_is_known"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.email
+
+    @property
+    def is_staff(self) -> bool:
+        """Whether they run the platform: what Django's admin asks."""
+        return bool(self.operator_role)
+
+    def has_perm(self, perm: str, obj: object = None) -> bool:
+        """Tell whether the role holds the duty of `app.verb_model`, as the app's config says: what
+        it takes to change its rows (`duty`; without one, an owner) and, where not everybody may,
+        to look at them (`duty_to_look`)."""
+        app_label, _, verb = perm.partition(".")
+        config = apps.get_app_config(app_label)
+        if verb.startswith("view_"):
+            duty = getattr(config, "duty_to_look", Duty.LOOK)
+        else:
+            duty = getattr(config, "duty", Duty.MANAGE_OPERATORS)
+        return self.is_active and can(self.operator_role, duty)
+
+    def has_module_perms(self, app_label: str) -> bool:
+        """Tell whether the admin lists an app: every operator may look at all."""
+        return self.is_active and can(self.operator_role, Duty.LOOK)
+
+
+class Operator(User):
+    """A user who runs the platform, or did: what the admin lists of them."""
+
+    class Meta:
+        proxy = True
+
+    def __str__(self) -> str:
+        return self.email
+
+
+class OperatorInvitation(models.Model):
+    """A role offered to an e-mail address; its secret is mailed and only its digest kept."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_invitation_id)
+    email = models.EmailField(max_length=EMAIL_MAX)
+    role = models.CharField(max_length=16, choices=OPERATOR_ROLE_CHOICES)
+    digest = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "tenants_operator_invitation"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["email"],
+                name="open_operator_invitation_is_unique",
+                condition=Q(accepted_at__isnull=True, revoked_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(role__in=OPERATOR_ROLES), name="operator_invitation_role_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role}"
 
 
 class OrganizationStatus(models.TextChoices):

@@ -4,7 +4,8 @@ from enum import StrEnum
 
 from control.actor import Actor
 from control.errors import NotFound, NotPermitted
-from control.tenants.models import Membership, Organization, Role, User
+from control.operators import Duty, require_operator
+from control.tenants.models import Membership, Organization, Role
 
 
 class Action(StrEnum):
@@ -23,6 +24,7 @@ class Action(StrEnum):
     MANAGE_WEBHOOKS = "manage_webhooks"
     KEEP_ANSWERS = "keep_answers"
     RENAME_ORGANIZATION = "rename_organization"
+    SEE_AUDIT = "see_audit"
 
 
 _ADMIN = frozenset(Action) - {Action.MANAGE_OWNERS, Action.RENAME_ORGANIZATION}
@@ -36,6 +38,15 @@ ALLOWED: dict[str, frozenset[Action]] = {
     Role.VIEWER: frozenset({Action.READ}),
 }
 
+_DUTIES = {
+    Action.READ: Duty.LOOK,
+    Action.SEE_MONEY: Duty.LOOK,
+    Action.PAY: Duty.KEEP_BOOKS,
+    Action.SET_LIMITS: Duty.KEEP_BOOKS,
+    Action.EDIT_BILLING: Duty.KEEP_BOOKS,
+}
+"""Which of an operator's duties an action in a customer's organization is; else it is help."""
+
 
 def can(role: str, action: Action) -> bool:
     """Tell whether a role allows an action."""
@@ -45,21 +56,17 @@ def can(role: str, action: Action) -> bool:
 def require(actor: Actor, organization: Organization, action: Action) -> None:
     """Let an actor pass who may do `action` in `organization`.
 
-    Raises NotFound for who has no part in it, NotPermitted for a lesser role.
+    Raises NotFound for who has no part in it, NotPermitted for a lesser role; operators need the
+    duty that the action belongs to.
     """
     if actor.is_operator:
+        require_operator(actor, _DUTIES.get(action, Duty.HELP_CUSTOMERS))
         return
     if actor.organization_id != organization.id or actor.role is None:
         raise NotFound("There is no such organization.")
     if not can(actor.role, action):
         words = action.value.replace("_", " ")
         raise NotPermitted(f"The role {actor.role} may not {words}.")
-
-
-def require_operator(actor: Actor) -> None:
-    """Let only operators of the platform pass. Raises NotPermitted."""
-    if not actor.is_operator:
-        raise NotPermitted("Only operators of the platform may do this.")
 
 
 def member(membership: Membership) -> Actor:
@@ -71,11 +78,4 @@ def member(membership: Membership) -> Actor:
         user_id=membership.user_id,
         organization_id=membership.organization_id,
         role=membership.role,
-    )
-
-
-def person(user: User) -> Actor:
-    """Return a user as an actor: an operator if they are staff, else one without any role."""
-    return Actor(
-        kind="user", id=user.id, name=user.email, user_id=user.id, is_operator=user.is_staff
     )

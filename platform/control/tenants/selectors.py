@@ -9,6 +9,7 @@ from control.errors import Conflict, NotFound
 from control.tenants.models import (
     Invitation,
     Membership,
+    OperatorInvitation,
     Organization,
     Project,
     Role,
@@ -210,3 +211,20 @@ def is_member(organization: Organization, email: str) -> bool:
 def user_by_email(email: str) -> User | None:
     """Return the user of an e-mail address."""
     return User.objects.filter(email=email.lower()).first()
+
+
+def operators() -> QuerySet[User]:
+    """Return who runs the platform, by address."""
+    return User.objects.exclude(operator_role="").order_by("email")
+
+
+def open_operator_invitations() -> QuerySet[OperatorInvitation]:
+    """Return the invitations of operators that are neither accepted nor revoked, newest first."""
+    rows = OperatorInvitation.objects.filter(accepted_at__isnull=True, revoked_at__isnull=True)
+    return rows.order_by("-created_at")
+
+
+def operator_invitation(digest: str, now: datetime) -> OperatorInvitation | None:
+    """Return the invitation that a secret opens at `now`, its row locked."""
+    rows = open_operator_invitations().select_for_update(no_key=True)
+    return rows.filter(digest=digest, expires_at__gt=now).first()

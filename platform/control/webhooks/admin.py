@@ -4,7 +4,7 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from control.operator_admin import ReadOnlyAdmin
+from control.admin.rows import ReadOnlyAdmin
 from control.webhooks import selectors
 from control.webhooks.models import Endpoint
 

@@ -6,7 +6,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.access import OF_ORGANIZATION, Access, access_asked
+from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 from control.webhooks import selectors, services
 from control.webhooks.models import Delivery, Endpoint

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from billing.alerts.services import choose_percents
 from billing.credit.selectors import budget
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.budgets import selectors as limits
 from control.errors import NotFound
 from control.keys.models import ApiKey, Scope
@@ -29,7 +29,7 @@ def house() -> House:
 def client_of(house: House, role: str = Role.OWNER) -> APIClient:
     client = APIClient()
     user = house.owner if role == Role.OWNER else house.join(role)
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     return client
 
 
@@ -57,7 +57,7 @@ def test_a_budget_is_made_listed_changed_and_removed(house):
     assert client.delete(address).status_code == 204
     assert client.get(address).status_code == 404
     assert client.get(BUDGETS).json()["data"] == []
-    actions = Entry.objects.filter(target_id=body["id"]).values_list("action", flat=True)
+    actions = Deed.objects.filter(target_id=body["id"]).values_list("action", flat=True)
     assert set(actions) == {"budget.set", "budget.remove", "alert.choose_percents"}
 
 

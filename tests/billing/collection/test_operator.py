@@ -9,10 +9,10 @@ from billing.collection.services import operator
 from billing.collection.services.looking import look
 from billing.credit.selectors import owed_nanos
 from billing.invoicing.services.disputes import open_dispute
-from control.audit.models import Entry
+from control.actor import person
+from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.outbox.services import deliver_due
-from control.tenants.permissions import person
 from tests.support.collecting import (
     case_of,
     day,
@@ -62,7 +62,7 @@ def test_a_promise_to_pay_holds_all_steps_up_and_gives_a_day_after_it(house, owi
     assert state_of(house) == State.GRACE
     look(now=day(22))
     assert state_of(house) == State.LIMITED
-    assert Entry.objects.get(action="collection.paused").details["reason"] == "promised"
+    assert Deed.objects.get(action="collection.paused").details["reason"] == "promised"
 
 
 @pytest.mark.parametrize("until", [date(2026, 1, 1), date(2030, 1, 1)])

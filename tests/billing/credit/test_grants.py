@@ -19,7 +19,7 @@ from billing.credit.services.leases import charge, take_back
 from billing.ledger.models import AccountKind, Cause, Entry, Transaction
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
-from control.audit.models import Entry as AuditEntry
+from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.publish.lineage import lineage
 from serving.contract.lease import Return
@@ -47,7 +47,7 @@ def test_a_double_submit_grants_once(customer):
     again = give_credit(customer, 500, idempotency_key="form-1")
     assert first == again
     assert balance_nanos(customer.id) == 500
-    assert AuditEntry.objects.filter(action="credit.grant").count() == 1
+    assert Deed.objects.filter(action="credit.grant").count() == 1
 
 
 def test_one_key_for_two_different_grants_is_refused(customer):
@@ -293,7 +293,7 @@ def test_a_grant_given_by_mistake_is_taken_back(customer):
     taken = reverse_grant(actor=OPERATOR, grant_id=grant.id, reason="mistake", now=NOW)
     assert (taken, remaining(grant), balance_nanos(customer.id)) == (300, [0], 0)
     assert account_nanos(customer.id, AccountKind.PROMOTION_EXPENSE) == 200
-    assert AuditEntry.objects.get(action="credit.reverse").details["why"] == "mistake"
+    assert Deed.objects.get(action="credit.reverse").details["why"] == "mistake"
     assert agree(customer)
     assert credit_sources([customer.id]) == {}
     with pytest.raises(Conflict):

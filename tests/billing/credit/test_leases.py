@@ -23,12 +23,11 @@ from billing.credit.services.leases import (
     void_abandoned_leases,
 )
 from billing.metering.ingest import ingest
-from control.actor import system
-from control.audit.models import Entry
+from control.actor import person, system
+from control.audit.models import Deed
 from control.errors import Conflict, NotPermitted
 from control.publish.lineage import lineage
 from control.tenants.models import BillingMode, Organization, User
-from control.tenants.permissions import person
 from control.tenants.services import set_organization_terms
 from serving.contract.budget import limit_budget_id
 from serving.contract.ids import new_id
@@ -442,7 +441,7 @@ def test_an_abandoned_lease_is_voided_after_a_day_and_noted(customer):
     assert void_abandoned_leases(now=end + timedelta(hours=24)) == 1
     assert void_abandoned_leases(now=end + timedelta(hours=24)) == 0
     assert left(customer) == 1_000
-    assert Entry.objects.get(action="lease.void").details["held_nanos"] == 600
+    assert Deed.objects.get(action="lease.void").details["held_nanos"] == 600
 
 
 def test_a_journal_that_comes_after_the_void_is_still_booked(customer, price):
@@ -473,7 +472,7 @@ def test_an_operator_releases_a_lease_whose_journal_is_lost(customer):
     row = row_of(ask_for(customer.balance, 990))
     release_lease(actor=OPERATOR, lease_id=row.pk, reason="disk lost", now=NOW)
     assert left(customer) == 1_000
-    assert Entry.objects.get(action="lease.void").details["reason"] == "disk lost"
+    assert Deed.objects.get(action="lease.void").details["reason"] == "disk lost"
     with pytest.raises(Conflict):
         release_lease(actor=OPERATOR, lease_id=row.pk, reason="again", now=NOW)
 

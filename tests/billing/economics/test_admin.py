@@ -25,7 +25,7 @@ def page():
 
 def log_in(person):
     client = Client()
-    client.force_login(person, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(person)
     return client
 
 

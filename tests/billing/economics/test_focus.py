@@ -147,7 +147,7 @@ PAGE = "/admin/economics/costexport/"
 
 def log_in(user: User) -> Client:
     client = Client()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     return client
 
 

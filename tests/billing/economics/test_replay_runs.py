@@ -18,13 +18,13 @@ from billing.economics.replay_runs import BUSY, advance, cancel_replay, start_re
 from billing.economics.tasks import replay
 from billing.metering.ingest import ingest
 from billing.metering.models import Day
-from control.audit.models import Entry
+from control.actor import person
+from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotPermitted
 from control.prices import services as pricing
 from control.prices.models import Price, PriceBook
 from control.publish.models import Change
 from control.tenants.models import User
-from control.tenants.permissions import person
 from tests.support.organizations import OPERATOR
 from tests.support.usage import METERS, NOW, Customer, make_batch, make_event
 
@@ -70,7 +70,7 @@ def test_days_add_up_and_the_run_ends(
     assert run.state == "done"
     found = {one.organization_id: (one.charged_nanos, one.draft_nanos) for one in run.lines.all()}
     assert found == {customer.id: (264_000, 132_000), outsider.id: (132_000, 66_000)}
-    assert Entry.objects.filter(action="price_book.replay", target_id=book.id).count() == 1
+    assert Deed.objects.filter(action="price_book.replay", target_id=book.id).count() == 1
     assert Change.objects.count() == published
     assert not PriceBook.objects.get(id=book.id).is_published
 
@@ -165,7 +165,7 @@ def test_a_cancelled_replay_keeps_what_was_done_and_goes_no_further(
     assert (run.state, run.done_day_count) == ("cancelled", 1)
     assert not advance(now=NOW)
     assert run.lines.get().request_count == 1
-    entry = Entry.objects.get(action="price_book.replay_cancel", target_id=book.id)
+    entry = Deed.objects.get(action="price_book.replay_cancel", target_id=book.id)
     assert entry.details == {"done_days": 1, "days": 2}
     with pytest.raises(Conflict, match="cancelled already"):
         cancel_replay(actor=OPERATOR, run=run, now=NOW)
@@ -247,7 +247,7 @@ def test_percent(part: int, whole: int, shown: str) -> None:
 
 def log_in(user: User) -> Client:
     client = Client()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     return client
 
 

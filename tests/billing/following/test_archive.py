@@ -225,7 +225,7 @@ def archived(folder, price):
     run(folder)
     assert not UsageEvent.objects.exists()
     client = APIClient()
-    client.force_login(house.owner, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(house.owner)
     return house, event, client
 
 

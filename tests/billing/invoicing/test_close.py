@@ -15,9 +15,9 @@ from billing.invoicing.periods import parse_period
 from billing.invoicing.selectors import standing
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
+from control.actor import person
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.tenants.models import BillingMode
-from control.tenants.permissions import person
 from tests.support.invoicing import (
     AFTER,
     MILLION_CENTS,

@@ -20,8 +20,8 @@ from billing.invoicing.services.settling import apply_payment, settle_invoices
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import balance_nanos as account_nanos
 from billing.ledger.services import Posting, Side, open_account, post
+from control.actor import person
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
-from control.tenants.permissions import person
 from serving.contract.ids import new_id
 from tests.support.invoicing import (
     AFTER,

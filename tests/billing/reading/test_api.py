@@ -21,7 +21,7 @@ def person_of(customer, role="owner"):
     user = User.objects.create_user(f"{role}@{customer.id.lower()}.test")
     Membership.objects.create(user=user, organization=customer.organization, role=role)
     client = APIClient()
-    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    client.force_login(user)
     return client
 
 
@@ -153,8 +153,5 @@ def test_a_bad_parameter_is_named(customer, query, param):
 
 def test_somebody_without_an_organization_finds_none(db):
     client = APIClient()
-    client.force_login(
-        User.objects.create_user("new@nowhere.test"),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    client.force_login(User.objects.create_user("new@nowhere.test"))
     assert client.get(USAGE, TODAY).status_code == 404

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from billing.reading.receipts import Line, receipt
+from billing.reading.receipts import ReceiptLine, receipt
 from billing.reading.selectors import recent_events
 from control.errors import NotFound
 from tests.support.usage import NOW, make_event
@@ -23,9 +23,9 @@ def test_it_says_tokens_times_price(customer, price, book):
     slip = slip_of(customer, event)
     assert slip.price == price
     assert slip.lines == (
-        Line("input", 600, 150_000_000, 90_000),
-        Line("cached_input", 400, 75_000_000, 30_000),
-        Line("output", 20, 600_000_000, 12_000),
+        ReceiptLine("input", 600, 150_000_000, 90_000),
+        ReceiptLine("cached_input", 400, 75_000_000, 30_000),
+        ReceiptLine("output", 20, 600_000_000, 12_000),
     )
     assert sum(line.amount_nanos for line in slip.lines) == slip.event.charged_nanos == 132_000
 

@@ -6,20 +6,20 @@ from billing.payments.errors import StripeAway
 from billing.payments.stripe_api import StripeApi
 from billing.simulation import line as line_module
 from billing.simulation.clock import CHANCE
-from billing.simulation.line import LATE, Line
+from billing.simulation.line import LATE, StripeLine
 from billing.simulation.stripe_double import KEYS, StripeDouble
 
 ALWAYS = 1.0
 
 
 @pytest.fixture
-def line() -> Line:
+def line() -> StripeLine:
     CHANCE.reseed("line")
-    return Line(StripeDouble())
+    return StripeLine(StripeDouble())
 
 
 @pytest.fixture
-def api(line: Line) -> StripeApi:
+def api(line: StripeLine) -> StripeApi:
     return StripeApi(KEYS, line=line)
 
 
@@ -29,7 +29,7 @@ def in_trouble(monkeypatch: pytest.MonkeyPatch, *kinds: str) -> None:
     monkeypatch.setattr(line_module, "TROUBLES", kinds)
 
 
-def test_a_calm_line_answers(line: Line, api: StripeApi) -> None:
+def test_a_calm_line_answers(line: StripeLine, api: StripeApi) -> None:
     line.is_calm = True
     made = api.create_customer({"name": "Acme"}, key="customer:1")
     assert line.double.get("customer", made.id)["name"] == "Acme"
@@ -37,7 +37,7 @@ def test_a_calm_line_answers(line: Line, api: StripeApi) -> None:
 
 
 def test_what_is_late_is_not_answered_and_arrives_once(
-    line: Line, api: StripeApi, monkeypatch: pytest.MonkeyPatch
+    line: StripeLine, api: StripeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_trouble(monkeypatch, LATE)
     with pytest.raises(StripeAway):
@@ -48,7 +48,7 @@ def test_what_is_late_is_not_answered_and_arrives_once(
 
 
 def test_an_error_after_the_work_is_said_again_for_a_day(
-    line: Line, api: StripeApi, monkeypatch: pytest.MonkeyPatch
+    line: StripeLine, api: StripeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_trouble(monkeypatch, "error_after")
     with pytest.raises(StripeAway):

@@ -21,10 +21,7 @@ HTML = "<html><head></head><body>Hello <b>Ada</b><script>alert(1)</script></body
 @pytest.fixture
 def operator() -> Client:
     client = Client()
-    client.force_login(
-        User.objects.create_superuser("operator@penstock.test"),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    client.force_login(User.objects.create_superuser("operator@penstock.test"))
     return client
 
 
@@ -86,10 +83,7 @@ def test_members_and_lesser_staff_see_none(house: House, letter: Letter, path: s
     url = LIST + path.format(letter.pk)
     assert house.browser().get(url).status_code == 302
     clerk = Client()
-    clerk.force_login(
-        User.objects.create_user("clerk@penstock.test", is_staff=True),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    clerk.force_login(User.objects.create_user("clerk@penstock.test", operator_role="support"))
     assert clerk.get(url).status_code in (403, 404)
 
 

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from control.actor import Actor, system
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.errors import Conflict, NotPermitted
 from control.outbox.attempts import attempt, scrubbed
 from control.outbox.claims import LEASE, claim
@@ -113,7 +113,7 @@ def test_what_fails_for_too_long_or_too_often_is_given_up(policy: Policy) -> Non
     message.refresh_from_db()
     assert message.given_up_at
     assert message.attempts <= 3
-    entry = Entry.objects.get(action="outbox.give_up")
+    entry = Deed.objects.get(action="outbox.give_up")
     assert (entry.organization_id, entry.target_id) == ("org_1", str(message.id))
 
 

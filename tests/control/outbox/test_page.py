@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.outbox.errors import GiveUp
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
@@ -19,10 +19,7 @@ LIST = "/admin/outbox/message/"
 @pytest.fixture
 def operator() -> Client:
     client = Client()
-    client.force_login(
-        User.objects.create_superuser("operator@penstock.test"),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    client.force_login(User.objects.create_superuser("operator@penstock.test"))
     return client
 
 
@@ -59,7 +56,7 @@ def test_a_retry_is_a_button(operator: Client, given_up: Message) -> None:
     assert "is tried again" in operator.post(url, follow=True).content.decode()
     given_up.refresh_from_db()
     assert given_up.is_open
-    assert Entry.objects.filter(action="outbox.retry").count() == 1
+    assert Deed.objects.filter(action="outbox.retry").count() == 1
 
 
 def test_several_are_retried_from_the_list(operator: Client, given_up: Message) -> None:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from control.actor import system
-from control.audit.models import Entry
+from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.outbox.models import Message
 from control.outbox.services import deliver_due, retry
@@ -223,7 +223,7 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     endpoint = Endpoint.objects.get()
     assert not endpoint.is_enabled
     assert endpoint.disabled_reason == "Every call failed for 5 days."
-    assert Entry.objects.filter(action="webhook.disable").count() == 1
+    assert Deed.objects.filter(action="webhook.disable").count() == 1
     deliver(start + 6 * DAY)
     [message] = mail.outbox
     assert message.to == [house.owner.email]
@@ -271,8 +271,8 @@ def test_rotation_overlaps_and_ends(house: House, made: Made, receiver: Receiver
 def test_no_secret_lies_readable_in_the_database_or_the_audit(house: House, made: Made) -> None:
     secret = made[1].removeprefix("whsec_")
     assert secret not in Secret.objects.get().sealed
-    assert secret not in json.dumps(list(Entry.objects.values("details")))
-    assert "t0ken" not in json.dumps(list(Entry.objects.values("details")))
+    assert secret not in json.dumps(list(Deed.objects.values("details")))
+    assert "t0ken" not in json.dumps(list(Deed.objects.values("details")))
     assert "t0ken" not in json.dumps(list(Message.objects.values("payload")))
 
 

@@ -7,7 +7,7 @@ from billing.credit.models import Payment
 from billing.credit.selectors import payments as booked_payments
 from billing.payments.models import PaymentStatus, StripePayment
 from billing.payments.selectors import nanos, payments
-from web.console.page import Page
+from web.console.page import ConsolePage
 
 ROWS = 25
 BADGES = {
@@ -33,7 +33,7 @@ class PaymentRow:
     receipt_url: str = ""
 
 
-def payment_rows(page: Page, mode: str) -> list[PaymentRow]:
+def payment_rows(page: ConsolePage, mode: str) -> list[PaymentRow]:
     """Return an organization's latest payments, newest first."""
     stripe = [_of_stripe(page, each) for each in payments(page.organization.id, mode)[:ROWS]]
     by_hand = booked_payments(page.organization).exclude(idempotency_key__startswith="stripe:")
@@ -41,7 +41,7 @@ def payment_rows(page: Page, mode: str) -> list[PaymentRow]:
     return sorted(rows, key=lambda row: row.at, reverse=True)[:ROWS]
 
 
-def _of_stripe(page: Page, payment: StripePayment) -> PaymentRow:
+def _of_stripe(page: ConsolePage, payment: StripePayment) -> PaymentRow:
     return PaymentRow(
         at=payment.created_at,
         what=payment.get_purpose_display(),

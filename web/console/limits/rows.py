@@ -16,7 +16,7 @@ from control.tenants.models import Project
 from control.tenants.permissions import Action
 from serving.contract.budget import kind_of, limited_id, period_of
 from web.console.limits.forms import AlertsForm, LimitForm
-from web.console.page import Page
+from web.console.page import ConsolePage
 
 OWNERS = {"organization": "Organization", "project": "Project", "key": "API key"}
 EVERY = {"month": "month", "week": "week", "day": "day"}
@@ -74,7 +74,11 @@ class LimitsView:
 
 
 def limits_view(
-    page: Page, now: datetime, *, add: LimitForm | None = None, alerts: AlertsForm | None = None
+    page: ConsolePage,
+    now: datetime,
+    *,
+    add: LimitForm | None = None,
+    alerts: AlertsForm | None = None,
 ) -> LimitsView:
     """Return what the partial shows to a member who may see money; forms as they were sent."""
     owners = limits.owners(page.organization, page.projects)
@@ -88,7 +92,7 @@ def limits_view(
     )
 
 
-def owners_of(page: Page) -> list[tuple[str, Any]]:
+def owners_of(page: ConsolePage) -> list[tuple[str, Any]]:
     """Return who may be limited, as the choices of a drop-down."""
     return choices(limits.owners(page.organization, page.projects))
 
@@ -114,7 +118,7 @@ def chosen(settings: AlertSettings) -> dict[str, Any]:
     }
 
 
-def told_of(page: Page) -> list[Told]:
+def told_of(page: ConsolePage) -> list[Told]:
     """Return what was told lately, the newest first."""
     found = list(selectors.alerts(page.organization)[:TOLD_MAX])
     names = names_of({limited_id(one.budget_id) for one in found})

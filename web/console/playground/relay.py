@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from serving.contract.price import Band
-from web.console.playground.receipt import Chunk, Watch, receipt_of, shown
+from web.console.playground.answer import Chunk, Watch, figures_of, shown
 from web.console.playground.words import failure, failure_from
 
 TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=3, sock_read=120)
@@ -86,7 +86,7 @@ async def pieces(
             return
         watch.note(msgspec.json.decode(data, type=Chunk))
         yield DATA + b" " + data + b"\n\n"
-    receipt = receipt_of(watch, errand.schedule)
+    receipt = figures_of(watch, errand.schedule)
     yield event("receipt", shown(receipt)) if receipt else event("failure", failure("cut_off"))
 
 

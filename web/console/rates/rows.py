@@ -11,7 +11,7 @@ from control.limits.models import FIGURES, LimitTier, Standing
 from control.limits.use import Subject, Use, uses_of
 from control.tenants.models import Project
 from control.tenants.permissions import Action
-from web.console.page import Page
+from web.console.page import ConsolePage
 from web.console.rates.forms import LABELS, RatesForm
 
 WARN_PERCENT = 80
@@ -68,7 +68,7 @@ class RatesView:
     form: RatesForm
 
 
-def rates_view(page: Page, form: RatesForm | None = None) -> RatesView:
+def rates_view(page: ConsolePage, form: RatesForm | None = None) -> RatesView:
     """Return what the page shows; the form as it was sent."""
     standing = selectors.standing(page.organization)
     limited = owners(page.organization, page.projects)
@@ -88,12 +88,12 @@ def rates_view(page: Page, form: RatesForm | None = None) -> RatesView:
     )
 
 
-def form_of(page: Page, data: Any) -> RatesForm:
+def form_of(page: ConsolePage, data: Any) -> RatesForm:
     """Return the form as it was sent."""
     return RatesForm(data, owners=_choices(owners(page.organization, page.projects)))
 
 
-def _of_organization(page: Page) -> list[tuple[Row, Subject]]:
+def _of_organization(page: ConsolePage) -> list[tuple[Row, Subject]]:
     return [
         (
             Row(row.model_name or page.organization.name, _note(row), []),
@@ -108,7 +108,7 @@ def _note(row: selectors.InForce) -> str:
     return f"{of_what}, agreed with you" if row.is_own else of_what
 
 
-def _of_owners(page: Page, limited: Sequence[Owner]) -> list[tuple[Row, Subject]]:
+def _of_owners(page: ConsolePage, limited: Sequence[Owner]) -> list[tuple[Row, Subject]]:
     own = selectors.all_own_limits(page.organization)
     return [
         (
@@ -124,7 +124,7 @@ def _kind(one: Owner) -> str:
     return "Project" if isinstance(one, Project) else "API key"
 
 
-def _empty_form(page: Page, limited: Sequence[Owner]) -> RatesForm:
+def _empty_form(page: ConsolePage, limited: Sequence[Owner]) -> RatesForm:
     """Return the form, filled with what holds now for whom the address names."""
     asked = page.request.GET.get("owner", "")
     known = selectors.own_limits(page.organization, asked)

@@ -28,7 +28,7 @@ from web.console.billing.forms import NEW_METHOD, AutoTopUpForm, CodeForm, TopUp
 from web.console.billing.rows import payment_rows
 from web.console.billing.runway import runway
 from web.console.collection import notice_of
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 
 LOOK_SECONDS = 3
@@ -37,14 +37,14 @@ LOOK_SECONDS = 3
 
 @never_cache
 @console_page("billing")
-def billing(page: Page) -> HttpResponse:
+def billing(page: ConsolePage) -> HttpResponse:
     """All of an organization's money."""
     return show(page)
 
 
 @require_POST
 @console_page("billing")
-def billing_top_up(page: Page) -> HttpResponse:
+def billing_top_up(page: ConsolePage) -> HttpResponse:
     """Ask for a top-up, and go on to its page."""
     form = TopUpForm(page.request.POST, methods=list(methods_of(page)))
     made: list[StripePayment] = []
@@ -59,7 +59,7 @@ def billing_top_up(page: Page) -> HttpResponse:
 
 
 @console_page("billing")
-def billing_payments(page: Page) -> HttpResponse:
+def billing_payments(page: ConsolePage) -> HttpResponse:
     """What was paid lately."""
     require_money(page, Action.SEE_MONEY)
     return page.render("console/billing/payments.html", {"rows": payment_rows(page, mode())})
@@ -67,7 +67,7 @@ def billing_payments(page: Page) -> HttpResponse:
 
 @never_cache
 @console_page("billing")
-def billing_payment(page: Page, payment_id: str) -> HttpResponse:
+def billing_payment(page: ConsolePage, payment_id: str) -> HttpResponse:
     """One payment: what became of it, and where it goes on. The return from Stripe's page."""
     require_money(page, Action.SEE_MONEY)
     payment = selectors.payment(page.organization.id, mode(), payment_id)
@@ -87,7 +87,7 @@ def billing_payment(page: Page, payment_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
-def billing_automatic(page: Page) -> HttpResponse:
+def billing_automatic(page: ConsolePage) -> HttpResponse:
     """Set automatic top-ups."""
     form = AutoTopUpForm(page.request.POST)
     if form.is_valid() and carried_out(
@@ -107,7 +107,7 @@ def billing_automatic(page: Page) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
-def billing_code(page: Page) -> HttpResponse:
+def billing_code(page: ConsolePage) -> HttpResponse:
     """Redeem a promotional code."""
     form = CodeForm(page.request.POST)
     got: list[Any] = []
@@ -130,7 +130,7 @@ def billing_code(page: Page) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
-def billing_method_new(page: Page) -> HttpResponse:
+def billing_method_new(page: ConsolePage) -> HttpResponse:
     """Go to Stripe's page that saves a card or bank account."""
     try:
         url = start_method(organization=page.organization, actor=page.actor, now=timezone.now())
@@ -142,7 +142,7 @@ def billing_method_new(page: Page) -> HttpResponse:
 
 @never_cache
 @console_page("billing")
-def billing_saved(page: Page) -> HttpResponse:
+def billing_saved(page: ConsolePage) -> HttpResponse:
     """The return from Stripe's page that saved a method."""
     require_money(page, Action.PAY)
     session_id = page.request.GET.get("session", "")
@@ -158,7 +158,7 @@ def billing_saved(page: Page) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
-def billing_method_default(page: Page, method_id: str) -> HttpResponse:
+def billing_method_default(page: ConsolePage, method_id: str) -> HttpResponse:
     """Let a method pay where none is named."""
     method = make_default(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
@@ -169,7 +169,7 @@ def billing_method_default(page: Page, method_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("billing")
-def billing_method_remove(page: Page, method_id: str) -> HttpResponse:
+def billing_method_remove(page: ConsolePage, method_id: str) -> HttpResponse:
     """Take a method off."""
     remove_method(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
@@ -179,7 +179,7 @@ def billing_method_remove(page: Page, method_id: str) -> HttpResponse:
 
 
 def show(
-    page: Page,
+    page: ConsolePage,
     *,
     top_up: TopUpForm | None = None,
     automatic: AutoTopUpForm | None = None,
@@ -207,7 +207,7 @@ def show(
     return page.render("console/billing/billing.html", context, status=400 if refused else 200)
 
 
-def agree(page: Page, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:
+def agree(page: ConsolePage, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:
     """Show what a saved method would be charged, tax included, before it is."""
     names = ("choice", "other", "method", "form_id")
     typed = [(name, form.data.get(name, "")) for name in names]
@@ -219,7 +219,7 @@ def agree(page: Page, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:
     return page.render("console/billing/agree.html", context)
 
 
-def quoted(page: Page, form: TopUpForm) -> TopUpQuote:
+def quoted(page: ConsolePage, form: TopUpForm) -> TopUpQuote:
     """Return what the form's top-up comes to."""
     return quote_top_up(
         organization=page.organization,
@@ -229,7 +229,7 @@ def quoted(page: Page, form: TopUpForm) -> TopUpQuote:
     )
 
 
-def ask(page: Page, form: TopUpForm) -> StripePayment:
+def ask(page: ConsolePage, form: TopUpForm) -> StripePayment:
     """Ask for what the form says."""
     common: dict[str, Any] = {
         "organization": page.organization,
@@ -256,12 +256,12 @@ def look(payment: StripePayment) -> None:
         return  # the page says how it stood
 
 
-def methods_of(page: Page) -> Any:
+def methods_of(page: ConsolePage) -> Any:
     """Return the organization's saved methods."""
     return selectors.methods(page.organization.id, mode())
 
 
-def bank_details(page: Page) -> str:
+def bank_details(page: ConsolePage) -> str:
     """Return where to transfer money to, as who bills this organization says."""
     entity = billing_profile(page.organization).legal_entity or default_legal_entity()
     return entity.bank_details.strip() if entity else ""
@@ -273,7 +273,7 @@ def mode() -> str:
     return keys.mode if keys else ""
 
 
-def require_money(page: Page, action: Action) -> None:
+def require_money(page: ConsolePage, action: Action) -> None:
     """Let pass who may. Raises NotPermitted."""
     if not page.may(action):
         raise NotPermitted("An owner, admin or billing member can see and do this.")

@@ -22,7 +22,7 @@ from control.errors import Conflict, Invalid, NotPermitted
 from control.tenants.permissions import Action
 from web.console.collection import notice_of
 from web.console.invoicing import STATES, chart_of, drawing_of, groups_of
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class InvoiceRow:
 
 
 @console_page("invoices")
-def invoices(page: Page) -> HttpResponse:
+def invoices(page: ConsolePage) -> HttpResponse:
     """The running month, and the invoices there are."""
     require_money(page)
     now = timezone.now()
@@ -60,7 +60,7 @@ def invoices(page: Page) -> HttpResponse:
 
 
 @console_page("invoices")
-def invoice(page: Page, invoice_id: str) -> HttpResponse:
+def invoice(page: ConsolePage, invoice_id: str) -> HttpResponse:
     """One invoice as a page that can be printed."""
     require_money(page)
     found = selectors.invoice(page.organization, invoice_id)
@@ -84,7 +84,7 @@ def invoice(page: Page, invoice_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("invoices")
-def invoice_pay(page: Page, invoice_id: str) -> HttpResponse:
+def invoice_pay(page: ConsolePage, invoice_id: str) -> HttpResponse:
     """Go on to Stripe's page that takes what is left to pay of an invoice."""
     try:
         payment = start_invoice_checkout(
@@ -100,7 +100,7 @@ def invoice_pay(page: Page, invoice_id: str) -> HttpResponse:
 
 
 @console_page("invoices")
-def invoice_file(page: Page, invoice_id: str) -> HttpResponse:
+def invoice_file(page: ConsolePage, invoice_id: str) -> HttpResponse:
     """One invoice as PDF."""
     require_money(page)
     found = selectors.invoice(page.organization, invoice_id)
@@ -108,7 +108,7 @@ def invoice_file(page: Page, invoice_id: str) -> HttpResponse:
 
 
 @console_page("invoices")
-def credit_note_file(page: Page, note_id: str) -> HttpResponse:
+def credit_note_file(page: ConsolePage, note_id: str) -> HttpResponse:
     """One credit note as PDF."""
     require_money(page)
     found = selectors.credit_note(page.organization, note_id)
@@ -116,26 +116,26 @@ def credit_note_file(page: Page, note_id: str) -> HttpResponse:
 
 
 @console_page("invoices")
-def running_pdf(page: Page) -> HttpResponse:
+def running_pdf(page: ConsolePage) -> HttpResponse:
     """The running month as PDF, marked as a draft."""
     require_money(page)
     month = running_month(page.organization, now=timezone.now())
     return file_of(f"draft-{month.period}", pdf(draft_printed(page.organization, month)))
 
 
-def may_pay(page: Page, standing: Standing) -> bool:
+def may_pay(page: ConsolePage, standing: Standing) -> bool:
     """Whether the member may pay an invoice on Stripe's page now."""
     is_payable = standing.open_cents >= CHARGE_MIN_CENTS and not standing.is_disputed
     return is_payable and settings.CONFIG.stripe is not None and page.may(Action.PAY)
 
 
-def require_money(page: Page) -> None:
+def require_money(page: ConsolePage) -> None:
     """Let pass who may see money. Raises NotPermitted."""
     if not page.may(Action.SEE_MONEY):
         raise NotPermitted("An owner, admin or billing member can see invoices.")
 
 
-def row_of(page: Page, standing: Standing) -> InvoiceRow:
+def row_of(page: ConsolePage, standing: Standing) -> InvoiceRow:
     """Return an invoice as the list shows it."""
     found = standing.invoice
     return InvoiceRow(

@@ -19,7 +19,7 @@ from control.keys.models import ApiKey, Kind
 from control.tenants.permissions import Action
 from web.console.first_call import FirstCall
 from web.console.forms import SCOPES, KeyForm, NameForm, RevokeForm
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 
 USAGE_DAYS = 30
@@ -34,7 +34,7 @@ class KeyRow:
 
 
 @console_page("keys")
-def keys(page: Page) -> HttpResponse:
+def keys(page: ConsolePage) -> HttpResponse:
     """The keys that work."""
     found = selectors.keys(page.organization, project=page.project)
     context = {
@@ -48,7 +48,7 @@ def keys(page: Page) -> HttpResponse:
 @never_cache
 @sensitive_variables("secret")
 @console_page("keys")
-def key_new(page: Page) -> HttpResponse:
+def key_new(page: ConsolePage) -> HttpResponse:
     """The form, and after it the secret."""
     require_key_maker(page)
     form = KeyForm(
@@ -65,7 +65,7 @@ def key_new(page: Page) -> HttpResponse:
     return page.render("console/key_minted.html", context, status=201)
 
 
-def mint(page: Page, form: KeyForm) -> tuple[ApiKey, str]:
+def mint(page: ConsolePage, form: KeyForm) -> tuple[ApiKey, str]:
     """Mint what the form asks for; return the key and its secret."""
     return services.mint_key(
         actor=page.actor,
@@ -78,14 +78,14 @@ def mint(page: Page, form: KeyForm) -> tuple[ApiKey, str]:
 
 
 @console_page("keys")
-def key(page: Page, key_id: str) -> HttpResponse:
+def key(page: ConsolePage, key_id: str) -> HttpResponse:
     """One key: what it is, its name, its end."""
     return show_key(page, key_of(page, key_id))
 
 
 @require_POST
 @console_page("keys")
-def key_rename(page: Page, key_id: str) -> HttpResponse:
+def key_rename(page: ConsolePage, key_id: str) -> HttpResponse:
     """Give the key another name."""
     found = key_of(page, key_id)
     form = NameForm(page.request.POST)
@@ -100,7 +100,7 @@ def key_rename(page: Page, key_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("keys")
-def key_revoke(page: Page, key_id: str) -> HttpResponse:
+def key_revoke(page: ConsolePage, key_id: str) -> HttpResponse:
     """End the key."""
     found = key_of(page, key_id)
     form = RevokeForm(page.request.POST, key=found)
@@ -113,13 +113,13 @@ def key_revoke(page: Page, key_id: str) -> HttpResponse:
     return show_key(page, found, revoke=form)
 
 
-def require_key_maker(page: Page) -> None:
+def require_key_maker(page: ConsolePage) -> None:
     """Let pass who may make keys. Raises NotPermitted."""
     if not page.may(Action.MAKE_KEYS):
         raise NotPermitted("An owner, admin or developer can create and revoke API keys.")
 
 
-def key_of(page: Page, key_id: str) -> ApiKey:
+def key_of(page: ConsolePage, key_id: str) -> ApiKey:
     """Return a key that works and may be managed. Raises NotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
     if found.revoked_at is not None or found.kind == Kind.PLAYGROUND:
@@ -129,7 +129,11 @@ def key_of(page: Page, key_id: str) -> ApiKey:
 
 
 def show_key(
-    page: Page, key: ApiKey, *, rename: NameForm | None = None, revoke: RevokeForm | None = None
+    page: ConsolePage,
+    key: ApiKey,
+    *,
+    rename: NameForm | None = None,
+    revoke: RevokeForm | None = None,
 ) -> HttpResponse:
     """Return the page of one key, with the forms as they were sent."""
     now = timezone.now()

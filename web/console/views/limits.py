@@ -17,12 +17,12 @@ from control.errors import NotPermitted
 from control.tenants.permissions import Action
 from web.console.limits.forms import AlertsForm, LimitForm, TermsForm
 from web.console.limits.rows import Gauge, limits_view, owners_of
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 
 
 @console_page("limits")
-def limits(page: Page) -> HttpResponse:
+def limits(page: ConsolePage) -> HttpResponse:
     """Every limit with how it stands; a POST adds one."""
     require_money(page)
     form = None
@@ -36,7 +36,7 @@ def limits(page: Page) -> HttpResponse:
 
 @require_POST
 @console_page("limits")
-def alerts(page: Page) -> HttpResponse:
+def alerts(page: ConsolePage) -> HttpResponse:
     """Choose when to be told."""
     require_money(page)
     form = AlertsForm(page.request.POST)
@@ -47,7 +47,7 @@ def alerts(page: Page) -> HttpResponse:
 
 
 @console_page("limits")
-def limit(page: Page, budget_id: str) -> HttpResponse:
+def limit(page: ConsolePage, budget_id: str) -> HttpResponse:
     """One limit; a POST changes it."""
     require_money(page)
     standing = selectors.standing(page.organization, budget_id, timezone.now())
@@ -61,7 +61,7 @@ def limit(page: Page, budget_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("limits")
-def limit_remove(page: Page, budget_id: str) -> HttpResponse:
+def limit_remove(page: ConsolePage, budget_id: str) -> HttpResponse:
     """Lift a limit."""
     require_money(page)
     with transaction.atomic():
@@ -77,7 +77,7 @@ def limit_remove(page: Page, budget_id: str) -> HttpResponse:
 
 
 def show(
-    page: Page, *, add: LimitForm | None = None, alerts: AlertsForm | None = None
+    page: ConsolePage, *, add: LimitForm | None = None, alerts: AlertsForm | None = None
 ) -> HttpResponse:
     """Return the page of all limits, with the forms as they were sent."""
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
@@ -85,7 +85,7 @@ def show(
     return page.render("console/billing/limits.html", {"limits": view}, status)
 
 
-def add(page: Page, form: LimitForm) -> bool:
+def add(page: ConsolePage, form: LimitForm) -> bool:
     """Make the limit that the form asks for; a refusal goes back into it."""
     asked = form.cleaned_data
 
@@ -106,7 +106,7 @@ def add(page: Page, form: LimitForm) -> bool:
 
 
 @transaction.atomic
-def change(page: Page, form: TermsForm, budget_id: str) -> None:
+def change(page: ConsolePage, form: TermsForm, budget_id: str) -> None:
     """Change a limit to what the form says. Raises Invalid, Conflict."""
     limits_services.change_limit(
         actor=page.actor,
@@ -119,7 +119,7 @@ def change(page: Page, form: TermsForm, budget_id: str) -> None:
     choose_percents(page, budget_id, form.cleaned_data["percents"])
 
 
-def choose(page: Page, form: AlertsForm) -> None:
+def choose(page: ConsolePage, form: AlertsForm) -> None:
     """Keep what the form says of alerts. Raises Invalid."""
     asked = form.cleaned_data
     services.choose_alerts(
@@ -131,7 +131,7 @@ def choose(page: Page, form: AlertsForm) -> None:
     )
 
 
-def choose_percents(page: Page, budget_id: str, percents: list[int]) -> None:
+def choose_percents(page: ConsolePage, budget_id: str, percents: list[int]) -> None:
     """Keep at which percentages a budget is told."""
     services.choose_percents(
         actor=page.actor, organization=page.organization, budget_id=budget_id, percents=percents
@@ -147,7 +147,7 @@ def terms_of(standing: Standing) -> dict[str, Any]:
     }
 
 
-def require_money(page: Page) -> None:
+def require_money(page: ConsolePage) -> None:
     """Let pass who looks after the money. Raises NotPermitted."""
     if not page.may(Action.SEE_MONEY):
         raise NotPermitted("An owner, admin or billing member can see limits and alerts.")

@@ -11,9 +11,9 @@ from django.utils import timezone
 from billing.reading import selectors as reading
 from billing.reading.sums import UsageSums
 from control.catalog.models import Model
-from web.console.comparison import Line, lines_of
+from web.console.comparison import SkillRow, skill_rows_of
 from web.console.offers import Offer, offers_for
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +31,11 @@ class ModelSection:
     model: Model
     cards: list[OfferCard]
     reported: list[Offer]
-    comparison: list[Line]
+    comparison: list[SkillRow]
 
 
 @console_page("models")
-def models(page: Page) -> HttpResponse:
+def models(page: ConsolePage) -> HttpResponse:
     """All that the organization may call."""
     offers = offers_for(page.organization)
     hours = last_hour(page)
@@ -55,11 +55,11 @@ def section_of(model: Model, offers: Sequence[Offer], hours: dict[str, UsageSums
         model=model,
         cards=[OfferCard(offer, hours.get(offer.variant.id, UsageSums())) for offer in offers],
         reported=reported,
-        comparison=lines_of(reported),
+        comparison=skill_rows_of(reported),
     )
 
 
-def last_hour(page: Page) -> dict[str, UsageSums]:
+def last_hour(page: ConsolePage) -> dict[str, UsageSums]:
     """Return the last hour's sums by variant."""
     now = timezone.now()
     groups = reading.usage_by_group(

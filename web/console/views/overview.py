@@ -13,7 +13,7 @@ from billing.reading.sums import UsageGroup, UsagePoint, UsageSums
 from web.console.collection import notice_of
 from web.console.first_call import FirstCall
 from web.console.names import Names
-from web.console.page import Page, address, console_page
+from web.console.page import ConsolePage, address, console_page
 from web.console.usage.chart import Chart, kinds_chart
 from web.console.views.requests import rows_of
 
@@ -44,7 +44,7 @@ class ModelRow:
 
 
 @console_page("overview")
-def overview(page: Page) -> HttpResponse:
+def overview(page: ConsolePage) -> HttpResponse:
     """What an organization sees first."""
     now = timezone.now().astimezone(UTC)
     names, filters = Names(page), filters_of(page)
@@ -65,7 +65,7 @@ def overview(page: Page) -> HttpResponse:
     return page.render("console/overview.html", context)
 
 
-def filters_of(page: Page) -> UsageFilters:
+def filters_of(page: ConsolePage) -> UsageFilters:
     """Return the chosen project as a filter."""
     return UsageFilters(project_ids=(page.project.id,) if page.project else ())
 
@@ -93,7 +93,7 @@ def share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0
 
 
-def models_of(page: Page, groups: list[UsageGroup], names: Names) -> list[ModelRow]:
+def models_of(page: ConsolePage, groups: list[UsageGroup], names: Names) -> list[ModelRow]:
     """Return this month's dearest models."""
     return [
         ModelRow(
@@ -105,7 +105,7 @@ def models_of(page: Page, groups: list[UsageGroup], names: Names) -> list[ModelR
     ]
 
 
-def links(page: Page, now: datetime) -> dict[str, str]:
+def links(page: ConsolePage, now: datetime) -> dict[str, str]:
     """Return where the figures of the page are taken apart."""
     month = {"from": f"{now:%Y-%m-01}", "to": f"{now:%Y-%m-%d}"}
     asked = {"project": page.project.id if page.project else "", **month}

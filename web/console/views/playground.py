@@ -17,7 +17,7 @@ from control.keys.services import playground_secret
 from control.tenants.permissions import Action
 from web.console.first_call import MODEL, curl, embeddings_calls
 from web.console.offers import offer_named, offers_for
-from web.console.page import Page, address, console_page, open_page, project_of
+from web.console.page import ConsolePage, address, console_page, open_page, project_of
 from web.console.playground.call import Call, gateway_body, parse_call
 from web.console.playground.relay import Errand, relay
 from web.console.playground.words import failure
@@ -29,7 +29,7 @@ SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversati
 
 
 @console_page("playground")
-def playground(page: Page) -> HttpResponse:
+def playground(page: ConsolePage) -> HttpResponse:
     """The page. Opening it makes the key, so that the gateways know it by the first question."""
     may_use = page.may(Action.MAKE_KEYS)
     chosen, every = page.request.GET.get("model", ""), offers_for(page.organization)

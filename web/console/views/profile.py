@@ -8,13 +8,13 @@ from billing.invoicing.selectors import billing_profile
 from billing.invoicing.services.profiles import set_billing_profile
 from control.tenants.permissions import Action
 from web.console.billing.profile import ProfileForm
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.views.billing import require_money
 
 
 @console_page("billing")
-def billing_profile_page(page: Page) -> HttpResponse:
+def billing_profile_page(page: ConsolePage) -> HttpResponse:
     """Show the profile; a POST changes it."""
     require_money(page, Action.EDIT_BILLING)
     profile = billing_profile(page.organization)
@@ -32,7 +32,7 @@ def billing_profile_page(page: Page) -> HttpResponse:
     return show(page, form)
 
 
-def show(page: Page, form: ProfileForm) -> HttpResponse:
+def show(page: ConsolePage, form: ProfileForm) -> HttpResponse:
     """Return the page with the form as it was sent."""
     context = {"form": form, "profile": billing_profile(page.organization)}
     return page.render("console/billing/profile.html", context, 400 if form.errors else 200)

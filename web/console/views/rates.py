@@ -5,13 +5,13 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 
 from control.limits.services import set_own_limits
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.rates.rows import form_of, rates_view
 from web.console.refusals import carried_out
 
 
 @console_page("rates")
-def rates(page: Page) -> HttpResponse:
+def rates(page: ConsolePage) -> HttpResponse:
     """Every rate limit with how it stands; a POST sets those of a project or a key."""
     form = None
     if page.request.method == "POST":

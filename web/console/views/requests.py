@@ -9,6 +9,7 @@ from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
 
 from billing.following.errors import NotAtHandError
+from billing.metering.partitions import id_floor
 from billing.reading import exports, receipts
 from billing.reading import selectors as reading
 from billing.reading.sums import Usage
@@ -17,7 +18,7 @@ from control.errors import NotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names
-from web.console.page import Page, address, console_page
+from web.console.page import ConsolePage, address, console_page
 from web.console.requests.query import RequestQuery, parse_query
 
 ROWS = 50
@@ -37,7 +38,7 @@ class RequestRow:
 
 
 @console_page("requests")
-def requests(page: Page) -> HttpResponse:
+def requests(page: ConsolePage) -> HttpResponse:
     """The latest requests, a page at a time."""
     query, names, now = parse_query(page.request.GET), Names(page), timezone.now()
     found = reading.recent_events(
@@ -62,19 +63,19 @@ def requests(page: Page) -> HttpResponse:
 
 
 @console_page("requests")
-def requests_csv(page: Page) -> HttpResponseBase:
+def requests_csv(page: ConsolePage) -> HttpResponseBase:
     """The requests of some days as CSV, all of them."""
     return file_of(page, exports.csv_pages, "text/csv; charset=utf-8", "csv")
 
 
 @console_page("requests")
-def requests_jsonl(page: Page) -> HttpResponseBase:
+def requests_jsonl(page: ConsolePage) -> HttpResponseBase:
     """The requests of some days as JSON Lines, all of them."""
     return file_of(page, exports.jsonl_pages, "application/jsonl", "jsonl")
 
 
 @console_page("requests")
-def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
+def receipt(page: ConsolePage, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
     try:
         found = receipts.receipt(page.organization, event_id)
@@ -93,13 +94,13 @@ def receipt(page: Page, event_id: uuid.UUID) -> HttpResponse:
     return page.render("console/receipt.html", context)
 
 
-def not_at_hand(page: Page, refused: NotAtHandError) -> HttpResponse:
+def not_at_hand(page: ConsolePage, refused: NotAtHandError) -> HttpResponse:
     """Say that an archived day cannot be read now."""
     return page.render("console/not_at_hand.html", {"day": refused.day}, status=503)
 
 
 def file_of(
-    page: Page, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
+    page: ConsolePage, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
 ) -> HttpResponseBase:
     """Answer with a file of the days and the filters in the address, the last 30 days without."""
     query = parse_query(page.request.GET).within_days(timezone.now().date())
@@ -117,12 +118,11 @@ def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
     """Tell whether an id is so young that its request may be on its way to the books."""
     if event_id.version != UUID_WITH_TIME:
         return False
-    age_milliseconds = now.timestamp() * 1000 - (event_id.int >> 80)
-    return abs(age_milliseconds) < ON_ITS_WAY / timedelta(milliseconds=1)
+    return id_floor(now - ON_ITS_WAY) < event_id < id_floor(now + ON_ITS_WAY)
 
 
 def rows_of(
-    page: Page, events: list[Usage], names: Names, *, with_keys: bool = False
+    page: ConsolePage, events: list[Usage], names: Names, *, with_keys: bool = False
 ) -> list[RequestRow]:
     """Return the events with their names and the addresses of their receipts."""
     keys = names.keys if with_keys and events else {}
@@ -146,7 +146,7 @@ def selects(query: RequestQuery, names: Names) -> list[Select]:
     ]
 
 
-def links(page: Page, query: RequestQuery, older: str) -> dict[str, str]:
+def links(page: ConsolePage, query: RequestQuery, older: str) -> dict[str, str]:
     """Return the addresses of the same question asked a little differently."""
 
     def link(section: str = "requests", **changes: str) -> str:

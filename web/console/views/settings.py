@@ -6,28 +6,29 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from control.idempotency import selectors as idempotency
-from control.idempotency.services import set_taking_keys
 from control.tenants import selectors as tenants
 from control.tenants import services
 from control.tenants.permissions import Action
 from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.settings_forms import OriginsForm
 
 
 @console_page("settings")
-def settings(page: Page) -> HttpResponse:
+def settings(page: ConsolePage) -> HttpResponse:
     """What is allowed now, with the forms to change it."""
     return show(page)
 
 
 @require_POST
 @console_page("settings")
-def settings_idempotency(page: Page) -> HttpResponse:
+def settings_idempotency(page: ConsolePage) -> HttpResponse:
     """Take idempotency keys, or no more."""
     takes = page.request.POST.get("takes_idempotency_keys") == "1"
-    set_taking_keys(actor=page.actor, organization=page.organization, takes_idempotency_keys=takes)
+    services.set_taking_idempotency_keys(
+        actor=page.actor, organization=page.organization, takes_idempotency_keys=takes
+    )
     state = "taken within a second" if takes else "refused, and all kept answers are erased"
     messages.success(page.request, f"Idempotency keys are {state}.")
     return redirect(page.url("settings"))
@@ -35,7 +36,7 @@ def settings_idempotency(page: Page) -> HttpResponse:
 
 @require_POST
 @console_page("settings")
-def settings_origins(page: Page, project_id: str) -> HttpResponse:
+def settings_origins(page: ConsolePage, project_id: str) -> HttpResponse:
     """Change whose pages may call with a project's keys."""
     project = tenants.project(page.organization, project_id)
     form = OriginsForm(page.request.POST, project=project)
@@ -50,7 +51,7 @@ def settings_origins(page: Page, project_id: str) -> HttpResponse:
     return show(page, changed=form)
 
 
-def show(page: Page, *, changed: OriginsForm | None = None) -> HttpResponse:
+def show(page: ConsolePage, *, changed: OriginsForm | None = None) -> HttpResponse:
     """Return the page, with a form as it was sent."""
     forms_by_project = [
         changed

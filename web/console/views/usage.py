@@ -10,7 +10,7 @@ from billing.reading.sums import UsagePoint, UsageSums
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names
-from web.console.page import Page, address, console_page
+from web.console.page import ConsolePage, address, console_page
 from web.console.usage.chart import Chart, kinds_chart, metric_chart
 from web.console.usage.query import GROUPS, METRICS, UsageQuery, parse_query
 from web.console.usage.table import ROWS_MAX, csv_text, rows_of
@@ -19,7 +19,7 @@ BYS = {"day": "Day", "hour": "Hour"}
 
 
 @console_page("usage")
-def usage(page: Page) -> HttpResponse:
+def usage(page: ConsolePage) -> HttpResponse:
     """What was used and what it cost."""
     query = parse_query(page.request.GET, timezone.now().date())
     names = Names(page)
@@ -43,7 +43,7 @@ def usage(page: Page) -> HttpResponse:
 
 
 @console_page("usage")
-def usage_csv(page: Page) -> HttpResponse:
+def usage_csv(page: ConsolePage) -> HttpResponse:
     """The table as a file: every row of it, not only those on the page."""
     query = parse_query(page.request.GET, timezone.now().date())
     names = Names(page)
@@ -56,7 +56,7 @@ def usage_csv(page: Page) -> HttpResponse:
     )
 
 
-def points_of(page: Page, query: UsageQuery) -> list[UsagePoint]:
+def points_of(page: ConsolePage, query: UsageQuery) -> list[UsagePoint]:
     """Ask billing for the points of the chart and the table."""
     return reading.usage_series(
         page.organization,
@@ -93,7 +93,7 @@ def selects(query: UsageQuery, names: Names) -> list[Select]:
     ]
 
 
-def links(page: Page, query: UsageQuery, number: int) -> dict[str, object]:
+def links(page: ConsolePage, query: UsageQuery, number: int) -> dict[str, object]:
     """Return the addresses of the same question asked a little differently."""
 
     def link(section: str = "usage", **changes: str) -> str:

@@ -18,7 +18,7 @@ from control.tenants.permissions import Action
 from control.webhooks import selectors, services
 from control.webhooks.kinds import KINDS
 from control.webhooks.models import Endpoint
-from web.console.page import Page, console_page
+from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.webhook_forms import DeleteForm, EndpointForm
 
@@ -26,7 +26,7 @@ PAGE_SIZE = 50
 
 
 @console_page("webhooks")
-def webhooks(page: Page) -> HttpResponse:
+def webhooks(page: ConsolePage) -> HttpResponse:
     """The endpoints there are."""
     require_manager(page)
     rows = [
@@ -39,7 +39,7 @@ def webhooks(page: Page) -> HttpResponse:
 @never_cache
 @sensitive_variables("secret")
 @console_page("webhooks")
-def webhook_new(page: Page) -> HttpResponse:
+def webhook_new(page: ConsolePage) -> HttpResponse:
     """The form, and after it the secret."""
     require_manager(page)
     form = EndpointForm(page.request.POST or None)
@@ -59,14 +59,14 @@ def webhook_new(page: Page) -> HttpResponse:
 
 
 @console_page("webhooks")
-def webhook(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """One endpoint: what it is told, its log, its secret, its end."""
     return show_endpoint(page, endpoint_of(page, endpoint_id))
 
 
 @require_POST
 @console_page("webhooks")
-def webhook_update(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook_update(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """Change where it leads and what it is told."""
     found = endpoint_of(page, endpoint_id)
     form = EndpointForm(page.request.POST)
@@ -81,7 +81,7 @@ def webhook_update(page: Page, endpoint_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("webhooks")
-def webhook_switch(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook_switch(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """Enable or disable it."""
     found = endpoint_of(page, endpoint_id)
     is_enabled = page.request.POST.get("is_enabled") == "1"
@@ -95,7 +95,7 @@ def webhook_switch(page: Page, endpoint_id: str) -> HttpResponse:
 @sensitive_variables("secret")
 @require_POST
 @console_page("webhooks")
-def webhook_rotate(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook_rotate(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """Show a new secret, once."""
     found = endpoint_of(page, endpoint_id)
     secret = services.rotate_secret(actor=page.actor, endpoint=found, now=timezone.now())
@@ -105,7 +105,7 @@ def webhook_rotate(page: Page, endpoint_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("webhooks")
-def webhook_test(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook_test(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """Send a test message."""
     found = endpoint_of(page, endpoint_id)
     return said(
@@ -118,7 +118,7 @@ def webhook_test(page: Page, endpoint_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("webhooks")
-def webhook_delete(page: Page, endpoint_id: str) -> HttpResponse:
+def webhook_delete(page: ConsolePage, endpoint_id: str) -> HttpResponse:
     """End it."""
     found = endpoint_of(page, endpoint_id)
     form = DeleteForm(page.request.POST, endpoint=found)
@@ -130,7 +130,7 @@ def webhook_delete(page: Page, endpoint_id: str) -> HttpResponse:
 
 
 @console_page("webhooks")
-def webhook_delivery(page: Page, endpoint_id: str, delivery_id: str) -> HttpResponse:
+def webhook_delivery(page: ConsolePage, endpoint_id: str, delivery_id: str) -> HttpResponse:
     """One message: its body and every call."""
     found = endpoint_of(page, endpoint_id)
     delivery = selectors.delivery(found, delivery_id)
@@ -145,7 +145,7 @@ def webhook_delivery(page: Page, endpoint_id: str, delivery_id: str) -> HttpResp
 
 @require_POST
 @console_page("webhooks")
-def webhook_redeliver(page: Page, endpoint_id: str, delivery_id: str) -> HttpResponse:
+def webhook_redeliver(page: ConsolePage, endpoint_id: str, delivery_id: str) -> HttpResponse:
     """Send the message again."""
     found = endpoint_of(page, endpoint_id)
     delivery = selectors.delivery(found, delivery_id)
@@ -157,19 +157,21 @@ def webhook_redeliver(page: Page, endpoint_id: str, delivery_id: str) -> HttpRes
     )
 
 
-def require_manager(page: Page) -> None:
+def require_manager(page: ConsolePage) -> None:
     """Let pass who may manage webhooks. Raises NotPermitted."""
     if not page.may(Action.MANAGE_WEBHOOKS):
         raise NotPermitted("An owner or admin looks after webhooks.")
 
 
-def endpoint_of(page: Page, endpoint_id: str) -> Endpoint:
+def endpoint_of(page: ConsolePage, endpoint_id: str) -> Endpoint:
     """Return an endpoint that the member may manage. Raises NotFound, NotPermitted."""
     require_manager(page)
     return selectors.endpoint(page.organization, endpoint_id)
 
 
-def said(page: Page, endpoint: Endpoint, words: str, act: Callable[[], object]) -> HttpResponse:
+def said(
+    page: ConsolePage, endpoint: Endpoint, words: str, act: Callable[[], object]
+) -> HttpResponse:
     """Do it, say how it went, and go back to the endpoint."""
     try:
         act()
@@ -181,7 +183,7 @@ def said(page: Page, endpoint: Endpoint, words: str, act: Callable[[], object]) 
 
 
 def show_endpoint(
-    page: Page,
+    page: ConsolePage,
     endpoint: Endpoint,
     *,
     form: EndpointForm | None = None,

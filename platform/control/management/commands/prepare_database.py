@@ -9,7 +9,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from control.database.grants import grant, limit_time
 from control.database.proof import missing_limits, violations
 from control.database.rights import declared_rights
-from control.keys.republishing import republish_outdated
+from control.records.republishing import republish_outdated
 
 
 class Command(BaseCommand):

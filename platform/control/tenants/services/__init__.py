@@ -5,7 +5,15 @@ from control.tenants.services.members import (
     change_role,
     invite_member,
     remove_member,
+    renew_invitation,
     revoke_invitation,
+)
+from control.tenants.services.operators import (
+    accept_operator_invitation,
+    change_operator_role,
+    dismiss_operator,
+    invite_operator,
+    revoke_operator_invitation,
 )
 from control.tenants.services.organizations import (
     create_organization,
@@ -13,6 +21,7 @@ from control.tenants.services.organizations import (
     resume_organization,
     set_organization_limit,
     set_organization_terms,
+    set_taking_idempotency_keys,
     suspend_organization,
 )
 from control.tenants.services.projects import (
@@ -25,19 +34,26 @@ from control.tenants.services.projects import (
 
 __all__ = [
     "accept_invitation",
+    "accept_operator_invitation",
     "archive_project",
+    "change_operator_role",
     "change_role",
     "create_organization",
     "create_project",
+    "dismiss_operator",
     "invite_member",
+    "invite_operator",
     "remove_member",
     "rename_organization",
     "rename_project",
+    "renew_invitation",
     "resume_organization",
     "revoke_invitation",
+    "revoke_operator_invitation",
     "set_organization_limit",
     "set_organization_terms",
     "set_project_limit",
     "set_project_origins",
+    "set_taking_idempotency_keys",
     "suspend_organization",
 ]

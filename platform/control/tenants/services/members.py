@@ -1,9 +1,8 @@
 """What may be done to the members of an organization. It keeps at least one owner, always."""
 
-import hashlib
 import secrets
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
@@ -15,9 +14,12 @@ from control.audit import services as audit
 from control.errors import Conflict, Invalid, NotFound
 from control.mail.links import absolute
 from control.mail.services import send_mail
+from control.publish.services import Touched, publish
 from control.tenants import selectors
+from control.tenants.digests import digest
 from control.tenants.models import Invitation, Membership, Organization, Role, User
-from control.tenants.permissions import Action, require
+from control.tenants.permissions import Action, can, require
+from control.tenants.signals import seat_changed
 
 INVITATION_DAYS = 7
 
@@ -86,6 +88,18 @@ def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
 
 
 @transaction.atomic
+def renew_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitation, str]:
+    """Mail an invitation anew, good for as long as at first; the old secret opens nothing more."""
+    revoke_invitation(actor=actor, invitation=invitation)
+    return invite_member(
+        actor=actor,
+        organization=invitation.organization,
+        email=invitation.email,
+        role=invitation.role,
+    )
+
+
+@transaction.atomic
 def accept_invitation(*, user: User, secret: str) -> Membership:
     """Take the seat that a secret offers to this user's address.
 
@@ -108,25 +122,29 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
 
 @transaction.atomic
 def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Give a member another role. Raises Conflict for the last owner."""
+    """Give a member another role; keys of the management API that they made end with the right to
+    make them. Raises Conflict for the last owner."""
     seat = _seat_to_change(actor, membership)
     _require_for_role(actor, seat.organization, role)
     if role != Role.OWNER:
         _keep_an_owner(seat)
     before, seat.role = seat.role, role
     seat.save(update_fields=["role"])
+    ended = _tell(seat, is_over=False, heir=None)
     _record(
         actor, "member.change_role", "membership", seat, email=seat.user.email,
-        before=before, after=role,
+        before=before, after=role, keys=[row.id for row in ended],
     )  # fmt: skip
+    publish(ended)
     return seat
 
 
 @transaction.atomic
-def remove_member(*, actor: Actor, membership: Membership) -> None:
-    """Take a member's seat; anybody may leave by themselves. Raises Conflict for the last owner.
+def remove_member(*, actor: Actor, membership: Membership, heir: Membership | None = None) -> int:
+    """Take a member's seat; anybody may leave by themselves. Keys that they made go to the heir, if
+    they may make such keys, else they end within a second; returns how many ended.
 
-    Keys that the member made go on working: they belong to the project.
+    Raises Conflict for the last owner, Invalid for an heir who may make no keys.
     """
     if actor.user_id is None or actor.user_id != membership.user_id:
         seat = _seat_to_change(actor, membership)
@@ -134,13 +152,32 @@ def remove_member(*, actor: Actor, membership: Membership) -> None:
         organization = selectors.locked_organization(membership.organization_id)
         seat = selectors.member(organization, membership.id)
     _keep_an_owner(seat)
-    _record(actor, "member.remove", "membership", seat, email=seat.user.email, role=seat.role)
+    if heir is not None:
+        heir = _heir(seat, heir)
+    ended = _tell(seat, is_over=True, heir=heir)
+    _record(
+        actor, "member.remove", "membership", seat, email=seat.user.email, role=seat.role,
+        keys=[row.id for row in ended], keys_to=heir.user.email if heir else None,
+    )  # fmt: skip
     seat.delete()
+    publish(ended)
+    return len(ended)
 
 
-def digest(secret: str) -> str:
-    """Return what is stored of an invitation's secret, which has 256 random bits."""
-    return hashlib.sha256(secret.encode()).hexdigest()
+def _heir(seat: Membership, heir: Membership) -> Membership:
+    """Return who takes a member's keys, as they are now. Raises Invalid."""
+    found = selectors.member(seat.organization, heir.id)
+    if found == seat or not can(found.role, Action.MAKE_KEYS):
+        raise Invalid("keys_to must be another member who may make keys.", param="keys_to")
+    return found
+
+
+def _tell(seat: Membership, *, is_over: bool, heir: Membership | None) -> list[Touched]:
+    """Let others end what depends on a seat; return what of it is to be published, which must come
+    last: a receiver takes row locks."""
+    now = timezone.now()
+    answers = seat_changed.send(Membership, membership=seat, is_over=is_over, heir=heir, now=now)
+    return [row for _, rows in answers for row in cast("list[Touched]", rows)]
 
 
 def _seat_to_change(actor: Actor, membership: Membership) -> Membership:

@@ -8,7 +8,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
-from control.publish.services import publish
+from control.operators import Duty, require_operator
+from control.publish.services import Touched, publish
 from control.tenants import checks, selectors
 from control.tenants.models import (
     BillingMode,
@@ -19,9 +20,8 @@ from control.tenants.models import (
     Role,
     User,
 )
-from control.tenants.permissions import Action, require, require_operator
-from control.tenants.records import organization_news, project_news
-from control.tenants.signals import limits_changed, organization_created
+from control.tenants.permissions import Action, require
+from control.tenants.signals import idempotency_keys_refused, limits_changed, organization_created
 from serving.contract.budget import balance_budget_id, limit_budget_id
 
 DEFAULT_PROJECT_NAME = "Default"
@@ -42,7 +42,7 @@ def create_organization(
     _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
     # Before publishing: a receiver takes row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
-    publish([organization_news(organization), project_news(project)])
+    publish([Touched("organization", organization.id), Touched("project", project.id)])
     return organization
 
 
@@ -68,7 +68,7 @@ def set_organization_limit(
     require(actor, organization, Action.SET_LIMITS)
     organization = selectors.locked_organization(organization.id)
     if organization.billing_mode == BillingMode.POSTPAID:
-        require_operator(actor)
+        require_operator(actor, Duty.KEEP_BOOKS)
     return _set_terms(actor, organization, spend_limit_nanos=spend_limit_nanos)
 
 
@@ -82,7 +82,7 @@ def set_organization_terms(
     weight: int,
 ) -> Organization:
     """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
-    require_operator(actor)
+    require_operator(actor, Duty.KEEP_BOOKS)
     if billing_mode not in BillingMode.values:
         raise Invalid(
             f"billing_mode must be one of {', '.join(BillingMode.values)}.", param="billing_mode"
@@ -97,6 +97,29 @@ def set_organization_terms(
         spend_limit_nanos=spend_limit_nanos,
         weight=weight,
     )
+
+
+@transaction.atomic
+def set_taking_idempotency_keys(
+    *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
+) -> Organization:
+    """Say whether an organization's requests may carry idempotency keys. Turned off, the answers
+    kept for them are erased at once."""
+    require(actor, organization, Action.KEEP_ANSWERS)
+    organization = selectors.locked_organization(organization.id)
+    before = organization.takes_idempotency_keys
+    if before == takes_idempotency_keys:
+        return organization
+    organization.takes_idempotency_keys = takes_idempotency_keys
+    organization.save(update_fields=["takes_idempotency_keys"])
+    _record(
+        actor, "organization.set_taking_idempotency_keys", organization,
+        before=before, after=takes_idempotency_keys,
+    )  # fmt: skip
+    if not takes_idempotency_keys:
+        idempotency_keys_refused.send(Organization, organization=organization)
+    publish([Touched("organization", organization.id)])
+    return organization
 
 
 @transaction.atomic
@@ -116,7 +139,7 @@ def resume_organization(
 
 
 def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
-    require_operator(actor)
+    require_operator(actor, Duty.HELP_CUSTOMERS)
     organization = selectors.locked_organization(organization.id)
     if organization.status == status:
         raise Conflict(f"The organization is {status} already.")
@@ -124,7 +147,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     organization.save(update_fields=["status"])
     verb = "resume" if organization.is_active else "suspend"
     _record(actor, f"organization.{verb}", organization, reason=reason)
-    publish([organization_news(organization)])
+    publish([Touched("organization", organization.id)])
     return organization
 
 
@@ -136,7 +159,7 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     organization.save(update_fields=list(terms))
     _record(actor, "organization.set_terms", organization, before=before, after=terms)
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
-    publish([organization_news(organization)])
+    publish([Touched("organization", organization.id)])
     return organization
 
 

@@ -1,7 +1,7 @@
 """What may be done to a project."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from django.db import transaction
 from django.utils import timezone
@@ -9,14 +9,11 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict
-from control.keys.records import news_of_keys
-from control.keys.selectors import locked_live_keys
-from control.publish.services import publish
+from control.publish.services import Touched, publish
 from control.tenants import checks, selectors
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
-from control.tenants.records import project_news
-from control.tenants.signals import limits_changed
+from control.tenants.signals import limits_changed, project_archived
 from serving.contract.budget import limit_budget_id
 
 
@@ -43,7 +40,7 @@ def create_project(
         allowed_origins=checks.origins(allowed_origins),
     )
     _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
-    publish([project_news(project)])
+    publish([Touched("project", project.id)])
     return project
 
 
@@ -70,7 +67,7 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
-    publish([project_news(project)])
+    publish([Touched("project", project.id)])
     return project
 
 
@@ -87,7 +84,7 @@ def set_project_origins(
     before, project.allowed_origins = project.allowed_origins, checks.origins(allowed_origins)
     project.save(update_fields=["allowed_origins"])
     _record(actor, "project.set_origins", project, before=before, after=project.allowed_origins)
-    publish([project_news(project)])
+    publish([Touched("project", project.id)])
     return project
 
 
@@ -99,12 +96,11 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
     now = timezone.now()
     project.archived_at = now
     project.save(update_fields=["archived_at"])
-    keys = list(locked_live_keys(project.organization, project=project))
-    for key in keys:
-        key.revoked_at = now
-        key.save(update_fields=["revoked_at"])
-    _record(actor, "project.archive", project, keys=[key.id for key in keys])
-    publish([project_news(project), *news_of_keys(keys)])
+    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
+    answers = project_archived.send(Project, project=project, now=now)
+    ended: list[Touched] = [row for _, rows in answers for row in cast(list[Touched], rows)]
+    _record(actor, "project.archive", project, keys=[row.id for row in ended])
+    publish([Touched("project", project.id), *ended])
     return project
 
 

@@ -90,10 +90,7 @@ def export(form: str) -> Exported:
 def _operator() -> Client:
     user = User.objects.filter(email="operator@example.com").first()
     client = Client()
-    client.force_login(
-        user or User.objects.create_superuser("operator@example.com"),
-        backend="django.contrib.auth.backends.ModelBackend",
-    )
+    client.force_login(user or User.objects.create_superuser("operator@example.com"))
     return client
 
 

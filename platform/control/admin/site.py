@@ -1,0 +1,128 @@
+"""The admin's door: allauth's sign-in, throttled, and a second factor; no login form of its own."""
+
+from functools import cache, wraps
+from typing import Any
+from urllib.parse import urlencode
+
+from allauth.account.authentication import get_authentication_records
+from allauth.account.internal.flows.login import record_authentication
+from allauth.mfa.models import Authenticator
+from allauth.mfa.signals import authenticator_added
+from allauth.mfa.utils import is_mfa_enabled
+from django.apps import apps
+from django.contrib import messages
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import (
+    BadRequest,
+    ObjectDoesNotExist,
+    PermissionDenied,
+    ValidationError,
+)
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from unfold.sites import UnfoldAdminSite
+
+SECOND_FACTOR = "mfa"
+"""What allauth calls it in a session's records of how its person proved who they are."""
+PROVING = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+"""Recovery codes are made when one of these is."""
+
+
+class OperatorSite(UnfoldAdminSite):
+    """Open to operators who proved a second factor in this session."""
+
+    def has_permission(self, request: HttpRequest) -> bool:
+        """Tell whether who asks may see the admin at all."""
+        return super().has_permission(request) and was_asked_twice(request)
+
+    def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Send who may not enter yet to the page that is missing. Raises PermissionDenied for who
+        is no operator."""
+        if self.has_permission(request):
+            return redirect(_next(request))
+        if not request.user.is_authenticated:
+            return _to("account_login", request)
+        if not super().has_permission(request):
+            raise PermissionDenied("Only operators of the platform may do this.")
+        if is_mfa_enabled(request.user):
+            return _to("mfa_reauthenticate", request)
+        messages.info(request, "Operators need a second factor: set one up to go on.")
+        return _to("mfa_activate_totp", request)
+
+    def admin_view(self, view: Any, cacheable: bool = False) -> Any:
+        """Return a view of the admin, which rows that there cannot be never reach."""
+        guarded = super().admin_view(view, cacheable)
+
+        @wraps(guarded)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            _require_storable(request)
+            _require_ids(request, [unquote(kwargs["object_id"])] if "object_id" in kwargs else [])
+            try:
+                return guarded(request, *args, **kwargs)
+            except ObjectDoesNotExist as error:
+                raise Http404(str(error)) from error
+
+        return answer
+
+    def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """Leave it to the account's own page, which asks for the old one and mails."""
+        return redirect("account_change_password")
+
+
+def _require_storable(request: HttpRequest) -> None:
+    """Raises BadRequest for a form with NUL characters: not all of the admin's fields look."""
+    if any("\0" in value for _, values in request.POST.lists() for value in values):
+        raise BadRequest("A form holds no NUL character.")
+
+
+def _require_ids(request: HttpRequest, ids: list[str]) -> None:
+    """Raises Http404 where the address, or a list's form, names rows by what is no id of theirs."""
+    match request.resolver_match and request.resolver_match.route.split("/"):
+        case ["admin", app_label, model_name, *_] if (app_label, model_name) in apps_with_rows():
+            column = apps.get_model(app_label, model_name)._meta.pk
+            for each in [*ids, *request.POST.getlist("_selected_action")]:
+                try:
+                    column.to_python(each)
+                except ValidationError as error:
+                    raise Http404("There is no such row.") from error
+
+
+@cache
+def apps_with_rows() -> frozenset[tuple[str, str]]:
+    """Return the tables there are, as addresses name them."""
+    return frozenset(
+        (each._meta.app_label, str(each._meta.model_name)) for each in apps.get_models()
+    )
+
+
+def was_asked_twice(request: HttpRequest) -> bool:
+    """Tell whether this session's person proved a second factor."""
+    records = get_authentication_records(request, request.user)
+    return any(record["method"] == SECOND_FACTOR for record in records)
+
+
+def note_first_factor(
+    sender: object, request: HttpRequest, user: Any, authenticator: Authenticator, **_: Any
+) -> None:
+    """Take a person's first factor, set up just now by a code of it, as proved in this session. A
+    further one proves nothing: whoever adds it shows a password."""
+    is_new = authenticator.type in PROVING
+    if is_new and Authenticator.objects.filter(user=user, type__in=PROVING).count() == 1:
+        record_authentication(request, user, SECOND_FACTOR)
+
+
+authenticator_added.connect(note_first_factor, dispatch_uid="control.admin.site")
+
+
+def _to(page: str, request: HttpRequest) -> HttpResponse:
+    return HttpResponseRedirect(f"{reverse(page)}?{urlencode({'next': _next(request)})}")
+
+
+def _next(request: HttpRequest) -> str:
+    """Return where in the admin it was to go."""
+    wanted = request.GET.get("next", "")
+    home = reverse("admin:index")
+    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
+    return wanted if is_ours and wanted.startswith(home) else home

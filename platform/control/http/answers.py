@@ -1,0 +1,54 @@
+"""What is answered when something fails on our side; never a traceback, never a wrong 401."""
+
+import sys
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.template.loader import render_to_string
+from django.views import defaults
+
+from control.errors import is_database_away
+
+RETRY_AFTER_SECONDS = 2
+
+
+def is_for_programs(request: HttpRequest) -> bool:
+    """Tell whether JSON is wanted rather than a page."""
+    return request.path.startswith(("/api/", "/internal/"))
+
+
+def error_body(
+    message: str, kind: str, *, param: str | None = None, code: str | None = None
+) -> dict[str, object]:
+    """Return the body of an error: all four keys, always."""
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def unavailable(request: HttpRequest) -> HttpResponse:
+    """Answer 503 and when to come back."""
+    response: HttpResponse
+    if is_for_programs(request):
+        message = "The service is unavailable for a moment."
+        body = error_body(message, "service_unavailable_error", code="database_unavailable")
+        response = JsonResponse(body, status=503)
+    else:
+        # Rendered without the request: its user and session are in the database.
+        response = HttpResponse(render_to_string("503.html"), status=503)
+    response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    return response
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer an exception that nobody handled."""
+    if is_database_away(sys.exc_info()[1]):
+        return unavailable(request)
+    if is_for_programs(request):
+        return JsonResponse(error_body("Something failed on our side.", "api_error"), status=500)
+    return defaults.server_error(request)
+
+
+def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """Answer an address that leads nowhere."""
+    if is_for_programs(request):
+        body = error_body("There is nothing here.", "invalid_request_error", code="not_found")
+        return JsonResponse(body, status=404)
+    return defaults.page_not_found(request, exception)

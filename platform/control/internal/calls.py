@@ -1,0 +1,33 @@
+"""Contract records in and out of internal HTTP calls."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+
+from serving.contract.codec import ContractError, decode, encode
+
+BODY_BYTES_MAX = 32 * 2**20
+"""5,000 events of the longest kind are well under this."""
+
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+
+
+def answer_record(
+    request: HttpRequest,
+    kind: type[Asked],
+    service: Callable[[Asked, datetime], msgspec.Struct],
+) -> HttpResponse:
+    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body."""
+    body = request.read(BODY_BYTES_MAX + 1)
+    if len(body) > BODY_BYTES_MAX:
+        return JsonResponse({"error": f"the body is over {BODY_BYTES_MAX} bytes"}, status=413)
+    try:
+        asked = decode(body, kind)
+    except (ContractError, RecursionError) as error:
+        return JsonResponse({"error": str(error)}, status=400)
+    answer = service(asked, timezone.now())
+    return HttpResponse(encode(answer), content_type="application/json")

@@ -1,0 +1,62 @@
+"""Keys end with what they belong to: a project, or their maker's right to make them.
+
+All of it happens in the transaction that archives the project or changes the seat.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from control.keys.models import ApiKey, Kind, Scope
+from control.keys.selectors import locked_live_keys
+from control.publish.services import Touched
+from control.tenants.models import Membership, Project
+from control.tenants.permissions import Action, can
+from control.tenants.signals import project_archived, seat_changed
+
+
+def listen() -> None:
+    """End keys with their project, and with their maker's seat."""
+    project_archived.connect(_on_archive, dispatch_uid="control.keys.ending")
+    seat_changed.connect(_on_seat_changed, dispatch_uid="control.keys.ending.seat")
+
+
+def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> list[Touched]:
+    return _end(locked_live_keys(project.organization, project=project), now)
+
+
+def _on_seat_changed(
+    sender: object,
+    membership: Membership,
+    is_over: bool,
+    heir: Membership | None,
+    now: datetime,
+    **_: Any,
+) -> list[Touched]:
+    """End the member's keys that nobody with the right to make them stands for any more: with a
+    lesser role those of the management API, with the seat all that no heir takes."""
+    theirs = locked_live_keys(membership.organization).filter(created_by=membership.user)
+    ended = []
+    for key in theirs:
+        if not is_over and _may_make(membership, key):
+            continue
+        if heir is not None and key.kind == Kind.STANDARD and _may_make(heir, key):
+            key.created_by = heir.user
+            key.save(update_fields=["created_by"])
+            continue
+        if is_over or Scope.MANAGE in key.scopes:
+            ended.append(key)
+    return _end(ended, now)
+
+
+def _may_make(membership: Membership, key: ApiKey) -> bool:
+    wanted = Action.MAKE_MANAGE_KEYS if Scope.MANAGE in key.scopes else Action.MAKE_KEYS
+    return can(membership.role, wanted)
+
+
+def _end(keys: Iterable[ApiKey], now: datetime) -> list[Touched]:
+    ended = list(keys)
+    for key in ended:
+        key.revoked_at = now
+        key.save(update_fields=["revoked_at"])
+    return [Touched("api_key", key.id) for key in ended]

@@ -1,0 +1,100 @@
+"""One log line per fact, readable or JSON. Bodies, prompts and secrets are never logged."""
+
+import logging.config
+import re
+from typing import Any
+
+import structlog
+
+from control.errors import is_database_away
+
+LIVE_LINK = re.compile(
+    r"(/invitations/|/accounts/confirm-email/|/accounts/password/reset/key/)[^\s/?\"'>]+"
+)
+SHARED: list[structlog.typing.Processor] = [
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+]
+
+
+class ShortOutages(logging.Filter):
+    """Makes one line of a request that failed for want of the database: there will be many."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop the traceback of an outage; keep every record."""
+        if record.exc_info and is_database_away(record.exc_info[1]):
+            record.exc_info = None
+            record.msg, record.args = f"database_away: {record.getMessage()}", ()
+        return True
+
+
+class NoLiveLinks(logging.Filter):
+    """Cuts the secret out of a path that is a link from a mail: who reads a log signs in as
+    nobody."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Rewrite the record where it holds one; keep every record."""
+        if not isinstance(record.msg, str):
+            return True  # our own lines, which name what they say
+        message = record.getMessage()
+        without = LIVE_LINK.sub(r"\1…", message)
+        if without != message:
+            record.msg, record.args = without, ()
+        return True
+
+
+def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
+    """Return the settings of Python's logging for `console` or `json` lines on standard error."""
+    # Plain tracebacks: structlog's own choice would print the local variables, secrets and all.
+    as_text = structlog.dev.ConsoleRenderer(
+        colors=False, exception_formatter=structlog.dev.plain_traceback
+    )
+    renderers: dict[str, list[Any]] = {
+        "json": [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
+        "console": [as_text],
+    }
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "lines": {
+                "()": structlog.stdlib.ProcessorFormatter,
+                "foreign_pre_chain": SHARED,
+                "processors": [
+                    structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                    *renderers[log_format],
+                ],
+            }
+        },
+        "filters": {"outages": {"()": ShortOutages}, "links": {"()": NoLiveLinks}},
+        "handlers": {
+            "stderr": {
+                "class": "logging.StreamHandler",
+                "formatter": "lines",
+                "filters": ["outages", "links"],
+            }
+        },
+        "root": {"handlers": ["stderr"], "level": "INFO"},
+        "loggers": {
+            "django": {"level": "INFO"},
+            "django.request": {"level": "ERROR"},
+            "django.server": {"level": "INFO" if debug else "WARNING"},
+            # It would tell each address whole, and a webhook's may hold a token of the customer's.
+            "httpx": {"level": "WARNING"},
+            "psycopg.pool": {"level": "ERROR"},
+            "uvicorn.access": {"level": "WARNING"},
+        },
+    }
+
+
+def configure(settings: dict[str, Any]) -> None:
+    """Set up Python's logging and structlog on top of it."""
+    logging.config.dictConfig(settings)
+    structlog.configure(
+        processors=[*SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )

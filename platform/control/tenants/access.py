@@ -1,0 +1,102 @@
+"""Which organization a request concerns, and what its caller may do there."""
+
+from dataclasses import dataclass
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+
+from control.actor import Actor
+from control.errors import NotFound, NotPermitted
+from control.tenants import selectors
+from control.tenants.models import Organization, Role, User
+from control.tenants.permissions import Action, member, require
+
+OF_ORGANIZATION = OpenApiParameter(
+    "organization_id", str, description="For people in several organizations; theirs by default."
+)
+"""What `access_asked` reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHolder:
+    """What `request.user` is for an API key with the scope `manage`: somebody, but no person."""
+
+    key_id: str
+    name: str
+    organization: Organization
+    is_authenticated: bool = True
+    is_active: bool = True
+    is_anonymous: bool = False
+    is_staff: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A caller in an organization they belong to."""
+
+    organization: Organization
+    actor: Actor
+
+
+def access(request: Request, organization_id: str, action: Action = Action.READ) -> Access:
+    """Return the caller's access to an organization.
+
+    Raises NotFound where the caller has no part, NotPermitted where the role does not allow
+    `action`.
+    """
+    found = _of_key(request.user, organization_id) or _of_person(request, organization_id)
+    require(found.actor, found.organization, action)
+    return found
+
+
+def access_asked(request: Request, action: Action = Action.READ) -> Access:
+    """Return the caller's access to the organization of the query's `organization_id`; without it
+    to the key's, or a person's first.
+
+    Raises NotFound and NotPermitted as `access` does.
+    """
+    asked = request.query_params.get("organization_id")
+    if not asked:
+        of_key = organization_of_key(request)
+        asked = of_key.id if of_key else _first_organization(caller(request))
+    return access(request, asked, action)
+
+
+def caller(request: Request) -> User:
+    """Return the person who calls. Raises NotPermitted for a key."""
+    if not isinstance(request.user, User):
+        raise NotPermitted("Only a person may do this, not an API key.")
+    return request.user
+
+
+def organization_of_key(request: Request) -> Organization | None:
+    """Return the organization whose key calls, None for a person."""
+    return request.user.organization if isinstance(request.user, KeyHolder) else None
+
+
+def _first_organization(user: User) -> str:
+    seat = selectors.memberships(user).first()
+    if seat is None:
+        raise NotFound("There is no organization.")
+    return seat.organization_id
+
+
+def _of_key(holder: object, organization_id: str) -> Access | None:
+    """A key with the scope `manage`, which only admins make, acts as an admin."""
+    if not isinstance(holder, KeyHolder):
+        return None
+    if holder.organization.id != organization_id:
+        raise NotFound("There is no such organization.")
+    actor = Actor(
+        kind="key",
+        id=holder.key_id,
+        name=holder.name,
+        organization_id=organization_id,
+        role=Role.ADMIN,
+    )
+    return Access(holder.organization, actor)
+
+
+def _of_person(request: Request, organization_id: str) -> Access:
+    membership = selectors.membership(caller(request), organization_id)
+    return Access(membership.organization, member(membership))

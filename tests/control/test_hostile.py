@@ -1,0 +1,292 @@
+"""Whatever is sent, whatever the address: control answers, and never with 500.
+
+All addresses come from the URL table, all fields from the forms and the OpenAPI document, all
+filters from the source, so that what is new is tried without being named here.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django import forms
+from django.conf import settings
+from django.contrib import admin
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+
+from control.keys.models import ApiKey, Scope
+from control.tenants.models import User
+from tests.support.organizations import House, make_model, make_variant
+from tests.support.routes import Route, routes
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+SOURCES = [settings.REPOSITORY_DIR / folder for folder in ("platform", "billing", "web")]
+FILTER = re.compile(r"(?:GET|query|query_params)(?:\.get(?:list)?\(|\[)\"(\w+)\"")
+POSTED = re.compile(r"POST(?:\.get\w*\(|\[)\"(\w+)\"")
+HOSTILE_IDS = [
+    "%00",
+    "x%00y",
+    "%ED%A0%80",
+    "%FF",
+    "%F0%9F%92%A3",
+    "..%2F..",
+    "'%22%3C%3E",
+    "a" * 5_000,
+]
+HOSTILE_TEXTS = ["\x00", "a\x00b", "\x1b[31m", "\u202eevil", "<b>&amp;'\"", "=1+1", "-", "9" * 30]
+HOSTILE_TEXTS += ["NaN", "-1", "0001-01-01", "9999-12-31", "2026-13-45", "é" * 5_000, "\U0001f4a3"]
+TELLING_TEXTS = HOSTILE_TEXTS[1::3]
+DEEP = 20_000
+HOSTILE_VALUES = [
+    '"\\u0000"', '"\\ud800"', '"\\udc00\\ud800"', "1e400", "-1", "1" * 400, "NaN", "null", "true",
+    "{}", "[]", "[null]", '["\\u0000"]', '["\\ud800"]', '{"a": "\\ud800"}', f'"{"a" * 20_000}"',
+    "[" * 400 + "]" * 400, "[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP,
+    '"9999-12-31T23:59:59Z"', '"0001-01-01T00:00:00+14:00"',
+]  # fmt: skip
+TELLING_VALUES = ['"\\u0000"', '["\\u0000"]', "1e400", "1" * 400, "null", "{}"]
+HOSTILE_BODIES = [b"", b"\xff\xfe", b"\x00", b'"\\ud800"', b"[]", b'"x"', b"nul", b"{", b"[" * DEEP]
+HOSTILE_HEADERS = [
+    {"cookie": r'penstock_session="\000"'},
+    {"cookie": r'penstock_session="\000"; csrftoken="\000"; messages="\000"; theme="\000"'},
+    {"cookie": "penstock_session=" + "\xff" * 40},
+    {"authorization": "Bearer \xff\xfe"},
+    {"authorization": "Bearer pen_live_" + "0" * 36},
+    {"authorization": "Basic \xff"},
+    {"accept": "application/\xff;q=x"},
+    {"hx-request": "true", "hx-current-url": "http://["},
+    {"x-forwarded-for": "x, \xff", "referer": "http://["},
+    {"if-modified-since": "x", "if-none-match": "\xff", "range": "bytes=9-1"},
+]
+
+Ids = Mapping[str, str]
+Try = tuple[str, str, Mapping[str, Any]]
+
+
+@pytest.fixture
+def ids(house: House, key: ApiKey) -> Ids:
+    """What there is, by the names of addresses."""
+    model = make_model()
+    make_variant(model)
+    return {
+        "organization_id": house.id,
+        "project_id": house.project.id,
+        "key_id": key.id,
+        "member_id": house.seat(house.owner).id,
+        "model": model.id,
+        "budget_id": f"balance:{house.id}",
+        "app_label": "tenants",
+    }
+
+
+@pytest.fixture
+def everybody(house: House) -> Client:
+    """The owner of an organization who is an operator too: no door stops what is tried."""
+    User.objects.filter(id=house.owner.id).update(operator_role="owner")
+    client = Client(raise_request_exception=False)
+    client.force_login(house.owner)
+    return client
+
+
+def failures(client: Client, tries: Iterator[Try]) -> list[str]:
+    """Return what was answered with 500 or worse; 503 is a service of the tests' that is away."""
+    found = []
+    for method, path, options in tries:
+        reply = getattr(client, method)(path, **options)
+        if reply.status_code >= 500 and reply.status_code != 503:
+            found.append(f"{method} {path[:200]} {str(options)[:200]}: {reply.status_code}")
+    return found
+
+
+def hostile_paths(route: Route, ids: Ids) -> Iterator[Try]:
+    for name in route.parameters:
+        for value in HOSTILE_IDS:
+            yield "get", route.path({**ids, name: value}), {}
+            if value == "%00":
+                yield "post", route.path({**ids, name: value}), {}
+
+
+@pytest.mark.parametrize(
+    "room", ["api", "console", "accounts", "invitations", "internal", "stripe"]
+)
+def test_no_address_fails(everybody: Client, ids: Ids, room: str) -> None:
+    found = (each for route in routes(room) for each in hostile_paths(route, ids))
+    assert failures(everybody, found) == []
+
+
+def test_no_address_of_the_admin_fails(everybody: Client, ids: Ids) -> None:
+    """Its hundreds of addresses are Django's own kinds: one hostile id each, and one unknown."""
+    found = (
+        ("get", route.path({**ids, name: value}), {})
+        for route in routes("admin")
+        for name in route.parameters
+        for value in ("%00", "x", "9" * 30)
+        if not route.template.endswith("(?P<url>.*)$")
+    )
+    assert failures(everybody, found) == []
+
+
+PARTS = 5
+"""A test's statements are one transaction, which may take a minute on a busy machine."""
+
+
+def filters() -> list[str]:
+    """Return what the source reads from queries by name."""
+    files: list[Path] = [file for folder in SOURCES for file in folder.rglob("*.py")]
+    named = {name for file in files for name in FILTER.findall(file.read_text())}
+    return sorted(named | {"limit", "cursor", "page", "o", "q", "organization_id"})
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_filter_fails(everybody: Client, ids: Ids, part: int) -> None:
+    names = filters()
+    assert {"project", "cursor", "after"} <= set(names)
+    found = (
+        ("get", route.path(ids), {"data": {name: text for name in names if name != drop}})
+        for route in routes("api", "console", "accounts", "internal")[part::PARTS]
+        for text in HOSTILE_TEXTS[2:]  # the first two are no address
+        for drop in (("", "organization_id") if route.room == "api" else ("",))
+    )
+    assert failures(everybody, found) == []
+
+
+def fields(schema: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a body of the OpenAPI document."""
+    if reference := part.get("$ref"):
+        part = schema["components"]["schemas"][reference.rpartition("/")[2]]
+    return part.get("properties", {})
+
+
+SCHEMA = SchemaGenerator().get_schema(public=True)
+
+
+def json_tries(template: str, ids: Ids) -> Iterator[Try]:
+    """Yield each operation with each hostile body, and its fields with each hostile value."""
+    path = re.sub(r"{(\w+)}", lambda found: ids.get(found[1], "x"), template)
+    for method, operation in SCHEMA["paths"][template].items():
+        if method == "get":
+            continue
+        body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+        names = list(fields(SCHEMA, body.get("schema", {})))
+        each = [[name] for name in names]
+        for value in HOSTILE_VALUES:
+            # Alone too, where what is sent beside it could be refused first.
+            for sent in [names, *(each if value in TELLING_VALUES else [])]:
+                text = ",".join(f"{json.dumps(name)}:{value}" for name in sent)
+                yield method, path, {"data": f"{{{text}}}", "content_type": "application/json"}
+        for raw in HOSTILE_BODIES:
+            yield method, path, {"data": raw, "content_type": "application/json"}
+
+
+@pytest.mark.parametrize("template", SCHEMA["paths"])
+def test_no_body_of_the_management_api_fails(everybody: Client, ids: Ids, template: str) -> None:
+    assert failures(everybody, json_tries(template, ids)) == []
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/json; charset=nothing", "multipart/form-data; boundary=\xff", "\xff"]
+)
+def test_no_kind_of_body_fails(everybody: Client, ids: Ids, kind: str) -> None:
+    paths = ["/accounts/login/", "/api/v1/organizations", f"/{ids['organization_id']}/keys/new"]
+    for path in paths:
+        reply = everybody.generic("POST", path, b"a=%00", content_type=kind)
+        assert reply.status_code < 500
+
+
+def test_nor_with_a_key(house: House, ids: Ids) -> None:
+    _, secret = house.mint(scopes=[Scope.MANAGE])
+    client = Client(raise_request_exception=False, headers={"authorization": f"Bearer {secret}"})
+    found = (each for route in routes("api") for each in hostile_paths(route, ids))
+    assert failures(client, found) == []
+
+
+def test_no_body_of_the_internal_api_fails(db: None) -> None:
+    secret = {"authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+    client = Client(raise_request_exception=False, headers=secret)
+    bodies = [*HOSTILE_BODIES, *(value.encode() for value in HOSTILE_VALUES)]
+    found = (
+        ("post", route.path({}), {"data": body, "content_type": "application/json"})
+        for route in routes("internal", "stripe")
+        for body in bodies
+    )
+    assert failures(client, found) == []
+
+
+def form_fields() -> list[str]:
+    """Return the fields of all forms there are, and what views read by name."""
+    sources = (file.read_text() for folder in SOURCES for file in folder.rglob("*.py"))
+    named = {
+        name for text in sources for name in re.findall(r"POST(?:\.get\w*\(|\[)\"(\w+)\"", text)
+    }
+    kinds = [forms.Form]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        named |= set(kind.base_fields)
+    return sorted(named)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_form_fails(everybody: Client, house: House, ids: Ids, part: int) -> None:
+    names = form_fields()
+    assert {"name", "email", "password"} <= set(names)
+
+    def tries() -> Iterator[Try]:
+        for route in routes("console", "accounts", "invitations", "operators")[part::PARTS]:
+            for text in TELLING_TEXTS:
+                everybody.force_login(house.owner)  # one of the forms ends the session
+                yield "post", route.path(ids), {"data": dict.fromkeys(names, text)}
+
+    assert failures(everybody, tries()) == []
+
+
+def test_no_form_of_the_admin_fails(everybody: Client, rf: Any, house: House) -> None:
+    request = rf.get("/")
+    request.user = User.objects.get(id=house.owner.id)
+
+    def tries() -> Iterator[Try]:
+        for model, page in admin.site._registry.items():
+            place = f"/admin/{model._meta.app_label}/{model._meta.model_name}/"
+            if page.has_add_permission(request):
+                names = page.get_form(request).base_fields
+                yield "post", f"{place}add/", {"data": dict.fromkeys(names, "\x00")}
+            for action in page.get_actions(request):
+                chosen = {"action": action, "_selected_action": "\x00", "index": "0"}
+                yield "post", place, {"data": chosen}
+
+    assert failures(everybody, tries()) == []
+
+
+@pytest.mark.parametrize("headers", HOSTILE_HEADERS, ids=str)
+def test_no_header_fails(everybody: Client, ids: Ids, headers: dict[str, str]) -> None:
+    everybody.cookies.clear() if "cookie" in headers else None
+    meta = {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in headers.items()}
+    kind = {"content_type": meta.pop("HTTP_CONTENT_TYPE", "application/json"), **meta}
+    found = (
+        (method, path, kind if method == "post" else meta)
+        for path in ("/", "/accounts/login/", f"/{ids['organization_id']}/overview", "/admin/",
+                     "/api/v1/organizations", "/internal/v1/leases", "/stripe/webhook", "/nowhere",
+                     "/static/console/mark.svg")
+        for method in ("get", "post")
+    )  # fmt: skip
+    assert failures(everybody, found) == []
+
+
+@pytest.fixture
+def answer(everybody: Client) -> Callable[[str], tuple[int, str]]:
+    """Send JSON to make an organization; return status and code of the answer."""
+
+    def send(text: str) -> tuple[int, str]:
+        reply = everybody.post("/api/v1/organizations", text, content_type="application/json")
+        return reply.status_code, reply.json().get("error", {}).get("code")
+
+    return send
+
+
+def test_what_cannot_be_stored_is_said(answer: Callable[[str], tuple[int, str]]) -> None:
+    assert answer('{"name": "\\ud800"}') == (400, "parse_error")
+    assert answer('{"name": "a\\u0000b"}') == (400, "invalid_value")
+    assert answer('{"name": ' + "[" * DEEP + "]" * DEEP + "}") == (400, "parse_error")
+    assert answer('{"name": "' + "a" * 2**20 + '"}') == (413, "request_too_large")
+    assert answer('{"name": "\\ud83d\\udca3"}') == (201, None)

@@ -1,0 +1,300 @@
+"""The admin's door, and what each role of operators may do behind it."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.contrib import admin
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+
+from control.actor import person
+from control.audit.models import Deed
+from control.catalog import services as catalog
+from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.operators import DUTIES, Duty, OperatorRole, can
+from control.prices import services as prices
+from control.tenants import services
+from control.tenants.models import OperatorInvitation, User
+from control.tenants.permissions import Action, require
+from tests.support.organizations import House
+from tests.support.second_factor import code_of
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+PASSWORD = "a-long-phrase-indeed"
+LOGIN = "/accounts/login/?next=/admin/"
+whole = pytest.mark.django_db(transaction=True)
+"""For what is done on commit."""
+ACTIVATE = "/accounts/2fa/totp/activate/"
+
+
+@pytest.fixture(autouse=True)
+def untried() -> None:
+    """Nobody has tried to sign in before: tries are counted by address, which tests share."""
+    cache.clear()
+
+
+@pytest.fixture
+def owner(db: None) -> User:
+    return User.objects.create_superuser("owner@penstock.test", PASSWORD)
+
+
+def operator(role: str) -> User:
+    return User.objects.create_user(f"{role}@penstock.test", PASSWORD, operator_role=role)
+
+
+def sign_in(client: Client, user: User, password: str = PASSWORD) -> Any:
+    return client.post(LOGIN, {"login": user.email, "password": password})
+
+
+def set_up_factor(client: Client) -> str:
+    """Set a second factor up, for which the password is asked once more; return its secret."""
+    client.post("/accounts/reauthenticate/", {"password": PASSWORD})
+    secret: str = client.get(ACTIVATE).context["form"].secret
+    assert client.post(ACTIVATE, {"code": code_of(secret)}).status_code == 302
+    return secret
+
+
+def test_the_admin_has_no_login_form_of_its_own(client: Client, owner: User) -> None:
+    reply = client.get("/admin/", follow=True)
+    assert reply.redirect_chain[-1][0] == "/accounts/login/?next=%2Fadmin%2F"
+    for path in ("/admin/login/", "/admin/"):
+        sent = {"username": owner.email, "password": PASSWORD}
+        assert client.post(path, sent).status_code == 302
+        assert "_auth_user_id" not in client.session
+
+
+@whole
+def test_an_operator_needs_a_second_factor(client: Client, owner: User) -> None:
+    assert sign_in(client, owner)["location"] == "/admin/"
+    reply = client.get("/admin/catalog/model/", follow=True)
+    assert f"{ACTIVATE}?next=%2Fadmin%2Fcatalog%2Fmodel%2F" in dict(reply.redirect_chain)
+    set_up_factor(client)
+    assert client.get("/admin/").status_code == 200
+
+
+@whole
+def test_with_a_factor_it_is_asked_for_at_each_sign_in(client: Client, owner: User) -> None:
+    sign_in(client, owner)
+    secret = set_up_factor(client)
+    other = Client()
+    assert "/accounts/2fa/authenticate/" in sign_in(other, owner)["location"]
+    assert other.get("/admin/").status_code == 302
+    other.post("/accounts/2fa/authenticate/", {"code": "000000"})
+    assert other.get("/admin/").status_code == 302
+    other.post("/accounts/2fa/authenticate/", {"code": code_of(secret)})
+    assert other.get("/admin/").status_code == 200
+
+
+@whole
+def test_a_session_from_before_the_factor_is_asked_for_it(client: Client, owner: User) -> None:
+    old = Client()
+    sign_in(old, owner)
+    sign_in(client, owner)
+    set_up_factor(client)
+    reply = old.get("/admin/", follow=True)
+    assert "/accounts/2fa/reauthenticate/" in reply.redirect_chain[-1][0]
+
+
+def test_members_are_told_that_this_is_not_for_them(house: House) -> None:
+    client = house.browser()
+    assert client.get("/admin/", follow=True).status_code == 403
+    assert client.get("/admin/login/").status_code == 403
+
+
+def test_wrong_passwords_are_throttled(client: Client, owner: User) -> None:
+    answers = [sign_in(client, owner, f"wrong-{n}") for n in range(30)]
+    assert "Too many" in answers[-1].content.decode() or answers[-1].status_code == 429
+    assert "_auth_user_id" not in client.session
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example/admin/", "/elsewhere"])
+def test_the_door_leads_into_the_admin_only(client: Client, owner: User, wanted: str) -> None:
+    client.force_login(owner)
+    assert client.get("/admin/login/", {"next": wanted})["location"] == "/admin/"
+
+
+def test_the_password_is_changed_at_the_account(client: Client, owner: User) -> None:
+    client.force_login(owner)
+    assert client.get("/admin/password_change/")["location"] == "/accounts/password/change/"
+
+
+DEEDS: dict[str, tuple[Duty, Callable[..., object]]] = {
+    "models": (
+        Duty.RUN_MODELS,
+        lambda actor, house: catalog.create_model(actor=actor, public_id="m", name="M"),
+    ),
+    "prices": (Duty.KEEP_BOOKS, lambda actor, house: prices.draft_book(actor=actor, name="Book")),
+    "terms": (
+        Duty.KEEP_BOOKS,
+        lambda actor, house: services.set_organization_terms(
+            actor=actor, organization=house.organization, billing_mode="postpaid",
+            spend_limit_nanos=1, weight=1,
+        ),
+    ),
+    "suspension": (
+        Duty.HELP_CUSTOMERS,
+        lambda actor, house: services.suspend_organization(
+            actor=actor, organization=house.organization
+        ),
+    ),
+    "names": (
+        Duty.HELP_CUSTOMERS,
+        lambda actor, house: services.rename_organization(
+            actor=actor, organization=house.organization, name="New"
+        ),
+    ),
+    "operators": (
+        Duty.MANAGE_OPERATORS,
+        lambda actor, house: services.invite_operator(
+            actor=actor, email="new@penstock.test", role="viewer"
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+@pytest.mark.parametrize("role", list(OperatorRole))
+def test_each_role_does_its_part_and_no_other(house: House, role: str, deed: str) -> None:
+    duty, act = DEEDS[deed]
+    actor, before = person(operator(role)), Deed.objects.count()
+    if duty in DUTIES[role]:
+        act(actor, house)
+        assert Deed.objects.count() > before
+    else:
+        with pytest.raises(NotPermitted, match=f"{role} may not {duty}"):
+            act(actor, house)
+        assert Deed.objects.count() == before
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_a_viewer_looks_into_tenants_and_no_more(house: House, action: Action) -> None:
+    viewer = person(operator("viewer"))
+    if action in (Action.READ, Action.SEE_MONEY):
+        require(viewer, house.organization, action)
+    else:
+        with pytest.raises(NotPermitted):
+            require(viewer, house.organization, action)
+
+
+def test_who_has_no_role_may_nothing() -> None:
+    assert not any(can(role, duty) for role in (None, "", "king") for duty in Duty)
+
+
+PAGES = sorted(admin.site._registry.items(), key=lambda each: each[0]._meta.label)
+
+
+@pytest.mark.parametrize("page", [page for _, page in PAGES], ids=lambda page: page.opts.label)
+def test_a_viewer_is_offered_nothing_to_do(rf: Any, page: Any) -> None:
+    """Of any page there is or will be: no form to add or change, no action of lists."""
+    request = rf.get("/")
+    request.user = operator("viewer")
+    assert not page.has_add_permission(request)
+    assert not page.has_change_permission(request)
+    assert not page.has_delete_permission(request)
+    assert page.get_actions(request) == {}
+
+
+OWNERS_ROOMS = {"audit", "mail", "publish", "webhooks", "idempotency", "budgets"}
+"""Of which nothing is changed in the admin."""
+
+
+@pytest.mark.parametrize(
+    "model", [model for model, _ in PAGES], ids=lambda model: model._meta.label
+)
+def test_every_app_with_rows_says_whose_duty_they_are(model: Any) -> None:
+    config = model._meta.app_config
+    assert config.label in OWNERS_ROOMS or isinstance(getattr(config, "duty", None), Duty)
+
+
+def test_a_viewer_publishes_no_price_book_by_its_address(client: Client) -> None:
+    book = prices.draft_book(actor=person(operator("owner")), name="Book")
+    client.force_login(operator("viewer"))
+    place = f"/admin/prices/pricebook/{book.id.replace('_', '_5F')}"
+    assert client.get(f"{place}/change/").status_code == 200
+    assert client.post(f"{place}/publish/", {"confirmation": ""}).status_code == 403
+    book.refresh_from_db()
+    assert not book.is_published
+
+
+def test_letters_hold_live_links_so_only_owners_read_them(client: Client) -> None:
+    client.force_login(operator("finance"))
+    assert client.get("/admin/mail/letter/").status_code == 403
+
+
+def invite(owner: User, email: str = "new@penstock.test", role: str = "finance") -> str:
+    return services.invite_operator(actor=person(owner), email=email, role=role)[1]
+
+
+def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -> None:
+    user = User.objects.create_user("new@penstock.test", PASSWORD)
+    client.force_login(user)
+    page = f"/operators/invitations/{invite(owner)}"
+    assert client.get(page).status_code == 200
+    assert client.post(page)["location"] == "/admin/"
+    assert client.get("/admin/prices/pricebook/add/").status_code == 200
+    assert client.get("/admin/catalog/model/add/").status_code == 403
+    services.change_operator_role(actor=person(owner), user=user, role="catalog")
+    assert client.get("/admin/catalog/model/add/").status_code == 200
+    services.dismiss_operator(actor=person(owner), user=user)
+    assert client.get("/admin/", follow=True).status_code == 403
+    done = Deed.objects.filter(action__startswith="operator.").order_by("id")
+    assert [each.action.partition(".")[2] for each in done] == [
+        "invite", "accept", "change_role", "dismiss",
+    ]  # fmt: skip
+    assert done[2].details == {"email": user.email, "before": "finance", "after": "catalog"}
+
+
+def test_an_invitation_is_for_one_person_once(house: House, owner: User) -> None:
+    secret = invite(owner)
+    with pytest.raises(NotFound):
+        services.accept_operator_invitation(user=house.owner, secret=secret)
+    user = User.objects.create_user("new@penstock.test")
+    services.accept_operator_invitation(user=user, secret=secret)
+    with pytest.raises(NotFound):
+        services.accept_operator_invitation(user=user, secret=secret)
+
+
+def test_late_withdrawn_and_replaced_invitations_open_nothing(owner: User) -> None:
+    user = User.objects.create_user("new@penstock.test")
+
+    def opens(secret: str) -> bool:
+        try:
+            services.accept_operator_invitation(user=user, secret=secret)
+        except NotFound:
+            return False
+        return True
+
+    first, second = invite(owner), invite(owner)
+    assert not opens(first)
+    OperatorInvitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    assert not opens(second)
+    third = invite(owner)
+    (open_one,) = OperatorInvitation.objects.filter(revoked_at=None)
+    services.revoke_operator_invitation(actor=person(owner), invitation=open_one)
+    assert not opens(third)
+
+
+def test_the_last_owner_stays(owner: User) -> None:
+    with pytest.raises(Conflict, match="needs an owner"):
+        services.dismiss_operator(actor=person(owner), user=owner)
+    with pytest.raises(Conflict, match="needs an owner"):
+        services.change_operator_role(actor=person(owner), user=owner, role="viewer")
+    User.objects.create_superuser("second@penstock.test")
+    services.dismiss_operator(actor=person(owner), user=owner)
+
+
+@pytest.mark.parametrize(("email", "role"), [("nobody", "viewer"), ("a@b.example", "king")])
+def test_what_is_wrong_with_an_invitation_is_said(owner: User, email: str, role: str) -> None:
+    with pytest.raises(Invalid):
+        services.invite_operator(actor=person(owner), email=email, role=role)
+
+
+def test_owners_invite_in_the_admin(client: Client, owner: User) -> None:
+    client.force_login(owner)
+    sent = {"email": "new@penstock.test", "role": "support"}
+    client.post("/admin/tenants/operatorinvitation/add/", sent)
+    assert OperatorInvitation.objects.get().email == sent["email"]
+    assert client.get("/admin/tenants/operator/").status_code == 200

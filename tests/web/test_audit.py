@@ -1,0 +1,103 @@
+"""The audit in the console: everything that was done, for who may see it, and as a file."""
+
+import csv
+from io import StringIO
+
+import pytest
+from django.test import Client
+
+from control.actor import Actor
+from control.audit.services import record
+from control.tenants import services
+from control.tenants.models import Membership, Role, User
+from tests.support.console import Tenant
+from web.console.page import address
+
+pytestmark = pytest.mark.integration
+
+
+def note(tenant: Tenant, action: str = "key.mint", by: str = "ada", **details: object) -> None:
+    """Write a deed down."""
+    record(
+        actor=Actor(kind="user", id="usr_1", name=by),
+        action=action,
+        target_kind="api_key",
+        target_id="key_1",
+        organization_id=tenant.organization.id,
+        details=details,
+    )
+
+
+def shown(client: Client, tenant: Tenant, **parameters: str) -> str:
+    return client.get(address(tenant.organization, "audit", **parameters)).content.decode()
+
+
+def test_what_was_done_is_told_with_before_and_after(member: Client, tenant: Tenant) -> None:
+    services.rename_organization(
+        actor=tenant.actor, organization=tenant.organization, name="Acme Labs"
+    )
+    note(
+        tenant, "organization.set_limit", before={"limit_nanos": None}, after={"limit_nanos": 10**9}
+    )
+    page = shown(member, tenant)
+    assert "organization.rename" in page
+    assert "Acme Research → Acme Labs" in page
+    assert "nothing → $1" in page
+
+
+def test_filters_leave_out_what_is_not_asked_for(member: Client, tenant: Tenant) -> None:
+    note(tenant, "key.mint", by="grace@acme.example")
+    note(tenant, "member.invite", by="alan@acme.example")
+    assert "alan@" not in shown(member, tenant, about="key")
+    assert "grace@" not in shown(member, tenant, by="alan")
+    assert "grace@" in shown(member, tenant, by="GRACE")
+    assert "matches these filters" in shown(member, tenant, to="2020-01-01")
+
+
+@pytest.mark.parametrize("parameter", ["before", "about", "by", "from", "to"])
+@pytest.mark.parametrize("value", ["x" * 10_000, "-1", "9" * 30, "\u202e", "%", "'; --"])
+def test_a_strange_question_is_answered(
+    member: Client, tenant: Tenant, parameter: str, value: str
+) -> None:
+    url = address(tenant.organization, "audit")
+    assert member.get(url, {parameter: value}).status_code == 200
+
+
+def test_pages_follow_one_another_without_a_gap(member: Client, tenant: Tenant) -> None:
+    for number in range(60):
+        note(tenant, name=f"key number {number}.")
+    first = member.get(address(tenant.organization, "audit"))
+    second = member.get(first.context["older_url"])
+    seen = [
+        dict(row.changes).get("name") for page in (first, second) for row in page.context["rows"]
+    ]
+    wanted = [f"key number {number}." for number in reversed(range(60))]
+    assert [name for name in seen if name and name.startswith("key number")] == wanted
+
+
+def test_the_file_holds_it_all_and_no_formula(member: Client, tenant: Tenant) -> None:
+    for number in range(3):
+        note(tenant, by="=cmd()", name=f"n{number}")
+    reply = member.get(address(tenant.organization, "audit_csv", by="=cmd"))
+    lines = list(csv.DictReader(StringIO(b"".join(reply.streaming_content).decode())))
+    assert [line["details"] for line in lines] == ["name: n2", "name: n1", "name: n0"]
+    assert {line["by"] for line in lines} == {"'=cmd()"}
+    assert "attachment" in reply["content-disposition"]
+
+
+@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.BILLING, Role.VIEWER])
+def test_lesser_roles_do_not_see_it(client: Client, tenant: Tenant, role: Role) -> None:
+    user = User.objects.create_user("looker@acme.example")
+    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    client.force_login(user)
+    for name in ("audit", "audit_csv"):
+        assert client.get(address(tenant.organization, name)).status_code == 403
+
+
+def test_an_outsider_sees_only_their_own(
+    stranger: Client, outsider: Tenant, tenant: Tenant
+) -> None:
+    note(tenant, by="grace@acme.example")
+    for name in ("audit", "audit_csv"):
+        assert stranger.get(address(tenant.organization, name)).status_code == 404
+    assert "grace@" not in shown(stranger, outsider)
