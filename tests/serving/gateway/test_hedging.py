@@ -292,13 +292,16 @@ async def test_through_any_trouble_each_request_counts_once(
                 else:
                     engine.script.add(Fault(kind, seconds=0.05))  # type: ignore[arg-type]
 
-        await asyncio.gather(trouble(), *(one() for _ in range(100)))
-        await nothing_is_left(stack)
-        await eventually(lambda: stack.gateway.journal.done_rows == 0)
-        outrun = [event for event in since(stack) if event.outcome == "hedged"]
+        asked, outrun = 0, list[UsageEvent]()
+        while len(outrun) <= 5:  # how many each lot makes is up to chance and to the machine
+            assert asked < 1000
+            await asyncio.gather(trouble(), *(one() for _ in range(100)))
+            asked += 100
+            await nothing_is_left(stack)
+            await eventually(lambda: stack.gateway.journal.done_rows == 0)
+            outrun = [event for event in since(stack) if event.outcome == "hedged"]
         completed = [event for event in since(stack) if event.outcome == "completed"]
-        assert len(outrun) > 5
-        assert len(since(stack)) - len(outrun) <= 100
+        assert len(since(stack)) - len(outrun) <= asked
         assert not any(event.charges for event in outrun)
         assert {event.event_id for event in completed} >= set(whole)
 
