@@ -23,6 +23,8 @@ IDLE_MAX = 10_000
 """Organizations remembered that were served more than others and left."""
 RECENT_OF_ALL = 0.02
 PART_MIN = 0.001
+GROWTH_STEPS = 2
+"""Of working out how many come during a wait, which is longer for them."""
 OUTPUT_TOKENS = 128.0
 """How long an answer is thought to be before the first was seen."""
 
@@ -52,6 +54,8 @@ class Line:
         self.bounds = bounds
         self.requests = 0
         self.tokens = 0
+        self.slots = 0
+        """Of those that wait."""
         self._busy: dict[str, Member] = {}
         self._idle: OrderedDict[str, Member] = OrderedDict()
         self._turns: Ranking[str] = Ranking()
@@ -59,6 +63,8 @@ class Line:
         self._level = 0.0
         """The counter of whoever was served last, as it was before."""
         self._mean_output = OUTPUT_TOKENS
+        self._newcomers = 0.0
+        """The part of those who join whose organizations had nobody waiting."""
         self._parted: set[str] = set()
 
     def __len__(self) -> int:
@@ -105,6 +111,7 @@ class Line:
     def join(self, waiter: Waiter) -> None:
         """Stand in line."""
         member = self._enter(waiter.ticket)
+        self._newcomers += RECENT_OF_ALL * ((not member.waiters) - self._newcomers)
         if not member.waiters:
             self._lift(member)
             self._turns.put(member.organization_id, member.counter)
@@ -129,17 +136,24 @@ class Line:
             return None
         return next(iter(self._busy[organization_id].waiters))
 
-    def slots_before(self, ticket: Ticket) -> float:
+    def slots_before(self, ticket: Ticket, growth: float = 0.0) -> float:
         """Return how many slots are given to others before a request that comes now has its turn:
-        to each organization as many, by the weights, as to its own until then."""
+        to each organization as many, by the weights, as to its own until then.
+
+        Meanwhile others may come, `growth` slots for each that is given: newcomers, each of whom
+        goes before all but an organization's first, and more of those that wait.
+        """
         own = self._busy.get(ticket.organization_id)
         waiting = own.waiting if own else 0
         turns = (waiting + ticket.width) / (own.power if own else max(1, ticket.weight))
-        return waiting + sum(
-            min(other.waiting, turns * other.power)
-            for other in self._busy.values()
-            if other is not own and other.waiting
-        )
+        others = [one for one in self._busy.values() if one.waiting and one is not own]
+        before = waiting + sum(min(one.waiting, turns * one.power) for one in others)
+        for _ in range(GROWTH_STEPS if waiting else 0):
+            new = growth * before * self._newcomers
+            more = (growth * before - new) / (len(others) + 1)
+            before = waiting + sum(min(one.waiting + more, turns * one.power) for one in others)
+            before += new * waiting / (waiting + ticket.width)
+        return before
 
     def serve(self, waiter: Waiter) -> Service:
         """Begin to serve a request whose turn it is."""
@@ -205,6 +219,7 @@ class Line:
     def _note_waiting(self, member: Member, requests: int, ticket: Ticket) -> None:
         self.requests += requests
         self.tokens += requests * ticket.input_tokens
+        self.slots += requests * ticket.width
         if member.waiters:
             self._weightiest.put(member.organization_id, -self._heaviness(member))
         else:

@@ -1,20 +1,30 @@
-"""How fast a line moves: what tells a request at its coming when its turn would be."""
+"""How fast a queue moves: what tells a request at its coming when its turn would be."""
+
+from collections.abc import Iterable
+
+from serving.contract.units import TIERS, Tier
 
 MEMORY_SECONDS = 30.0
 """Of the time in which somebody waited: what is longer ago counts less and less."""
 SEEN_SECONDS_MIN = 1.0
 SEEN_SLOTS_MIN = 8.0
-LONG_SECONDS = 10.0
-"""After so long few slots say as much as many."""
+RECENT = 0.3
+"""How much the latest second counts in the rate at which a tier's requests come in."""
+LEFT_MIN = 0.02
+"""Of the pace, that is thought to be left for a tier however much those above it take."""
 
 
 class Pace:
-    """Slots given to those who waited, over the time in which somebody did."""
+    """Slots given to anybody, over the time in which somebody waited; and by tier, slots of those
+    that came in."""
 
     def __init__(self) -> None:
         self._slots = 0.0
         self._seconds = 0.0
         self._at = 0.0
+        self._coming = dict.fromkeys(TIERS, 0.0)
+        self._came = dict.fromkeys(TIERS, 0)
+        self._second_at = 0.0
 
     def look(self, now: float, *, waited: bool) -> None:
         """Let time pass, in which somebody waited or nobody did."""
@@ -23,14 +33,38 @@ class Pace:
             kept = 0.5 ** (passed / MEMORY_SECONDS)
             self._slots *= kept
             self._seconds = self._seconds * kept + passed
+        if now - self._second_at >= 1.0:
+            self._end_second(now - self._second_at)
+            self._second_at = now
 
-    def note(self, slots: int) -> None:
-        """One who waited was given so many slots."""
+    def came_in(self, tier: Tier, slots: int) -> None:
+        """A request waits, or need not."""
+        self._came[tier] += slots
+
+    def gave(self, slots: int) -> None:
+        """So many slots were given, while somebody waited."""
         self._slots += slots
 
-    def seconds_for(self, slots: float) -> float:
-        """Return how long so many slots take; 0 while too little was seen to tell."""
-        is_brief = self._seconds < LONG_SECONDS and self._slots < SEEN_SLOTS_MIN
-        if self._seconds < SEEN_SECONDS_MIN or is_brief:
+    def growth(self, tier: Tier, above: Iterable[Tier]) -> float:
+        """Return how many slots a tier's requests come in for, for each that it is given."""
+        left = self._left(above)
+        return min(2.0, self._coming[tier] / left) if left else 1.0
+
+    def seconds_for(self, slots: float, above: Iterable[Tier]) -> float:
+        """Return how long so many slots take of what the tiers above leave; 0 while too little was
+        seen to tell."""
+        left = self._left(above)
+        return slots / left if left else 0.0
+
+    def _left(self, above: Iterable[Tier]) -> float:
+        """Return how many slots a second are left beneath some tiers; 0 where nobody knows."""
+        if self._seconds < SEEN_SECONDS_MIN or self._slots < SEEN_SLOTS_MIN:
             return 0.0
-        return slots * self._seconds / max(1.0, self._slots)
+        pace = self._slots / self._seconds
+        return max(LEFT_MIN * pace, pace - sum(self._coming[tier] for tier in above))
+
+    def _end_second(self, seconds: float) -> None:
+        kept = (1.0 - RECENT) ** seconds
+        for tier, slots in self._came.items():
+            self._coming[tier] = kept * self._coming[tier] + (1.0 - kept) * slots / seconds
+            self._came[tier] = 0

@@ -304,7 +304,8 @@ class Pool:
             return False
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
         slots = sum(replica.share for replica in ready)
-        kept = self.reserve.slots(tiers, width, slots)
+        total = sum(replica.record.slots for replica in ready)
+        kept = self.reserve.slots(tiers, width, slots, total)
         return kept > 0 and sum(replica.free for replica in ready) - width < kept
 
     async def _wait(self, waiter: Waiter) -> Place:

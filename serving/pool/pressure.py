@@ -18,28 +18,29 @@ class Pressure:
     """Of one pool, `within` that of all of them."""
 
     def __init__(self, tokens_max: int = POOL_TOKENS_MAX, within: "Pressure | None" = None) -> None:
-        self._room = Room(tokens_max)
-        self._within = within
+        self._rooms: tuple[Room, ...] = (Room(tokens_max), *(within._rooms if within else ()))
 
     @property
     def tokens(self) -> int:
         """What waits or runs."""
-        return self._room.held
+        return self._rooms[0].held
 
     def fits(self, ticket: Ticket) -> bool:
         """Tell whether one more request may come in."""
         part, size = PART[ticket.tier], ticket.input_tokens
-        own = self._room.fits(ticket.organization_id, ticket.weight, size, part)
-        return own and (self._within is None or self._within.fits(ticket))
+        for room in self._rooms:
+            # Where all of them leave half of it, so does each.
+            is_easy = 2 * (room.held + size) <= room.size_max * part
+            if not (is_easy or room.fits(ticket.organization_id, ticket.weight, size, part)):
+                return False
+        return True
 
     def add(self, ticket: Ticket) -> None:
         """One came in."""
-        self._room.add(ticket.organization_id, ticket.input_tokens)
-        if self._within is not None:
-            self._within.add(ticket)
+        for room in self._rooms:
+            room.add(ticket.organization_id, ticket.input_tokens)
 
     def remove(self, ticket: Ticket) -> None:
         """One has ended, or left."""
-        self._room.add(ticket.organization_id, -ticket.input_tokens)
-        if self._within is not None:
-            self._within.remove(ticket)
+        for room in self._rooms:
+            room.add(ticket.organization_id, -ticket.input_tokens)

@@ -15,6 +15,10 @@ from serving.pool.ticket import Ticket
 
 UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
 """Each tier, and those that go before it."""
+ABOVE: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[:place] for place, tier in enumerate(TIERS)}
+SURE = 0.85
+"""How much of the time that one may wait its wait may be predicted to take: others come, and
+answers are of any length."""
 
 
 class FairQueue:
@@ -24,11 +28,17 @@ class FairQueue:
     def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
-        self._paces = {tier: Pace() for tier in TIERS}
+        self._pace = Pace()
+        self._in_order = tuple(self.lines.values())
         self._clock = clock
 
     def __len__(self) -> int:
         return sum(map(len, self.lines.values()))
+
+    @property
+    def is_waited(self) -> bool:
+        """Whether anybody waits."""
+        return any(line.requests for line in self._in_order)
 
     def is_first(self, tier: Tier) -> bool:
         """Tell whether one that comes now need not wait for others."""
@@ -37,38 +47,43 @@ class FairQueue:
 
     def serve_at_once(self, ticket: Ticket) -> Service:
         """Count one that need not wait."""
+        is_waited = self.is_waited
+        self._pace.look(self._clock(), waited=is_waited)
+        self._pace.came_in(ticket.tier, ticket.width)
+        if is_waited:
+            self._pace.gave(ticket.width)
         return self.lines[ticket.tier].serve_at_once(ticket)
 
     def join(self, ticket: Ticket, avoid: Collection[str]) -> Waiter:
         """Stand in line. Raises Overloaded, or has another give up its place."""
         line = self.lines[ticket.tier]
-        self._look(ticket.tier)
+        self._look()
         if line.is_full_of(ticket):
             raise self._refused(ticket, TooManyWaiting(self._seconds_for(ticket, ticket.width)))
-        late = self._seconds_for(ticket, line.slots_before(ticket)) - ticket.seconds_max
+        late = self._seconds_until(ticket) - SURE * ticket.seconds_max
         if late > 0:
             raise self._refused(ticket, Overloaded("too_long", late))
         self._make_room(ticket)
+        self._pace.came_in(ticket.tier, ticket.width)
         waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future())
         line.join(waiter)
         return waiter
 
     def pressed(self, ticket: Ticket) -> Overloaded:
         """Return what to tell one that is not let in, as too much waits or runs already."""
-        seconds = self._seconds_for(ticket, self.lines[ticket.tier].slots_before(ticket))
-        return self._refused(ticket, Overloaded("pressed", seconds))
+        return self._refused(ticket, Overloaded("pressed", self._seconds_until(ticket)))
 
     def leave(self, waiter: Waiter) -> None:
         """Step out of line; harmless when one is not in it."""
-        self._look(waiter.ticket.tier)
+        self._look()
         self.lines[waiter.ticket.tier].leave(waiter)
 
     def give_up(self, waiter: Waiter) -> Overloaded:
         """Return what to tell one whose deadline came before its turn."""
         ticket = waiter.ticket
         self.leave(waiter)
-        late = self._seconds_for(ticket, self.lines[ticket.tier].slots_before(ticket))
-        return self._refused(ticket, Overloaded("waited", late - ticket.seconds_max))
+        late = self._seconds_until(ticket) - ticket.seconds_max
+        return self._refused(ticket, Overloaded("waited", late))
 
     def first(self) -> Waiter | None:
         """Return whose turn it is; one whose client left just now is passed over."""
@@ -82,8 +97,8 @@ class FairQueue:
     def serve(self, waiter: Waiter, replica: Replica) -> None:
         """Give one that waits its place."""
         tier = waiter.ticket.tier
-        self._look(tier)
-        self._paces[tier].note(waiter.ticket.width)
+        self._look()
+        self._pace.gave(waiter.ticket.width)
         waiter.turn.set_result(Place(replica, self.lines[tier].serve(waiter)))
 
     def settle(self, service: Service, tokens: Tokens | None) -> None:
@@ -114,7 +129,7 @@ class FairQueue:
                 raise self._refused(ticket, Overloaded("queue_full", seconds))
             line.leave(waiter)
             if not waiter.turn.done():
-                late = self._seconds_for(waiter.ticket, line.slots_before(waiter.ticket))
+                late = self._seconds_until(waiter.ticket)
                 refused = self._refused(waiter.ticket, Overloaded("outweighed", late))
                 waiter.turn.set_result(refused)
 
@@ -122,8 +137,17 @@ class FairQueue:
         self.refusals[ticket.tier, error.cause] += 1
         return error
 
-    def _look(self, tier: Tier) -> None:
-        self._paces[tier].look(self._clock(), waited=bool(self.lines[tier]))
+    def _look(self) -> None:
+        self._pace.look(self._clock(), waited=self.is_waited)
+
+    def _seconds_until(self, ticket: Ticket) -> float:
+        """Return how long one that comes now would wait: for whoever waits in the tiers above, and
+        for turns in its own."""
+        above = ABOVE[ticket.tier]
+        before = sum(self.lines[tier].slots for tier in above)
+        growth = self._pace.growth(ticket.tier, above)
+        turns = self.lines[ticket.tier].slots_before(ticket, growth)
+        return self._seconds_for(ticket, before + turns)
 
     def _seconds_for(self, ticket: Ticket, slots: float) -> float:
-        return self._paces[ticket.tier].seconds_for(slots)
+        return self._pace.seconds_for(slots, ABOVE[ticket.tier])

@@ -4,6 +4,8 @@ An engine does not give a slot back for somebody more urgent: what is to begin a
 free.
 """
 
+from math import sqrt
+
 from serving.contract.units import Tier
 
 IN_USE_SECONDS = 600.0
@@ -18,7 +20,11 @@ KEPT_FOR: dict[Tier, tuple[Tier, ...]] = {
 
 
 class Reserve:
-    """`share` is the part of all slots that each such tier has kept free of the tiers below it."""
+    """`share` is the part of all slots that each such tier has kept free of the tiers below it.
+
+    Whoever has a part of the slots keeps more than that part of it: few requests vary more for
+    their number than many do, by the root of it.
+    """
 
     def __init__(self, share: float = 0.08) -> None:
         self.share = share
@@ -34,8 +40,8 @@ class Reserve:
         above = [other for other in KEPT_FOR[tier] if other in used_at]
         return sum(now - used_at[other] < IN_USE_SECONDS for other in above) if above else 0
 
-    def slots(self, tiers: int, width: int, of: int) -> int:
-        """Return how many of all slots must stay free: at least one for each of so many tiers, and
-        never so many that a request could not run by itself."""
-        each = max(1, round(of * self.share)) if self.share else 0
+    def slots(self, tiers: int, width: int, of: int, total: int) -> int:
+        """Return how many `of` a gateway's slots, of a `total`, must stay free: at least one for
+        each of so many tiers, and never so many that a request could not run by itself."""
+        each = max(1, round(self.share * sqrt(of * total))) if self.share else 0
         return max(0, min(of - width, tiers * each))

@@ -10,12 +10,12 @@ class Room:
 
     def __init__(self, size_max: int) -> None:
         self.held = 0
-        self._size_max = size_max
+        self.size_max = size_max
         self._of: dict[str, int] = {}
 
     def fits(self, organization_id: str, weight: int, size: int, part: float = 1.0) -> bool:
         """Tell whether an organization may hold so much more, where a part is all there is."""
-        left = self._size_max * part - self.held - size
+        left = self.size_max * part - self.held - size
         return left >= 0 and self._of.get(organization_id, 0) + size <= max(1, weight) * left
 
     def add(self, organization_id: str, size: int) -> None:

@@ -26,6 +26,7 @@ from tests.benchmarks import (
     processes,
     restarts,
     soak,
+    streams,
     through_vllm,
     throughput,
     wrk,
@@ -66,6 +67,7 @@ class Benchmark(StrEnum):
     IDEMPOTENCY = "idempotency"
     SOAK = "soak"
     RESTARTS = "restarts"
+    STREAMS = "streams"
     LIMITS = "limits"
     FEED = "feed"
     INGEST = "ingest"
@@ -94,6 +96,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.IDEMPOTENCY: idempotency.measure,
     Benchmark.SOAK: soak.measure,
     Benchmark.RESTARTS: restarts.measure,
+    Benchmark.STREAMS: streams.measure,
     Benchmark.LIMITS: limits.measure,
     Benchmark.FEED: feed.measure,
     Benchmark.INGEST: ingest.measure,

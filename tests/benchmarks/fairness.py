@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
+from statistics import mean
 from threading import Thread
 
 import typer
@@ -29,8 +30,9 @@ from tests.benchmarks.target import Target
 
 SLOTS = 64
 ITL_SECONDS = 0.04
-TOKENS = 16
-CAPACITY = SLOTS / (ITL_SECONDS * TOKENS)
+TOKENS = range(8, 25)
+"""Of an answer; which of them, chance says."""
+CAPACITY = SLOTS / (ITL_SECONDS * mean(TOKENS))
 """Requests a second: 100."""
 VICTIM = CAPACITY / 10
 OTHERS = 10
@@ -86,7 +88,7 @@ def _remarks() -> list[str]:
     return [
         f"The simulated engine makes a token of each sequence every {ITL_SECONDS * 1e3:g} ms, so a"
         " first token comes within that; requests come by chance at a steady rate, by the same"
-        f" trace in each company, {TOKENS} tokens each; of what comes, the first"
+        f" trace in each company, {TOKENS[0]} to {TOKENS[-1]} tokens each; of what comes, the first"
         f" {SKIP_SECONDS:g} s count for nothing.",
         f"many: {OTHERS} organizations beside the victim, each with as many requests; aggressor:"
         " one with as many as those; first come: all requests of one organization, which is served"
@@ -171,19 +173,24 @@ class House:
         if who.startswith("other_") and scene != "first come":
             place = 1 + (int(who.removeprefix("other_")) if scene == "many" else 0)
         tier = "priority" if who == "victim" and scene in ("alone", "reserved") else "default"
-        return Arrival(at, who, self._door(place, chance), self._body(tier))
+        return self._request(at, who, place, tier, chance)
 
     def _batch(self, chance: Random) -> Iterator[Arrival]:
         while True:
-            yield Arrival(0.0, "batch", self._door(1, chance), self._body("batch"))
+            yield self._request(0.0, "batch", 1, "batch", chance)
+
+    def _request(self, at: float, who: str, place: int, tier: str, chance: Random) -> Arrival:
+        tokens = chance.choice(TOKENS)
+        door, body = self._door(place, chance), self._body(tier, tokens)
+        return Arrival(at, who, door, body, tokens=tokens)
 
     def _door(self, place: int, chance: Random) -> Target:
         door = chance.choice(self._doors).target
         return replace(door, api_key=self._behind.api_keys[place])
 
-    def _body(self, tier: str) -> bytes:
+    def _body(self, tier: str, tokens: int) -> bytes:
         turn = {"role": "user", "content": f"{next(self._numbers)} {PROMPT}"}
-        fields = {"model": MODEL, "messages": [turn], "max_tokens": TOKENS, "ignore_eos": True}
+        fields = {"model": MODEL, "messages": [turn], "max_tokens": tokens, "ignore_eos": True}
         return json.dumps(fields | {"stream": True, "service_tier": tier}).encode()
 
     def close_books(self) -> str:
@@ -219,15 +226,16 @@ class Window(Thread):
 
 def _figures(seen: list[Seen], who: str, window: Window) -> Figures:
     looked_at = [one for one in seen if one.who == who and one.sent_at >= SKIP_SECONDS]
-    shares: dict[str, float] = {}
+    tokens: dict[str, float] = {}
     for one in seen:
-        shares[one.who] = shares.get(one.who, 0.0) + one.share_within(SKIP_SECONDS, SECONDS)
+        within = one.tokens_within(SKIP_SECONDS, SECONDS)
+        tokens[one.who] = tokens.get(one.who, 0.0) + within
     seconds = SECONDS - SKIP_SECONDS
     return Figures(
         percentile([one.ttft_ms for one in looked_at], 99),
         percentile([gap for one in looked_at for gap in one.gaps_ms], 99),
         window.tokens_per_second,
-        {name: share * TOKENS / seconds for name, share in shares.items()},
+        {name: made / seconds for name, made in tokens.items()},
     )
 
 

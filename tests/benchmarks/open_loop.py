@@ -13,16 +13,21 @@ from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.target import Target
 
 FRAME = b"data: {"
+REFUSED_SECONDS = 1.0
+"""After which one of a loop that was refused asks again: the least that it is told."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A request: when, seconds from the start; of whom; where to."""
+    """A request: when, seconds from the start; of whom; where to; from which address; for how many
+    tokens, where somebody wants to know."""
 
     at: float
     who: str
     target: Target
     body: bytes
+    source: str | None = None
+    tokens: int = 0
 
 
 @dataclass
@@ -32,6 +37,7 @@ class Seen:
 
     who: str
     sent_at: float
+    tokens: int = 0
     status: int = 0
     ended_at: float = 0.0
     is_whole: bool = False
@@ -53,11 +59,11 @@ class Seen:
         pairs = zip(self.frames_at, self.frames_at[1:], strict=False)
         return [(later - at) * 1e3 for at, later in pairs if later > at]
 
-    def share_within(self, start: float, end: float) -> float:
-        """Return the part of its frames that came between two moments."""
+    def tokens_within(self, start: float, end: float) -> float:
+        """Return how many of its tokens came between two moments, by its frames."""
         if not self.is_whole:
             return 0.0
-        return sum(start <= at < end for at in self.frames_at) / len(self.frames_at)
+        return self.tokens * sum(start <= at < end for at in self.frames_at) / len(self.frames_at)
 
 
 def poisson(rates: dict[str, float], seconds: float, seed: int) -> list[tuple[float, str]]:
@@ -105,11 +111,14 @@ async def _again(loop: Iterator[Arrival], began: float, until: float, seen: list
         if time.perf_counter() - began >= until:
             return
         seen.append(await _stream(arrival, began))
+        if seen[-1].status != 200:
+            await asyncio.sleep(REFUSED_SECONDS)
 
 
 async def _stream(arrival: Arrival, began: float) -> Seen:
-    seen = Seen(arrival.who, time.perf_counter() - began)
-    reader, writer = await asyncio.open_connection(*arrival.target.address)
+    seen = Seen(arrival.who, time.perf_counter() - began, arrival.tokens)
+    source = None if arrival.source is None else (arrival.source, 0)
+    reader, writer = await asyncio.open_connection(*arrival.target.address, local_addr=source)
     try:
         writer.write(post(arrival.target, arrival.body))
         data = b""

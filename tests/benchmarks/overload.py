@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
+from statistics import mean
 from threading import Thread
 
 import typer
@@ -31,8 +32,9 @@ from tests.benchmarks.target import Target
 
 SLOTS = 64
 ITL_SECONDS = 0.04
-TOKENS = 16
-CAPACITY = SLOTS / (ITL_SECONDS * TOKENS)
+TOKENS = range(8, 25)
+"""Of an answer; which of them, chance says."""
+CAPACITY = SLOTS / (ITL_SECONDS * mean(TOKENS))
 """Requests a second: 100."""
 OBJECTIVE_SECONDS = 2.0
 QUEUE_SECONDS = 1.5
@@ -131,10 +133,10 @@ def _in_turn(seed: int) -> tuple[Scene, ...]:
 def _remarks() -> list[str]:
     cores = len(os.sched_getaffinity(0))
     return [
-        f"Requests come by chance at a steady rate, from {ORGANIZATIONS} organizations, {TOKENS}"
-        f" tokens each, each on a connection of its own; those of the first {SKIP_SECONDS:g} s of a"
-        f" round count for nothing. Peak is the best goodput of the round. The deployment's"
-        f" `queue_seconds` is {QUEUE_SECONDS:g}.",
+        f"Requests come by chance at a steady rate, from {ORGANIZATIONS} organizations,"
+        f" {TOKENS[0]} to {TOKENS[-1]} tokens each, each on a connection of its own; those of the"
+        f" first {SKIP_SECONDS:g} s of a round count for nothing. Peak is the best goodput of the"
+        f" round. The deployment's `queue_seconds` is {QUEUE_SECONDS:g}.",
         f"interactive: {INTERACTIVE:g} requests/s of the tier `default`; filled: with {BATCHES}"
         " requests of the tier `batch` always under way. Idle tokens are what the engine made at"
         " 2x, less the interactive ones.",
@@ -227,15 +229,16 @@ class House:
 
     def _arrival(self, at: float, tier: str, chance: Random) -> Arrival:
         target = replace(self._door.target, api_key=chance.choice(self._behind.api_keys))
-        return Arrival(at, tier, target, self._body(tier))
+        tokens = chance.choice(TOKENS)
+        return Arrival(at, tier, target, self._body(tier, tokens), tokens=tokens)
 
     def _again(self, chance: Random) -> Iterator[Arrival]:
         while True:
             yield self._arrival(0.0, "batch", chance)
 
-    def _body(self, tier: str) -> bytes:
+    def _body(self, tier: str, tokens: int) -> bytes:
         turn = {"role": "user", "content": f"{next(self._numbers)} {PROMPT}"}
-        fields = {"model": MODEL, "messages": [turn], "max_tokens": TOKENS, "ignore_eos": True}
+        fields = {"model": MODEL, "messages": [turn], "max_tokens": tokens, "ignore_eos": True}
         return json.dumps(fields | {"stream": True, "service_tier": tier}).encode()
 
     @contextmanager
@@ -284,13 +287,13 @@ class Window(Thread):
 def _figures(scene: Scene, seen: list[Seen], tokens: float) -> Figures:
     seconds = scene.seconds - SKIP_SECONDS
     batch = [one for one in seen if one.who == "batch"] if scene.batches else []
-    shares = sum(one.share_within(SKIP_SECONDS, scene.seconds) for one in batch)
+    of_batches = sum(one.tokens_within(SKIP_SECONDS, scene.seconds) for one in batch)
     looked_at = [
         one
         for one in seen
         if one.who in scene.rates and SKIP_SECONDS <= one.sent_at < scene.seconds
     ]
-    return Figures(seconds, looked_at, tokens, shares * TOKENS / seconds)
+    return Figures(seconds, looked_at, tokens, of_batches / seconds)
 
 
 def _wait_until_connected(crowd: Child) -> int:

@@ -18,8 +18,8 @@ def test_a_trace_is_its_seeds_and_has_the_rates_that_were_asked() -> None:
 
 
 def test_a_stream_is_timed_by_its_frames() -> None:
-    seen = Seen("a", 1.0, status=200, is_whole=True, frames_at=[1.25, 1.5, 1.5, 2.0])
+    seen = Seen("a", 1.0, 12, status=200, is_whole=True, frames_at=[1.25, 1.5, 1.5, 2.0])
     assert seen.ttft_ms == 250.0
     assert seen.gaps_ms == [250.0, 500.0]
-    assert seen.share_within(1.3, 2.0) == 0.5
-    assert Seen("a", 1.0, frames_at=[1.5]).share_within(0.0, 9.0) == 0.0
+    assert seen.tokens_within(1.3, 2.0) == 6.0
+    assert Seen("a", 1.0, 12, frames_at=[1.5]).tokens_within(0.0, 9.0) == 0.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.engine.usage import Tokens
@@ -158,6 +158,7 @@ async def test_who_waits_is_woken_when_one_is_back() -> None:
     assert slot.replica is sick
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 7), st.integers(0, 1_000))
 def test_the_last_that_works_is_never_put_out_nor_more_than_a_third(count: int, seed: int) -> None:
     async def live() -> None:

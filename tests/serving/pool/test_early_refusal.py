@@ -1,0 +1,172 @@
+"""Who would wait in vain is told so at once: a queue by a clock of its own, before slots that are
+each taken for two thirds of a second."""
+
+import asyncio
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from serving.contract.units import TIERS, Tier
+from serving.engine.usage import Tokens
+from serving.pool.errors import Overloaded
+from serving.pool.line import BOUNDS
+from serving.pool.member import Place, Service, Waiter
+from serving.pool.queue import FairQueue
+from serving.pool.replica import Replica
+from serving.pool.ticket import Ticket
+
+SLOTS = 64
+SECONDS_EACH = 2 / 3
+CAPACITY = SLOTS / SECONDS_EACH
+"""Requests a second: 96."""
+PATIENCE = 1.5
+SECONDS, SKIP_SECONDS = 12.0, 4.0
+ENGINE = cast("Replica", None)
+
+
+@dataclass
+class World:
+    """`told` counts what became of whoever came after the beginning, by tier."""
+
+    now: float = 0.0
+    free: int = SLOTS
+    told: Counter[tuple[str, str]] = field(default_factory=Counter)
+    waits: list[float] = field(default_factory=list)
+    coming: list[tuple[float, int, Any]] = field(default_factory=list)
+    came_at: dict[Waiter, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queue = FairQueue(lambda: self.now, BOUNDS)
+        self._numbers = count()
+
+    def at(self, moment: float, what: Any) -> None:
+        heapq.heappush(self.coming, (moment, next(self._numbers), what))
+
+    def live(self) -> None:
+        while self.coming:
+            self.now, _, what = heapq.heappop(self.coming)
+            if isinstance(what, Ticket):
+                self.comes(what)
+            elif isinstance(what, Service):
+                self.free += 1
+                self.queue.settle(what, Tokens(60, 0, 16))
+                self.queue.end(what)
+            elif not what.turn.done():
+                self.tell(self.queue.give_up(what))
+                what.turn.cancel()
+            self.call()
+
+    def comes(self, ticket: Ticket) -> None:
+        if self.free and self.queue.is_first(ticket.tier):
+            self.start(self.queue.serve_at_once(ticket), self.now)
+            return
+        try:
+            waiter = self.queue.join(ticket, ())
+        except Overloaded as refused:
+            self.tell(refused)
+            self.told[ticket.tier, "refused"] += self.now > SKIP_SECONDS
+            return
+        self.came_at[waiter] = self.now
+        self.at(self.now + ticket.seconds_max, waiter)
+
+    def call(self) -> None:
+        while self.free and (waiter := self.queue.first()) is not None:
+            self.queue.serve(waiter, ENGINE)
+            place = waiter.turn.result()
+            assert isinstance(place, Place)
+            self.start(place.service, self.came_at[waiter])
+
+    def start(self, service: Service, came_at: float) -> None:
+        self.free -= 1
+        self.at(self.now + SECONDS_EACH, service)
+        if SKIP_SECONDS < self.now <= SECONDS:
+            self.told[service.ticket.tier, "served"] += 1
+            self.waits.append(self.now - came_at)
+
+    def tell(self, refused: Overloaded) -> None:
+        self.told["", refused.cause] += self.now > SKIP_SECONDS
+
+
+def ticket(organization: int, tier: Tier = "default", seconds_max: float = PATIENCE) -> Ticket:
+    return Ticket(
+        f"org_{organization}",
+        tier=tier,
+        input_tokens=60,
+        output_tokens_max=16,
+        seconds_max=seconds_max,
+    )
+
+
+def overload(load: float, organizations: int, *tiers: Tier, seed: int = 1) -> World:
+    """Let requests come by chance, so many times what there are slots for."""
+
+    async def live() -> World:
+        chance, world, at = Random(seed), World(), 0.0
+        while at < SECONDS:
+            at += chance.expovariate(load * CAPACITY)
+            tier = chance.choice(tiers or ("default",))
+            world.at(at, ticket(chance.randrange(organizations), tier))
+        world.live()
+        return world
+
+    return asyncio.run(live())
+
+
+@pytest.mark.parametrize("organizations", [1, 10, 100])
+@pytest.mark.parametrize("load", [2, 5])
+def test_slots_stay_full_and_hardly_anybody_waits_in_vain(load: int, organizations: int) -> None:
+    world = overload(load, organizations)
+    served = world.told["default", "served"] / (SECONDS - SKIP_SECONDS)
+    assert served >= 0.97 * CAPACITY
+    early, late = world.told["", "too_long"], world.told["", "waited"]
+    assert late <= (0.01 if organizations < 100 else 0.06) * (early + late)
+    assert max(world.waits) <= PATIENCE
+    assert not world.told["", "organization_full"]
+
+
+def test_at_three_quarters_of_the_capacity_nobody_is_refused() -> None:
+    world = overload(0.75, 10)
+    assert not [cause for tier, cause in world.told if not tier]
+
+
+def test_less_urgent_tiers_know_at_once_that_others_get_all() -> None:
+    world = overload(2, 10, *TIERS)
+    early, late = world.told["", "too_long"], world.told["", "waited"]
+    assert late <= 0.06 * (early + late)
+    asked = CAPACITY / 2 * (SECONDS - SKIP_SECONDS)
+    assert world.told["priority", "served"] >= 0.9 * asked
+    assert not world.told["priority", "refused"]
+    assert world.told["flex", "refused"] + world.told["batch", "refused"] >= 1.6 * asked
+
+
+def test_what_was_shed_is_taken_again_once_there_is_room() -> None:
+    async def live() -> World:
+        chance, world = Random(3), World()
+        for number in range(2_000):  # ten seconds of twice the capacity, then of half of it
+            world.at(number / (2 * CAPACITY), ticket(chance.randrange(10)))
+        for number in range(500):
+            world.at(13.0 + number / (0.5 * CAPACITY), ticket(chance.randrange(10), "batch"))
+        world.live()
+        return world
+
+    world = asyncio.run(live())
+    assert not world.told["batch", "refused"]
+
+
+def test_a_burst_that_fits_is_not_refused_for_what_came_before() -> None:
+    async def live() -> World:
+        world = World()
+        for number in range(600):
+            world.at(5.0 + number / CAPACITY, ticket(number % 10))
+        for number in range(100):
+            world.at(11.6, ticket(number % 10, seconds_max=2.0))
+        world.live()
+        return world
+
+    world = asyncio.run(live())
+    assert not world.told["default", "refused"]
