@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from serving.contract.credential import Caller
+
 Environment = Mapping[str, str]
 
 SECRET_CHARACTERS_MIN = 16
@@ -27,6 +29,24 @@ def secret(environ: Environment, name: str) -> str:
     value = text(environ, name)
     if len(value) < SECRET_CHARACTERS_MIN:
         raise ConfigError(f"{name} is too short; wanted at least {SECRET_CHARACTERS_MIN} letters")
+    return value
+
+
+def credential(environ: Environment, name: str) -> str:
+    """Return our credential, from a variable or from the file that `{name}_FILE` names. Raises
+    ConfigError, which does not repeat it."""
+    value = environ.get(name)
+    if not value:
+        path = Path(text(environ, f"{name}_FILE"))
+        try:
+            value = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{name}_FILE is {str(path)!r}, which can't be read") from error
+    try:
+        Caller.read(value.rpartition(".")[0])
+    except ValueError as error:
+        wanted = "what `penstock internal-credential` prints"
+        raise ConfigError(f"{name} is no credential; wanted {wanted}") from error
     return value
 
 
@@ -108,7 +128,8 @@ class GatewayConfig:
     directory: Path
     control_url: str
     fleet_url: str
-    internal_secret: str
+    credential: str
+    """Shown to control and the fleet."""
     key_pepper: str
     salt_secret: str
     log_format: str = "console"
@@ -137,7 +158,7 @@ class GatewayConfig:
             directory=Path(text(environ, "PENSTOCK_GATEWAY_DIR")),
             control_url=url(environ, "PENSTOCK_CONTROL_URL"),
             fleet_url=url(environ, "PENSTOCK_FLEET_URL"),
-            internal_secret=secret(environ, "PENSTOCK_INTERNAL_SECRET"),
+            credential=credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL"),
             key_pepper=secret(environ, "PENSTOCK_KEY_PEPPER"),
             salt_secret=secret(environ, "PENSTOCK_SALT_SECRET"),
             log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),

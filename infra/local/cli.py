@@ -116,6 +116,24 @@ def gateway() -> None:
     _become("serving.gateway")
 
 
+@app.command("internal-credential")
+def internal_credential(
+    name: Annotated[str, typer.Argument(help="Of the gateway: small letters, digits, dashes.")],
+    number: Annotated[int, typer.Option(min=1, help="One more than the last one's.")] = 1,
+) -> None:
+    """Print a gateway's credential, made from PENSTOCK_INTERNAL_SECRET; control and the fleet know
+    it at once, and until PENSTOCK_INTERNAL_ENDED names it."""
+    from serving.contract.credential import ROOT_VARIABLE, Caller, issue
+
+    root = _environment().get(ROOT_VARIABLE)
+    if not root:
+        raise LocalError(f"{ROOT_VARIABLE} is not set, and there is no run in this home folder")
+    try:
+        typer.echo(issue(root, Caller("gateway", name, number)))
+    except ValueError as error:
+        raise LocalError(f"this is no gateway: {error}") from error
+
+
 @app.command()
 def fleet() -> None:
     """Run the fleet here, configured by the environment."""

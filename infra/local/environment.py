@@ -8,7 +8,7 @@ from pathlib import Path
 from infra.local.config import HOST, REPLICA_COUNT_MAX, LocalConfig
 from infra.local.home import Home
 from infra.local.postgres import DATABASE, SUPERUSER
-from infra.local.processes import DRAIN_SECONDS
+from infra.local.processes import DRAIN_SECONDS, GATEWAY
 from infra.local.roles import APP, OWNER, Role
 
 RUN_VARIABLE = "PENSTOCK_RUN_HOME"
@@ -38,6 +38,7 @@ def build_environment(
         "DJANGO_SETTINGS_MODULE": "control.settings",
         "PENSTOCK_GATEWAY_DIR": str(home.data / "gateway"),
         "PENSTOCK_GATEWAYS_DIR": str(home.data),
+        "PENSTOCK_INTERNAL_CREDENTIAL_FILE": str(home.credential_file(GATEWAY)),
         "PENSTOCK_FLEET_DIR": str(home.data / "fleet"),
         "PENSTOCK_ARCHIVE_DIR": str(home.data / "archive"),
         "PENSTOCK_REPLICA_COUNT_MAX": str(REPLICA_COUNT_MAX),

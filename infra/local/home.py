@@ -6,9 +6,11 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
+from serving.contract.credential import ROOT_VARIABLE, Caller, Role, issue
+
 SECRETS = (
     "PENSTOCK_DJANGO_SECRET",
-    "PENSTOCK_INTERNAL_SECRET",
+    ROOT_VARIABLE,
     "PENSTOCK_KEY_PEPPER",
     "PENSTOCK_SALT_SECRET",
     "PENSTOCK_PLAYGROUND_SECRET",
@@ -79,6 +81,18 @@ class Home:
             write_private(self.secrets_file, known)
         return known
 
+    def credential(self, role: Role, name: str) -> str:
+        """Return the credential of a process of this run."""
+        return issue(self.secrets()[ROOT_VARIABLE], Caller(role, name))
+
+    def credential_file(self, gateway: str) -> Path:
+        """Where a gateway's credential is, which is all that it is to know of ours."""
+        return self.path / f"{gateway}.credential"
+
+    def write_credential(self, gateway: str) -> None:
+        """Write a gateway's credential to its file."""
+        replace_private(self.credential_file(gateway), self.credential("gateway", gateway))
+
     def remember_port_base(self, base: int) -> None:
         """Keep the ports of this run for later commands."""
         write_private(self.ports_file, {"base": str(base)})
@@ -102,9 +116,13 @@ def read_json(path: Path) -> dict[str, str]:
 
 def write_private(path: Path, content: object) -> None:
     """Replace a file by JSON that only its owner may read, whole or not at all."""
+    replace_private(path, json.dumps(content, indent=2))
+
+
+def replace_private(path: Path, text: str) -> None:
+    """Replace a file by a text that only its owner may read, whole or not at all."""
     draft = path.with_suffix(".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file, indent=2)
-        file.write("\n")
+        file.write(f"{text}\n")
     draft.replace(path)

@@ -8,12 +8,18 @@ from dataclasses import dataclass
 from infra.local import postgres, redis_server
 from infra.local.config import LocalConfig
 from infra.local.home import Home
+from serving.contract.credential import ENDED_VARIABLE, ROOT_BEFORE_VARIABLE, ROOT_VARIABLE
 
 POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
     *("postgres", "redis", "control", "fleet", "gateway", "worker", "beat"),
 )
 STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 """The door first; then what uses the books; the books last."""
+NOT_FOR_GATEWAYS = (
+    *("DATABASE_URL", "PENSTOCK_DJANGO_SECRET", "PENSTOCK_PLAYGROUND_SECRET"),
+    *(ROOT_VARIABLE, ROOT_BEFORE_VARIABLE, ENDED_VARIABLE),
+)
+"""What the environment has for others: a gateway is the one process that strangers speak to."""
 DRAIN_SECONDS = 20
 """For how long `make down` lets requests go on; what is left then is told so, and pays nothing."""
 LISTENING = "$(circus.sockets.{name})"
@@ -77,8 +83,10 @@ def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
             name,
             (
                 "/usr/bin/env",
+                *(f"--unset={name}" for name in NOT_FOR_GATEWAYS),
                 f"PENSTOCK_GATEWAY_FD={LISTENING.format(name=GATEWAY)}",
                 f"PENSTOCK_GATEWAY_DIR={home.data / name}",
+                f"PENSTOCK_INTERNAL_CREDENTIAL_FILE={home.credential_file(name)}",
                 f"PENSTOCK_GATEWAY_OPERATOR_PORT={port}",
                 *python("serving.gateway"),
             ),

@@ -18,11 +18,11 @@ POLL_SECONDS = 0.3
 _ELAPSED = re.compile(r"\s*\(\d+ s\)$")  # the step's own clock is shown instead
 
 
-def read_replicas(port: int, secret: str) -> list[ReplicaRecord] | None:
+def read_replicas(port: int, credential: str) -> list[ReplicaRecord] | None:
     """Return the replicas that the fleet knows; None when it does not answer."""
     connection = http.client.HTTPConnection(HOST, port, timeout=2)
     try:
-        headers = {"authorization": f"Bearer {secret}"}
+        headers = {"authorization": f"Bearer {credential}"}
         connection.request("GET", "/replicas?after=0", headers=headers)
         page = decode(connection.getresponse().read(), Page)
         changes = [change for change in page.changes if not change.is_deletion]
@@ -33,11 +33,11 @@ def read_replicas(port: int, secret: str) -> list[ReplicaRecord] | None:
         connection.close()
 
 
-def wait_for_replica(port: int, secret: str, current: Step) -> None:
+def wait_for_replica(port: int, credential: str, current: Step) -> None:
     """Wait until one replica is ready, telling how far it is. Raises StartFailed."""
     started = datetime.now(UTC)
     while current.seconds < READY_SECONDS_MAX:
-        replicas = read_replicas(port, secret) or []
+        replicas = read_replicas(port, credential) or []
         if any(replica.state == "ready" for replica in replicas):
             return
         _give_up_on_failures([each for each in replicas if each.started_at >= started])

@@ -63,7 +63,7 @@ def _processes(supervisor: Supervisor, pids: dict[str, int]) -> list[dict[str, A
 
 
 def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
-    secret = home.secrets()["PENSTOCK_INTERNAL_SECRET"]
+    credential = home.credential("control", "status")
     pids, memory = replica_pids(home), memory_by_session(home)
     return [
         {
@@ -76,7 +76,7 @@ def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
             "reason": replica.reason,
             **_place(pids.get(replica.replica_id), memory),
         }
-        for replica in read_replicas(config.ports.fleet, secret) or []
+        for replica in read_replicas(config.ports.fleet, credential) or []
     ]
 
 

@@ -44,6 +44,8 @@ def up(config: LocalConfig) -> Credentials:
         end_processes(home.path)  # of a run whose supervisor was killed
         preflight.check_machine(config)
         home.remember_port_base(config.ports.base)
+        for name in processes.gateway_names(config.ports.gateway_count):
+            home.write_credential(name)
         typer.echo(f"Starting Penstock in {home.path}, ports from {config.ports.base}")
         if config.has_one_role:
             typer.secho(ONE_ROLE, fg=typer.colors.YELLOW)
@@ -113,7 +115,7 @@ def _await_platform(config: LocalConfig, home: Home, supervisor: Supervisor) -> 
     with step("fleet"):
         _await(supervisor, processes.FLEET, partial(readiness.fleet_is_ready, ports))
     with step("engine") as current:
-        wait_for_replica(ports.fleet, home.secrets()["PENSTOCK_INTERNAL_SECRET"], current)
+        wait_for_replica(ports.fleet, home.credential("control", "up"), current)
     names = processes.gateway_names(ports.gateway_count)
     for name, port in zip(names, ports.gateway_operators, strict=True):
         with step(name):

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.asgi import get_asgi_application
 
-from control.internal.secret import PREFIX
+from control.internal.callers import PREFIX
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]

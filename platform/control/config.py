@@ -12,6 +12,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from control.mail.server import MailServer
+from serving.contract.credential import (
+    ENDED_VARIABLE,
+    ROOT_BEFORE_VARIABLE,
+    ROOT_VARIABLE,
+    Caller,
+    Callers,
+    callers_of,
+    issue,
+)
 
 Environment = Mapping[str, str]
 Network = IPv4Network | IPv6Network
@@ -55,6 +64,15 @@ def whole_number(environ: Environment, name: str, default: int, largest: int) ->
 def port(environ: Environment, name: str, default: int) -> int:
     """Return a TCP port. Raises ConfigError."""
     return whole_number(environ, name, default, 2**16 - 1)
+
+
+def callers(environ: Environment) -> Callers:
+    """Return who may call the internal API. Raises ConfigError."""
+    root, before = secret(environ, ROOT_VARIABLE), environ.get(ROOT_BEFORE_VARIABLE) or None
+    try:
+        return callers_of(root, before, environ.get(ENDED_VARIABLE, ""))
+    except ValueError as error:
+        raise ConfigError(f"{ENDED_VARIABLE} has {error}") from error
 
 
 def switch(environ: Environment, name: str, default: bool = False) -> bool:
@@ -219,7 +237,10 @@ class ControlConfig:
     database_owner: Database
     redis_url: str
     django_secret: str
-    internal_secret: str
+    credential: str
+    """Shown to the fleet."""
+    callers: Callers
+    """Who may call the internal API."""
     key_pepper: str
     playground_secret: str
     console_url: str
@@ -270,7 +291,8 @@ class ControlConfig:
             database_owner=owner(environ),
             redis_url=url(environ, "REDIS_URL", schemes=("redis", "rediss", "unix")),
             django_secret=secret(environ, "PENSTOCK_DJANGO_SECRET"),
-            internal_secret=secret(environ, "PENSTOCK_INTERNAL_SECRET"),
+            credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
+            callers=callers(environ),
             key_pepper=secret(environ, "PENSTOCK_KEY_PEPPER"),
             playground_secret=secret(environ, "PENSTOCK_PLAYGROUND_SECRET"),
             console_url=console_url,

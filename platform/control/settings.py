@@ -88,7 +88,7 @@ CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
     "control.http.policy.PagePolicy",
-    "control.internal.secret.require_internal_secret",
+    "control.internal.callers.require_credential",
     "control.http.addresses.refuse_null_characters",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",

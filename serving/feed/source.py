@@ -43,7 +43,7 @@ class HttpSource:
         self,
         session: aiohttp.ClientSession,
         url: str,
-        secret: str,
+        credential: str,
         *,
         kinds: Collection[str] = (),
         read_seconds: float = READ_SECONDS,
@@ -52,7 +52,7 @@ class HttpSource:
         self.session = session
         self.url = url
         self.on_date = on_date
-        self.headers = {"authorization": f"Bearer {secret}"}
+        self.headers = {"authorization": f"Bearer {credential}"}
         self.params = {"limit": str(PAGE_CHANGES)}
         if kinds:
             self.params["kinds"] = ",".join(kinds)

@@ -6,6 +6,15 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from serving.contract.codec import require
+from serving.contract.credential import (
+    ENDED_VARIABLE,
+    ROOT_BEFORE_VARIABLE,
+    ROOT_VARIABLE,
+    Caller,
+    Callers,
+    callers_of,
+    issue,
+)
 
 TIMING_PREFIX = "PENSTOCK_FLEET_"
 
@@ -55,7 +64,10 @@ class FleetConfig:
     """One fleet: where control is, where it listens, where replicas may listen."""
 
     control_url: str
-    internal_secret: str
+    credential: str
+    """Shown to control."""
+    callers: Callers
+    """Who may call us."""
     host: str
     port: int
     directory: Path
@@ -68,7 +80,6 @@ class FleetConfig:
     timings: Timings = Timings()
 
     def __post_init__(self) -> None:
-        require(bool(self.internal_secret), "PENSTOCK_INTERNAL_SECRET", "", "a secret")
         require(1 <= self.port <= 65_535, "PENSTOCK_FLEET_PORT", self.port, "1 to 65535")
         last = self.replica_port_base + self.replica_count_max - 1
         fits = 1 <= self.replica_port_base <= last <= 65_535
@@ -83,7 +94,8 @@ def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
     """Build the configuration. Raises ValueError that names the bad or missing variable."""
     return FleetConfig(
         control_url=_text(environment, "PENSTOCK_CONTROL_URL").rstrip("/"),
-        internal_secret=_text(environment, "PENSTOCK_INTERNAL_SECRET"),
+        credential=issue(_text(environment, ROOT_VARIABLE), Caller("fleet", "fleet")),
+        callers=_callers(environment),
         host=environment.get("PENSTOCK_FLEET_HOST", "127.0.0.1"),
         port=_number(environment, "PENSTOCK_FLEET_PORT", 8704),
         directory=Path(_text(environment, "PENSTOCK_FLEET_DIR")),
@@ -101,6 +113,16 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     require(bool(value), name, value, "a value")
     return value
+
+
+def _callers(environment: Mapping[str, str]) -> Callers:
+    ended = environment.get(ENDED_VARIABLE, "")
+    try:
+        return callers_of(
+            environment[ROOT_VARIABLE], environment.get(ROOT_BEFORE_VARIABLE) or None, ended
+        )
+    except ValueError as error:
+        raise ValueError(f"{ENDED_VARIABLE} has {error}") from error
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -78,11 +78,11 @@ class Reporter:
 class HttpSend:
     """Posts samples to control's internal API."""
 
-    def __init__(self, session: aiohttp.ClientSession, control_url: str, secret: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, control_url: str, credential: str) -> None:
         self._session = session
         self._url = control_url + COUNTERS_PATH
         self._headers = {
-            "authorization": f"Bearer {secret}",
+            "authorization": f"Bearer {credential}",
             "content-type": "application/json",
         }
 

@@ -41,16 +41,16 @@ async def run(config: FleetConfig) -> None:
     async with aiohttp.ClientSession(connector=connector) as session:
         fleet = Fleet(config, engines, store, session)
         feed_url = config.control_url + FEED_PATH
-        source = HttpSource(session, feed_url, config.internal_secret, kinds=KINDS)
+        source = HttpSource(session, feed_url, config.credential, kinds=KINDS)
         follower = Follower(source, KINDS)
-        send = HttpSend(session, config.control_url, config.internal_secret)
+        send = HttpSend(session, config.control_url, config.credential)
         reporter = Reporter(fleet, send)
         grammars = Grammars(engines)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
         shares = slot_shares(fleet)
         registry = registry_of(fleet, follower, reporter, shares)
-        server = FleetServer(fleet, registry, config.internal_secret, grammars, shares)
+        server = FleetServer(fleet, registry, config.callers, grammars, shares)
         await server.start(config.host, config.port)
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
         await _until_stopped(fleet, follower, reporter)

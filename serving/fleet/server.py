@@ -1,12 +1,12 @@
 """The fleet's HTTP: the replica feed, shares of slots, verdicts on grammars, health, metrics."""
 
-import hmac
 import time
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from serving.contract.codec import ContractError, decode, encode
+from serving.contract.credential import Callers, Role
 from serving.contract.demand import DemandReport
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.units import INT64_MAX
@@ -21,14 +21,14 @@ QUESTION_BYTES_MAX = 8 * SCHEMAS_BYTES_MAX
 
 
 class FleetServer:
-    """Answers on one port; `/replicas`, which names addresses, `/demand` and `/grammars` need the
-    secret."""
+    """Answers on one port; `/replicas`, which names addresses, is for gateways and control,
+    `/demand` and `/grammars` are for gateways."""
 
     def __init__(
         self,
         fleet: Fleet,
         registry: CollectorRegistry,
-        secret: str,
+        callers: Callers,
         grammars: Grammars,
         shares: SlotShares,
         *,
@@ -36,7 +36,7 @@ class FleetServer:
     ) -> None:
         self.fleet = fleet
         self.registry = registry
-        self.secret = secret
+        self.callers = callers
         self.grammars = grammars
         self.shares = shares
         self.wait_seconds = wait_seconds
@@ -61,7 +61,7 @@ class FleetServer:
         await self._runner.cleanup()
 
     async def _replicas(self, request: web.Request) -> web.Response:
-        self._must_know(request)
+        self._must_be(request, "gateway", "control")
         after = request.query.get("after", "0")
         if not (after.isascii() and after.isdigit() and int(after) <= INT64_MAX):
             return web.json_response({"error": f"after is {after!r}; wanted a number"}, status=400)
@@ -70,7 +70,7 @@ class FleetServer:
         return web.Response(body=encode(page), content_type="application/json")
 
     async def _demand(self, request: web.Request) -> web.Response:
-        self._must_know(request)
+        self._must_be(request, "gateway")
         try:
             report = decode(await request.read(), DemandReport)
         except ContractError as error:
@@ -79,7 +79,7 @@ class FleetServer:
         return web.Response(body=encode(reply), content_type="application/json")
 
     async def _grammars(self, request: web.Request) -> web.Response:
-        self._must_know(request)
+        self._must_be(request, "gateway")
         try:
             question = decode(await request.read(), GrammarQuestion)
         except ContractError as error:
@@ -102,10 +102,9 @@ class FleetServer:
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    def _must_know(self, request: web.Request) -> None:
-        """Raise HTTPUnauthorized unless whoever asks has the secret."""
-        wanted = f"Bearer {self.secret}".encode()
-        given = request.headers.get("authorization", "").encode(errors="replace")
-        if not hmac.compare_digest(given, wanted):
-            body = '{"error": "the internal secret is wanted"}'
+    def _must_be(self, request: web.Request, *roles: Role) -> None:
+        """Raise HTTPUnauthorized unless whoever asks shows a credential of such a role."""
+        caller = self.callers.find(request.headers.get("authorization", ""))
+        if caller is None or caller.role not in roles:
+            body = f'{{"error": "wanted the credential of a {" or a ".join(roles)}"}}'
             raise web.HTTPUnauthorized(text=body, content_type="application/json")

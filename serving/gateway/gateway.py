@@ -83,12 +83,12 @@ class Gateway:
         self.demand = DemandReporter(
             self.session,
             config.fleet_url,
-            config.internal_secret,
+            config.credential,
             gateway_id=self.journal.gateway_id,
             shares=self.shares,
             pools=lambda: self.directory.pools,
         )
-        self.api = InternalApi(self.session, config.control_url, config.internal_secret, clock)
+        self.api = InternalApi(self.session, config.control_url, config.credential, clock)
         billing = Billing(self.api)
         self.lineage = Lineage(self.journal.lineage, self.journal.note_lineage)
         returns = Returns()
@@ -109,7 +109,7 @@ class Gateway:
         )
         self.control_feed, self.replica_feed = self._feeds(config)
         self.preparation = Preparation()
-        self.grammars = GrammarCheck(self.session, config.fleet_url, config.internal_secret)
+        self.grammars = GrammarCheck(self.session, config.fleet_url, config.credential)
         self.lingering = Lingering()
         self.claims = Claims(self.api, self.journal)
         window = NoWindow() if config.redis_url is None else RedisWindow(config.redis_url)
@@ -154,14 +154,14 @@ class Gateway:
         )
 
     def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
-        secret, folder = config.internal_secret, config.directory
+        credential, folder = config.credential, config.directory
         control = HttpSource(
             self.session,
             f"{config.control_url}/internal/v1/feed",
-            secret,
+            credential,
             on_date=self.clock.hear,
         )
-        fleet = HttpSource(self.session, f"{config.fleet_url}/replicas", secret)
+        fleet = HttpSource(self.session, f"{config.fleet_url}/replicas", credential)
         return (
             control_feed(control, folder / "feed.sqlite3", self.directory),
             replica_feed(fleet, folder / "replicas.sqlite3", self.directory),

@@ -34,11 +34,14 @@ class GrammarCheck:
     """Asks the fleet at `fleet_url`, and remembers its verdicts by organization, schemas and
     weights. `unchecked_count` is how many requests went on with the dialects' bounds alone."""
 
-    def __init__(self, session: aiohttp.ClientSession, fleet_url: str, secret: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, fleet_url: str, credential: str) -> None:
         self.unchecked_count = 0
         self._session = session
         self._url = f"{fleet_url}/grammars"
-        self._headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+        self._headers = {
+            "authorization": f"Bearer {credential}",
+            "content-type": "application/json",
+        }
         self._timeout = aiohttp.ClientTimeout(total=ASK_SECONDS, sock_connect=CONNECT_SECONDS)
         self._verdicts: OrderedDict[Key, tuple[float, GrammarVerdict]] = OrderedDict()
         self._away_until = 0.0

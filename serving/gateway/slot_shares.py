@@ -66,7 +66,7 @@ class DemandReporter:
         self,
         session: aiohttp.ClientSession,
         fleet_url: str,
-        secret: str,
+        credential: str,
         *,
         gateway_id: str,
         shares: Shares,
@@ -75,7 +75,10 @@ class DemandReporter:
         self.failures = 0
         self._session = session
         self._url = f"{fleet_url}/demand"
-        self._headers = {"authorization": f"Bearer {secret}", "content-type": "application/json"}
+        self._headers = {
+            "authorization": f"Bearer {credential}",
+            "content-type": "application/json",
+        }
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools

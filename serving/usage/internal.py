@@ -39,14 +39,14 @@ class InternalApi:
     """
 
     def __init__(
-        self, session: aiohttp.ClientSession, control_url: str, secret: str, clock: Clock
+        self, session: aiohttp.ClientSession, control_url: str, credential: str, clock: Clock
     ) -> None:
         self.clock_ahead_count = 0
         self._clock = clock
         self._session = session
         self._base = f"{control_url}/internal/v1"
         self._headers = {
-            "authorization": f"Bearer {secret}",
+            "authorization": f"Bearer {credential}",
             "content-type": "application/json",
         }
 

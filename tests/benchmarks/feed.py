@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from serving.contract.credential import Caller, issue
 from tests.benchmarks.books.server import Database, serving
 from tests.benchmarks.books.worker import workers
 from tests.benchmarks.failure import BenchmarkFailed
@@ -20,6 +21,7 @@ from tests.benchmarks.process import free_port, running
 from tests.benchmarks.published import KEYS_EACH, publish
 from tests.benchmarks.report import Row, Table, percentile
 
+GATEWAY = Caller("gateway", "bench")
 START_SECONDS = 60.0
 MEGABYTE = 10**6
 REMARKS = (
@@ -80,7 +82,14 @@ def _control(plan: Plan, database: Database, secret: str) -> Iterator[str]:
 def _round(plan: Plan, url: str, secret: str, keys: int) -> tuple[Measured, Measured]:
     folder = plan.folder / "gateway-of-feed"
     shutil.rmtree(folder, ignore_errors=True)
-    options = ["--control-url", url, "--secret", secret, "--folder", str(folder)]
+    options = [
+        "--control-url",
+        url,
+        "--credential",
+        issue(secret, GATEWAY),
+        "--folder",
+        str(folder),
+    ]
     command = [sys.executable, "-m", "tests.benchmarks.feed_reader", *options, "--keys", str(keys)]
     first, again = (_read(plan, command) for _ in range(2))
     return first, again

@@ -1,7 +1,7 @@
 """A gateway that reads control's feed and measures itself doing so, told as one line of JSON.
 
-`python -m tests.benchmarks.feed_reader --control-url URL --secret S --folder DIR --keys N`. It is
-the real one, in the loop of production, beside a clock that ticks every millisecond.
+`python -m tests.benchmarks.feed_reader --control-url URL --credential C --folder DIR --keys N`. It
+is the real one, in the loop of production, beside a clock that ticks every millisecond.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ async def _until(claim: Callable[[], bool]) -> None:
 
 def main(
     control_url: Annotated[str, typer.Option()],
-    secret: Annotated[str, typer.Option()],
+    credential: Annotated[str, typer.Option()],
     folder: Annotated[Path, typer.Option()],
     keys: Annotated[int, typer.Option()],
 ) -> None:
@@ -162,7 +162,7 @@ def main(
         directory=folder,
         control_url=control_url,
         fleet_url=NOBODY,
-        internal_secret=secret,
+        credential=credential,
         key_pepper=SECRET,
         salt_secret=SECRET,
     )

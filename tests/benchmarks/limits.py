@@ -24,7 +24,7 @@ from tests.benchmarks.process import free_port
 from tests.benchmarks.report import Row, Table, percentile
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
-from tests.support.gateway import SECRET
+from tests.support.gateway import CREDENTIAL
 from tests.support.redis_server import RedisServer
 
 GATEWAYS = 3
@@ -286,7 +286,7 @@ async def _gateway(
         "PENSTOCK_GATEWAY_DIR": str(folder / f"limits-{number}"),
         "PENSTOCK_CONTROL_URL": control.url,
         "PENSTOCK_FLEET_URL": control.url,
-        "PENSTOCK_INTERNAL_SECRET": SECRET,
+        "PENSTOCK_INTERNAL_CREDENTIAL": CREDENTIAL,
         "PENSTOCK_KEY_PEPPER": catalog.PEPPER,
         "PENSTOCK_SALT_SECRET": "of-a-benchmark-0123456789",
         "PENSTOCK_LOG_FORMAT": "json",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from serving.contract.credential import Caller, issue
 from serving.contract.key import digest, make_secret
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import Cores, Split
@@ -17,6 +18,7 @@ from tests.benchmarks.process import Child, fetch, free_port, running
 from tests.benchmarks.stand_in import CONTEXT_TOKENS, QUEUE_SECONDS, SLOTS, Tally
 from tests.benchmarks.target import Target
 
+GATEWAY = Caller("gateway", "bench")
 START_SECONDS = 30.0
 BOOKING_SECONDS = 30.0
 LATE_SECONDS = 0.5
@@ -86,7 +88,7 @@ class Behind:
     stand_in_url: str
     pepper: str
     api_keys: tuple[str, ...]
-    internal_secret: str
+    credential: str
 
     @property
     def api_key(self) -> str:
@@ -118,7 +120,7 @@ class Behind:
         if dimensions is not None:
             options += ["--dimensions", str(dimensions)]
         with _stand_in(options, folder=folder, split=split) as url:
-            yield cls(url, pepper, api_keys, secrets.token_hex(16))
+            yield cls(url, pepper, api_keys, issue(secrets.token_hex(16), GATEWAY))
 
     @contextmanager
     def gateway(
@@ -142,7 +144,7 @@ class Behind:
             "PENSTOCK_GATEWAY_DIR": str(folder / f"gateway-{operator_port}"),
             "PENSTOCK_CONTROL_URL": self.stand_in_url,
             "PENSTOCK_FLEET_URL": self.stand_in_url,
-            "PENSTOCK_INTERNAL_SECRET": self.internal_secret,
+            "PENSTOCK_INTERNAL_CREDENTIAL": self.credential,
             "PENSTOCK_KEY_PEPPER": self.pepper,
             "PENSTOCK_SALT_SECRET": "of-a-benchmark-0123456789",
             "PENSTOCK_LOG_FORMAT": "json",

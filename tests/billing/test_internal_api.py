@@ -1,10 +1,9 @@
-"""The calls of gateways: contract records in, contract records out, behind the bearer secret."""
+"""The calls of gateways: contract records in, contract records out, behind their credentials."""
 
 from datetime import timedelta
 
 import msgspec
 import pytest
-from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 
@@ -12,6 +11,7 @@ from billing.metering.models import UsageEvent
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, LeaseReply, LeaseRequest
 from serving.contract.usage import EVENTS_MAX, UsageReceipt
+from tests.support.credentials import bearer
 from tests.support.usage import GATEWAY, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -21,8 +21,7 @@ EVENTS = "/internal/v1/usage-events"
 
 def post(path, body):
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-    secret = {"Authorization": f"Bearer {settings.CONFIG.internal_secret}"}
-    return Client(headers=secret).post(path, data, content_type="application/json")
+    return Client(headers=bearer("gateway")).post(path, data, content_type="application/json")
 
 
 def test_a_gateway_asks_for_money(customer):
@@ -76,11 +75,10 @@ def test_a_body_that_is_no_record_is_refused_by_name(path, body):
 
 @pytest.mark.parametrize("path", [LEASES, EVENTS])
 def test_only_post_is_served(path):
-    secret = {"Authorization": f"Bearer {settings.CONFIG.internal_secret}"}
-    assert Client(headers=secret).get(path).status_code == 405
+    assert Client(headers=bearer("gateway")).get(path).status_code == 405
 
 
 @pytest.mark.parametrize("path", [LEASES, EVENTS])
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer wrong"}])
-def test_without_the_secret_nothing_is_served(path, headers):
+def test_without_a_credential_nothing_is_served(path, headers):
     assert Client(headers=headers).post(path, b"{}", content_type="text/plain").status_code == 401

@@ -314,7 +314,7 @@ class FakeFleet(BaseHTTPRequestHandler):
     deployments: tuple[str, ...] = ()
 
     def do_GET(self) -> None:
-        assert self.headers["Authorization"] == f"Bearer {settings.CONFIG.internal_secret}"
+        assert self.headers["Authorization"] == f"Bearer {settings.CONFIG.credential}"
         replicas = [
             ReplicaRecord(f"rep_{each}", each, "http://h", "ready", 8, timezone.now(), "simulated")
             for each in self.deployments

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from django.conf import settings
 from django.db import connection, transaction
 from django.test import AsyncClient, Client
 from django.utils import timezone
@@ -35,11 +34,12 @@ from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
 from serving.feed.source import Place
 from serving.feed.table import Records
+from tests.support.credentials import bearer
 from tests.support.database import backed_up
 from tests.support.organizations import make_house
 
 pytestmark = pytest.mark.integration
-BEARER = {"authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+BEARER = bearer("gateway")
 FEED = "/internal/v1/feed"
 Step = tuple[str, str | None]
 State = dict[tuple[str, str], bytes]

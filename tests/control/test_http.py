@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.db import OperationalError
 from django.db.models.sql.compiler import SQLCompiler
 from django.test import AsyncClient, Client
@@ -14,6 +13,7 @@ from control import asgi
 from control.keys.models import Scope
 from control.publish.selectors import Asked
 from control.tenants.models import User
+from tests.support.credentials import bearer
 from tests.support.organizations import House
 
 HEADER = "Content-Security-Policy"
@@ -23,7 +23,7 @@ STRICT = (
     " frame-ancestors 'none'; base-uri 'none'"
 )
 LOOSE = "script-src 'self' 'unsafe-inline' 'unsafe-eval'; style-src 'self' 'unsafe-inline'"
-BEARER = {"authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+BEARER = bearer("gateway")
 
 
 def directives(reply: Any) -> set[str]:

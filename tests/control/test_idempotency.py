@@ -41,12 +41,13 @@ from serving.contract.idempotency import (
     TurnedOff,
 )
 from serving.contract.records import OrganizationRecord
+from tests.support.credentials import bearer
 from tests.support.fake_keys import FakeKeys
 from tests.support.organizations import House
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
-SECRET = {"authorization": "Bearer test-internal-secret-00000000000000000000000000000007"}
+GATEWAY = bearer("gateway")
 
 
 def event_id(number: int) -> str:
@@ -316,7 +317,7 @@ def test_gateways_ask_over_http(keyed: House, client: Client) -> None:
             f"/internal/v1/idempotency/{name}",
             encode(record),
             content_type="application/json",
-            headers=headers or SECRET,
+            headers=headers or GATEWAY,
         )
 
     claim = claim_of(keyed)

@@ -24,6 +24,7 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 from control.database.connection import Impatient
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
 from serving.contract.key import make_secret
+from tests.support.credentials import bearer
 from tests.support.environment import free_port
 from tests.support.routes import Route, routes
 
@@ -189,7 +190,7 @@ def asked(route: Route) -> tuple[Route, int, float]:
     if route.room == "api":
         headers["authorization"] = f"Bearer {make_secret('live', lambda letters: letters[0])}"
     elif route.room == "internal":
-        headers["authorization"] = f"Bearer {settings.CONFIG.internal_secret}"
+        headers |= bearer("fleet" if "engine-counters" in route.path({}) else "gateway")
     else:
         client.cookies[settings.SESSION_COOKIE_NAME] = "x" * 32
     began = time.monotonic()

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from serving.contract.codec import decode, encode
 from serving.contract.counters import CountersReply, CountersRequest, EngineSample
+from serving.contract.credential import Caller, issue
 from serving.contract.feed import Change, Page
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
@@ -29,6 +30,8 @@ from serving.fleet.store import StoredFleet
 
 Found = TypeVar("Found")
 SECRET = "fleet-test-secret"
+CREDENTIAL = issue(SECRET, Caller("fleet", "fleet"))
+OF_A_GATEWAY = issue(SECRET, Caller("gateway", "test"))
 QUICK = {
     "POLL_SECONDS": "0.1",
     "ANSWER_SECONDS": "0.5",
@@ -73,7 +76,7 @@ class Control:
         self._news = asyncio.Event()
 
     async def _feed(self, request: web.Request) -> web.Response:
-        assert request.headers["authorization"] == f"Bearer {SECRET}"
+        assert request.headers["authorization"] == f"Bearer {CREDENTIAL}"
         if int(request.query["after"]) == self.version:
             await asyncio.wait([asyncio.ensure_future(self._news.wait())], timeout=5)
         changes = tuple(
@@ -90,7 +93,7 @@ class Control:
         return lives
 
     async def _counters(self, request: web.Request) -> web.Response:
-        assert request.headers["authorization"] == f"Bearer {SECRET}"
+        assert request.headers["authorization"] == f"Bearer {CREDENTIAL}"
         if self.takes_no_samples:
             return web.Response(status=503)
         asked = decode(await request.read(), CountersRequest)
@@ -133,7 +136,7 @@ class FleetProcess:
         return await self.process.wait()
 
     async def page(self, after: int = 0) -> Page:
-        headers = {"authorization": f"Bearer {SECRET}"}
+        headers = {"authorization": f"Bearer {OF_A_GATEWAY}"}
         url = f"{self.base}/replicas"
         async with self.session.get(url, params={"after": after}, headers=headers) as answer:
             assert answer.status == 200

@@ -12,6 +12,7 @@ import aiohttp
 import openai
 
 from serving.config import GatewayConfig
+from serving.contract.credential import Caller, issue
 from serving.contract.usage import UsageEvent
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
@@ -22,6 +23,7 @@ from tests.support import catalog
 from tests.support.fake_control import FakeControl
 
 SECRET = "test-internal-secret-0123456789"
+CREDENTIAL = issue(SECRET, Caller("gateway", "test"))
 MESSAGES = [{"role": "user", "content": "How does a penstock feed a turbine?"}]
 
 
@@ -42,7 +44,7 @@ def config(folder: Path, control_url: str, redis_url: str | None = None) -> Gate
         directory=folder,
         control_url=control_url,
         fleet_url=control_url,
-        internal_secret=SECRET,
+        credential=CREDENTIAL,
         key_pepper=catalog.PEPPER,
         salt_secret="test-salt-secret-0123456789",
         redis_url=redis_url,

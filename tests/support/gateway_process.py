@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support import catalog
 from tests.support.environment import free_port
-from tests.support.gateway import SECRET
+from tests.support.gateway import CREDENTIAL
 from tests.support.gateway_processes import until_ready
 
 
@@ -40,7 +40,7 @@ async def gateway_process(
     control_url: str,
     *,
     fleet_url: str | None = None,
-    secret: str = SECRET,
+    credential: str = CREDENTIAL,
     port: int | None = None,
 ) -> AsyncIterator[GatewayProcess]:
     """Run `python -m serving.gateway` until it is ready; control is the fleet too unless told."""
@@ -51,7 +51,7 @@ async def gateway_process(
         "PENSTOCK_GATEWAY_DIR": str(folder),
         "PENSTOCK_CONTROL_URL": control_url,
         "PENSTOCK_FLEET_URL": fleet_url or control_url,
-        "PENSTOCK_INTERNAL_SECRET": secret,
+        "PENSTOCK_INTERNAL_CREDENTIAL": credential,
         "PENSTOCK_KEY_PEPPER": catalog.PEPPER,
     }
     process = await asyncio.create_subprocess_exec(

@@ -16,7 +16,7 @@ from serving.engine.simulated.settings import Settings
 from tests.support import catalog
 from tests.support.environment import free_port
 from tests.support.fake_control import FakeControl
-from tests.support.gateway import SECRET
+from tests.support.gateway import CREDENTIAL
 
 
 def environment(
@@ -30,7 +30,7 @@ def environment(
         "PENSTOCK_GATEWAYS_DIR": str(folder.parent),
         "PENSTOCK_CONTROL_URL": control.url,
         "PENSTOCK_FLEET_URL": control.url,
-        "PENSTOCK_INTERNAL_SECRET": SECRET,
+        "PENSTOCK_INTERNAL_CREDENTIAL": CREDENTIAL,
         "PENSTOCK_KEY_PEPPER": catalog.PEPPER,
     }
 

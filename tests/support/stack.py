@@ -155,8 +155,9 @@ class Stack:
         return postgres_url(self.config, home_role(self.home, SUPERUSER))
 
     @property
-    def internal_secret(self) -> str:
-        return self.home.secrets()["PENSTOCK_INTERNAL_SECRET"]
+    def credential(self) -> str:
+        """A gateway's, to look where gateways do."""
+        return self.home.credential("gateway", "test")
 
     def log(self, name: str) -> str:
         """Return what a process has written."""
@@ -164,7 +165,7 @@ class Stack:
 
     def replicas(self) -> list[ReplicaRecord]:
         """Return the replicas that are ready."""
-        known = read_replicas(self.config.ports.fleet, self.internal_secret) or []
+        known = read_replicas(self.config.ports.fleet, self.credential) or []
         return [replica for replica in known if replica.state == "ready"]
 
     def living_pid(self, name: str, *, timeout_seconds: float = 60.0) -> int:
@@ -257,7 +258,7 @@ class Stack:
     def published(self) -> Page:
         """Return the snapshot of control's change feed."""
         connection = http.client.HTTPConnection("127.0.0.1", self.config.ports.control_internal)
-        headers = {"authorization": f"Bearer {self.internal_secret}"}
+        headers = {"authorization": f"Bearer {self.credential}"}
         with closing(connection):
             connection.request("GET", "/internal/v1/feed?after=0", headers=headers)
             return decode(connection.getresponse().read(), Page)

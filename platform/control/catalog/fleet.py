@@ -43,7 +43,7 @@ def fleet_view() -> FleetView:
 def _ask(second: int) -> FleetView:
     request = urllib.request.Request(  # noqa: S310 - the operator's own http address
         f"{settings.CONFIG.fleet_url}/replicas?after=0",
-        headers={"Authorization": f"Bearer {settings.CONFIG.internal_secret}"},
+        headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
     )
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as reply:  # noqa: S310

@@ -5,7 +5,6 @@ from random import Random
 
 import msgspec
 import pytest
-from django.conf import settings
 from django.test import Client
 
 from billing.economics.models import EngineLife, EngineSample
@@ -14,15 +13,16 @@ from billing.economics.services import THINNED_AFTER, thin_samples
 from billing.economics.tasks import thin_samples as thin_task
 from control.catalog import services as catalog
 from serving.contract.counters import CountersReply, CountersRequest
+from tests.support.credentials import bearer
 from tests.support.engines import HOUR, make_sample, send
 from tests.support.organizations import OPERATOR, make_deployment, make_model, make_variant
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 PATH = "/internal/v1/engine-counters"
-SECRET = {"Authorization": f"Bearer {settings.CONFIG.internal_secret}"}
+FLEET = bearer("fleet")
 
 
-def post(body, headers=SECRET):
+def post(body, headers=FLEET):
     data = body if isinstance(body, bytes) else msgspec.json.encode(body)
     return Client(headers=headers).post(PATH, data, content_type="application/json")
 
@@ -78,7 +78,7 @@ def test_a_body_that_is_no_record_is_refused_by_name(body):
 
 
 def test_only_post_is_served():
-    assert Client(headers=SECRET).get(PATH).status_code == 405
+    assert Client(headers=FLEET).get(PATH).status_code == 405
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -5,6 +5,7 @@ from pathlib import Path
 import aiohttp
 import msgspec
 
+from serving.contract.credential import Callers
 from serving.contract.records import DeploymentRecord
 from serving.feed.batch import Batch, Update
 from serving.fleet.config import FleetConfig
@@ -23,7 +24,7 @@ def told(*names: str) -> tuple[Update, ...]:
 
 async def test_half_a_snapshot_ends_no_replica(tmp_path: Path) -> None:
     """A fleet lets go of replicas whose deployment it does not know."""
-    config = FleetConfig("http://control", "a secret", "127.0.0.1", 1, tmp_path, 20_000, 1)
+    config = FleetConfig("http://control", "", Callers(()), "127.0.0.1", 1, tmp_path, 20_000, 1)
     store = Store(tmp_path)
     async with aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, store, session)

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from serving.contract.codec import decode, encode
+from serving.contract.credential import Caller, Callers, issue
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.external import External
@@ -127,19 +128,23 @@ async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(made._verdicts) == 3
 
 
-async def test_a_gateway_asks_over_http_with_the_secret(tmp_path: Path) -> None:
-    config = FleetConfig("http://control", "a secret", "127.0.0.1", 1, tmp_path, 20_000, 1)
+async def test_a_gateway_asks_over_http_with_its_credential(tmp_path: Path) -> None:
+    callers = Callers(("a secret",))
+    config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, tmp_path, 20_000, 1)
     async with judging(Simulated()) as made, aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(tmp_path), session)
-        server = FleetServer(fleet, CollectorRegistry(), "a secret", made, SlotShares(epoch=1))
+        server = FleetServer(fleet, CollectorRegistry(), callers, made, SlotShares(epoch=1))
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/grammars"
-        known = {"authorization": "Bearer a secret"}
+        known, other = (
+            {"authorization": f"Bearer {issue('a secret', Caller(role, 'test'))}"}
+            for role in ("gateway", "control")
+        )
         try:
             async with session.post(url, data=encode(question()), headers=known) as answer:
                 assert decode(await answer.read(), GrammarVerdict) == GrammarVerdict("unknown")
             async with session.post(url, data=b"{}", headers=known) as answer:
                 assert answer.status == 400
-            for headers in ({}, {"authorization": "Bearer another"}):
+            for headers in ({}, other, {"authorization": "Bearer another"}):
                 async with session.post(url, data=encode(question()), headers=headers) as answer:
                     assert answer.status == 401
         finally:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
-from tests.support.fleet_process import SECRET, FleetProcess, until
+from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, until
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 from tests.support.gateway_process import GatewayProcess, gateway_process
 
@@ -89,7 +89,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
                     tmp_path / f"gateway-{number}",
                     control.url,
                     fleet_url=fleet.base,
-                    secret=SECRET,
+                    credential=OF_A_GATEWAY,
                 )
             )
             for number in range(GATEWAYS)

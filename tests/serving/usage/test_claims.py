@@ -15,7 +15,7 @@ from serving.usage.internal import CallFailed, InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from tests.support import events
 from tests.support.fake_control import FakeControl
-from tests.support.gateway import SECRET, eventually
+from tests.support.gateway import CREDENTIAL, eventually
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ async def control() -> AsyncIterator[FakeControl]:
 @pytest.fixture
 async def api(control: FakeControl) -> AsyncIterator[InternalApi]:
     async with aiohttp.ClientSession() as session:
-        yield InternalApi(session, control.url, SECRET, Clock())
+        yield InternalApi(session, control.url, CREDENTIAL, Clock())
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from serving.usage.meter import make_event
 from serving.usage.orphans import Orphans
 from tests.support.events import event, metered
 from tests.support.fake_control import FakeControl
-from tests.support.gateway import SECRET, eventually
+from tests.support.gateway import CREDENTIAL, eventually
 
 CLAIM = Ending("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
 
@@ -50,7 +50,7 @@ async def die(folder: Path, count: int = 5) -> tuple[str, set[str]]:
 async def ship(control: FakeControl, folders: Path) -> Orphans:
     async with aiohttp.ClientSession() as session:
         clock = Clock()
-        api = InternalApi(session, control.url, SECRET, clock)
+        api = InternalApi(session, control.url, CREDENTIAL, clock)
         known = Lineage(control.billing.lineage, lambda _: None)
         made = Orphans(folders, folders / "own", api, known, clock)
         async with asyncio.timeout(10):

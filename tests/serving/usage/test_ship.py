@@ -18,7 +18,7 @@ from serving.usage.lineage import Lineage
 from serving.usage.ship import ShipmentFailed, Shipper
 from tests.support.events import event
 from tests.support.fake_control import FakeControl
-from tests.support.gateway import SECRET
+from tests.support.gateway import CREDENTIAL
 
 
 class Receiver:
@@ -172,7 +172,7 @@ async def test_many_small_batches_are_sent_again_in_few(journal: Journal) -> Non
 async def test_a_clock_that_is_ahead_keeps_its_events_until_it_is_right(journal: Journal) -> None:
     control = FakeControl()
     async with control.serving(), aiohttp.ClientSession() as session:
-        api = InternalApi(session, control.url, SECRET, Clock())
+        api = InternalApi(session, control.url, CREDENTIAL, Clock())
         shipper = make_shipper(journal, Billing(api).usage_events)
         await journal.commit(event())
         shipper._wall = lambda: datetime.now(UTC) + timedelta(minutes=6)

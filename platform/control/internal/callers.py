@@ -1,0 +1,56 @@
+"""The door of the internal API: who calls shows a credential and may ask what its role may;
+everybody else sees nothing."""
+
+from typing import Any
+
+import structlog
+from asgiref.sync import iscoroutinefunction
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils.decorators import sync_and_async_middleware
+
+from serving.contract.credential import Role
+
+log = structlog.get_logger(__name__)
+
+PREFIX = "/internal/"
+CALLS: dict[Role, frozenset[str]] = {
+    "gateway": frozenset({"feed", "gateways", "idempotency", "leases", "usage-events"}),
+    "fleet": frozenset({"engine-counters", "feed"}),
+    "control": frozenset(),
+}
+"""By role the calls under /internal/v1/ that it may make, by the first word of their path."""
+
+
+def refusal_of(request: HttpRequest) -> HttpResponseBase | None:
+    """Return what a request to the internal API is told that may not be made; None if it may."""
+    if not request.path.startswith(PREFIX):
+        return None
+    caller = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
+    if caller is None:
+        return _told("The credential is none of ours, or has ended.", 401)
+    call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
+    if call not in CALLS[caller.role]:
+        log.warning("internal_call_refused", caller=str(caller), path=request.path)
+        return _told(f"A {caller.role} may not call this.", 403)
+    return None
+
+
+def _told(message: str, status: int) -> HttpResponseBase:
+    return JsonResponse({"error": {"message": message}}, status=status)
+
+
+@sync_and_async_middleware
+def require_credential(get_response: Any) -> Any:
+    """Refuse internal calls of those who may not make them."""
+    if iscoroutinefunction(get_response):
+
+        async def respond_async(request: HttpRequest) -> HttpResponseBase:
+            return refusal_of(request) or await get_response(request)
+
+        return respond_async
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        return refusal_of(request) or get_response(request)
+
+    return respond

@@ -1,0 +1,77 @@
+"""Credentials of the data plane's processes: `role.name.number.mac`, base64url of an HMAC-SHA-256.
+
+Each is made from a root secret that control and the fleet alone hold. Who checks one computes it
+anew and needs no table, so that it is checked while the database is away; who holds one can make no
+other, and may do what its role may. To change one, its number is raised and the one before is named
+among the ended; to change the root, the one before is known beside it for a while.
+"""
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple, get_args
+
+Role = Literal["gateway", "fleet", "control"]
+ROLES: tuple[Role, ...] = get_args(Role)
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
+_NUMBER = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
+SCHEME = "Bearer "
+ROOT_VARIABLE = "PENSTOCK_INTERNAL_SECRET"
+ROOT_BEFORE_VARIABLE = "PENSTOCK_INTERNAL_SECRET_BEFORE"
+ENDED_VARIABLE = "PENSTOCK_INTERNAL_ENDED"
+"""The variables of who checks: the root, the one before, and the callers whose time is over."""
+
+
+class Caller(NamedTuple):
+    """Who calls: which process, and the number of its credential."""
+
+    role: Role
+    name: str
+    number: int = 1
+
+    @classmethod
+    def read(cls, told: str) -> "Caller":
+        """Read such as `gateway.eu-1.2`. Raises ValueError that says what was wanted."""
+        role, _, rest = told.partition(".")
+        name, _, number = rest.partition(".")
+        if role not in ROLES or not NAME.fullmatch(name) or not _NUMBER.fullmatch(number):
+            raise ValueError(f"{told!r}; wanted such as gateway.eu-1.2: a role, a name, a number")
+        return cls(role, name, int(number))
+
+    def __str__(self) -> str:
+        return f"{self.role}.{self.name}.{self.number}"
+
+
+def issue(root: str, caller: Caller) -> str:
+    """Return the credential of a caller."""
+    told = str(Caller.read(str(caller)))
+    mac = hmac.digest(root.encode(), b"penstock credential " + told.encode(), "sha256")
+    return f"{told}.{urlsafe_b64encode(mac).decode().rstrip('=')}"
+
+
+class Callers:
+    """Who may call, by the roots that are known; those who `ended` may not any more."""
+
+    def __init__(self, roots: Sequence[str], ended: Collection[Caller] = ()) -> None:
+        self._roots = tuple(roots)
+        self._ended = frozenset(ended)
+
+    def find(self, authorization: str) -> Caller | None:
+        """Return who shows a credential in a header; None when it is none of ours."""
+        told, _, _ = authorization.removeprefix(SCHEME).rpartition(".")
+        try:
+            caller = Caller.read(told)
+        except ValueError:
+            return None
+        given = authorization.encode(errors="replace")
+        shown = [SCHEME + issue(root, caller) for root in self._roots]
+        is_ours = [hmac.compare_digest(given, one.encode()) for one in shown]
+        return caller if any(is_ours) and caller not in self._ended else None
+
+
+def callers_of(root: str, root_before: str | None, ended: str) -> Callers:
+    """Return who may call by what an operator has set; `ended` are callers parted by commas.
+    Raises ValueError."""
+    roots = (root,) if root_before is None else (root, root_before)
+    return Callers(roots, [Caller.read(each.strip()) for each in ended.split(",") if each.strip()])

@@ -1,0 +1,72 @@
+"""Who may call is decided by a root secret alone; nobody makes another's credential."""
+
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.contract.credential import NAME, ROLES, Caller, Callers, Role, callers_of, issue
+
+pytestmark = pytest.mark.unit
+ROOT, OTHER = "root-of-a-test-0123456789", "another-root-0123456789"
+
+callers = st.builds(
+    Caller, st.sampled_from(ROLES), st.from_regex(NAME, fullmatch=True), st.integers(1, 999_999)
+)
+
+
+def shown(caller: Caller, root: str = ROOT) -> str:
+    return f"Bearer {issue(root, caller)}"
+
+
+@given(callers)
+def test_who_shows_the_credential_that_was_issued_is_known(caller: Caller) -> None:
+    assert Callers((ROOT,)).find(shown(caller)) == caller
+    assert Callers((OTHER, ROOT)).find(shown(caller)) == caller
+    assert Callers((OTHER,)).find(shown(caller)) is None
+    assert Callers((ROOT,), [caller]).find(shown(caller)) is None
+
+
+@given(callers, callers)
+def test_no_credential_is_another_callers(one: Caller, other: Caller) -> None:
+    mac = issue(ROOT, one).rpartition(".")[2]
+    assert (Callers((ROOT,)).find(f"Bearer {other}.{mac}") is None) == (one != other)
+
+
+@given(callers, st.integers(0, 200), st.characters(codec="utf-8"))
+def test_a_letter_changed_is_nobodys(caller: Caller, place: int, letter: str) -> None:
+    header = shown(caller)
+    place %= len(header)
+    changed = header[:place] + letter + header[place + 1 :]
+    assert (Callers((ROOT,)).find(changed) is None) == (changed != header)
+
+
+@given(st.text())
+def test_whatever_is_shown_is_answered(header: str) -> None:
+    assert Callers((ROOT,)).find(header) is None
+
+
+@pytest.mark.parametrize(
+    "told", ["", "gateway", "gateway.a", "gateway.a.0", "gateway.A.1", "gateway..1", "root.a.1"]
+)
+def test_what_names_nobody_says_what_was_wanted(told: str) -> None:
+    with pytest.raises(ValueError, match=r"wanted such as gateway\.eu-1\.2"):
+        Caller.read(told)
+    role, _, name = told.partition(".")
+    with pytest.raises(ValueError, match="wanted such as"):
+        issue(ROOT, Caller(cast(Role, role), name, 0))
+
+
+def test_a_credential_is_changed_without_a_moment_of_none() -> None:
+    old, new = Caller("gateway", "eu-1", 1), Caller("gateway", "eu-1", 2)
+    both, after = callers_of(ROOT, None, ""), callers_of(ROOT, None, "gateway.eu-1.1, gateway.b.7")
+    assert (both.find(shown(old)), both.find(shown(new))) == (old, new)
+    assert (after.find(shown(old)), after.find(shown(new))) == (None, new)
+
+
+def test_so_is_the_root() -> None:
+    caller = Caller("gateway", "eu-1")
+    both, after = callers_of(OTHER, ROOT, ""), callers_of(OTHER, None, "")
+    assert both.find(shown(caller)) == both.find(shown(caller, OTHER)) == caller
+    assert (after.find(shown(caller)), after.find(shown(caller, OTHER))) == (None, caller)

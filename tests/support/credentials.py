@@ -1,0 +1,10 @@
+"""Credentials that control and the fleet take in tests, made from their environment's root."""
+
+import os
+
+from serving.contract.credential import ROOT_VARIABLE, Caller, Role, issue
+
+
+def bearer(role: Role) -> dict[str, str]:
+    """Return the header that such a process shows."""
+    return {"authorization": f"Bearer {issue(os.environ[ROOT_VARIABLE], Caller(role, 'test'))}"}
