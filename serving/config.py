@@ -50,6 +50,17 @@ def credential(environ: Environment, name: str) -> str:
     return value
 
 
+def peppers(environ: Environment) -> tuple[str, ...]:
+    """Return what digests of keys are made with: the newest, which makes them, and after it those
+    that made some before (`PENSTOCK_KEY_PEPPERS_OLD`, with blanks between). Raises ConfigError."""
+    old = environ.get("PENSTOCK_KEY_PEPPERS_OLD", "").split()
+    if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
+        raise ConfigError(
+            f"PENSTOCK_KEY_PEPPERS_OLD has a short one; wanted {SECRET_CHARACTERS_MIN} letters each"
+        )
+    return (secret(environ, "PENSTOCK_KEY_PEPPER"), *old)
+
+
 def port(environ: Environment, name: str, default: int | None = None) -> int:
     """Return a TCP port. Raises ConfigError."""
     value = text(environ, name, None if default is None else str(default))
@@ -130,7 +141,8 @@ class GatewayConfig:
     fleet_url: str
     credential: str
     """Shown to control and the fleet."""
-    key_pepper: str
+    key_peppers: tuple[str, ...]
+    """The newest first; digests of keys are of any of them."""
     salt_secret: str
     log_format: str = "console"
     traces_endpoint: str | None = None
@@ -159,7 +171,7 @@ class GatewayConfig:
             control_url=url(environ, "PENSTOCK_CONTROL_URL"),
             fleet_url=url(environ, "PENSTOCK_FLEET_URL"),
             credential=credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL"),
-            key_pepper=secret(environ, "PENSTOCK_KEY_PEPPER"),
+            key_peppers=peppers(environ),
             salt_secret=secret(environ, "PENSTOCK_SALT_SECRET"),
             log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,

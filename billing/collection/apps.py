@@ -17,7 +17,9 @@ class CollectionConfig(AppConfig):
     checks = "billing.collection.integrity"
 
     def ready(self) -> None:
-        """Follow invoices, payments and disputes in the transactions that change them."""
-        from billing.collection import following
+        """Follow invoices, payments and disputes in the transactions that change them, and have a
+        word in the end of organizations."""
+        from billing.collection import ending, following
 
+        ending.listen()
         following.listen()

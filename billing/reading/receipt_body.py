@@ -9,7 +9,7 @@ from billing.reading.exports import plain_dollars, utc_text
 from billing.reading.receipts import Receipt
 
 
-class LineSerializer(serializers.Serializer[Any]):
+class ReceiptLineSerializer(serializers.Serializer[Any]):
     """Tokens of one meter at their price; `input` is the part that was not cached."""
 
     meter = serializers.ChoiceField(["input", "cached_input", "output"])
@@ -63,7 +63,7 @@ class ReceiptSerializer(serializers.Serializer[Any]):
     streamed = serializers.BooleanField()
     client_request_id = serializers.CharField(allow_null=True)
     usage = ReceiptUsageSerializer()
-    lines = LineSerializer(many=True)
+    lines = ReceiptLineSerializer(many=True)
     charged_nanos = serializers.IntegerField()
     charged_usd = serializers.CharField()
     waived_nanos = serializers.IntegerField()
@@ -89,7 +89,7 @@ def body_of(receipt: Receipt) -> dict[str, Any]:
         "streamed": event.streamed,
         "client_request_id": event.client_request_id,
         "usage": ReceiptUsageSerializer(event).data,
-        "lines": [LineSerializer(line).data for line in receipt.lines],
+        "lines": [ReceiptLineSerializer(line).data for line in receipt.lines],
         "charged_nanos": event.charged_nanos,
         "charged_usd": plain_dollars(event.charged_nanos),
         "waived_nanos": event.waived_nanos,

@@ -28,6 +28,7 @@ Network = IPv4Network | IPv6Network
 SECRET_CHARACTERS_MIN = 16
 SIGNUP_CREDIT_NANOS = 5_000_000_000
 MINUTE_ROLLUP_DAYS = 14
+API_CALLS_PER_MINUTE = 600
 LOG_FORMATS = ("console", "json")
 
 
@@ -51,6 +52,18 @@ def secret(environ: Environment, name: str) -> str:
             f"{name} has {len(value)} characters; wanted at least {SECRET_CHARACTERS_MIN}"
         )
     return value
+
+
+def peppers(environ: Environment) -> tuple[str, ...]:
+    """Return what digests of keys are made with: the newest, which makes them, and after it those
+    that made some before (`PENSTOCK_KEY_PEPPERS_OLD`, with blanks between). Raises ConfigError."""
+    old = environ.get("PENSTOCK_KEY_PEPPERS_OLD", "").split()
+    if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
+        raise ConfigError(
+            f"PENSTOCK_KEY_PEPPERS_OLD has a short one; wanted at least {SECRET_CHARACTERS_MIN}"
+            " characters each"
+        )
+    return (secret(environ, "PENSTOCK_KEY_PEPPER"), *old)
 
 
 def whole_number(environ: Environment, name: str, default: int, largest: int) -> int:
@@ -241,7 +254,8 @@ class ControlConfig:
     """Shown to the fleet."""
     callers: Callers
     """Who may call the internal API."""
-    key_pepper: str
+    key_peppers: tuple[str, ...]
+    """The newest first: it makes digests and seals, all verify and open."""
     playground_secret: str
     console_url: str
     api_base: str
@@ -255,6 +269,8 @@ class ControlConfig:
     signup_credit_nanos: int
     mail_server: MailServer
     mail_from: str
+    api_calls_per_minute: int
+    """How often one person or API key may call the management API."""
     webhook_http: bool
     """Whether webhooks may go out without TLS."""
     webhook_networks: tuple[Network, ...]
@@ -293,7 +309,7 @@ class ControlConfig:
             django_secret=secret(environ, "PENSTOCK_DJANGO_SECRET"),
             credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
             callers=callers(environ),
-            key_pepper=secret(environ, "PENSTOCK_KEY_PEPPER"),
+            key_peppers=peppers(environ),
             playground_secret=secret(environ, "PENSTOCK_PLAYGROUND_SECRET"),
             console_url=console_url,
             api_base=url(environ, "PENSTOCK_API_BASE", "http://127.0.0.1:8701/v1"),
@@ -308,6 +324,9 @@ class ControlConfig:
             ),
             mail_server=mail_server(environ),
             mail_from=mail_from(environ, f"Penstock <noreply@{urlsplit(console_url).hostname}>"),
+            api_calls_per_minute=whole_number(
+                environ, "PENSTOCK_API_CALLS_PER_MINUTE", API_CALLS_PER_MINUTE, 10**9
+            ),
             webhook_http=switch(environ, "PENSTOCK_WEBHOOK_HTTP"),
             webhook_networks=networks(environ, "PENSTOCK_WEBHOOK_NETWORKS"),
             debug=switch(environ, "PENSTOCK_DEBUG"),

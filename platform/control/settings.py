@@ -247,7 +247,8 @@ REST_FRAMEWORK = {
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["control.api.parsers.StrictJSONParser"],
     "DEFAULT_PAGINATION_CLASS": "control.api.pagination.Pagination",
-    "DEFAULT_SCHEMA_CLASS": "drf_spectacular.openapi.AutoSchema",
+    "DEFAULT_SCHEMA_CLASS": "control.api.schema.Schema",
+    "DEFAULT_THROTTLE_CLASSES": ["control.api.throttles.CallerThrottle"],
     "EXCEPTION_HANDLER": "control.api.errors.handle",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
@@ -262,6 +263,10 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {
+        "DeliveryState": ["waiting", "delivered", "failed"],
+        "InvoiceState": ["open", "overdue", "disputed", "paid", "written_off", "void"],
+    },
 }
 
 UNFOLD = {

@@ -1,7 +1,8 @@
 """Small secrets that must be read again, such as a webhook's signing secret: encrypted in the
 database with a key derived from `PENSTOCK_KEY_PEPPER`, which is not in the database.
 
-Another pepper ends them, as it ends API keys.
+What an earlier pepper encrypted is read while that is among `PENSTOCK_KEY_PEPPERS_OLD`; without it
+they end, as API keys do.
 """
 
 import secrets
@@ -24,7 +25,9 @@ class VaultError(Exception):
 def encrypt(text: str, *, purpose: str) -> str:
     """Return the text encrypted; only `decrypt` with the same purpose reads it."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = AESGCM(_key()).encrypt(nonce, text.encode(), purpose.encode())
+    sealed = AESGCM(_key(settings.CONFIG.key_peppers[0])).encrypt(
+        nonce, text.encode(), purpose.encode()
+    )
     return VERSION + urlsafe_b64encode(nonce + sealed).decode()
 
 
@@ -32,14 +35,16 @@ def decrypt(token: str, *, purpose: str) -> str:
     """Return the text. Raises VaultError."""
     if not token.startswith(VERSION):
         raise VaultError("the text is of an unknown form")
-    try:
-        raw = urlsafe_b64decode(token.removeprefix(VERSION))
-        nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
-        return AESGCM(_key()).decrypt(nonce, sealed, purpose.encode()).decode()
-    except (InvalidTag, ValueError) as error:
-        raise VaultError("the text was encrypted with another pepper or purpose") from error
+    for pepper in settings.CONFIG.key_peppers:
+        try:
+            raw = urlsafe_b64decode(token.removeprefix(VERSION))
+            nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
+            return AESGCM(_key(pepper)).decrypt(nonce, sealed, purpose.encode()).decode()
+        except (InvalidTag, ValueError):
+            continue
+    raise VaultError("the text was encrypted with another pepper or purpose")
 
 
-def _key() -> bytes:
+def _key(pepper: str) -> bytes:
     derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"penstock vault v1")
-    return derived.derive(settings.CONFIG.key_pepper.encode())
+    return derived.derive(pepper.encode())

@@ -1,7 +1,9 @@
-"""API keys: `pen_live_` or `pen_test_`, 30 base62 characters, 6 of CRC-32 in base62.
+"""API keys: `pen_live_`, 30 base62 characters, 6 of CRC-32 in base62. Those that once began with
+`pen_test_` are keys like others.
 
 The checksum lets scanners and the gateway reject typing errors without a look-up. What is
-stored, and travels in the change feed, is the HMAC-SHA-256 digest under a pepper.
+stored, and travels in the change feed, is the HMAC-SHA-256 digest under a pepper. There may be
+several: the newest makes digests, whoever looks a key up tries all.
 """
 
 import hmac
@@ -10,7 +12,6 @@ import zlib
 from collections.abc import Callable
 
 BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-MODES = ("live", "test")
 RANDOM_CHARACTERS = 30
 CHECKSUM_CHARACTERS = 6
 _SHAPE = re.compile(r"pen_(?:live|test)_[0-9A-Za-z]{36}", re.ASCII)
@@ -27,11 +28,9 @@ def checksum(body: str) -> str:
     return _PAIRS[first] + _PAIRS[middle] + _PAIRS[last]
 
 
-def make_secret(mode: str, choose: Callable[[str], str]) -> str:
+def make_secret(choose: Callable[[str], str]) -> str:
     """Return a new secret; `choose` picks one character (`secrets.choice` in production)."""
-    if mode not in MODES:
-        raise ValueError(f"mode is {mode!r}; wanted one of {', '.join(MODES)}")
-    body = f"pen_{mode}_" + "".join(choose(BASE62) for _ in range(RANDOM_CHARACTERS))
+    body = "pen_live_" + "".join(choose(BASE62) for _ in range(RANDOM_CHARACTERS))
     return body + checksum(body)
 
 
@@ -46,3 +45,8 @@ def is_well_formed(secret: str) -> bool:
 def digest(secret: str, pepper: bytes) -> str:
     """Return the hex digest that identifies a secret without revealing it."""
     return hmac.digest(pepper, secret.encode(), "sha256").hex()
+
+
+def pepper_id(pepper: str) -> str:
+    """Return what a pepper is called where it must not be shown, made of itself."""
+    return hmac.digest(pepper.encode(), b"penstock pepper id", "sha256").hex()[:8]

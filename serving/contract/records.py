@@ -3,6 +3,7 @@
 from typing import Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from serving.contract import SCHEMA
 from serving.contract.codec import require
@@ -86,10 +87,18 @@ class ProjectRecord(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
+class OldSecret(msgspec.Struct, frozen=True):
+    """A secret that a key had before, which opens it until a moment all the same."""
+
+    digest: Digest
+    ends_at: At
+
+
 class ApiKeyRecord(msgspec.Struct, frozen=True):
     """An API key by its digest; the secret itself never travels. Revoking deletes the record.
 
-    `models` and `networks` (CIDR) of None mean any; it has a budget where a limit is set.
+    `models` and `networks` (CIDR) of None mean any; it has a budget where a limit is set. While
+    its secret is replaced it has `old_secrets`; others leave the field out.
     """
 
     key_id: Id
@@ -102,6 +111,7 @@ class ApiKeyRecord(msgspec.Struct, frozen=True):
     networks: tuple[Name, ...] | None = None
     expires_at: At | None = None
     limits: Limits = Limits()
+    old_secrets: tuple[OldSecret, ...] | UnsetType = UNSET
     schema: int = SCHEMA
 
 

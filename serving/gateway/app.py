@@ -1,7 +1,7 @@
 """The ASGI application: a request, read aloud."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -55,7 +55,7 @@ class App:
         once: Once,
         *,
         rates: Rates,
-        key_pepper: str,
+        key_peppers: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
     ) -> None:
@@ -70,7 +70,7 @@ class App:
         self._rates = rates
         self._counter = Counter(means.client, admission)
         self._pending = Pending()
-        self._pepper = key_pepper.encode()
+        self._peppers = [pepper.encode() for pepper in key_peppers]
         self._now = now
         self._make_id = make_id
 
@@ -123,7 +123,7 @@ class App:
     def _principal(self, conversation: Conversation) -> Principal:
         principal = authenticate(
             self.directory,
-            self._pepper,
+            self._peppers,
             authorization=conversation.authorization,
             client_host=conversation.client_host,
             now=self._now(),

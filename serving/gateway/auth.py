@@ -1,5 +1,6 @@
 """From an Authorization header to a principal, with one answer for every failure."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from ipaddress import ip_address
 
@@ -13,7 +14,7 @@ INFERENCE = "inference"
 
 def authenticate(
     directory: Directory,
-    pepper: bytes,
+    peppers: Sequence[bytes],
     *,
     authorization: str,
     client_host: str | None,
@@ -27,7 +28,7 @@ def authenticate(
     scheme, _, secret = authorization.partition(" ")
     if scheme.lower() != "bearer" or not is_well_formed(secret.strip()):
         raise Unauthorized
-    principal = directory.principal(digest(secret.strip(), pepper))
+    principal = _find(directory, secret.strip(), peppers)
     if principal is None and not directory.is_whole:
         message = "This gateway is starting. Please try again."
         raise Unavailable(message, code="server_is_overloaded")
@@ -44,6 +45,12 @@ def may_use(principal: Principal, *names: str) -> bool:
     """Tell whether the key allows a model by any of its names."""
     allowed = principal.key.models
     return allowed is None or any(name in allowed for name in names)
+
+
+def _find(directory: Directory, secret: str, peppers: Sequence[bytes]) -> Principal | None:
+    """Return whose secret it is, whichever pepper its digest was made with."""
+    found = (directory.principal(digest(secret, pepper)) for pepper in peppers)
+    return next((principal for principal in found if principal is not None), None)
 
 
 def _is_expired(principal: Principal, now: datetime) -> bool:

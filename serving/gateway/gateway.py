@@ -132,10 +132,10 @@ class Gateway:
                 self.claims,
                 self.metrics.keyed,
                 gateway_id=self.journal.gateway_id,
-                pepper=config.key_pepper,
+                pepper=config.key_peppers[0],
             ),
             rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
-            key_pepper=config.key_pepper,
+            key_peppers=config.key_peppers,
             now=clock.now,
             make_id=IdMaker(clock.time),
         )

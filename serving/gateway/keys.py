@@ -1,8 +1,11 @@
-"""API keys by the million, found by digest."""
+"""API keys by the million, found by the digests of their secrets."""
 
 from collections.abc import Callable, Iterator
 
-from serving.contract.records import ApiKeyRecord
+import msgspec
+from msgspec import UNSET
+
+from serving.contract.records import ApiKeyRecord, OldSecret
 from serving.feed.packed_map import PackedMap
 from serving.feed.packed_records import PLACE_BYTES, Packing, place_of
 
@@ -10,33 +13,39 @@ DIGEST_BYTES = 32
 
 
 class Keys:
-    """A table of keys; `changing` hears of each digest before what it stands for changes."""
+    """A table of keys; `changing` hears of each digest before what it stands for changes.
+
+    An old secret stands for the same key, as one that expires when the secret ends."""
 
     def __init__(self, changing: Callable[[str], None]) -> None:
-        self._packing = Packing(ApiKeyRecord, "digest")
+        self._packing = Packing(ApiKeyRecord, "digest", "old_secrets")
         self._keys = PackedMap(DIGEST_BYTES)
         self._digests = PackedMap(PLACE_BYTES)
-        """By the places of the keys' ids."""
+        """By the places of the keys' ids: of each key's secret, then of its old ones."""
         self._changing = changing
 
     def __len__(self) -> int:
         return len(self._digests)
 
     def find(self, digest: str) -> ApiKeyRecord | None:
-        """Return the key of this digest."""
+        """Return the key that the secret of this digest opens, or opened until it expired."""
         data = self._keys.get(bytes.fromhex(digest))
-        return None if data is None else self._packing.unpack(data, digest=digest)
+        if data is None:
+            return None
+        return self._packing.unpack(data, digest=digest, old_secrets=UNSET)
 
     def take(self, id_: str, record: ApiKeyRecord | None) -> None:
         """Put a key in the place of the last one of this id; None removes it."""
         place = place_of(id_)
-        digest = None if record is None else bytes.fromhex(record.digest)
-        if self._digests.get(place) != digest:
+        opened = [] if record is None else _opened_by(record)
+        digests = b"".join(digest for digest, _ in opened)
+        if self._digests.get(place) != (digests or None):
             self._remove(place)
-        if record is not None and digest is not None:
-            self._changing(record.digest)
-            self._keys.put(digest, self._packing.pack(record))
-            self._digests.put(place, digest)
+        for digest, key in opened:
+            self._changing(digest.hex())
+            self._keys.put(digest, self._packing.pack(key))
+        if opened:
+            self._digests.put(place, digests)
 
     def begin(self) -> None:
         """From now on whatever is neither taken nor kept is to be swept out."""
@@ -46,10 +55,11 @@ class Keys:
     def keep(self, id_: str) -> None:
         """Leave the key of an id, where there is one, as it is."""
         place = place_of(id_)
-        digest = self._digests.get(place)
-        if digest is not None:
+        digests = self._digests.get(place)
+        if digests is not None:
             self._digests.name(place)
-            self._keys.name(digest)
+            for digest in _each(digests):
+                self._keys.name(digest)
 
     def sweep(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
@@ -59,12 +69,28 @@ class Keys:
             yield
 
     def _remove(self, place: bytes) -> None:
-        """Remove a key and its digest, unless that stands for another key by now."""
-        digest = self._digests.get(place)
-        if digest is None:
-            return
+        """Remove a key and its digests, unless one stands for another key by now."""
+        for digest in _each(self._digests.get(place) or b""):
+            self._changing(digest.hex())
+            holder = self.find(digest.hex())
+            if holder is not None and place_of(holder.key_id) == place:
+                self._keys.pop(digest)
         self._digests.pop(place)
-        self._changing(digest.hex())
-        holder = self.find(digest.hex())
-        if holder is not None and place_of(holder.key_id) == place:
-            self._keys.pop(digest)
+
+
+def _opened_by(record: ApiKeyRecord) -> list[tuple[bytes, ApiKeyRecord]]:
+    """Return the digests of a key's secrets, each with the key as it opens it."""
+    old = [] if record.old_secrets is UNSET else record.old_secrets
+    return [
+        (bytes.fromhex(record.digest), record),
+        *((bytes.fromhex(secret.digest), _until(record, secret)) for secret in old),
+    ]
+
+
+def _until(record: ApiKeyRecord, secret: OldSecret) -> ApiKeyRecord:
+    ends = [secret.ends_at, *([record.expires_at] if record.expires_at else [])]
+    return msgspec.structs.replace(record, expires_at=min(ends))
+
+
+def _each(digests: bytes) -> list[bytes]:
+    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]

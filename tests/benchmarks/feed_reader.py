@@ -163,7 +163,7 @@ def main(
         control_url=control_url,
         fleet_url=NOBODY,
         credential=credential,
-        key_pepper=SECRET,
+        key_peppers=(SECRET,),
         salt_secret=SECRET,
     )
     measured = uvloop.run(measure(config, keys))

@@ -110,7 +110,7 @@ class Behind:
     ) -> Iterator["Behind"]:
         """Run a stand-in before engines."""
         pepper = secrets.token_hex(16)
-        api_keys = tuple(make_secret("live", secrets.choice) for _ in range(organizations))
+        api_keys = tuple(make_secret(secrets.choice) for _ in range(organizations))
         options = ["--slots", str(slots), "--context-tokens", str(context_tokens)]
         for url in engine_urls:
             options += ["--engine-url", url]

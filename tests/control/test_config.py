@@ -53,6 +53,17 @@ def test_a_bad_value_is_named_with_the_wish(name: str, value: str) -> None:
         config(**{name: value})
 
 
+def test_peppers_are_several_the_newest_first() -> None:
+    peppers = config(
+        PENSTOCK_KEY_PEPPER="the newest of them all",
+        PENSTOCK_KEY_PEPPERS_OLD=" second-0123456789  third-0123456789 ",
+    ).key_peppers
+    assert peppers == ("the newest of them all", "second-0123456789", "third-0123456789")
+    with pytest.raises(ConfigError, match=r"^PENSTOCK_KEY_PEPPERS_OLD has a short one") as error:
+        config(PENSTOCK_KEY_PEPPERS_OLD="second-0123456789 hunter2")
+    assert "hunter2" not in str(error.value)
+
+
 @pytest.mark.parametrize("value", ["mysql://u:secret@h/d", "postgresql://u:secret@h/%zz"])
 def test_a_bad_database_url_does_not_show_its_password(value: str) -> None:
     with pytest.raises(ConfigError, match=r"^DATABASE_URL") as error:

@@ -33,13 +33,92 @@ def test_what_is_ours_cannot_be_set(api: APIClient, base: str, house: House, fie
     assert not ApiKey.objects.exists()
 
 
-@pytest.mark.parametrize("field", ["scopes", "models", "spend_limit_nanos", "project_id", "mode"])
-def test_a_keys_rights_do_not_change(api: APIClient, base: str, key: ApiKey, field: str) -> None:
-    reply = api.patch(f"{base}/keys/{key.id}", {"name": "New", field: None})
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("scopes", []), ("scopes", None), ("models", []), ("networks", ["10.0.0.1/8"]),
+        ("expires_at", "2020-01-01T00:00:00Z"), ("spend_limit_nanos", -1), ("project_id", "x"),
+    ],
+)  # fmt: skip
+def test_a_change_is_made_as_a_whole_or_not_at_all(
+    api: APIClient, base: str, key: ApiKey, field: str, value: object
+) -> None:
+    wish = {"name": "New", "networks": ["10.0.0.0/8"], field: value}
+    reply = api.patch(f"{base}/keys/{key.id}", wish)
     key.refresh_from_db()
     assert reply.status_code == 400
-    assert reply.json()["error"]["param"] == field
-    assert key.name == "Backend"
+    assert reply.json()["error"]["param"].split(".")[0] == field
+    assert (key.name, key.allowed_networks) == ("Backend", None)
+
+
+def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiKey) -> None:
+    wish = {
+        "name": "New", "scopes": ["inference", "manage"], "models": ["small"],
+        "networks": ["10.0.0.0/8"], "expires_at": "2999-01-01T00:00:00Z", "spend_limit_nanos": 5,
+    }  # fmt: skip
+    shown = api.patch(f"{base}/keys/{key.id}", wish).json()
+    assert {name: shown[name] for name in wish} == wish
+    lifted = dict.fromkeys(("models", "networks", "expires_at", "spend_limit_nanos"))
+    shown = api.patch(f"{base}/keys/{key.id}", lifted).json()
+    assert {name: shown[name] for name in lifted} == lifted
+
+
+@pytest.mark.parametrize(
+    ("role", "wish", "status"),
+    [
+        (Role.BILLING, {"spend_limit_nanos": 5}, 200),
+        (Role.BILLING, {"spend_limit_nanos": 5, "name": "x"}, 403),
+        (Role.DEVELOPER, {"name": "x"}, 200),
+        (Role.DEVELOPER, {"name": "x", "spend_limit_nanos": 5}, 403),
+        (Role.DEVELOPER, {"name": "x", "scopes": ["manage"]}, 403),
+        (Role.VIEWER, {}, 403),
+    ],
+)
+def test_each_role_changes_what_is_its_own(
+    house: House, key: ApiKey, role: Role, wish: dict[str, object], status: int
+) -> None:
+    client = APIClient()
+    client.force_login(house.join(role))
+    where = f"/api/v1/organizations/{house.id}/keys/{key.id}"
+    assert client.patch(where, wish).status_code == status
+    key.refresh_from_db()
+    assert (key.name == "Backend") == ("name" not in wish or status != 200)
+
+
+def test_a_rotated_key_has_two_secrets_for_a_while(house: House, base: str, api: APIClient) -> None:
+    key, first = house.mint(scopes=[Scope.MANAGE])
+    where = f"{base}/keys/{key.id}"
+    reply = api.post(f"{where}/rotate", {"last_four": key.last_four}).json()
+    second, [old] = reply["secret"], reply["old_secrets"]
+    assert (old["last_four"], reply["last_four"]) == (first[-4:], second[-4:])
+    assert [bearer(each).get(base).status_code for each in (first, second)] == [200, 200]
+    again = api.post(f"{where}/rotate", {"last_four": key.last_four})
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
+    assert api.post(f"{where}/end-old-secrets").json()["old_secrets"] == []
+    assert [bearer(each).get(base).status_code for each in (first, second)] == [401, 200]
+    assert api.post(f"{where}/end-old-secrets").status_code == 409
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING, Role.DEVELOPER])
+def test_lesser_roles_rotate_no_managing_key(house: House, base: str, role: Role) -> None:
+    key, _ = house.mint(scopes=[Scope.MANAGE])
+    client = APIClient()
+    client.force_login(house.join(role))
+    for verb in ("rotate", "end-old-secrets"):
+        reply = client.post(f"{base}/keys/{key.id}/{verb}", {"last_four": key.last_four})
+        assert reply.status_code == 403
+    assert not key.old_secrets.exists()
+
+
+def test_a_call_of_the_management_api_is_use(house: House, base: str) -> None:
+    key, secret = house.mint(scopes=[Scope.MANAGE])
+    bearer(secret).get(base)
+    key.refresh_from_db()
+    first = key.last_used_at
+    bearer(secret).get(base)
+    key.refresh_from_db()
+    assert first is not None
+    assert key.last_used_at == first  # within a minute it is not written again
 
 
 def test_a_key_is_not_minted_in_an_outsiders_project(
@@ -105,7 +184,7 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
         revoke_key(actor=house.actor, key=key)
     secrets = {
         "typo": secret[:-1] + ("0" if secret[-1] != "0" else "1"),
-        "unknown": make_secret("live", lambda alphabet: alphabet[0]),
+        "unknown": make_secret(lambda alphabet: alphabet[0]),
         "injection": "' OR '1'='1",
     }
     reply = bearer(secrets.get(wrong, secret)).get(f"{base}/keys")

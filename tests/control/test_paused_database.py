@@ -188,7 +188,7 @@ def asked(route: Route) -> tuple[Route, int, float]:
     client = Client(raise_request_exception=False)
     headers: dict[str, str] = {}
     if route.room == "api":
-        headers["authorization"] = f"Bearer {make_secret('live', lambda letters: letters[0])}"
+        headers["authorization"] = f"Bearer {make_secret(lambda letters: letters[0])}"
     elif route.room == "internal":
         headers |= bearer("fleet" if "engine-counters" in route.path({}) else "gateway")
     else:

@@ -23,6 +23,7 @@ MATRIX = {
     Action.MANAGE_WEBHOOKS: {Role.OWNER, Role.ADMIN},
     Action.KEEP_ANSWERS: {Role.OWNER, Role.ADMIN},
     Action.RENAME_ORGANIZATION: {Role.OWNER},
+    Action.DELETE_ORGANIZATION: {Role.OWNER},
     Action.SEE_AUDIT: {Role.OWNER, Role.ADMIN},
 }
 

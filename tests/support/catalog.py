@@ -40,7 +40,7 @@ class Tenant:
 
 def tenant(name: str = "a", **key_fields: object) -> Tenant:
     """Return the records of an organization called `org_<name>`."""
-    secret = make_secret("live", Random(name).choice)
+    secret = make_secret(Random(name).choice)
     key = ApiKeyRecord(
         key_id=f"key_{name}",
         digest=digest(secret, PEPPER.encode()),

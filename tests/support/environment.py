@@ -45,6 +45,7 @@ def _values() -> dict[str, str]:
         **{
             f"PENSTOCK_{name}": f"test-{name.lower().replace('_', '-')}-{7:032}" for name in secrets
         },
+        "PENSTOCK_API_CALLS_PER_MINUTE": "1000000",
         "REDIS_URL": NOBODY.replace("http", "redis"),
         "PENSTOCK_CONSOLE_URL": NOBODY,
         "PENSTOCK_API_BASE": f"{NOBODY}/v1",

@@ -45,7 +45,7 @@ def config(folder: Path, control_url: str, redis_url: str | None = None) -> Gate
         control_url=control_url,
         fleet_url=control_url,
         credential=CREDENTIAL,
-        key_pepper=catalog.PEPPER,
+        key_peppers=(catalog.PEPPER,),
         salt_secret="test-salt-secret-0123456789",
         redis_url=redis_url,
     )

@@ -78,7 +78,7 @@ def sell(**nanos: int) -> tuple[Price, list[News]]:
 
 def enter(name: str, *, credit_nanos: int) -> tuple[Customer, str, list[News]]:
     """Return a new customer with credit, the secret of its key, and what to publish of both."""
-    customer, secret = make_customer(name), make_secret("live", secrets.choice)
+    customer, secret = make_customer(name), make_secret(secrets.choice)
     customer.key.digest = digest(secret, catalog.PEPPER.encode())
     customer.key.save(update_fields=["digest"])
     give_credit(customer, credit_nanos, now=datetime.now(UTC))

@@ -78,6 +78,7 @@ class Stack:
             "PENSTOCK_HOME": str(self.folder / "home"),
             "PENSTOCK_PORT_BASE": str(self.port_base),
             "PENSTOCK_ENGINE": engine,
+            "PENSTOCK_API_CALLS_PER_MINUTE": "100000",  # tests call faster than people
             "EMBEDDING_MODEL": NO_EMBEDDER,  # of which most tests need no engine
             **variables,
         }

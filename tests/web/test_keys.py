@@ -18,18 +18,44 @@ def mint(client: Client, tenant: Tenant, **changes: str):
 
 
 def test_the_secret_is_shown_once_and_works(member: Client, tenant: Tenant) -> None:
-    reply = mint(member, tenant)
+    where = mint(member, tenant).url
+    reply = member.get(where)
     secret = reply.context["secret"]
-    assert reply.status_code == 201
     assert is_well_formed(secret)
     assert secret in reply.content.decode()
+    assert secret not in str(dict(member.session))
+    again = member.get(where, follow=True).content.decode()
+    assert "was shown already" in again
+    assert secret not in again
     listed = member.get(address(tenant.organization, "keys")).content.decode()
     assert secret not in listed
     assert f"…{secret[-4:]}" in listed
 
 
 def test_the_answer_with_the_secret_is_not_kept(member: Client, tenant: Tenant) -> None:
-    assert "no-store" in mint(member, tenant)["cache-control"]
+    made = mint(member, tenant)
+    assert "no-store" in made["cache-control"]
+    assert "no-store" in member.get(made.url)["cache-control"]
+
+
+def test_a_secret_on_its_way_is_encrypted(member: Client, tenant: Tenant) -> None:
+    made = mint(member, tenant)
+    key = ApiKey.objects.get()
+    assert f"secret of {key.id}" in member.session
+    assert key.prefix not in str(dict(member.session))
+    assert member.get(made.url).context["secret"].startswith(key.prefix)
+
+
+def test_a_form_that_is_sent_twice_makes_one_key(member: Client, tenant: Tenant) -> None:
+    page = member.get(address(tenant.organization, "key_new"))
+    token = page.context["form"]["token"].value()
+    assert token in page.content.decode()
+    first, again = mint(member, tenant, token=token), mint(member, tenant, token=token)
+    assert first.url == again.url
+    assert ApiKey.objects.count() == 1
+    assert member.get(again.url).status_code == 200
+    mint(member, tenant)
+    assert ApiKey.objects.count() == 2
 
 
 def test_a_form_with_a_mistake_keeps_what_was_typed(member: Client, tenant: Tenant) -> None:
@@ -57,9 +83,77 @@ def test_a_key_goes_into_no_other_organizations_project(
     assert not ApiKey.objects.exists()
 
 
-def test_a_key_is_renamed(member: Client, tenant: Tenant, key: ApiKey) -> None:
-    member.post(address(tenant.organization, "key_rename", key.id), {"name": "Frontend"})
-    assert ApiKey.objects.get(id=key.id).name == "Frontend"
+RIGHTS = {
+    "name": "Frontend",
+    "scopes": "inference manage",
+    "models": "small\nlarge",
+    "networks": "10.0.0.0/8\n192.0.2.7/32",
+    "expires_on": "2999-01-01",
+}
+
+
+def test_rights_are_set_at_first_and_changed_later(member: Client, tenant: Tenant) -> None:
+    mint(member, tenant, models="small", networks="10.0.0.0/8")
+    key = ApiKey.objects.get()
+    assert (key.allowed_models, key.allowed_networks) == (["small"], ["10.0.0.0/8"])
+    where = address(tenant.organization, "key_edit", key.id)
+    assert member.post(where, RIGHTS).status_code == 302
+    key.refresh_from_db()
+    assert (key.name, key.scopes) == ("Frontend", ["inference", "manage"])
+    assert key.allowed_models == ["large", "small"]
+    assert key.expires_at is not None
+    shown = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    assert "large, small" in shown
+    assert "10.0.0.0/8, 192.0.2.7/32" in shown
+    assert 'value="2999-01-01"' in shown
+    lifted = RIGHTS | {"models": "", "networks": " ", "expires_on": ""}
+    member.post(where, lifted)
+    key.refresh_from_db()
+    assert (key.allowed_models, key.allowed_networks, key.expires_at) == (None, None, None)
+
+
+def test_a_day_that_is_left_as_it_is_leaves_the_moment(member: Client, tenant: Tenant) -> None:
+    mint(member, tenant, lifetime="30")
+    key = ApiKey.objects.get()
+    day = f"{key.expires_at:%Y-%m-%d}"
+    where = address(tenant.organization, "key_edit", key.id)
+    member.post(where, RIGHTS | {"expires_on": day})
+    assert ApiKey.objects.get().expires_at == key.expires_at
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("networks", "10.0.0.1/8"), ("expires_on", "2020-01-01"), ("name", " "), ("scopes", "root")],
+)
+def test_what_cannot_be_set_is_said_and_kept_in_the_form(
+    member: Client, tenant: Tenant, key: ApiKey, field: str, value: str
+) -> None:
+    where = address(tenant.organization, "key_edit", key.id)
+    reply = member.post(where, RIGHTS | {field: value})
+    assert reply.status_code == 400
+    assert "192.0.2.7/32" in reply.content.decode() or field == "networks"
+    assert "small\nlarge" in reply.content.decode()
+    assert ApiKey.objects.get(id=key.id).name == "Backend"
+
+
+def test_a_key_is_rotated_once_and_both_secrets_are_shown(
+    member: Client, tenant: Tenant, key: ApiKey
+) -> None:
+    where = address(tenant.organization, "key_rotate", key.id)
+    wish = {"overlap": "24", "last_four": key.last_four}
+    made = member.post(where, wish)
+    shown = member.get(made.url).content.decode()
+    assert "until then both work" in shown
+    assert key.masked in shown
+    again = member.post(where, wish)
+    assert again.status_code == 400
+    assert "was replaced already" in again.content.decode()
+    page = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    assert "Old secrets that still work" in page
+    assert key.masked in page
+    member.post(address(tenant.organization, "key_end_old", key.id))
+    page = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    assert "Old secrets that still work" not in page
 
 
 def test_revoking_says_what_will_happen(member: Client, tenant: Tenant, key: ApiKey) -> None:
@@ -77,26 +171,36 @@ def test_revoking_needs_the_name(member: Client, tenant: Tenant, key: ApiKey) ->
     assert ApiKey.objects.get(id=key.id).revoked_at is not None
 
 
-@pytest.mark.parametrize("section", ["key", "key_rename", "key_revoke"])
+KEY_PAGES = ["key", "key_secret", "key_edit", "key_rotate", "key_end_old", "key_revoke"]
+
+
+@pytest.mark.parametrize("section", KEY_PAGES)
 def test_an_outsider_finds_no_key(
     stranger: Client, outsider: Tenant, tenant: Tenant, key: ApiKey, section: str
 ) -> None:
-    forms = {"name": "Mine", "confirmation": "Backend"}
+    forms = RIGHTS | {"confirmation": "Backend", "overlap": "0", "last_four": key.last_four}
     for organization in (tenant.organization, outsider.organization):
         url = address(organization, section, key.id)
-        reply = stranger.get(url) if section == "key" else stranger.post(url, forms)
+        reply = (stranger.get if section in KEY_PAGES[:2] else stranger.post)(url, forms)
         assert reply.status_code == 404
     assert ApiKey.objects.get(id=key.id).name == "Backend"
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING])
-def test_lesser_roles_make_no_keys(client: Client, tenant: Tenant, role: str) -> None:
+def test_lesser_roles_make_and_change_no_keys(
+    client: Client, tenant: Tenant, key: ApiKey, role: str
+) -> None:
     user = User.objects.create_user("looker@acme.example")
     Membership.objects.create(organization=tenant.organization, user=user, role=role)
     client.force_login(user)
     assert mint(client, tenant).status_code == 403
+    forms = RIGHTS | {"confirmation": "Backend", "overlap": "0", "last_four": key.last_four}
+    for section in KEY_PAGES[2:]:
+        where = address(tenant.organization, section, key.id)
+        assert client.post(where, forms).status_code == 403
     assert b"key_new" not in client.get(address(tenant.organization, "keys")).content
-    assert not ApiKey.objects.exists()
+    [found] = ApiKey.objects.all()
+    assert (found.name, found.revoked_at, found.last_four) == ("Backend", None, key.last_four)
 
 
 def test_a_developer_gets_no_key_to_the_management_api(client: Client, tenant: Tenant) -> None:
@@ -104,5 +208,5 @@ def test_a_developer_gets_no_key_to_the_management_api(client: Client, tenant: T
     seat = {"organization": tenant.organization, "user": user, "role": Role.DEVELOPER}
     Membership.objects.create(**seat)
     client.force_login(user)
-    assert mint(client, tenant, scopes="inference manage").status_code == 201
+    assert mint(client, tenant, scopes="inference manage").status_code == 302
     assert ApiKey.objects.get().scopes == ["inference"]

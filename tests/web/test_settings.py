@@ -21,7 +21,7 @@ def switch(client: Client, tenant: Tenant, value: str) -> int:
 
 
 def allow(client: Client, tenant: Tenant, origins: str) -> int:
-    where = address(tenant.organization, "settings_origins", tenant.project.id)
+    where = address(tenant.organization, "project_origins", tenant.project.id)
     return client.post(where, {"allowed_origins": origins}).status_code
 
 
@@ -54,7 +54,7 @@ def test_origins_are_kept_as_browsers_send_them(member: Client, tenant: Tenant) 
     assert record is not None
     origins = decode(record.encode(), ProjectRecord).allowed_origins
     assert origins == ("http://localhost:5173", "https://app.example.com")
-    shown = member.get(address(tenant.organization, "settings")).content.decode()
+    shown = member.get(address(tenant.organization, "project", tenant.project.id)).content.decode()
     assert "http://localhost:5173\nhttps://app.example.com</textarea>" in shown
     [entry] = Deed.objects.filter(action="project.set_origins")
     assert entry.details == {"before": [], "after": list(origins)}
@@ -64,7 +64,7 @@ def test_origins_are_kept_as_browsers_send_them(member: Client, tenant: Tenant) 
 def test_what_is_no_origin_is_said_and_kept_in_the_form(
     member: Client, tenant: Tenant, text: str
 ) -> None:
-    where = address(tenant.organization, "settings_origins", tenant.project.id)
+    where = address(tenant.organization, "project_origins", tenant.project.id)
     reply = member.post(where, {"allowed_origins": text})
     assert reply.status_code == 400
     page = reply.content.decode()
@@ -95,6 +95,6 @@ def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, outsider: T
     assert stranger.get(address(tenant.organization, "settings")).status_code == 404
     assert switch(stranger, tenant, "1") == 404
     assert allow(stranger, tenant, ORIGINS) == 404
-    foreign = address(outsider.organization, "settings_origins", tenant.project.id)
+    foreign = address(outsider.organization, "project_origins", tenant.project.id)
     assert stranger.post(foreign, {"allowed_origins": ORIGINS}).status_code == 404
     assert Project.objects.get(id=tenant.project.id).allowed_origins == []

@@ -35,7 +35,10 @@ NO_PAGES = {
     "invitation": "belongs to no organization",
     "theme": "is sent",
     "playground_stream": "is sent",
-    "key_rename": "is sent",
+    "key_edit": "is sent",
+    "key_rotate": "is sent",
+    "key_end_old": "is sent",
+    "key_secret": "shows a secret once",
     "key_revoke": "is sent",
     "limit_alerts": "is sent",
     "limit_remove": "is sent",
@@ -48,7 +51,13 @@ NO_PAGES = {
     "billing_method_default": "is sent",
     "billing_method_remove": "is sent",
     "settings_idempotency": "is sent",
-    "settings_origins": "is sent",
+    "settings_rename": "is sent",
+    "settings_delete": "counts all that would end",
+    "organization_new": "belongs to no organization",
+    "project_rename": "is sent",
+    "project_origins": "is sent",
+    "project_archive": "is sent",
+    "project_restore": "is sent",
     "team_invite": "is sent",
     "invitation_renew": "is sent",
     "invitation_withdraw": "is sent",
@@ -80,6 +89,7 @@ def page_url(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
         event_id = str(newest[0].event_id) if newest else new_id()
         seat = Membership.objects.get(organization=tenant.organization)
         of_one = {"key": [key.id], "receipt": [event_id], "member": [seat.id]}
+        of_one["project"] = [tenant.project.id]
         if name == "limit":
             of_one["limit"] = [limited(tenant)]
         if name in ("webhook", "webhook_delivery"):

@@ -99,6 +99,16 @@ class ConsolePage:
         ]
 
     @property
+    def may_manage_projects(self) -> bool:
+        """Whether the switcher offers to create a project."""
+        return self.may(permissions.Action.MANAGE_PROJECTS)
+
+    @property
+    def may_see_money(self) -> bool:
+        """Whether a page points to Billing."""
+        return self.may(permissions.Action.SEE_MONEY)
+
+    @property
     def all_projects_url(self) -> str:
         """This section for the whole organization."""
         return address(self.organization, self.section)

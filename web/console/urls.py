@@ -13,9 +13,11 @@ from web.console.views import (
     keys,
     limits,
     models,
+    organizations,
     overview,
     playground,
     profile,
+    projects,
     rates,
     requests,
     settings,
@@ -37,6 +39,7 @@ app_name = "console"
 urlpatterns = [
     path("", home.home, name="home"),
     path("invitations/<str:secret>", invitations.invitation, name="invitation"),
+    path("organizations/new", organizations.organization_new, name="organization_new"),
     path("theme", theme.choose_theme, name="theme"),
     path("<organization:organization_id>/overview", overview.overview, name="overview"),
     path("<organization:organization_id>/playground", playground.playground, name="playground"),
@@ -49,15 +52,13 @@ urlpatterns = [
     path("<organization:organization_id>/keys", keys.keys, name="keys"),
     path("<organization:organization_id>/keys/new", keys.key_new, name="key_new"),
     path("<organization:organization_id>/keys/<str:key_id>", keys.key, name="key"),
-    path(
-        "<organization:organization_id>/keys/<str:key_id>/rename",
-        keys.key_rename,
-        name="key_rename",
-    ),
-    path(
-        "<organization:organization_id>/keys/<str:key_id>/revoke",
-        keys.key_revoke,
-        name="key_revoke",
+    *(
+        path(
+            f"<organization:organization_id>/keys/<str:key_id>/{verb.replace('_', '-')}",
+            getattr(keys, f"key_{verb}"),
+            name=f"key_{verb}",
+        )
+        for verb in ("secret", "edit", "rotate", "end_old", "revoke")
     ),
     path(
         "<organization:organization_id>/billing/profile",
@@ -116,15 +117,25 @@ urlpatterns = [
     ),
     path("<organization:organization_id>/rate-limits", rates.rates, name="rates"),
     path("<organization:organization_id>/settings", settings.settings, name="settings"),
-    path(
-        "<organization:organization_id>/settings/idempotency",
-        settings.settings_idempotency,
-        name="settings_idempotency",
+    *(
+        path(
+            f"<organization:organization_id>/settings/{verb}",
+            getattr(settings, f"settings_{verb}"),
+            name=f"settings_{verb}",
+        )
+        for verb in ("rename", "idempotency", "delete")
     ),
+    path("<organization:organization_id>/projects/new", projects.project_new, name="project_new"),
     path(
-        "<organization:organization_id>/settings/origins/<str:project_id>",
-        settings.settings_origins,
-        name="settings_origins",
+        "<organization:organization_id>/projects/<str:project_id>", projects.project, name="project"
+    ),
+    *(
+        path(
+            f"<organization:organization_id>/projects/<str:project_id>/{verb}",
+            getattr(projects, f"project_{verb}"),
+            name=f"project_{verb}",
+        )
+        for verb in ("rename", "origins", "archive", "restore")
     ),
     path("<organization:organization_id>/team", team.team, name="team"),
     path("<organization:organization_id>/team/invite", team.team_invite, name="team_invite"),

@@ -6,7 +6,7 @@ from datetime import datetime
 from billing.collection.models import Case
 from billing.credit.services.budgets import set_limits
 from control.actor import Actor, system
-from control.tenants.models import BillingMode, Organization
+from control.tenants.models import BillingMode, Organization, OrganizationStatus
 from control.tenants.services import resume_organization, suspend_organization
 from serving.contract.budget import balance_budget_id
 
@@ -39,5 +39,5 @@ def lift(
         is_postpaid = organization.billing_mode == BillingMode.POSTPAID
         line = None if is_postpaid else 0
         set_limits({balance_budget_id(case.organization_id): line}, now=now)
-    if was_suspended and not organization.is_active:
+    if was_suspended and organization.status == OrganizationStatus.SUSPENDED:
         resume_organization(actor=actor, organization=organization, reason=reason)

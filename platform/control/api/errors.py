@@ -1,5 +1,6 @@
 """One place that turns what went wrong in the management API into HTTP."""
 
+import math
 from functools import singledispatch
 from typing import Any
 
@@ -25,6 +26,7 @@ KINDS = {
     415: "invalid_request_error",
     429: "requests",
 }
+TOO_MANY = "That is too many calls in a minute. Try again when Retry-After is over."
 CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required_parameter"}
 
 
@@ -60,6 +62,11 @@ def _(error: exceptions.APIException) -> Response:
 
 
 @answer.register
+def _(error: exceptions.Throttled) -> Response:
+    return _answer(429, TOO_MANY, None, "rate_limit_exceeded", _headers(error))
+
+
+@answer.register
 def _(error: Http404) -> Response:
     return _answer(404, "There is nothing here.", None, "not_found")
 
@@ -90,7 +97,7 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
     if challenge := getattr(error, "auth_header", None):
         headers["WWW-Authenticate"] = challenge
     if wait := getattr(error, "wait", None):
-        headers["Retry-After"] = str(int(wait))
+        headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return headers
 
 

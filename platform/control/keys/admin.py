@@ -17,7 +17,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
         "name", "masked", "organization", "project", "kind", "last_used_at", "revoked_at",
     )  # fmt: skip
     list_select_related = ("organization", "project")
-    list_filter = ("kind", "mode")
+    list_filter = ("kind", "pepper_id")
     search_fields = ("id", "name", "prefix", "last_four", "organization__name")
     exclude = ("digest",)
     actions = ("revoke",)

@@ -1,6 +1,10 @@
 """API keys in the management API."""
 
-from drf_spectacular.utils import extend_schema
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
@@ -8,7 +12,7 @@ from rest_framework.response import Response
 
 from control.api.serializers import ClosedSerializer
 from control.keys import checks, selectors, services
-from control.keys.models import ApiKey, Mode, Scope
+from control.keys.models import ApiKey, Scope
 from control.tenants import selectors as tenants
 from control.tenants.access import access
 from control.tenants.checks import NANOS_MAX
@@ -16,43 +20,19 @@ from control.tenants.models import NAME_MAX
 from control.tenants.permissions import Action
 
 
-class KeySerializer(ClosedSerializer):
-    """A key without its secret; only the name can be set later."""
+class OldSecretSerializer(ClosedSerializer):
+    """What is left of a replaced secret, which works until it ends."""
 
-    id = serializers.CharField(read_only=True)
-    organization_id = serializers.CharField(read_only=True)
-    project_id = serializers.CharField(read_only=True)
-    name = serializers.CharField(max_length=NAME_MAX)
-    mode = serializers.CharField(read_only=True)
     prefix = serializers.CharField(read_only=True)
     last_four = serializers.CharField(read_only=True)
-    scopes = serializers.ListField(child=serializers.CharField(), read_only=True)
-    models = serializers.ListField(
-        child=serializers.CharField(), source="allowed_models", read_only=True, allow_null=True
-    )
-    networks = serializers.ListField(
-        child=serializers.CharField(), source="allowed_networks", read_only=True, allow_null=True
-    )
-    expires_at = serializers.DateTimeField(read_only=True, allow_null=True)
-    spend_limit_nanos = serializers.IntegerField(read_only=True, allow_null=True)
-    created_at = serializers.DateTimeField(read_only=True)
-    last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
-    revoked_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    ends_at = serializers.DateTimeField(read_only=True)
 
 
-class MintedKeySerializer(KeySerializer):
-    """A key with its secret, shown this once."""
+class SettableSerializer(ClosedSerializer):
+    """What of a key can be set, at first and later. `models` and `networks` (CIDR) of null mean
+    any, `expires_at` of null never; the limit is nano-dollars per UTC month."""
 
-    secret = serializers.CharField(read_only=True)
-
-
-class NewKeySerializer(ClosedSerializer):
-    """What makes a key. `models` and `networks` (CIDR) of null mean any; the limit is
-    nano-dollars per UTC month."""
-
-    project_id = serializers.CharField()
     name = serializers.CharField(max_length=NAME_MAX)
-    mode = serializers.ChoiceField(choices=Mode.choices, required=False)
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=Scope.choices), required=False
     )
@@ -61,17 +41,67 @@ class NewKeySerializer(ClosedSerializer):
         max_length=checks.LIST_MAX,
         allow_null=True,
         required=False,
+        source="allowed_models",
     )
     networks = serializers.ListField(
         child=serializers.CharField(max_length=64),
         max_length=checks.LIST_MAX,
         allow_null=True,
         required=False,
+        source="allowed_networks",
     )
     expires_at = serializers.DateTimeField(allow_null=True, required=False)
     spend_limit_nanos = serializers.IntegerField(
         min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
     )
+
+    @classmethod
+    def read(cls, data: Any, *, partial: bool = False) -> dict[str, Any]:
+        """Return the validated values by the names that services know. Raises ValidationError."""
+        values = super().read(data, partial=partial)
+        return {name.removeprefix("allowed_"): value for name, value in values.items()}
+
+
+class KeySerializer(SettableSerializer):
+    """A key without its secret."""
+
+    id = serializers.CharField(read_only=True)
+    organization_id = serializers.CharField(read_only=True)
+    project_id = serializers.CharField(read_only=True)
+    prefix = serializers.CharField(read_only=True)
+    last_four = serializers.CharField(read_only=True)
+    old_secrets = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField(read_only=True)
+    last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
+    revoked_at = serializers.DateTimeField(read_only=True, allow_null=True)
+
+    @extend_schema_field(OldSecretSerializer(many=True))
+    def get_old_secrets(self, key: ApiKey) -> Any:
+        """Return the replaced secrets that work still, the last to end first."""
+        now = timezone.now()
+        living = [one for one in key.old_secrets.all() if one.ends_at > now]
+        living.sort(key=lambda one: one.ends_at, reverse=True)
+        return OldSecretSerializer(living, many=True).data
+
+
+class MintedKeySerializer(KeySerializer):
+    """A key with its secret, shown this once."""
+
+    secret = serializers.CharField(read_only=True)
+
+
+class NewKeySerializer(SettableSerializer):
+    """What makes a key: its name and its project, and what shall hold for it."""
+
+    project_id = serializers.CharField()
+
+
+class RotationSerializer(ClosedSerializer):
+    """Which secret is to be replaced, by its last four characters, and until when it works all the
+    same: 24 hours from now by default, 30 days at most, at once if that is past."""
+
+    last_four = serializers.CharField(max_length=4)
+    old_secret_ends_at = serializers.DateTimeField(required=False, allow_null=True)
 
 
 class Keys(GenericAPIView[ApiKey]):
@@ -83,7 +113,8 @@ class Keys(GenericAPIView[ApiKey]):
     def get(self, request: Request, organization_id: str) -> Response:
         """List keys, the revoked ones too, the newest first."""
         found = access(request, organization_id)
-        page = self.paginate_queryset(selectors.keys(found.organization, with_revoked=True))
+        rows = selectors.keys(found.organization, with_revoked=True)
+        page = self.paginate_queryset(rows.prefetch_related("old_secrets"))
         return self.get_paginated_response(KeySerializer(page, many=True).data)
 
     @extend_schema(request=NewKeySerializer, responses={201: MintedKeySerializer})
@@ -106,13 +137,47 @@ class OneKey(GenericAPIView[ApiKey]):
         found = access(request, organization_id)
         return Response(KeySerializer(selectors.key(found.organization, key_id)).data)
 
+    @transaction.atomic
     def patch(self, request: Request, organization_id: str, key_id: str) -> Response:
-        """Rename a key."""
+        """Change what is named of a key, all or nothing; gateways hold to it within a second."""
+        found = access(request, organization_id)
+        key = selectors.key(found.organization, key_id)
+        asked = SettableSerializer.read(request.data, partial=True)
+        limit = {name: asked.pop(name) for name in ("spend_limit_nanos",) if name in asked}
+        if asked or not limit:
+            key = services.edit_key(actor=found.actor, key=key, **asked)
+        if limit:
+            key = services.set_key_limit(actor=found.actor, key=key, **limit)
+        return Response(KeySerializer(key).data)
+
+
+class RotateKey(GenericAPIView[ApiKey]):
+    """Another secret for an API key."""
+
+    serializer_class = KeySerializer
+
+    @extend_schema(request=RotationSerializer, responses=MintedKeySerializer)
+    def post(self, request: Request, organization_id: str, key_id: str) -> Response:
+        """Replace a key's secret; the answer is the only place where the new one appears. The old
+        one works until `old_secret_ends_at`."""
         found = access(request, organization_id, Action.MAKE_KEYS)
         key = selectors.key(found.organization, key_id)
-        asked = KeySerializer.read(request.data)
-        key = services.rename_key(actor=found.actor, key=key, name=asked["name"])
-        return Response(KeySerializer(key).data)
+        asked = RotationSerializer.read(request.data)
+        key, secret = services.rotate_key(actor=found.actor, key=key, **asked)
+        return Response({**KeySerializer(key).data, "secret": secret})
+
+
+class EndOldSecrets(GenericAPIView[ApiKey]):
+    """The end of an API key's replaced secrets."""
+
+    serializer_class = KeySerializer
+
+    @extend_schema(request=None)
+    def post(self, request: Request, organization_id: str, key_id: str) -> Response:
+        """End all replaced secrets of a key; they stop working within a second."""
+        found = access(request, organization_id, Action.MAKE_KEYS)
+        key = selectors.key(found.organization, key_id)
+        return Response(KeySerializer(services.end_old_secrets(actor=found.actor, key=key)).data)
 
 
 class RevokeKey(GenericAPIView[ApiKey]):

@@ -15,7 +15,7 @@ class KeysConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Let keys end with their project."""
+        """Let keys end with what they belong to."""
         from control.keys import ending
 
         ending.listen()

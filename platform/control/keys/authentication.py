@@ -1,6 +1,7 @@
 """API keys with the scope `manage` as callers of the management API."""
 
 import ipaddress
+from datetime import timedelta
 
 from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
@@ -8,12 +9,15 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from control.keys.digest import digest_of
+from control.keys.digest import digests_of
 from control.keys.models import ApiKey, Scope
-from control.keys.selectors import key_by_digest
+from control.keys.selectors import key_by_digests
+from control.keys.services import touch_keys
 from control.tenants.access import KeyHolder
 from serving.contract.key import is_well_formed
 
+TOUCHED_EACH = timedelta(minutes=1)
+"""A key in constant use is written to no more often."""
 SUSPENDED = "The organization is suspended. Its Billing page in the console says why."
 
 
@@ -30,13 +34,16 @@ class KeyAuthentication(BaseAuthentication):
         if kind.lower() != "bearer":
             return None
         # A bad checksum never reaches the database.
-        key = key_by_digest(digest_of(secret), timezone.now()) if is_well_formed(secret) else None
+        now = timezone.now()
+        key = key_by_digests(digests_of(secret), now) if is_well_formed(secret) else None
         if key is None or not _comes_from_allowed_network(request, key):
             raise AuthenticationFailed("The API key is not valid.", code="invalid_api_key")
         if not key.organization.is_active:
             raise PermissionDenied(SUSPENDED, code="organization_suspended")
         if Scope.MANAGE not in key.scopes:
             raise PermissionDenied("The API key lacks the scope manage.")
+        if key.last_used_at is None or key.last_used_at < now - TOUCHED_EACH:
+            touch_keys({key.id: now})
         return KeyHolder(key.id, key.name, key.organization), key
 
     def authenticate_header(self, request: Request) -> str:

@@ -2,20 +2,16 @@
 
 import ipaddress
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from control.errors import Invalid
-from control.keys.models import Mode, Scope
+from control.keys.models import Scope
 
 LIST_MAX = 100
 MODEL_NAME_MAX = 200
-
-
-def mode(value: str) -> str:
-    """Return `live` or `test`. Raises Invalid."""
-    if value not in Mode.values:
-        raise Invalid(f"mode must be one of {', '.join(Mode.values)}.", param="mode")
-    return value
+OVERLAP = timedelta(hours=24)
+"""How long a replaced secret goes on working, unless told otherwise."""
+OVERLAP_MAX = timedelta(days=30)
 
 
 def scopes(values: Sequence[str]) -> list[str]:
@@ -51,3 +47,13 @@ def expires_at(value: datetime | None, now: datetime) -> datetime | None:
     if value is not None and value <= now:
         raise Invalid("expires_at must be in the future.", param="expires_at")
     return value
+
+
+def old_secret_ends_at(value: datetime | None, now: datetime) -> datetime:
+    """Return when a replaced secret ends, `now` or a while later. Raises Invalid."""
+    if value is None:
+        return now + OVERLAP
+    if value > now + OVERLAP_MAX:
+        words = f"old_secret_ends_at must be within {OVERLAP_MAX.days} days."
+        raise Invalid(words, param="old_secret_ends_at")
+    return max(value, now)

@@ -1,28 +1,49 @@
-"""Keys end with what they belong to: a project, or their maker's right to make them.
+"""Keys end with what they belong to: an organization, a project, or their maker's right to make
+them.
 
-All of it happens in the transaction that archives the project or changes the seat.
+All of it happens in the transaction that ends the organization or project, or changes the seat.
 """
 
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from control.keys.models import ApiKey, Kind, Scope
-from control.keys.selectors import locked_live_keys
+from control.keys.models import ApiKey, Kind, OldSecret, Scope
+from control.keys.selectors import keys, locked_live_keys
 from control.publish.services import Touched
-from control.tenants.models import Membership, Project
+from control.tenants.models import Membership, Organization, Project
 from control.tenants.permissions import Action, can
-from control.tenants.signals import project_archived, seat_changed
+from control.tenants.signals import (
+    Consequence,
+    organization_end_asked,
+    organization_ended,
+    project_archived,
+    seat_changed,
+)
 
 
 def listen() -> None:
     """End keys with their project, and with their maker's seat."""
     project_archived.connect(_on_archive, dispatch_uid="control.keys.ending")
     seat_changed.connect(_on_seat_changed, dispatch_uid="control.keys.ending.seat")
+    organization_end_asked.connect(_on_end_asked, dispatch_uid="control.keys.ending.asked")
+    organization_ended.connect(_on_end, dispatch_uid="control.keys.ending.organization")
 
 
 def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> list[Touched]:
     return _end(locked_live_keys(project.organization, project=project), now)
+
+
+def _on_end_asked(sender: object, organization: Organization, **_: Any) -> list[Consequence]:
+    count = keys(organization).count()
+    if not count:
+        return [Consequence("It has no API key that works.")]
+    stop = "1 API key stops" if count == 1 else f"{count} API keys stop"
+    return [Consequence(f"{stop} working within a second, on every gateway.")]
+
+
+def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[Touched]:
+    return _end(locked_live_keys(organization), now)
 
 
 def _on_seat_changed(
@@ -46,7 +67,17 @@ def _on_seat_changed(
             continue
         if is_over or Scope.MANAGE in key.scopes:
             ended.append(key)
-    return _end(ended, now)
+    old = _end_old_secrets(membership) if is_over and heir is None else []
+    return [*_end(ended, now), *old]
+
+
+def _end_old_secrets(membership: Membership) -> list[Touched]:
+    """End the secrets that the member made and that others replaced, though their keys go on."""
+    made = OldSecret.objects.filter(made_by=membership.user, key__revoked_at__isnull=True)
+    theirs = made.filter(key__organization=membership.organization)
+    keys_of = sorted(set(theirs.values_list("key_id", flat=True)))
+    theirs.delete()
+    return [Touched("api_key", key_id) for key_id in keys_of]
 
 
 def _may_make(membership: Membership, key: ApiKey) -> bool:

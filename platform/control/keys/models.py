@@ -10,17 +10,13 @@ from django.utils import timezone
 from control.ids import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization, Project, User
 
+PEPPER_ID_MAX = 8
+FORM_TOKEN_MAX = 64
+
 
 def new_key_id() -> str:
     """Return a fresh id of an API key."""
     return new_id("key")
-
-
-class Mode(models.TextChoices):
-    """What the secret begins with: `pen_live_` or `pen_test_`."""
-
-    LIVE = "live", "Live"
-    TEST = "test", "Test"
 
 
 class Kind(models.TextChoices):
@@ -51,10 +47,13 @@ class ApiKey(models.Model):
     project = models.ForeignKey(Project, models.PROTECT, related_name="keys")
     name = models.CharField(max_length=NAME_MAX)
     kind = models.CharField(max_length=16, choices=Kind, default=Kind.STANDARD)
-    mode = models.CharField(max_length=8, choices=Mode, default=Mode.LIVE)
     digest = models.CharField(max_length=64, unique=True)
+    pepper_id = models.CharField(max_length=PEPPER_ID_MAX, blank=True)
+    """Which pepper made the digest; empty where that was before peppers had ids."""
     prefix = models.CharField(max_length=16)
     last_four = models.CharField(max_length=4)
+    form_token = models.CharField(max_length=FORM_TOKEN_MAX, null=True, blank=True)  # noqa: DJ001
+    """Of the form that asked for it: one sent twice makes one key."""
     scopes = ArrayField(models.CharField(max_length=32, choices=Scope), default=default_scopes)
     allowed_models = ArrayField(models.CharField(max_length=200), null=True, blank=True)
     allowed_networks = ArrayField(models.CharField(max_length=64), null=True, blank=True)
@@ -75,6 +74,9 @@ class ApiKey(models.Model):
                 name="key_limit_not_negative",
             ),
             models.UniqueConstraint(
+                fields=["organization", "form_token"], name="form_makes_one_key"
+            ),
+            models.UniqueConstraint(
                 fields=["project", "created_by"],
                 name="playground_key_is_unique",
                 condition=Q(kind="playground", revoked_at__isnull=True),
@@ -93,3 +95,26 @@ class ApiKey(models.Model):
     def is_usable(self, now: datetime) -> bool:
         """Whether the key itself opens anything at `now`."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+class OldSecret(models.Model):
+    """What is left of a secret that was replaced: until `ends_at` it opens the key all the same."""
+
+    key = models.ForeignKey(ApiKey, models.PROTECT, related_name="old_secrets")
+    digest = models.CharField(max_length=64, unique=True)
+    pepper_id = models.CharField(max_length=PEPPER_ID_MAX, blank=True)
+    prefix = models.CharField(max_length=16)
+    last_four = models.CharField(max_length=4)
+    made_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "keys_old_secret"
+
+    def __str__(self) -> str:
+        return self.masked
+
+    @property
+    def masked(self) -> str:
+        """What may be shown of the secret."""
+        return f"{self.prefix}…{self.last_four}"

@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from control.audit import services as audit
 from control.keys import selectors
-from control.keys.digest import PREFIX_CHARACTERS, digest_of
-from control.keys.models import ApiKey, Kind, Mode
+from control.keys.digest import PREFIX_CHARACTERS, digest_of, newest_pepper_id
+from control.keys.models import ApiKey, Kind
 from control.publish.services import Touched, publish
 from control.tenants import selectors as tenants
 from control.tenants.models import Project, User
@@ -61,7 +61,7 @@ def playground_secret(*, user: User, project: Project) -> str:
 def derive(key_id: str, expires_at: datetime) -> str:
     """Return the secret of a playground key that ends at `expires_at`."""
     characters = _characters(f"{key_id} {expires_at.isoformat()}")
-    return make_secret(Mode.LIVE, lambda alphabet: next(characters))
+    return make_secret(lambda alphabet: next(characters))
 
 
 def _lasting(key: ApiKey | None, now: datetime) -> str | None:
@@ -85,6 +85,7 @@ def _give_secret(key: ApiKey, expires_at: datetime) -> str:
     secret = derive(key.id, expires_at)
     key.expires_at = expires_at
     key.digest = digest_of(secret)
+    key.pepper_id = newest_pepper_id()
     key.prefix = secret[:PREFIX_CHARACTERS]
     key.last_four = secret[-4:]
     key.save()

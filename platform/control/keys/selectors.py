@@ -1,11 +1,12 @@
 """Questions about API keys."""
 
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from django.db.models import Count, QuerySet
+from django.db.models import Count, Q, QuerySet
 
 from control.errors import NotFound
-from control.keys.models import ApiKey, Kind
+from control.keys.models import ApiKey, Kind, OldSecret
 from control.tenants.models import Organization, OrganizationStatus, Project, User
 
 
@@ -78,14 +79,32 @@ def open_playground_key(project: Project, user: User) -> ApiKey | None:
     ).first()
 
 
-def key_by_digest(digest: str, now: datetime) -> ApiKey | None:
-    """Return the key that a digest opens at `now`; its organization may be suspended."""
-    found = (
-        _rows()
-        .filter(digest=digest, revoked_at__isnull=True, project__archived_at__isnull=True)
-        .first()
-    )
+def key_by_digests(digests: Sequence[str], now: datetime) -> ApiKey | None:
+    """Return the key that a secret opens at `now`, of which these are the digests under each
+    pepper; its organization may be suspended."""
+    old = OldSecret.objects.filter(digest__in=digests, ends_at__gt=now)
+    opened = Q(digest__in=digests) | Q(id__in=old.values("key_id"))
+    rows = _rows().filter(revoked_at__isnull=True, project__archived_at__isnull=True)
+    found = rows.filter(opened).first()
     return found if found is not None and found.is_usable(now) else None
+
+
+def old_secrets(key: ApiKey, now: datetime) -> list[OldSecret]:
+    """Return the replaced secrets that open a key all the same, the last to end first."""
+    return list(OldSecret.objects.filter(key=key, ends_at__gt=now).order_by("-ends_at", "-id"))
+
+
+def old_secrets_of(key_ids: Collection[str]) -> dict[str, list[OldSecret]]:
+    """Return what is left of replaced secrets, ended ones too, by their keys' ids."""
+    found: dict[str, list[OldSecret]] = {}
+    for secret in OldSecret.objects.filter(key_id__in=key_ids).order_by("id"):
+        found.setdefault(secret.key_id, []).append(secret)
+    return found
+
+
+def key_of_form(organization: Organization, form_token: str) -> ApiKey | None:
+    """Return the key that a form made, if it was sent before."""
+    return _rows().filter(organization=organization, form_token=form_token).first()
 
 
 def all_keys() -> QuerySet[ApiKey]:

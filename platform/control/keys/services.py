@@ -1,6 +1,5 @@
 """What may be done to API keys: verbs, one transaction each."""
 
-import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -9,12 +8,12 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from control.actor import Actor
-from control.audit import services as audit
 from control.errors import Conflict
 from control.keys import checks, selectors
-from control.keys.digest import PREFIX_CHARACTERS, digest_of
-from control.keys.models import ApiKey, Mode, Scope
+from control.keys.live import live_key, peoples_key, record
+from control.keys.models import ApiKey, Scope
 from control.keys.playground import playground_secret
+from control.keys.secrets import end_old_secrets, give_secret, rotate_key
 from control.publish.services import Touched, publish
 from control.tenants import checks as tenant_checks
 from control.tenants import selectors as tenants
@@ -22,17 +21,36 @@ from control.tenants.models import Project
 from control.tenants.permissions import Action, require
 from control.tenants.signals import limits_changed
 from control.webhooks.services import emit
-from serving.contract import key as secret_form
 from serving.contract.budget import limit_budget_id
 
 __all__ = [
+    "edit_key",
+    "end_old_secrets",
     "mint_key",
     "playground_secret",
-    "rename_key",
     "revoke_key",
+    "rotate_key",
     "set_key_limit",
     "touch_keys",
 ]
+
+
+FIELDS = {
+    "name": "name",
+    "scopes": "scopes",
+    "models": "allowed_models",
+    "networks": "allowed_networks",
+    "expires_at": "expires_at",
+}
+"""What of a key may be changed, and its columns."""
+
+
+class FormSentTwice(Conflict):
+    """A form made its key before; `key` is that."""
+
+    def __init__(self, key: ApiKey) -> None:
+        super().__init__("This key was made already.")
+        self.key = key
 
 
 @transaction.atomic
@@ -41,39 +59,39 @@ def mint_key(
     actor: Actor,
     project: Project,
     name: str,
-    mode: str = Mode.LIVE,
     scopes: Sequence[str] = (Scope.INFERENCE,),
     models: Sequence[str] | None = None,
     networks: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     spend_limit_nanos: int | None = None,
+    form_token: str | None = None,
 ) -> tuple[ApiKey, str]:
     """Make a key; return it and its secret, which is told now or never.
 
-    Raises Conflict in a suspended organization or an archived project, NotPermitted for the
-    scope `manage` where the actor is no admin.
+    Raises FormSentTwice where a form made its key before, Conflict in a suspended organization or
+    an archived project, NotPermitted for the scope `manage` where the actor is no admin.
     """
     require(actor, project.organization, Action.MAKE_KEYS)
     if Scope.MANAGE in scopes:
         require(actor, project.organization, Action.MAKE_MANAGE_KEYS)
     project = tenants.open_project(project)
-    secret = secret_form.make_secret(checks.mode(mode), secrets.choice)
-    key = ApiKey.objects.create(
+    if form_token and (made := selectors.key_of_form(project.organization, form_token)):
+        raise FormSentTwice(made)
+    key = ApiKey(
         organization=project.organization,
         project=project,
         name=tenant_checks.name(name),
-        mode=mode,
-        digest=digest_of(secret),
-        prefix=secret[:PREFIX_CHARACTERS],
-        last_four=secret[-4:],
         scopes=checks.scopes(scopes),
         allowed_models=checks.models(models),
         allowed_networks=checks.networks(networks),
         expires_at=checks.expires_at(expires_at, timezone.now()),
         spend_limit_nanos=tenant_checks.spend_limit_nanos(spend_limit_nanos),
+        form_token=form_token,
         created_by_id=actor.user_id,
     )
-    _record(actor, "key.mint", key, name=key.name, scopes=key.scopes, project=project.id)
+    secret = give_secret(key)
+    key.save(force_insert=True)
+    record(actor, "key.mint", key, name=key.name, scopes=key.scopes, project=project.id)
     emit(
         organization_id=key.organization_id,
         kind="key.created",
@@ -86,12 +104,25 @@ def mint_key(
 
 
 @transaction.atomic
-def rename_key(*, actor: Actor, key: ApiKey, name: str) -> ApiKey:
-    """Give a key another name. The data plane knows no names."""
-    key = _live_key(actor, key)
-    before, key.name = key.name, tenant_checks.name(name)
-    key.save(update_fields=["name"])
-    _record(actor, "key.rename", key, before=before, after=key.name)
+def edit_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
+    """Change `name`, `scopes`, `models`, `networks` or `expires_at`, all or nothing; None means any
+    model, any network, no end. Gateways hold to it within a second.
+
+    Raises Invalid naming the first bad one, NotPermitted for the scope `manage` where the actor is
+    no admin.
+    """
+    key = peoples_key(actor, key)
+    if Scope.MANAGE in changes.get("scopes", ()):
+        require(actor, key.organization, Action.MAKE_MANAGE_KEYS)
+    new = {FIELDS[name]: _checked(name, value, key) for name, value in changes.items()}
+    before = {field: getattr(key, field) for field in new}
+    if before == new:
+        return key
+    for field, value in new.items():
+        setattr(key, field, value)
+    key.save(update_fields=list(new))
+    record(actor, "key.edit", key, before=_plain(before), after=_plain(new))
+    publish([Touched("api_key", key.id)])
     return key
 
 
@@ -105,7 +136,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     before = key.spend_limit_nanos
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
-    _record(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
+    record(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
     publish([Touched("api_key", key.id)])
@@ -115,10 +146,10 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
 @transaction.atomic
 def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     """End a key for good; gateways refuse it within a second. Raises Conflict if it has ended."""
-    key = _live_key(actor, key)
+    key = live_key(actor, key)
     key.revoked_at = timezone.now()
     key.save(update_fields=["revoked_at"])
-    _record(actor, "key.revoke", key, name=key.name)
+    record(actor, "key.revoke", key, name=key.name)
     publish([Touched("api_key", key.id)])
     return key
 
@@ -143,14 +174,27 @@ def touch_keys(used_at: Mapping[str, datetime]) -> None:
         cursor.execute(TOUCH, [list(used_at), list(used_at.values())])
 
 
-def _live_key(actor: Actor, key: ApiKey) -> ApiKey:
-    require(actor, key.organization, Action.MAKE_KEYS)
-    if Scope.MANAGE in key.scopes:
-        require(actor, key.organization, Action.MAKE_MANAGE_KEYS)
-    key = selectors.locked_key(key.organization, key.id)
-    if key.revoked_at is not None:
-        raise Conflict("The API key is revoked.")
-    return key
+def _checked(name: str, value: Any, key: ApiKey) -> Any:
+    """Return a wanted value as its column takes it. Raises Invalid."""
+    match name:
+        case "name":
+            return tenant_checks.name(value)
+        case "scopes":
+            return checks.scopes(value)
+        case "models":
+            return checks.models(value)
+        case "networks":
+            return checks.networks(value)
+    # An end that is over may stay as it is: the rest of the key can be changed all the same.
+    return value if value == key.expires_at else checks.expires_at(value, timezone.now())
+
+
+def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as the audit keeps them."""
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in fields.items()
+    }
 
 
 def _described(key: ApiKey) -> dict[str, Any]:
@@ -164,14 +208,3 @@ def _described(key: ApiKey) -> dict[str, Any]:
         "scopes": key.scopes,
         "created_by": key.created_by.email if key.created_by else None,
     }
-
-
-def _record(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:
-    audit.record(
-        actor=actor,
-        action=action,
-        target_kind="api_key",
-        target_id=key.id,
-        organization_id=key.organization_id,
-        details=details,
-    )

@@ -35,7 +35,7 @@ class OrganizationSerializer(ClosedSerializer):
 
 
 class NewOrganizationSerializer(ClosedSerializer):
-    """What makes an organization."""
+    """An organization's name."""
 
     name = serializers.CharField(max_length=NAME_MAX)
 
@@ -54,7 +54,7 @@ class ProjectSerializer(ClosedSerializer):
         child=serializers.CharField(max_length=ORIGIN_MAX), max_length=100, required=False
     )
     created_at = serializers.DateTimeField(read_only=True)
-    archived_at = serializers.DateTimeField(read_only=True)
+    archived_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
 
 class Organizations(GenericAPIView[Organization]):
@@ -112,6 +112,46 @@ class OneOrganization(GenericAPIView[Organization]):
                 takes_idempotency_keys=asked["takes_idempotency_keys"],
             )
         return Response(OrganizationSerializer(organization).data)
+
+
+class ConsequenceSerializer(ClosedSerializer):
+    """What follows from deleting an organization; an obstacle forbids it."""
+
+    words = serializers.CharField(read_only=True)
+    is_obstacle = serializers.BooleanField(read_only=True)
+
+
+class DeletionSerializer(ClosedSerializer):
+    """What deleting an organization would do, and whether nothing stands in the way."""
+
+    may_be_deleted = serializers.BooleanField(read_only=True)
+    consequences = ConsequenceSerializer(many=True, read_only=True)
+
+
+class Deletion(GenericAPIView[Organization]):
+    """The end of an organization."""
+
+    serializer_class = DeletionSerializer
+
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Say what deleting an organization would do. Nothing is changed."""
+        found = access(request, organization_id, Action.DELETE_ORGANIZATION)
+        follows = services.consequences(found.organization)
+        may = not any(each.is_obstacle for each in follows)
+        data = {"may_be_deleted": may, "consequences": follows}
+        return Response(DeletionSerializer(data).data)
+
+    @extend_schema(request=NewOrganizationSerializer, responses=OrganizationSerializer)
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Delete an organization, whose name is the proof that it is meant: its keys stop working
+        within a second, its members lose their seats, for good. Only an owner may, and none that
+        owes money is deleted."""
+        found = access(request, organization_id, Action.DELETE_ORGANIZATION)
+        asked = NewOrganizationSerializer.read(request.data)
+        deleted = services.delete_organization(
+            actor=found.actor, organization=found.organization, name=asked["name"]
+        )
+        return Response(OrganizationSerializer(deleted).data)
 
 
 class Projects(GenericAPIView[Project]):
@@ -183,3 +223,17 @@ class ArchiveProject(GenericAPIView[Project]):
         project = selectors.project(found.organization, project_id)
         archived = services.archive_project(actor=found.actor, project=project)
         return Response(ProjectSerializer(archived).data)
+
+
+class RestoreProject(GenericAPIView[Project]):
+    """The way back of an archived project."""
+
+    serializer_class = ProjectSerializer
+
+    @extend_schema(request=None)
+    def post(self, request: Request, organization_id: str, project_id: str) -> Response:
+        """Open an archived project again; its keys stay ended."""
+        found = access(request, organization_id, Action.MANAGE_PROJECTS)
+        project = selectors.project(found.organization, project_id)
+        restored = services.restore_project(actor=found.actor, project=project)
+        return Response(ProjectSerializer(restored).data)

@@ -163,6 +163,7 @@ class OrganizationStatus(models.TextChoices):
 
     ACTIVE = "active", "Active"
     SUSPENDED = "suspended", "Suspended"
+    DELETED = "deleted", "Deleted"
 
 
 class BillingMode(models.TextChoices):
@@ -216,7 +217,7 @@ class Organization(models.Model):
 
 
 class Project(models.Model):
-    """A workspace inside an organization; archiving ends its keys."""
+    """A workspace inside an organization; archiving ends its keys, restoring brings none back."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_project_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="projects")

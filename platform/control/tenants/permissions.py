@@ -24,10 +24,12 @@ class Action(StrEnum):
     MANAGE_WEBHOOKS = "manage_webhooks"
     KEEP_ANSWERS = "keep_answers"
     RENAME_ORGANIZATION = "rename_organization"
+    DELETE_ORGANIZATION = "delete_organization"
     SEE_AUDIT = "see_audit"
 
 
-_ADMIN = frozenset(Action) - {Action.MANAGE_OWNERS, Action.RENAME_ORGANIZATION}
+_OWNERS = {Action.MANAGE_OWNERS, Action.RENAME_ORGANIZATION, Action.DELETE_ORGANIZATION}
+_ADMIN = frozenset(Action) - _OWNERS
 ALLOWED: dict[str, frozenset[Action]] = {
     Role.OWNER: frozenset(Action),
     Role.ADMIN: _ADMIN,
@@ -44,6 +46,7 @@ _DUTIES = {
     Action.PAY: Duty.KEEP_BOOKS,
     Action.SET_LIMITS: Duty.KEEP_BOOKS,
     Action.EDIT_BILLING: Duty.KEEP_BOOKS,
+    Action.DELETE_ORGANIZATION: Duty.MANAGE_OPERATORS,
 }
 """Which of an operator's duties an action in a customer's organization is; else it is help."""
 

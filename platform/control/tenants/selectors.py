@@ -68,6 +68,11 @@ def first_owned_organization(user: User) -> Organization | None:
     return seat.organization if seat else None
 
 
+def owned_count(user: User) -> int:
+    """Return how many organizations a user owns."""
+    return memberships(user).filter(role=Role.OWNER).count()
+
+
 def people_to_tell(organization_id: str) -> list[str]:
     """Return the verified addresses of an organization's owners, admins and billing members."""
     roles = (Role.OWNER, Role.ADMIN, Role.BILLING)
@@ -147,7 +152,7 @@ def open_project(project: Project) -> Project:
     organization = locked_organization(project.organization_id)
     found = locked_project(organization, project.id)
     if not organization.is_active:
-        raise Conflict("The organization is suspended.")
+        raise Conflict(f"The organization is {organization.status}.")
     if found.is_archived:
         raise Conflict("The project is archived.")
     return found

@@ -1,6 +1,10 @@
 """What the rooms above may hear of, inside the transaction that does it.
 
 `organization_created`: arguments `organization` (Organization) and `actor` (Actor).
+`organization_end_asked`: arguments `organization` and `now`; who knows something that ends with it,
+or that stands in the way, returns it as a list of `Consequence`.
+`organization_ended`: arguments `organization` (its row locked) and `now`; who ends something with
+it returns what is to be published of that, as a list of rows.
 `limits_changed`: arguments `limits`, new limits in nanos by budget id (None lifts one; a balance's
 is the credit line beyond what was paid), and `now`.
 `project_archived`: arguments `project` (Project) and `now`; who ends something with it returns what
@@ -11,10 +15,22 @@ heir, returns what is to be published of that, as a list of rows.
 `idempotency_keys_refused`: argument `organization`, which took such keys until now.
 """
 
+from dataclasses import dataclass
+
 from django.dispatch import Signal
 
 organization_created = Signal()
+organization_end_asked = Signal()
+organization_ended = Signal()
 limits_changed = Signal()
 project_archived = Signal()
 seat_changed = Signal()
 idempotency_keys_refused = Signal()
+
+
+@dataclass(frozen=True, slots=True)
+class Consequence:
+    """What follows from deleting an organization, in a sentence; an obstacle forbids it."""
+
+    words: str
+    is_obstacle: bool = False

@@ -12,7 +12,8 @@ class WebhooksConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Hear of deliveries that the outbox gives up."""
-        from control.webhooks import outcomes
+        """Hear of deliveries that the outbox gives up, and of organizations that end."""
+        from control.webhooks import ending, outcomes
 
+        ending.listen()
         outcomes.listen()

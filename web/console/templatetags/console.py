@@ -57,6 +57,12 @@ def compact(number: int) -> SafeString:
 
 
 @register.filter
+def lines(value: str | list[str]) -> str:
+    """Several values in one line; one is itself."""
+    return value if isinstance(value, str) else ", ".join(value)
+
+
+@register.filter
 def duration(seconds: float | None) -> str:
     """Seconds in their natural unit."""
     return figures.duration(seconds)

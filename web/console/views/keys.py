@@ -1,10 +1,11 @@
-"""API keys: mint, rename, revoke. A secret is shown in the answer that minted it, nowhere else."""
+"""API keys: mint, change, rotate, revoke. A secret is shown once, on the page after the form that
+made it: a reload of either makes nothing and shows nothing."""
 
 from dataclasses import dataclass
 from datetime import timedelta
 
 from django.contrib import messages
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
@@ -17,8 +18,9 @@ from control.errors import NotFound, NotPermitted
 from control.keys import selectors, services
 from control.keys.models import ApiKey, Kind
 from control.tenants.permissions import Action
+from web.console import shown_once
 from web.console.first_call import FirstCall
-from web.console.forms import SCOPES, KeyForm, NameForm, RevokeForm
+from web.console.key_forms import SCOPES, EditForm, KeyForm, RevokeForm, RotateForm
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 
@@ -46,10 +48,9 @@ def keys(page: ConsolePage) -> HttpResponse:
 
 
 @never_cache
-@sensitive_variables("secret")
 @console_page("keys")
 def key_new(page: ConsolePage) -> HttpResponse:
-    """The form, and after it the secret."""
+    """The form, and after it the page with the secret."""
     require_key_maker(page)
     form = KeyForm(
         page.request.POST or None,
@@ -57,45 +58,98 @@ def key_new(page: ConsolePage) -> HttpResponse:
         initial={"project": page.project.id if page.project else ""},
         may_manage=page.may(Action.MAKE_MANAGE_KEYS),
     )
-    made: list[tuple[ApiKey, str]] = []
+    made: list[ApiKey] = []
     if not form.is_valid() or not carried_out(form, lambda: made.append(mint(page, form))):
         return page.render("console/key_new.html", {"form": form})
-    [(key, secret)] = made
-    context = {"key": key, "secret": secret, "first_call": FirstCall(page)}
-    return page.render("console/key_minted.html", context, status=201)
+    return redirect(page.url("key_secret", made[0].id))
 
 
-def mint(page: ConsolePage, form: KeyForm) -> tuple[ApiKey, str]:
-    """Mint what the form asks for; return the key and its secret."""
-    return services.mint_key(
-        actor=page.actor,
-        project=next(each for each in page.projects if each.id == form.cleaned_data["project"]),
-        name=form.cleaned_data["name"],
-        scopes=form.scopes_chosen(),
-        expires_at=form.expires_at(timezone.now()),
-        spend_limit_nanos=form.cleaned_data["limit"],
-    )
+@sensitive_variables("secret")
+def mint(page: ConsolePage, form: KeyForm) -> ApiKey:
+    """Mint what the form asks for, once, and lay its secret by; return the key."""
+    try:
+        key, secret = services.mint_key(
+            actor=page.actor,
+            project=next(each for each in page.projects if each.id == form.cleaned_data["project"]),
+            expires_at=form.expires_at(timezone.now()),
+            spend_limit_nanos=form.cleaned_data["limit"],
+            form_token=form.cleaned_data["token"] or None,
+            **form.rights(),
+        )
+    except services.FormSentTwice as twice:
+        return twice.key
+    shown_once.keep(page.request, key.id, secret)
+    return key
+
+
+@never_cache
+@sensitive_variables("secret")
+@console_page("keys")
+def key_secret(page: ConsolePage, key_id: str) -> HttpResponse:
+    """The new secret of a key, once."""
+    found = key_of(page, key_id)
+    secret = shown_once.take(page.request, found.id)
+    if secret is None:
+        words = f"The secret of {found.name} was shown already. If it is lost, rotate the key."
+        messages.warning(page.request, words)
+        return redirect(page.url("key", key_id))
+    old = selectors.old_secrets(found, timezone.now())
+    context = {"key": found, "secret": secret, "old": old, "first_call": FirstCall(page)}
+    return page.render("console/key_minted.html", context)
 
 
 @console_page("keys")
 def key(page: ConsolePage, key_id: str) -> HttpResponse:
-    """One key: what it is, its name, its end."""
+    """One key: what it is, what it may do, its secrets, its end."""
     return show_key(page, key_of(page, key_id))
 
 
 @require_POST
 @console_page("keys")
-def key_rename(page: ConsolePage, key_id: str) -> HttpResponse:
-    """Give the key another name."""
+def key_edit(page: ConsolePage, key_id: str) -> HttpResponse:
+    """Change what a key may do, from where, and until when."""
     found = key_of(page, key_id)
-    form = NameForm(page.request.POST)
+    form = edit_form(page, found, page.request.POST)
     if form.is_valid() and carried_out(
-        form,
-        lambda: services.rename_key(actor=page.actor, key=found, name=form.cleaned_data["name"]),
+        form, lambda: services.edit_key(actor=page.actor, key=found, **form.rights())
     ):
-        messages.success(page.request, f"The key is now called {form.cleaned_data['name']}.")
+        messages.success(page.request, "Saved; every gateway holds to it within a second.")
         return redirect(page.url("key", key_id))
-    return show_key(page, found, rename=form)
+    return show_key(page, found, edit=form)
+
+
+@require_POST
+@sensitive_variables("secret")
+@console_page("keys")
+def key_rotate(page: ConsolePage, key_id: str) -> HttpResponse:
+    """Give the key a new secret; the one in use goes on for a while."""
+    found = key_of(page, key_id)
+    form = RotateForm(page.request.POST)
+    made: list[str] = []
+
+    def rotate() -> None:
+        _, secret = services.rotate_key(
+            actor=page.actor,
+            key=found,
+            last_four=form.cleaned_data["last_four"],
+            old_secret_ends_at=form.ends_at(timezone.now()),
+        )
+        made.append(secret)
+
+    if not form.is_valid() or not carried_out(form, rotate):
+        return show_key(page, found, rotate=form)
+    shown_once.keep(page.request, found.id, made[0])
+    return redirect(page.url("key_secret", key_id))
+
+
+@require_POST
+@console_page("keys")
+def key_end_old(page: ConsolePage, key_id: str) -> HttpResponse:
+    """End the secrets that were replaced."""
+    found = key_of(page, key_id)
+    services.end_old_secrets(actor=page.actor, key=found)
+    messages.success(page.request, f"Old secrets of {found.name} are refused within a second.")
+    return redirect(page.url("key", key_id))
 
 
 @require_POST
@@ -128,11 +182,17 @@ def key_of(page: ConsolePage, key_id: str) -> ApiKey:
     return found
 
 
+def edit_form(page: ConsolePage, key: ApiKey, data: QueryDict | None = None) -> EditForm:
+    """Return the form of what may be changed."""
+    return EditForm(data, key=key, may_manage=page.may(Action.MAKE_MANAGE_KEYS))
+
+
 def show_key(
     page: ConsolePage,
     key: ApiKey,
     *,
-    rename: NameForm | None = None,
+    edit: EditForm | None = None,
+    rotate: RotateForm | None = None,
     revoke: RevokeForm | None = None,
 ) -> HttpResponse:
     """Return the page of one key, with the forms as they were sent."""
@@ -140,6 +200,9 @@ def show_key(
     context = {
         "key": key,
         "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
+        "is_test": key.prefix.startswith("pen_test_"),
+        "old": selectors.old_secrets(key, now),
+        "may_limit": page.may(Action.SET_LIMITS),
         "sums": reading.usage_totals(
             page.organization,
             now - timedelta(days=USAGE_DAYS),
@@ -147,8 +210,9 @@ def show_key(
             filters=UsageFilters(key_ids=(key.id,)),
         ),
         "usage_url": page.url("usage", key=key.id),
-        "rename": rename or NameForm(initial={"name": key.name}),
+        "edit": edit or edit_form(page, key),
+        "rotate": rotate or RotateForm(initial={"last_four": key.last_four}),
         "revoke": revoke or RevokeForm(key=key),
     }
-    refused = (rename and rename.errors) or (revoke and revoke.errors)
+    refused = any(form and form.errors for form in (edit, rotate, revoke))
     return page.render("console/key.html", context, status=400 if refused else 200)

@@ -36,7 +36,7 @@ def playground(page: ConsolePage) -> HttpResponse:
     offers = [offer for offer in every if not offer.model.makes_embeddings]
     embedders = [offer for offer in every if offer.model.makes_embeddings]
     embedders.sort(key=lambda offer: offer.public_id != chosen)
-    if may_use and offers and page.projects:
+    if may_use and offers and page.projects and page.organization.is_active:
         playground_secret(user=page.user, project=page.project or page.projects[0])
     context = {
         "may_use": may_use,

@@ -1,24 +1,43 @@
-"""Settings: what an organization lets its requests do."""
+"""Settings: the organization itself, its projects, what it lets its requests do, what is kept, and
+its end."""
 
+from django.conf import settings as config
 from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from control.errors import NotPermitted
 from control.idempotency import selectors as idempotency
-from control.tenants import selectors as tenants
 from control.tenants import services
 from control.tenants.permissions import Action
 from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
-from web.console.settings_forms import OriginsForm
+from web.console.settings_forms import NameTypedForm, TitleForm
 
 
 @console_page("settings")
 def settings(page: ConsolePage) -> HttpResponse:
-    """What is allowed now, with the forms to change it."""
+    """What is set now, with the forms to change it."""
     return show(page)
+
+
+@require_POST
+@console_page("settings")
+def settings_rename(page: ConsolePage) -> HttpResponse:
+    """Give the organization another name."""
+    form = TitleForm(page.request.POST)
+    if form.is_valid() and carried_out(
+        form,
+        lambda: services.rename_organization(
+            actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
+        ),
+    ):
+        words = f"The organization is now called {form.cleaned_data['name'].strip()}."
+        messages.success(page.request, words)
+        return redirect(page.url("settings"))
+    return show(page, rename=form)
 
 
 @require_POST
@@ -34,38 +53,45 @@ def settings_idempotency(page: ConsolePage) -> HttpResponse:
     return redirect(page.url("settings"))
 
 
-@require_POST
 @console_page("settings")
-def settings_origins(page: ConsolePage, project_id: str) -> HttpResponse:
-    """Change whose pages may call with a project's keys."""
-    project = tenants.project(page.organization, project_id)
-    form = OriginsForm(page.request.POST, project=project)
+def settings_delete(page: ConsolePage) -> HttpResponse:
+    """Say what deleting the organization would do; with its name typed, do it."""
+    if not page.may(Action.DELETE_ORGANIZATION):
+        raise NotPermitted("An owner can delete the organization.")
+    form = NameTypedForm(page.request.POST or None, ends=page.organization)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.set_project_origins(
-            actor=page.actor, project=project, allowed_origins=form.origins
+        lambda: services.delete_organization(
+            actor=page.actor,
+            organization=page.organization,
+            name=form.cleaned_data["confirmation"],
         ),
     ):
-        messages.success(page.request, f"The origins of {project.name} are in force in a second.")
-        return redirect(page.url("settings"))
-    return show(page, changed=form)
+        messages.success(page.request, f"{page.organization.name} is deleted.")
+        return redirect("console:home")
+    follows = services.consequences(page.organization)
+    context = {
+        "form": form,
+        "obstacles": [each.words for each in follows if each.is_obstacle],
+        "follows": [each.words for each in follows if not each.is_obstacle],
+    }
+    status = 400 if form.errors else 200
+    return page.render("console/organization_delete.html", context, status)
 
 
-def show(page: ConsolePage, *, changed: OriginsForm | None = None) -> HttpResponse:
+def show(page: ConsolePage, *, rename: TitleForm | None = None) -> HttpResponse:
     """Return the page, with a form as it was sent."""
-    forms_by_project = [
-        changed
-        if changed is not None and changed.project == project
-        else OriginsForm(project=project)
-        for project in page.projects
-    ]
     context = {
         "shelf": idempotency.shelf(page.organization),
         "claims_max": CLAIMS_MAX,
         "kept_bytes_max": KEPT_BYTES_MAX,
         "hours_kept": HOURS_KEPT,
+        "minute_days": config.CONFIG.minute_rollup_days,
         "may_keep": page.may(Action.KEEP_ANSWERS),
         "may_manage": page.may(Action.MANAGE_PROJECTS),
-        "forms": forms_by_project,
+        "may_rename": page.may(Action.RENAME_ORGANIZATION),
+        "may_delete": page.may(Action.DELETE_ORGANIZATION),
+        "rename": rename or TitleForm(initial={"name": page.organization.name}),
+        "rows": [(each, page.url("project", each.id)) for each in page.every_project],
     }
-    return page.render("console/settings.html", context, 400 if changed else 200)
+    return page.render("console/settings.html", context, 400 if rename else 200)

@@ -1,5 +1,6 @@
 """What may be done to organizations, projects and members: verbs, one transaction each."""
 
+from control.tenants.services.deletion import consequences, delete_organization
 from control.tenants.services.members import (
     accept_invitation,
     change_role,
@@ -28,6 +29,7 @@ from control.tenants.services.projects import (
     archive_project,
     create_project,
     rename_project,
+    restore_project,
     set_project_limit,
     set_project_origins,
 )
@@ -38,8 +40,10 @@ __all__ = [
     "archive_project",
     "change_operator_role",
     "change_role",
+    "consequences",
     "create_organization",
     "create_project",
+    "delete_organization",
     "dismiss_operator",
     "invite_member",
     "invite_operator",
@@ -47,6 +51,7 @@ __all__ = [
     "rename_organization",
     "rename_project",
     "renew_invitation",
+    "restore_project",
     "resume_organization",
     "revoke_invitation",
     "revoke_operator_invitation",

@@ -25,6 +25,7 @@ from control.tenants.signals import idempotency_keys_refused, limits_changed, or
 from serving.contract.budget import balance_budget_id, limit_budget_id
 
 DEFAULT_PROJECT_NAME = "Default"
+ORGANIZATIONS_MAX = 50
 
 
 @transaction.atomic
@@ -35,7 +36,14 @@ def create_organization(
     owner: User,
     billing_mode: str = BillingMode.PREPAID,
 ) -> Organization:
-    """Add an organization with its owner and a default project, and tell the layers above."""
+    """Add an organization with its owner and a default project, and tell the layers above.
+
+    Raises Conflict for a person who owns ORGANIZATIONS_MAX already.
+    """
+    if not actor.is_operator:
+        owner = selectors.locked_user(owner.pk)
+        if selectors.owned_count(owner) >= ORGANIZATIONS_MAX:
+            raise Conflict(f"One person owns at most {ORGANIZATIONS_MAX} organizations.")
     organization = Organization.objects.create(name=checks.name(name), billing_mode=billing_mode)
     Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
     project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
@@ -141,6 +149,8 @@ def resume_organization(
 def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
     require_operator(actor, Duty.HELP_CUSTOMERS)
     organization = selectors.locked_organization(organization.id)
+    if organization.status == OrganizationStatus.DELETED:
+        raise Conflict("The organization is deleted.")
     if organization.status == status:
         raise Conflict(f"The organization is {status} already.")
     organization.status = status

@@ -104,6 +104,25 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
     return project
 
 
+@transaction.atomic
+def restore_project(*, actor: Actor, project: Project) -> Project:
+    """Open an archived project again. Its keys stay ended: new ones are made.
+
+    Raises Conflict when it is not archived, or another project has its name by now.
+    """
+    require(actor, project.organization, Action.MANAGE_PROJECTS)
+    organization = selectors.locked_organization(project.organization_id)
+    project = selectors.locked_project(organization, project.id)
+    if not project.is_archived:
+        raise Conflict("The project is not archived.")
+    _free_name(organization, project.name)
+    project.archived_at = None
+    project.save(update_fields=["archived_at"])
+    _record(actor, "project.restore", project, name=project.name)
+    publish([Touched("project", project.id)])
+    return project
+
+
 def _active(organization: Organization, project: Project) -> Project:
     project = selectors.locked_project(organization, project.id)
     if project.is_archived:

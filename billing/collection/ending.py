@@ -1,0 +1,55 @@
+"""The end of an organization, as far as money goes: none that owes any ends, and nothing is taken
+from it afterwards. Its books stay."""
+
+from datetime import datetime
+from typing import Any
+
+from billing.collection.selectors import on_its_way_cents
+from billing.credit.selectors import balance_nanos, owed_nanos
+from billing.invoicing import selectors as invoicing
+from billing.payments.models import AutoTopUp
+from control.publish.services import Touched
+from control.tenants.models import Organization
+from control.tenants.signals import Consequence, organization_end_asked, organization_ended
+from serving.contract.money import CENT_NANOS, format_dollars
+
+
+def listen() -> None:
+    """Have a word in the end of organizations."""
+    organization_end_asked.connect(_on_end_asked, dispatch_uid="billing.collection.end_asked")
+    organization_ended.connect(_on_end, dispatch_uid="billing.collection.end")
+
+
+def to_pay_nanos(organization_id: str) -> int:
+    """Return what an organization owes, invoiced or not: usage beyond its credit, and what is open
+    of its invoices with their tax."""
+    standings = invoicing.standings(invoicing.invoices(organization_id))
+    open_nanos = sum(one.open_nanos for one in standings if not one.is_settled)
+    return max(-balance_nanos(organization_id), owed_nanos(organization_id), open_nanos, 0)
+
+
+def _on_end_asked(
+    sender: object, organization: Organization, now: datetime, **_: Any
+) -> list[Consequence]:
+    found = []
+    owed = to_pay_nanos(organization.id)
+    if owed:
+        words = f"{format_dollars(owed)} is owed: it is paid first, or invoiced and then paid."
+        found.append(Consequence(words, is_obstacle=True))
+    coming = on_its_way_cents(organization.id, now)
+    if coming:
+        words = f"A payment of {format_dollars(coming * CENT_NANOS)} is on its way: wait for it."
+        found.append(Consequence(words, is_obstacle=True))
+    credit = balance_nanos(organization.id)
+    if credit > 0:
+        words = (
+            f"{format_dollars(credit)} of credit is left and can't be spent any more. Ask support"
+            " first for what you paid and did not use."
+        )
+        found.append(Consequence(words))
+    return [*found, Consequence("Invoices, usage and the audit stay in the operator's books.")]
+
+
+def _on_end(sender: object, organization: Organization, **_: Any) -> list[Touched]:
+    AutoTopUp.objects.filter(organization_id=organization.id).update(is_on=False)
+    return []

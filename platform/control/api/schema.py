@@ -1,0 +1,50 @@
+"""The OpenAPI document, as it is answered: lists come in pages, and every refusal has its four
+keys."""
+
+from typing import Any
+
+from drf_spectacular.openapi import AutoSchema
+
+from control.api.serializers import ErrorBodySerializer
+
+LIST = "_list"
+"""How the name of an operation ends that answers a page of rows."""
+REFUSALS = {
+    "400": "Something of what was sent is wrong; `param` names it where it has a name.",
+    "401": "Nobody is signed in, or the API key is not valid.",
+    "403": "The role, the scope or the state of the organization does not allow it.",
+    "404": "There is no such thing for this caller.",
+    "406": "No such form of answer.",
+    "409": "The state of things does not allow it.",
+    "413": "The body is too large.",
+    "415": "The body is of another kind than JSON.",
+    "429": "Too many calls; `Retry-After` says in how many seconds the next is answered.",
+    "503": "The service is unavailable for a moment; `Retry-After` says for how long.",
+}
+OF_BODIES = ("409", "413", "415")
+"""Refusals of what is sent: reading is never answered so."""
+
+
+class Schema(AutoSchema):
+    """Describes one operation."""
+
+    _is_unnamed = False
+
+    def get_operation_id(self) -> str:
+        """Return a name made of the address: one that a view gives itself goes before this."""
+        self._is_unnamed = True
+        return str(super().get_operation_id())
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        """Tell by the name that a view gives itself: each is of one address, list or not."""
+        return not self._is_unnamed and self.get_operation_id().endswith(LIST)
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        """Return the answers that the view names, and the refusals that any may meet."""
+        named: dict[str, Any] = super()._get_response_bodies(direction)
+        body = self.resolve_serializer(ErrorBodySerializer, "response").ref
+        content = {"application/json": {"schema": body}}
+        for status, words in REFUSALS.items():
+            if self.method != "GET" or status not in OF_BODIES:
+                named.setdefault(status, {"description": words, "content": content})
+        return named

@@ -1,0 +1,41 @@
+"""How often one caller may call the management API: counted for all processes of control together,
+in Django's cache."""
+
+from time import time
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.cache import cache
+from rest_framework.request import Request
+from rest_framework.throttling import BaseThrottle
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView  # which reads the settings that name this class
+
+WINDOW_SECONDS = 60
+
+
+class CallerThrottle(BaseThrottle):
+    """Counts the calls of a person or an API key in each minute. Who is nobody is refused before
+    anything is counted."""
+
+    def allow_request(self, request: Request, view: "APIView") -> bool:
+        """Count the call; tell whether it is one of those allowed."""
+        window, _ = divmod(time(), WINDOW_SECONDS)
+        name = f"calls:{_caller(request)}:{int(window)}"
+        cache.add(name, 0, timeout=2 * WINDOW_SECONDS)
+        try:
+            count = cache.incr(name)
+        except ValueError:  # forgotten meanwhile: the count begins anew
+            return True
+        return bool(count <= settings.CONFIG.api_calls_per_minute)
+
+    def wait(self) -> float:
+        """Return in how many seconds calls are counted anew."""
+        return WINDOW_SECONDS - time() % WINDOW_SECONDS
+
+
+def _caller(request: Request) -> str:
+    user = request.user
+    of_nobody = f"address:{request.META.get('REMOTE_ADDR', '')}"
+    return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or of_nobody)

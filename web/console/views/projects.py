@@ -1,0 +1,122 @@
+"""Projects: made, named, opened to pages, archived and restored."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from control.errors import NotPermitted
+from control.keys import selectors as keys
+from control.tenants import selectors, services
+from control.tenants.models import Project
+from control.tenants.permissions import Action
+from web.console.page import ConsolePage, address, console_page
+from web.console.refusals import carried_out
+from web.console.settings_forms import NameTypedForm, OriginsForm, TitleForm
+
+
+@console_page("settings")
+def project_new(page: ConsolePage) -> HttpResponse:
+    """The form, and after it the overview of the new project."""
+    if not page.may(Action.MANAGE_PROJECTS):
+        raise NotPermitted("An owner or admin can create projects.")
+    form = TitleForm(page.request.POST or None)
+    made: list[Project] = []
+    if not form.is_valid() or not carried_out(form, lambda: made.append(make(page, form))):
+        return page.render("console/project_new.html", {"form": form}, 400 if form.errors else 200)
+    [project] = made
+    messages.success(page.request, f"{project.name} is ready: create its first API key.")
+    return redirect(address(page.organization, "overview", project=project.id))
+
+
+def make(page: ConsolePage, form: TitleForm) -> Project:
+    """Add the project that the form names."""
+    return services.create_project(
+        actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
+    )
+
+
+@console_page("settings")
+def project(page: ConsolePage, project_id: str) -> HttpResponse:
+    """One project: its name, whose pages may call, and its end."""
+    return show(page, selectors.project(page.organization, project_id))
+
+
+@require_POST
+@console_page("settings")
+def project_rename(page: ConsolePage, project_id: str) -> HttpResponse:
+    """Give a project another name."""
+    found = selectors.project(page.organization, project_id)
+    form = TitleForm(page.request.POST)
+    if form.is_valid() and carried_out(
+        form,
+        lambda: services.rename_project(
+            actor=page.actor, project=found, name=form.cleaned_data["name"]
+        ),
+    ):
+        words = f"The project is now called {form.cleaned_data['name'].strip()}."
+        messages.success(page.request, words)
+        return redirect(page.url("project", project_id))
+    return show(page, found, rename=form)
+
+
+@require_POST
+@console_page("settings")
+def project_origins(page: ConsolePage, project_id: str) -> HttpResponse:
+    """Change whose pages may call with a project's keys."""
+    found = selectors.project(page.organization, project_id)
+    form = OriginsForm(page.request.POST, project=found)
+    if form.is_valid() and carried_out(
+        form,
+        lambda: services.set_project_origins(
+            actor=page.actor, project=found, allowed_origins=form.origins
+        ),
+    ):
+        messages.success(page.request, f"The origins of {found.name} are in force in a second.")
+        return redirect(page.url("project", project_id))
+    return show(page, found, origins=form)
+
+
+@require_POST
+@console_page("settings")
+def project_archive(page: ConsolePage, project_id: str) -> HttpResponse:
+    """End a project, its name typed."""
+    found = selectors.project(page.organization, project_id)
+    form = NameTypedForm(page.request.POST, ends=found)
+    if form.is_valid() and carried_out(
+        form, lambda: services.archive_project(actor=page.actor, project=found)
+    ):
+        messages.success(page.request, f"{found.name} is archived; its keys end within a second.")
+        return redirect(address(page.organization, "settings"))
+    return show(page, found, archive=form)
+
+
+@require_POST
+@console_page("settings")
+def project_restore(page: ConsolePage, project_id: str) -> HttpResponse:
+    """Open an archived project again."""
+    found = selectors.project(page.organization, project_id)
+    services.restore_project(actor=page.actor, project=found)
+    messages.success(page.request, f"{found.name} is open again. Its keys stay ended.")
+    return redirect(page.url("project", project_id))
+
+
+def show(
+    page: ConsolePage,
+    project: Project,
+    *,
+    rename: TitleForm | None = None,
+    origins: OriginsForm | None = None,
+    archive: NameTypedForm | None = None,
+) -> HttpResponse:
+    """Return the page of a project, with the forms as they were sent."""
+    context = {
+        "project": project,
+        "key_count": keys.keys(page.organization, project=project).count(),
+        "may_manage": page.may(Action.MANAGE_PROJECTS),
+        "rename": rename or TitleForm(initial={"name": project.name}),
+        "origins": origins or OriginsForm(project=project),
+        "archive": archive or NameTypedForm(ends=project),
+    }
+    refused = rename or origins or archive
+    return page.render("console/project.html", context, 400 if refused else 200)
