@@ -10,6 +10,7 @@ from billing.alerts.models import AlertSettings, Thresholds
 from control.actor import Actor
 from control.audit import services as audit
 from control.budgets.selectors import limit
+from control.editing import said
 from control.errors import Invalid
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import Organization
@@ -37,12 +38,14 @@ def choose_percents(
     if len(chosen) > PERCENTS_MAX or any(not 1 <= one <= PERCENT_MAX for one in chosen):
         words = f"alert_percents must be at most {PERCENTS_MAX} numbers from 1 to {PERCENT_MAX}."
         raise Invalid(words, param="alert_percents")
+    known = Thresholds.objects.filter(budget_id=budget_id).first()
+    before = known.percents if known else list(PERCENTS)
     if tuple(chosen) == PERCENTS:
         forget_percents(organization=organization, budget_id=budget_id)
     else:
         values = {"organization_id": organization.id, "percents": chosen}
         Thresholds.objects.update_or_create(budget_id=budget_id, defaults=values)
-    _record(actor, organization, "alert.choose_percents", budget_id, percents=chosen)
+    _record(actor, organization, "alert.choose_percents", budget_id, before=before, after=chosen)
     return chosen
 
 
@@ -72,10 +75,12 @@ def choose_alerts(
         "low_runway_days": low_runway_days,
         "unusual_factor": unusual_factor,
     }
+    known = AlertSettings.objects.filter(organization_id=organization.id).first()
+    before = said(known, values) if known else None
     chosen, _ = AlertSettings.objects.update_or_create(
         organization_id=organization.id, defaults=values
     )
-    _record(actor, organization, "alert.choose", organization.id, **values)
+    _record(actor, organization, "alert.choose", organization.id, before=before, after=values)
     return chosen
 
 

@@ -171,6 +171,14 @@ def check_integrity(context: typer.Context) -> None:
     become_manage(_environment(), ["check_integrity", *context.args])
 
 
+@app.command("verify-audit", context_settings=PASS_THROUGH)
+def verify_audit(context: typer.Context) -> None:
+    """Prove the chain of deeds and print its end: --holds POSITION:DIGEST."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["verify_audit", *context.args])
+
+
 @app.command("reconcile-followers", context_settings=PASS_THROUGH)
 def reconcile_followers(context: typer.Context) -> None:
     """After a restore: make again what follows from the usage of open days, and go on."""

@@ -62,8 +62,8 @@ def answers(port: int, path: str, *, wanted: tuple[int, ...] = (200,)) -> bool:
 
 
 def control_is_ready(ports: Ports) -> bool:
-    """Tell whether the console shows its login."""
-    return answers(ports.control, "/accounts/login/")
+    """Tell whether control would take requests."""
+    return answers(ports.control, "/readyz")
 
 
 def fleet_is_ready(ports: Ports) -> bool:

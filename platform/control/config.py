@@ -284,6 +284,8 @@ class ControlConfig:
     """How long usage is known by the minute; by the hour it is known for good."""
     stripe: StripeKeys | None = None
     """None where the operator takes payments by other ways and records them."""
+    traces_endpoint: str | None = None
+    """Where spans go; the exporter reads OpenTelemetry's variables itself, this is a switch."""
 
     @property
     def is_https(self) -> bool:
@@ -337,4 +339,5 @@ class ControlConfig:
                 environ, "PENSTOCK_MINUTE_ROLLUP_DAYS", MINUTE_ROLLUP_DAYS, 36_500
             ),
             stripe=StripeKeys.from_environment(environ),
+            traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         )

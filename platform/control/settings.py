@@ -55,6 +55,7 @@ INSTALLED_APPS = [
     "control.publish",
     "control.idempotency",
     "control.webhooks",
+    "control.privacy",
     "control.api",
     # The layers above are named, not imported: control knows none of them.
     "billing.ledger",
@@ -80,6 +81,8 @@ INTERNAL_URLS = [
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
 TOUCHED_RECORDS = "control.records.news_of"
 """What publishing asks what to say of a row (`control.publish.services.Touched`)."""
+AUDIT_PEOPLE = "control.tenants.people.UsersAndInvited"
+"""What the audit asks who is meant by an address or an id (`control.audit.people`)."""
 API_URLS = ["billing.api_urls"]
 """What the layers above add to the management API, under /api/v1/."""
 PUBLIC_URLS = ["billing.payments.urls"]
@@ -87,6 +90,8 @@ PUBLIC_URLS = ["billing.payments.urls"]
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
+    "control.http.requests.surrounded",
+    "control.http.compression.SafeCompression",
     "control.http.policy.PagePolicy",
     "control.internal.callers.require_credential",
     "control.http.addresses.refuse_null_characters",

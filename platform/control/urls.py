@@ -15,6 +15,7 @@ from control.prices import models_api as models
 from control.tenants import api as tenants
 from control.tenants import members_api as members
 from control.tenants.operator_invitations import operator_invitation
+from control.watch.metrics import metrics
 from control.webhooks import api as webhooks
 
 handler404 = "control.http.answers.not_found"
@@ -74,6 +75,7 @@ API: Addresses = [
 
 urlpatterns: Addresses = [
     path("internal/v1/", include(_of(settings.INTERNAL_URLS))),
+    path("metrics", metrics),
     # A sign-up and its mail are one transaction: nobody has an account and waits for a mail.
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
     path("accounts/", include("allauth.urls")),

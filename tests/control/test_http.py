@@ -10,6 +10,7 @@ from django.test import AsyncClient, Client
 from rest_framework.test import APIClient
 
 from control import asgi
+from control import settings as control_settings
 from control.keys.models import Scope
 from control.publish.selectors import Asked
 from control.tenants.models import User
@@ -90,6 +91,10 @@ async def test_static_files_are_served_asynchronously(async_client: AsyncClient)
     reply = await async_client.get("/static/unfold/css/styles.css")
     assert reply.status_code == 200
     assert reply.headers["content-type"].startswith("text/css")
+
+
+def test_no_host_is_taken_that_nobody_configured() -> None:
+    assert not {"*", "testserver"} & set(control_settings.ALLOWED_HOSTS)
 
 
 Messages = list[dict[str, Any]]

@@ -244,7 +244,7 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
     assert [each.action.partition(".")[2] for each in done] == [
         "invite", "accept", "change_role", "dismiss",
     ]  # fmt: skip
-    assert done[2].details == {"email": user.email, "before": "finance", "after": "catalog"}
+    assert done[2].details == {"email": f"⟦{user.id}⟧", "before": "finance", "after": "catalog"}
 
 
 def test_an_invitation_is_for_one_person_once(house: House, owner: User) -> None:

@@ -22,6 +22,8 @@ from django.test import Client
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from control.database.connection import Impatient
+from control.watch.health import Health
+from control.watch.readiness import checks
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
 from serving.contract.key import make_secret
 from tests.support.credentials import bearer
@@ -34,6 +36,7 @@ ONE_IN = 15
 """Of the admin's hundreds of addresses, which are alike."""
 NO_DATABASE = {
     "theme",
+    "metrics",
     "api/v1/schema",
     "api/v1/docs",
     "accounts/logout/",
@@ -189,13 +192,24 @@ def asked(route: Route) -> tuple[Route, int, float]:
     headers: dict[str, str] = {}
     if route.room == "api":
         headers["authorization"] = f"Bearer {make_secret(lambda letters: letters[0])}"
-    elif route.room == "internal":
+    elif route.room in ("internal", "metrics"):
         headers |= bearer("fleet" if "engine-counters" in route.path({}) else "gateway")
     else:
         client.cookies[settings.SESSION_COOKIE_NAME] = "x" * 32
     began = time.monotonic()
     reply = client.get(route.path({"app_label": "tenants"}) + "?after=0", headers=headers)
     return route, reply.status_code, time.monotonic() - began
+
+
+@pytest.mark.usefixtures("on_it", "pause")
+async def test_readiness_is_no_within_three_seconds() -> None:
+    health = Health(checks)
+    began = time.monotonic()
+    assert not any((await health.ask()).values())
+    assert not any((await health.ask()).values())  # nobody asks anew while the first waits
+    assert time.monotonic() - began < 2 * WITHIN_SECONDS
+    assert health._asking is not None
+    health._asking.cancel()
 
 
 @pytest.mark.usefixtures("on_it", "pause")

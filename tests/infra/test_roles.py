@@ -82,8 +82,9 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     assert "One role for everything" in prepare_database(scratch_url)
     with psycopg.connect(scratch_url) as connection:
         connection.execute(
-            "INSERT INTO audit_entry VALUES"
-            " (DEFAULT, '', 'system', '', 'tests', 'kept', '', '', '{}', now())"
+            "INSERT INTO audit_entry (organization_id, actor_kind, actor_id, actor_name, action,"
+            " target_kind, target_id, details, created_at, request_id)"
+            " VALUES ('', 'system', '', 'tests', 'kept', '', '', '{}', now(), '')"
         )
         hand_over(connection, owner=OWNER.name)
     app_url, owner_url = (url_as(role, scratch_url) for role in (APP, OWNER))

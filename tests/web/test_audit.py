@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 def note(tenant: Tenant, action: str = "key.mint", by: str = "ada", **details: object) -> None:
     """Write a deed down."""
     record(
-        actor=Actor(kind="user", id="usr_1", name=by),
+        actor=Actor(kind="key", id="key_1", name=by),
         action=action,
         target_kind="api_key",
         target_id="key_1",

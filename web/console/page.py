@@ -18,6 +18,7 @@ from control.errors import NotFound, NotPermitted, Refusal
 from control.tenants import permissions
 from control.tenants import selectors as tenants
 from control.tenants.models import Membership, Organization, Project, User
+from control.whence import concerning
 
 P = ParamSpec("P")
 
@@ -192,6 +193,7 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Conso
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
         raise NotFound("There is no such organization.")
+    concerning(organization_id=organization_id, user_id=user.id)
     every_project = list(tenants.projects(membership.organization, with_archived=True))
     open_projects = [project for project in every_project if not project.is_archived]
     return ConsolePage(

@@ -15,6 +15,7 @@ from web.console.views import (
     models,
     organizations,
     overview,
+    personal_data,
     playground,
     profile,
     projects,
@@ -41,6 +42,14 @@ urlpatterns = [
     path("invitations/<str:secret>", invitations.invitation, name="invitation"),
     path("organizations/new", organizations.organization_new, name="organization_new"),
     path("theme", theme.choose_theme, name="theme"),
+    path("accounts/data", personal_data.personal_data, name="personal_data"),
+    path("accounts/data/copy", personal_data.personal_data_copy, name="personal_data_copy"),
+    path("accounts/data/erase", personal_data.personal_data_erase, name="personal_data_erase"),
+    path(
+        "accounts/data/<str:errand_id>",
+        personal_data.personal_data_download,
+        name="personal_data_download",
+    ),
     path("<organization:organization_id>/overview", overview.overview, name="overview"),
     path("<organization:organization_id>/playground", playground.playground, name="playground"),
     path(

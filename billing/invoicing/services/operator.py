@@ -13,6 +13,7 @@ from billing.invoicing.tax import calculator
 from billing.invoicing.typeset.pdf import is_picture
 from control.actor import Actor
 from control.audit import services as audit
+from control.editing import said
 from control.errors import Conflict, Invalid
 from control.operators import Duty, require_operator
 
@@ -35,10 +36,14 @@ def save_legal_entity(
         LegalEntity.objects.exclude(pk=row.pk).update(is_default=False)
     elif row.is_default and "is_default" in values:
         raise Conflict("Make another legal entity the default instead.", param="is_default")
+    told = [name for name in values if name != "logo_svg"]
+    before = said(row, told) if entity else None
     for name, value in values.items():
         setattr(row, name, value)
     row.save()
-    _record(actor, "legal_entity.save", "legal_entity", row.pk, sorted(values))
+    _record(
+        actor, "legal_entity.save", "legal_entity", row.pk, before=before, after=said(row, told)
+    )
     return row
 
 
@@ -49,6 +54,7 @@ def save_tax_rate(
     """Add a tax rate, or change one; final invoices keep theirs. Raises NotPermitted, Invalid."""
     require_operator(actor, Duty.KEEP_BOOKS)
     row = TaxRate.objects.select_for_update().get(pk=rate.pk) if rate else TaxRate()
+    before = said(row, values) if rate else None
     for name, value in values.items():
         setattr(row, name, value)
     row.country = country_code(row.country)
@@ -64,7 +70,7 @@ def save_tax_rate(
     if others.exclude(pk=row.pk).exists():
         raise Conflict("There is a rate of that country, region and day already.")
     row.save()
-    _record(actor, "tax_rate.save", "tax_rate", str(row.pk), sorted(values))
+    _record(actor, "tax_rate.save", "tax_rate", str(row.pk), before=before, after=said(row, values))
     return row
 
 
@@ -78,10 +84,12 @@ def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) 
         raise Invalid(message, param="currency")
     if micros <= 0:
         raise Invalid(f"micros is {micros}; wanted more than 0.", param="micros")
+    known, told = ExchangeRate.objects.filter(currency=code).first(), ("micros", "as_of")
+    before = said(known, told) if known else None
     row, _ = ExchangeRate.objects.update_or_create(
         currency=code, defaults={"micros": micros, "as_of": as_of}
     )
-    _record(actor, "exchange_rate.set", "exchange_rate", code, [str(micros)])
+    _record(actor, "exchange_rate.set", "exchange_rate", code, before=before, after=said(row, told))
     return row
 
 
@@ -98,11 +106,11 @@ def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
             raise Conflict("Documents with this prefix were given out.", param=name)
 
 
-def _record(actor: Actor, action: str, kind: str, target_id: str, fields: list[str]) -> None:
+def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:
     audit.record(
         actor=actor,
         action=action,
         target_kind=kind,
         target_id=target_id,
-        details={"fields": fields},
+        details=details,
     )

@@ -21,11 +21,14 @@ from billing.payments.signals import top_up_stopped
 from billing.payments.stripe_api import stripe_mode
 from control.actor import Actor, system
 from control.audit import services as audit
+from control.editing import said
 from control.errors import Conflict, Invalid
 from control.ids import new_id
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
 
+TOLD = ("is_on", "threshold_cents", "amount_cents", "monthly_cap_cents")
+"""What the audit holds of the settings."""
 DECLINES_MAX = 2
 AGAIN_AFTER = timedelta(hours=1)
 """How long after a decline it is tried once more: time to change the method, or top up by hand."""
@@ -59,6 +62,8 @@ def set_auto_top_up(
     _within("monthly_cap_cents", monthly_cap_cents, amount_cents, CAP_MAX_CENTS)
     if is_on and default_method(organization.id, mode) is None:
         raise Conflict("Save a payment method first.", code="no_payment_method")
+    known = AutoTopUp.objects.filter(organization_id=organization.id).first()
+    before = said(known, TOLD) if known else None
     settings, _ = AutoTopUp.objects.update_or_create(
         organization_id=organization.id,
         defaults={
@@ -78,12 +83,7 @@ def set_auto_top_up(
         target_kind="organization",
         target_id=organization.id,
         organization_id=organization.id,
-        details={
-            "is_on": is_on,
-            "threshold_cents": threshold_cents,
-            "amount_cents": amount_cents,
-            "monthly_cap_cents": monthly_cap_cents,
-        },
+        details={"before": before, "after": said(settings, TOLD)},
     )
     return settings
 

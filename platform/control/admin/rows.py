@@ -16,13 +16,16 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from control.actor import Actor, Person, person
 from control.admin.fields import InDollars, LinesField
 from control.errors import NotPermitted, Refusal
+from control.whence import concerning
 
 
 def operator(request: HttpRequest) -> Actor:
     """Return who uses the admin. Raises NotPermitted for nobody."""
     if not request.user.is_authenticated:
         raise NotPermitted("Log in first.")
-    return person(cast(Person, request.user))
+    found = person(cast(Person, request.user))
+    concerning(user_id=found.user_id)
+    return found
 
 
 class OperatorAdmin(InDollars, ModelAdmin):

@@ -9,5 +9,5 @@ class AuditConfig(AppConfig):
     name = "control.audit"
     label = "audit"
     verbose_name = "Audit"
-    facts = ("audit_entry",)
+    facts = ("audit_entry", "audit_link", "audit_proof")
     default_auto_field = "django.db.models.BigAutoField"

@@ -9,26 +9,90 @@ ID_MAX = 64
 
 class Deed(models.Model):
     """One deed. `organization_id` is empty for deeds that concern the whole platform; `details`
-    holds names and figures, never secrets or content."""
+    holds names and figures, never secrets or content.
+
+    People are named by reference: `actor_name` is empty for them, their ids stand in `details`
+    where an e-mail address was said (`control.audit.people`). `address` and `request_id` are of the
+    request that it came from; empty for what the platform does by itself, and for older deeds.
+    """
 
     organization_id = models.CharField(max_length=ID_MAX, blank=True)
     actor_kind = models.CharField(max_length=16)
     actor_id = models.CharField(max_length=ID_MAX, blank=True)
-    actor_name = models.CharField(max_length=254)
+    actor_name = models.CharField(max_length=254, blank=True)
     action = models.CharField(max_length=64)
     target_kind = models.CharField(max_length=32)
     target_id = models.CharField(max_length=ID_MAX)
     details = models.JSONField(default=dict, blank=True)
+    address = models.GenericIPAddressField(null=True, blank=True)
+    request_id = models.CharField(max_length=ID_MAX, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
         db_table = "audit_entry"
         verbose_name_plural = "deeds"
         ordering = ["-id"]
-        indexes = [models.Index(fields=["organization_id", "-id"], name="audit_by_organization")]
+        indexes = [
+            models.Index(fields=["organization_id", "-id"], name="audit_by_organization"),
+            models.Index(fields=["actor_id", "-id"], name="audit_by_actor"),
+        ]
         triggers = [
-            pgtrigger.Protect(name="deed_stays", operation=pgtrigger.Update | pgtrigger.Delete)
+            pgtrigger.Protect(name="deed_stays", operation=pgtrigger.Update | pgtrigger.Delete),
+            pgtrigger.Trigger(
+                name="deed_waits",
+                operation=pgtrigger.Insert,
+                when=pgtrigger.After,
+                func="INSERT INTO audit_waiting (deed_id) VALUES (NEW.id); RETURN NULL;",
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.actor_name}: {self.action} {self.target_id}"
+        return f"{self.actor_name or self.actor_id}: {self.action} {self.target_id}"
+
+
+class Waiting(models.Model):
+    """A deed that is not in the chain yet; the row comes with the deed's own, by a trigger."""
+
+    deed = models.OneToOneField(Deed, models.PROTECT, primary_key=True, db_constraint=False)
+
+    class Meta:
+        db_table = "audit_waiting"
+
+    def __str__(self) -> str:
+        return f"deed {self.deed_id}"
+
+
+class Link(models.Model):
+    """A deed's place in the chain. `digest` covers the deed and the digest of the link before."""
+
+    position = models.BigIntegerField(primary_key=True)
+    deed = models.OneToOneField(Deed, models.PROTECT, related_name="link")
+    digest = models.BinaryField()
+
+    class Meta:
+        db_table = "audit_link"
+        triggers = [
+            pgtrigger.Protect(name="link_stays", operation=pgtrigger.Update | pgtrigger.Delete)
+        ]
+
+    def __str__(self) -> str:
+        return f"link {self.position}"
+
+
+class Proof(models.Model):
+    """One proving of the whole chain: how far it went, with which digest, and what was wrong."""
+
+    made_at = models.DateTimeField()
+    position = models.BigIntegerField()
+    digest = models.BinaryField()
+    faults = models.JSONField(default=list, blank=True)
+
+    class Meta:
+        db_table = "audit_proof"
+        ordering = ["-id"]
+        triggers = [
+            pgtrigger.Protect(name="proof_stays", operation=pgtrigger.Update | pgtrigger.Delete)
+        ]
+
+    def __str__(self) -> str:
+        return f"{len(self.faults)} faults up to {self.position}"

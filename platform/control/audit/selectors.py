@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
-from control.audit.models import Deed
+from control.audit.models import Deed, Proof, Waiting
+from control.audit.people import people
 
 PAGE_DEEDS = 500
 """Read at once for a file."""
@@ -48,12 +49,28 @@ def deed_pages(organization_id: str, *, filters: DeedFilters = EVERY_DEED) -> It
         before = page[-1].pk
 
 
+def deeds_of(user_id: str) -> QuerySet[Deed]:
+    """Return what a person did, anywhere, the latest first."""
+    return Deed.objects.filter(actor_kind="user", actor_id=user_id).order_by("-id")
+
+
+def waiting_count() -> int:
+    """Return how many deeds are not in the chain yet."""
+    return Waiting.objects.count()
+
+
+def last_proof() -> Proof | None:
+    """Return the latest proving of the chain."""
+    return Proof.objects.first()
+
+
 def _deeds(organization_id: str, filters: DeedFilters) -> QuerySet[Deed]:
-    found = Deed.objects.filter(organization_id=organization_id)
+    found = Deed.objects.select_related("link").filter(organization_id=organization_id)
     if filters.about:
         found = found.filter(action__startswith=f"{filters.about}.")
     if filters.by:
-        found = found.filter(actor_name__icontains=filters.by)
+        is_called = Q(actor_id__in=people().called(filters.by))
+        found = found.filter(Q(actor_name__icontains=filters.by) | is_called)
     if filters.start is not None:
         found = found.filter(created_at__gte=filters.start)
     if filters.end is not None:

@@ -14,6 +14,7 @@ from serving.contract.credential import Role
 log = structlog.get_logger(__name__)
 
 PREFIX = "/internal/"
+METRICS = "/metrics"
 CALLS: dict[Role, frozenset[str]] = {
     "gateway": frozenset({"feed", "gateways", "idempotency", "leases", "usage-events"}),
     "fleet": frozenset({"engine-counters", "feed"}),
@@ -22,15 +23,21 @@ CALLS: dict[Role, frozenset[str]] = {
 """By role the calls under /internal/v1/ that it may make, by the first word of their path."""
 
 
+def is_internal(path: str) -> bool:
+    """Tell whether an address is for the data plane and for operators' machines only."""
+    return path.startswith(PREFIX) or path == METRICS
+
+
 def refusal_of(request: HttpRequest) -> HttpResponseBase | None:
-    """Return what a request to the internal API is told that may not be made; None if it may."""
-    if not request.path.startswith(PREFIX):
+    """Return what a request to the internal API is told that may not be made; None if it may.
+    The metrics are read by any caller that is known."""
+    if not is_internal(request.path):
         return None
     caller = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
     if caller is None:
         return _told("The credential is none of ours, or has ended.", 401)
     call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
-    if call not in CALLS[caller.role]:
+    if request.path != METRICS and call not in CALLS[caller.role]:
         log.warning("internal_call_refused", caller=str(caller), path=request.path)
         return _told(f"A {caller.role} may not call this.", 403)
     return None

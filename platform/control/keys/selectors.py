@@ -34,6 +34,11 @@ def key_counts(organization: Organization) -> dict[str, int]:
     return dict(made.values_list("created_by_id").annotate(Count("id")))
 
 
+def live_keys_of(user: User) -> QuerySet[ApiKey]:
+    """Return the keys that a person made, anywhere, and that were not revoked."""
+    return ApiKey.objects.filter(created_by=user, revoked_at__isnull=True, kind=Kind.STANDARD)
+
+
 def key(organization: Organization, key_id: str) -> ApiKey:
     """Return a key of any kind, revoked or not. Raises NotFound."""
     every = keys(organization, with_revoked=True, with_playground=True)

@@ -10,7 +10,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.catalog.models import Variant
-from control.editing import create, edit
+from control.editing import create, edit, said
 from control.errors import Conflict, Invalid
 from control.operators import Duty, require_operator
 from control.prices import selectors
@@ -82,6 +82,7 @@ def set_price(
         "output_nanos": output_nanos,
     }
     price = selectors.price_of(book, variant, tier, input_tokens_min)
+    before = said(price, meters) if price else None
     if price is None:
         price = Price(
             book=book, variant=variant, tier=tier, input_tokens_min=input_tokens_min, **meters
@@ -89,7 +90,7 @@ def set_price(
         create(price)
     else:
         edit(price, meters)
-    _record(actor, "price_book.set_price", book, **_named(price), **meters)
+    _record(actor, "price_book.set_price", book, **_named(price), before=before, after=meters)
     return price
 
 

@@ -10,6 +10,7 @@ from control.errors import NotFound, NotPermitted
 from control.tenants import selectors
 from control.tenants.models import Organization, Role, User
 from control.tenants.permissions import Action, member, require
+from control.whence import concerning
 
 OF_ORGANIZATION = OpenApiParameter(
     "organization_id", str, description="For people in several organizations; theirs by default."
@@ -45,6 +46,12 @@ def access(request: Request, organization_id: str, action: Action = Action.READ)
     `action`.
     """
     found = _of_key(request.user, organization_id) or _of_person(request, organization_id)
+    actor = found.actor
+    concerning(
+        organization_id=organization_id,
+        user_id=actor.user_id,
+        key_id=actor.id if actor.kind == "key" else None,
+    )
     require(found.actor, found.organization, action)
     return found
 

@@ -140,5 +140,8 @@ class UserAdmin(ReadOnlyAdmin):
 
     list_display = ("email", "name", "operator_role", "is_active", "created_at", "last_login")
     search_fields = ("email", "name")
-    fields = ("id", "email", "name", "is_active", "operator_role", "created_at", "last_login")
+    fields = (
+        "id", "email", "name", "is_active", "operator_role", "created_at", "last_login",
+        "erased_at",
+    )  # fmt: skip
     inlines = (MembershipInline,)

@@ -77,6 +77,8 @@ class User(AbstractBaseUser, PermissionsMixin):
     is_active = models.BooleanField(default=True)
     operator_role = models.CharField(max_length=16, blank=True, choices=OPERATOR_ROLE_CHOICES)
     created_at = models.DateTimeField(default=timezone.now)
+    erased_at = models.DateTimeField(null=True, blank=True)
+    """From then on the row is an id that deeds name, and nobody's."""
 
     objects = UserManager()
 

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from allauth.account.models import EmailAddress
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 
 from control.errors import Conflict, NotFound
 from control.tenants.models import (
@@ -60,6 +60,14 @@ def owner(organization: Organization) -> User | None:
     """Return the first owner of an organization."""
     seat = members(organization).filter(role=Role.OWNER).first()
     return seat.user if seat else None
+
+
+def solely_owned_organizations(user: User) -> QuerySet[Organization]:
+    """Return the organizations that have a user as their only owner."""
+    owners = Membership.objects.filter(role=Role.OWNER)
+    other = owners.filter(organization=OuterRef("pk")).exclude(user=user)
+    theirs = owners.filter(organization=OuterRef("pk"), user=user)
+    return Organization.objects.filter(Exists(theirs) & ~Exists(other)).order_by("name")
 
 
 def first_owned_organization(user: User) -> Organization | None:

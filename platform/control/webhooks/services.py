@@ -9,6 +9,7 @@ from django.db import connection, transaction
 
 from control.actor import Actor
 from control.audit import services as audit
+from control.editing import said
 from control.errors import Conflict
 from control.outbox.services import enqueue
 from control.tenants import selectors as tenants
@@ -79,6 +80,9 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
     """Change `url`, `kinds`, `description` or `is_enabled`; enabling forgets its failures."""
     require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
+    # The address may hold a token of the customer's, so the audit names its host only.
+    told = {"host" if name == "url" else name for name in changes}
+    before = said(endpoint, told)
     if "url" in changes:
         endpoint.url = check_url(changes["url"])
     if "kinds" in changes:
@@ -90,9 +94,7 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
         endpoint.disabled_reason = ""
         endpoint.failing_since = None
     endpoint.save()
-    # The address may hold a token of the customer's, so the audit names only that it changed.
-    shown = {name: value for name, value in changes.items() if name in ("kinds", "is_enabled")}
-    _record(actor, "webhook.update", endpoint, changed=sorted(changes), **shown)
+    _record(actor, "webhook.update", endpoint, before=before, after=said(endpoint, told))
     return endpoint
 
 

@@ -16,6 +16,7 @@ from billing.metering.models import DeadLetter, UsageEvent
 from billing.metering.services import book_again, dismiss
 from control.actor import person, system
 from control.audit.models import Deed
+from control.audit.people import Names
 from control.errors import Conflict, Invalid, NotPermitted
 from control.tenants.models import User
 from tests.support import usage
@@ -157,7 +158,8 @@ def test_the_admin_asks_for_the_reason_and_does_it(operator, letter):
     assert operator.post(page, {"reason": "never was an event"}).status_code == 302
     letter.refresh_from_db()
     assert letter.dismissed_at is not None
-    assert Deed.objects.get(action="usage.dismiss").actor_name == "operator@penstock.test"
+    deed = Deed.objects.get(action="usage.dismiss")
+    assert Names([deed]).actor(deed) == "operator@penstock.test"
     assert letter.pk not in operator.get(LETTERS, {"state": "open"}).content.decode()
     assert letter.pk in operator.get(LETTERS, {"state": "dismissed"}).content.decode()
 

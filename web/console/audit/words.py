@@ -1,17 +1,16 @@
 """A deed in words: what of it changed, and from what to what."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from control.audit.models import Deed
 from serving.contract.money import exact_dollars
 
 NOTHING = "nothing"
 
 
-def changes(deed: Deed) -> list[tuple[str, str]]:
+def changes(told: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the details of a deed by name; what was before and after stands in one line."""
-    details = dict(deed.details)
+    details = dict(told)
     found = []
     if "before" in details and "after" in details:
         before, after = details.pop("before"), details.pop("after")

@@ -9,7 +9,8 @@ from django.utils import timezone
 from billing.reading.exports import csv_bytes
 from control.api.streams import streamed
 from control.audit import selectors
-from control.audit.models import Deed
+from control.audit.models import Deed, Link
+from control.audit.people import Names
 from control.audit.selectors import DeedFilters
 from control.errors import NotPermitted
 from control.tenants.permissions import Action
@@ -33,14 +34,19 @@ ABOUT = {
     "billing_profile": "Billing profile",
 }
 """What there are deeds about, by the noun of the action."""
-COLUMNS = ("at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "details")
+COLUMNS = (
+    "at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "details", "address",
+    "request_id", "position", "digest",
+)  # fmt: skip
+"""`position` and `digest` are the deed's place in the chain; empty for the first seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeedRow:
-    """A deed, and what it changed."""
+    """A deed, who did it, and what it changed."""
 
     deed: Deed
+    actor: str
     changes: list[tuple[str, str]]
 
 
@@ -56,7 +62,7 @@ def audit(page: ConsolePage) -> HttpResponse:
     context = {
         "query": query,
         "today": timezone.now().date(),
-        "rows": [DeedRow(deed, changes(deed)) for deed in found[:ROWS]],
+        "rows": rows(found[:ROWS]),
         "selects": [select("about", "About", query.about, ABOUT, "Everything")],
         **links(page, query, older),
     }
@@ -73,19 +79,28 @@ def audit_csv(page: ConsolePage) -> HttpResponseBase:
     return streamed(page.request, chunks, content_type="text/csv; charset=utf-8", name=name)
 
 
+def rows(deeds: list[Deed]) -> list[DeedRow]:
+    """Return deeds with the names of the people in them."""
+    names = Names(deeds)
+    return [DeedRow(each, names.actor(each), changes(names.details(each))) for each in deeds]
+
+
 def csv_pages(organization_id: str, filters: DeedFilters) -> Iterator[bytes]:
     """Yield deeds as CSV (RFC 4180), the latest first, the header before them."""
     yield csv_bytes([COLUMNS])
     for deeds in selectors.deed_pages(organization_id, filters=filters):
-        yield csv_bytes(record(deed) for deed in deeds)
+        yield csv_bytes(record(row) for row in rows(deeds))
 
 
-def record(deed: Deed) -> tuple[str, ...]:
+def record(row: DeedRow) -> tuple[str, ...]:
     """Return a deed's cells."""
-    told = "; ".join(f"{name}: {text}" for name, text in changes(deed))
+    deed, told = row.deed, "; ".join(f"{name}: {text}" for name, text in row.changes)
+    link: Link | None = getattr(deed, "link", None)
     return (
-        *(deed.created_at.isoformat(), deed.actor_name, deed.actor_kind, deed.actor_id),
+        *(deed.created_at.isoformat(), row.actor, deed.actor_kind, deed.actor_id),
         *(deed.action, deed.target_kind, deed.target_id, told),
+        *(deed.address or "", deed.request_id),
+        *((str(link.position), bytes(link.digest).hex()) if link else ("", "")),
     )
 
 

@@ -1,0 +1,46 @@
+"""`verify_audit`: prove the chain of deeds; exit code 1 when it is broken."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from control.audit import chain
+from control.audit.chain import Head
+
+
+class Command(BaseCommand):
+    """Proves that no deed was changed, taken out or put in."""
+
+    help = "Prove the chain of deeds. Exit code 1 when it does not hold."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Take ends of the chain that were noted elsewhere."""
+        parser.add_argument(
+            "--holds",
+            action="append",
+            default=[],
+            metavar="POSITION:DIGEST",
+            help="an end of the chain as an earlier run printed it; may be given repeatedly",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print what is wrong, or the end of the chain: note it where nobody here can change it."""
+        chain.seal()
+        noted = [_head(text) for text in options["holds"]]
+        proof = chain.prove(now=timezone.now(), noted=noted)
+        for fault in proof.faults:
+            self.stdout.write(f"FAIL  {fault}")
+        if proof.faults:
+            raise CommandError(f"the chain is broken: {len(proof.faults)} faults")
+        self.stdout.write(f"{proof.position} deeds hold")
+        self.stdout.write(str(Head(proof.position, bytes(proof.digest))))
+
+
+def _head(text: str) -> Head:
+    position, _, digest = text.partition(":")
+    try:
+        return Head(int(position), bytes.fromhex(digest))
+    except ValueError as error:
+        raise CommandError(f"{text!r} is no end of a chain: wanted POSITION:DIGEST") from error

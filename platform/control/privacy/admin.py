@@ -1,0 +1,118 @@
+"""The operator's view of copies and erasures: they ask for one in a person's name."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest, HttpResponse
+from django.urls import URLPattern, path
+from django.utils.html import format_html, format_html_join
+from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
+
+from control.actor import Actor
+from control.admin.pages import row_url
+from control.admin.rows import OperatorAdmin, operator
+from control.errors import NotFound
+from control.operators import Duty, require_operator
+from control.privacy import selectors, services
+from control.privacy.answers import copy_answer
+from control.privacy.models import Errand
+from control.tenants.selectors import locked_user, user_by_email
+
+
+class ErrandForm(forms.ModelForm):
+    """Whose data, and what is to be done with them."""
+
+    email = forms.EmailField(label="Person's address", widget=UnfoldAdminEmailInputWidget)
+    confirmation = forms.CharField(
+        label="To erase: the address again",
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Erasing can't be undone. A rehearsal says what it would do.",
+    )
+
+    class Meta:
+        model = Errand
+        fields = ("kind",)
+
+    def clean_email(self) -> str:
+        """Find the person."""
+        email: str = self.cleaned_data["email"].lower()
+        if user_by_email(email) is None:
+            raise forms.ValidationError("Nobody has this address.")
+        return email
+
+
+@admin.register(Errand)
+class ErrandAdmin(OperatorAdmin):
+    """Copies and erasures."""
+
+    form = ErrandForm
+    list_display = ("created_at", "kind", "state", "percent", "person_id", "asked_by")
+    list_filter = ("kind", "state")
+    list_select_related = ("asked_by",)
+    search_fields = ("id", "person__id", "person__email")
+    add_fields = ("email", "kind", "confirmation")
+    look_fields = (
+        "id", "kind", "state", "percent", "person", "asked_by", "what_was_done", "download",
+        "created_at", "finished_at",
+    )  # fmt: skip
+
+    def get_fields(self, request: HttpRequest, obj: Errand | None = None) -> Any:
+        """Return what is asked of a new one, or what there is to see of another."""
+        return self.look_fields if obj else self.add_fields
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Errand | None = None) -> Any:
+        """What was asked for stays so."""
+        return self.look_fields if obj else ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Return errands without the copies."""
+        return super().get_queryset(request).defer("copy")
+
+    def has_change_permission(self, request: HttpRequest, obj: Errand | None = None) -> bool:
+        """Nothing is changed here."""
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the copies."""
+        page = self.admin_site.admin_view(self.copy_view)
+        return [
+            path("<path:errand_id>/copy/", page, name="privacy_errand_copy"),
+            *super().get_urls(),
+        ]
+
+    def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponse:
+        """Send a copy, for who helps customers."""
+        actor = operator(request)
+        require_operator(actor, Duty.HELP_CUSTOMERS)
+        return copy_answer(actor, selectors.any_errand(unquote(errand_id)))
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Errand:
+        """Ask for it."""
+        user = user_by_email(values["email"])
+        if user is None or actor.user_id is None:
+            raise NotFound("Nobody has this address.")
+        return services.ask(
+            actor=actor,
+            asked_by=locked_user(actor.user_id),
+            user=user,
+            kind=values["kind"],
+            confirmation=values.get("confirmation", ""),
+        )
+
+    @admin.display(description="Told")
+    def what_was_done(self, row: Errand) -> str:
+        """Return what was done, or would be, line by line."""
+        return format_html_join("", "<div>{}</div>", ((each,) for each in row.told)) or "-"
+
+    @admin.display(description="Copy")
+    def download(self, row: Errand) -> str:
+        """Return the way to the copy."""
+        if not row.has_copy:
+            return "-"
+        url = row_url("admin:privacy_errand_copy", row.id)
+        return format_html(
+            '<a class="text-primary-600" href="{}">Download (kept for a week)</a>', url
+        )

@@ -1,0 +1,61 @@
+"""What control needs to answer requests: the database with every migration, and Redis.
+
+Each is asked on a connection of its own, so that the answer is the server's and not the pool's.
+"""
+
+import asyncio
+from functools import cache
+
+import psycopg
+from django.conf import settings
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+Checks = dict[str, bool]
+CONNECT_SECONDS = 2
+
+
+async def checks() -> Checks:
+    """Return what holds, by name."""
+    applied, redis = await asyncio.gather(_applied(), _redis_answers())
+    has_migrations = applied is not None and (await asyncio.to_thread(wanted)) <= applied
+    return {"database": applied is not None, "migrations": has_migrations, "redis": redis}
+
+
+@cache
+def wanted() -> frozenset[tuple[str, str]]:
+    """Return the migrations that this software brings."""
+    return frozenset(MigrationLoader(None, replace_migrations=False).disk_migrations)
+
+
+async def _applied() -> set[tuple[str, str]] | None:
+    """Return the migrations that the database has; None where it does not answer."""
+    place = connections.databases["default"]
+    try:
+        connection = await psycopg.AsyncConnection.connect(
+            dbname=place["NAME"],
+            user=place["USER"],
+            password=place["PASSWORD"],
+            host=place["HOST"],
+            port=place["PORT"],
+            connect_timeout=CONNECT_SECONDS,
+            autocommit=True,
+        )
+        try:
+            rows = await connection.execute("SELECT app, name FROM django_migrations")
+            return {(app, name) for app, name in await rows.fetchall()}
+        finally:
+            await connection.close()
+    except psycopg.Error:
+        return None
+
+
+async def _redis_answers() -> bool:
+    url = settings.CONFIG.redis_url
+    try:
+        async with Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1) as redis:
+            return bool(await redis.ping())
+    except (OSError, RedisError):
+        return False

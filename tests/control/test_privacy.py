@@ -1,0 +1,325 @@
+"""A copy of what is known of a person, and their end: complete, refused where it must be, and
+nobody else's business."""
+
+import io
+import json
+import zipfile
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
+
+from control.actor import person
+from control.admin.pages import row_url
+from control.audit import chain
+from control.audit.models import Deed
+from control.audit.people import ERASED, Names
+from control.errors import Conflict, Invalid, NotPermitted
+from control.keys.models import ApiKey, Scope
+from control.keys.services import mint_key
+from control.outbox.models import Message
+from control.privacy import erasing, services
+from control.privacy.holdings import HOLDINGS
+from control.privacy.models import Errand, Kind, State
+from control.privacy.tasks import run_waiting
+from control.tenants import services as tenants
+from control.tenants.models import Invitation, Membership, OperatorInvitation, User
+from tests.support.organizations import House
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def grace(house: House) -> User:
+    """An admin with keys, an address, a factor, a session, mails and invitations."""
+    user = house.join("admin")
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    Authenticator.objects.create(user=user, type="totp", data={"secret": "TOTPSECRET"})
+    Client().force_login(user)
+    actor = house.actor_of(user)
+    for scope in (Scope.INFERENCE, Scope.MANAGE):
+        mint_key(actor=actor, project=house.project, name=f"Hers {scope}", scopes=[scope])
+    tenants.invite_member(
+        actor=actor, organization=house.organization, email="new@else.example", role="viewer"
+    )
+    return user
+
+
+def ask(user: User, kind: str, confirmation: str = "", by: User | None = None) -> Errand:
+    asked_by = by or user
+    return services.ask(
+        actor=person(asked_by), asked_by=asked_by, user=user, kind=kind, confirmation=confirmation
+    )
+
+
+def done(errand: Errand) -> Errand:
+    run_waiting()
+    errand.refresh_from_db()
+    return errand
+
+
+def erased(user: User) -> User:
+    errand = done(ask(user, Kind.ERASURE, user.email))
+    assert errand.state == State.DONE, errand.told
+    user.refresh_from_db()
+    return user
+
+
+def content_of(errand: Errand) -> dict[str, object]:
+    with zipfile.ZipFile(io.BytesIO(bytes(errand.copy or b""))) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".json")]
+        return {name.removesuffix(".json"): json.loads(archive.read(name)) for name in names}
+
+
+def operator(role: str) -> User:
+    return User.objects.create_user(f"{role}@penstock.test", operator_role=role)
+
+
+def test_every_table_that_names_a_user_has_its_place() -> None:
+    fields = [each for each in User._meta.get_fields(include_hidden=True) if each.auto_created]
+    found = {
+        (each.related_model._meta.label, each.field.name)  # type: ignore[union-attr]
+        for each in fields
+        if not each.concrete
+    }
+    placed = {(each.table, each.field) for each in HOLDINGS}
+    assert found - placed == set(), "say in control.privacy.holdings what becomes of these"
+
+
+def test_a_copy_holds_what_is_known_and_no_secret(house: House, grace: User) -> None:
+    errand = done(ask(grace, Kind.COPY))
+    assert (errand.state, errand.percent) == (State.DONE, 100)
+    content = content_of(errand)
+    assert content["account"][0]["email"] == grace.email  # type: ignore[index]
+    assert [each["role"] for each in content["membership-user"]] == ["admin"]  # type: ignore[attr-defined]
+    keys = content["apikey-created_by"]
+    assert {each["name"] for each in keys} == {"Hers inference", "Hers manage"}  # type: ignore[attr-defined]
+    assert len(content["sessions"]) == 1  # type: ignore[arg-type]
+    assert content["emailaddress-user"] == [
+        {"email": grace.email, "verified": True, "primary": True}
+    ]
+    assert [each["kind"] for each in content["mails"]] == ["invitation"]  # type: ignore[attr-defined]
+    assert {each["action"] for each in content["deeds"]} >= {"key.mint", "member.invite"}  # type: ignore[attr-defined]
+    everything = json.dumps(content)
+    for secret in ("TOTPSECRET", "digest", "password", house.owner.email, "new@else.example"):
+        assert secret not in everything, secret
+
+
+def test_a_copy_is_deleted_after_a_week(grace: User) -> None:
+    errand = done(ask(grace, Kind.COPY))
+    now = timezone.now()
+    assert services.trim(now=now + timedelta(days=6)) == 0
+    assert services.trim(now=now + timedelta(days=8)) == 1
+    with pytest.raises(Conflict):
+        services.take_copy(actor=person(grace), errand=Errand.objects.get(id=errand.id))
+
+
+def test_who_is_erased_leaves_an_id_and_nothing_else(house: House, grace: User) -> None:
+    email = grace.email
+    tenants.invite_member(
+        actor=house.actor, organization=house.organization, email="x@y.example", role="viewer"
+    )
+    tenants.invite_operator(actor=person(operator("owner")), email=email, role="viewer")
+    chain.seal()
+    user = erased(grace)
+    assert user.email.endswith("@erased.invalid")
+    assert (user.name, user.is_active, user.has_usable_password()) == ("", False, False)
+    assert not Membership.objects.filter(user=user).exists()
+    assert not EmailAddress.objects.filter(user=user).exists()
+    assert not Authenticator.objects.filter(user=user).exists()
+    assert not ApiKey.objects.filter(created_by=user, revoked_at=None).exists()
+    assert Session.objects.count() == 0
+    assert not Invitation.objects.filter(email=email).exists()
+    assert not OperatorInvitation.objects.filter(email=email).exists()
+    assert not Message.objects.filter(payload__to=email).exists()
+    assert Invitation.objects.filter(email="new@else.example").exists()
+    assert email not in str(list(Deed.objects.values()))
+
+
+def test_deeds_stay_and_name_an_erased_person(house: House, grace: User) -> None:
+    minted = Deed.objects.filter(action="key.mint", actor_id=grace.id)
+    assert Names(minted).actor(minted[0]) == grace.email
+    chain.seal()
+    user = erased(grace)
+    assert minted.count() == 2
+    accepted = Deed.objects.get(action="member.accept", actor_id=user.id)
+    invited = Deed.objects.filter(action="member.invite").order_by("id")[0]
+    names = Names([minted[0], accepted, invited])
+    assert names.actor(minted[0]) == ERASED
+    assert names.details(accepted)["email"] == ERASED
+    assert names.details(invited)["email"] == ERASED
+    chain.seal()
+    assert chain.prove(now=timezone.now()).faults == []
+
+
+def test_who_signs_up_again_is_somebody_new(house: House, grace: User, client: Client) -> None:
+    email = grace.email
+    old = erased(grace)
+    client.post("/accounts/signup/", {"email": email, "password1": "correct horse battery staple"})
+    new = User.objects.get(email=email)
+    assert new.id != old.id
+    assert [seat.organization.name for seat in Membership.objects.filter(user=new)] != ["Acme"]
+    assert (
+        Names(Deed.objects.filter(actor_id=old.id)).actor(Deed(actor_kind="user", actor_id=old.id))
+        == ERASED
+    )
+
+
+def test_sessions_end_at_once(house: House, grace: User) -> None:
+    browser = Client()
+    browser.force_login(grace)
+    assert browser.get(f"/{house.id}/overview").status_code == 200
+    erased(grace)
+    reply = browser.get(f"/{house.id}/overview")
+    assert reply.status_code == 302
+    assert reply.headers["location"].startswith("/accounts/login/")
+
+
+def test_a_sole_owner_is_told_of_what_and_stays(house: House) -> None:
+    with pytest.raises(Conflict, match="Acme has no other owner"):
+        ask(house.owner, Kind.ERASURE, house.owner.email)
+    second = house.join("admin")
+    tenants.change_role(actor=house.actor, membership=house.seat(second), role="owner")
+    errand = ask(house.owner, Kind.ERASURE, house.owner.email)
+    tenants.change_role(actor=house.actor_of(second), membership=house.seat(second), role="admin")
+    assert done(errand).state == State.REFUSED  # it changed meanwhile
+    assert "Acme has no other owner" in errand.told[0]
+    house.owner.refresh_from_db()
+    assert house.owner.is_active
+    assert house.seat(house.owner).role == "owner"
+
+
+def test_an_operator_is_dismissed_first() -> None:
+    user = operator("finance")
+    assert "operator" in erasing.obstacles(user)[0]
+    with pytest.raises(Conflict, match="dismiss"):
+        ask(user, Kind.ERASURE, user.email)
+
+
+def test_nobody_is_erased_without_the_address_typed(grace: User) -> None:
+    for typed in ("", "grace", "other@acme.example"):
+        with pytest.raises(Invalid):
+            ask(grace, Kind.ERASURE, typed)
+    assert not Errand.objects.exists()
+
+
+def test_a_rehearsal_changes_nothing_and_says_what_would(grace: User) -> None:
+    errand = done(ask(grace, Kind.REHEARSAL))
+    assert errand.state == State.DONE
+    assert "The seat ends in Acme." in errand.told
+    assert "2 API keys that they made end within a second." in errand.told
+    grace.refresh_from_db()
+    assert grace.is_active
+    assert ApiKey.objects.filter(created_by=grace, revoked_at=None).count() == 2
+
+
+def test_others_may_not_ask_and_only_who_helps_may(house: House, outsider: House) -> None:
+    for by in (outsider.owner, operator("viewer"), operator("finance"), operator("catalog")):
+        for kind in Kind.values:
+            with pytest.raises(NotPermitted):
+                ask(house.owner, kind, house.owner.email, by=by)
+    helper = operator("support")
+    errand = done(ask(house.owner, Kind.COPY, by=helper))
+    assert services.take_copy(actor=person(helper), errand=errand)
+    with pytest.raises(NotPermitted):
+        services.take_copy(actor=person(outsider.owner), errand=errand)
+    actions = Deed.objects.filter(action__startswith="person.").values_list("action", "actor_id")
+    assert list(actions.order_by("id")) == [
+        ("person.ask_copy", helper.id), ("person.take_copy", helper.id)
+    ]  # fmt: skip
+
+
+def test_the_same_is_not_asked_twice_at_once(grace: User) -> None:
+    ask(grace, Kind.COPY)
+    with pytest.raises(Conflict):
+        ask(grace, Kind.COPY)
+    run_waiting()
+    assert ask(grace, Kind.COPY).is_open
+
+
+def test_an_errand_is_done_once_and_given_up_after_three_tries(
+    grace: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errand = ask(grace, Kind.COPY)
+
+    def fail(*_: object, **__: object) -> bytes:
+        raise RuntimeError("disk")
+
+    monkeypatch.setattr(services, "write_copy", fail)
+    for _ in range(services.ATTEMPTS_MAX):
+        with pytest.raises(RuntimeError):
+            run_waiting()
+    assert done(errand).state == State.FAILED
+
+
+def test_a_worker_that_died_is_followed_by_another(grace: User) -> None:
+    errand, now = ask(grace, Kind.COPY), timezone.now()
+    assert services._begin(errand.id, now) is not None
+    services.run(errand.id, now=now + timedelta(minutes=1))
+    errand.refresh_from_db()
+    assert errand.is_open  # the first may be at it still
+    services.run(errand.id, now=now + timedelta(minutes=6))
+    errand.refresh_from_db()
+    assert errand.state == State.DONE
+
+
+def test_erasing_goes_on_from_where_it_stopped(
+    grace: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errand = ask(grace, Kind.ERASURE, grace.email)
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "_forget", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_waiting()
+    assert not Membership.objects.filter(user=grace).exists()
+    assert done(errand).state == State.DONE
+
+
+def test_what_an_operator_erases_is_their_deed(house: House, grace: User) -> None:
+    helper = operator("support")
+    done(ask(grace, Kind.ERASURE, grace.email, by=helper))
+    grace.refresh_from_db()
+    assert grace.erased_at is not None
+    by = {deed.action: deed.actor_id for deed in Deed.objects.filter(actor_id=helper.id)}
+    assert set(by) == {"person.ask_erasure", "person.erase", "member.remove"}
+
+
+class TestAdmin:
+    def client(self, role: str) -> Client:
+        client = Client()
+        client.force_login(operator(role))
+        return client
+
+    def form(self, user: User, kind: str, confirmation: str = "") -> dict[str, str]:
+        return {"email": user.email, "kind": kind, "confirmation": confirmation}
+
+    def test_support_asks_and_downloads(self, grace: User) -> None:
+        client = self.client("support")
+        reply = client.post("/admin/privacy/errand/add/", self.form(grace, "copy"))
+        assert reply.status_code == 302, reply.content.decode()
+        errand = Errand.objects.get()
+        run_waiting()
+        page = client.get(row_url("admin:privacy_errand_change", errand.id), follow=True)
+        assert "Download" in page.content.decode()
+        reply = client.get(row_url("admin:privacy_errand_copy", errand.id))
+        assert reply.headers["content-type"] == "application/zip"
+
+    def test_erasing_takes_the_address_again(self, grace: User) -> None:
+        client = self.client("support")
+        client.post("/admin/privacy/errand/add/", self.form(grace, "erasure"))
+        assert not Errand.objects.exists()
+        client.post("/admin/privacy/errand/add/", self.form(grace, "erasure", grace.email))
+        run_waiting()
+        assert Errand.objects.get().state == State.DONE
+
+    @pytest.mark.parametrize("role", ["viewer", "catalog", "finance"])
+    def test_others_see_nothing(self, grace: User, role: str) -> None:
+        errand = done(ask(grace, Kind.COPY))
+        client = self.client(role)
+        ways = [row_url(f"admin:privacy_errand_{verb}", errand.id) for verb in ("change", "copy")]
+        for path in ("/admin/privacy/errand/", "/admin/privacy/errand/add/", *ways):
+            assert client.get(path, follow=True).status_code == 403, path

@@ -1,0 +1,92 @@
+"""A person's own data: a copy of it, and its end."""
+
+from allauth.account.decorators import reauthentication_required
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from control.actor import person
+from control.errors import Conflict
+from control.privacy import erasing, selectors, services
+from control.privacy.answers import copy_answer
+from control.privacy.models import Kind
+from web.console.page import signed_in
+from web.console.refusals import carried_out
+
+
+class EraseForm(forms.Form):
+    """The address of the account, typed by who means it."""
+
+    confirmation = forms.CharField(
+        label="Type the address of your account to erase it",
+        max_length=254,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+
+@require_GET
+@login_required
+def personal_data(request: HttpRequest) -> HttpResponse:
+    """What was asked for, and what erasing would do."""
+    return show(request, EraseForm())
+
+
+@require_POST
+@login_required
+def personal_data_copy(request: HttpRequest) -> HttpResponse:
+    """Ask for a copy."""
+    user = signed_in(request)
+    try:
+        services.ask(actor=person(user), asked_by=user, user=user, kind=Kind.COPY)
+    except Conflict:
+        messages.error(request, "A copy is being made already.")
+    else:
+        messages.success(request, "The copy is being made; it appears below.")
+    return redirect("console:personal_data")
+
+
+@require_GET
+@login_required
+def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponse:
+    """Send a copy to whom it is about."""
+    user = signed_in(request)
+    return copy_answer(person(user), selectors.errand(user, errand_id))
+
+
+@require_POST
+@login_required
+@reauthentication_required
+def personal_data_erase(request: HttpRequest) -> HttpResponse:
+    """Have the account erased."""
+    user, form = signed_in(request), EraseForm(request.POST)
+    if form.is_valid() and carried_out(
+        form,
+        lambda: services.ask(
+            actor=person(user),
+            asked_by=user,
+            user=user,
+            kind=Kind.ERASURE,
+            confirmation=form.cleaned_data["confirmation"],
+        ),
+    ):
+        messages.success(request, "Your account is being erased. You are signed out in a moment.")
+        return redirect("console:personal_data")
+    return show(request, form)
+
+
+def show(request: HttpRequest, form: EraseForm) -> HttpResponse:
+    """Return the page, with the form as it was sent."""
+    user = signed_in(request)
+    errands = selectors.errands_of(user)
+    context = {
+        "errands": errands,
+        "is_busy": any(errand.is_open for errand in errands),
+        "obstacles": erasing.obstacles(user),
+        "consequences": erasing.consequences(user),
+        "form": form,
+    }
+    status = 400 if form.errors else 200
+    return render(request, "console/personal_data.html", context, status=status)
