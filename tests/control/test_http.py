@@ -41,7 +41,7 @@ def test_pages_carry_the_strict_policy(client: Client, path: str) -> None:
 def test_only_the_admin_is_looser(client: Client) -> None:
     looser = directives(client.get("/admin/login/")) - set(STRICT.split("; "))
     assert looser == {*LOOSE.split("; "), "frame-src 'self'"}
-    assert "script-src 'self';" in client.get("/api/v1/docs").headers[HEADER]
+    assert "script-src 'self'" in directives(client.get("/api/v1/docs"))
 
 
 @pytest.mark.django_db

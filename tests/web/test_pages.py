@@ -64,7 +64,7 @@ def test_nothing_runs_or_comes_from_elsewhere(
     reply = member.get(url(tenant, section))
     policy, page = reply["content-security-policy"], reply.content.decode()
     assert "unsafe" not in policy
-    assert "script-src 'self';" in policy
+    assert "script-src 'self'" in policy.split("; ")
     assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
     assert not re.search(r"\s(style|on[a-z]+)=|<style|javascript:", page)
     assert not re.search(r"(src|href|action)=\"(https?:)?//", page)
