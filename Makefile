@@ -36,7 +36,7 @@ test: setup-browser test-fast ## Run every test: unit, integration, seeds, house
 	@exec $(BIN)/python -m pytest -n 2 -m seeds
 	@exec $(BIN)/python -m pytest -m "house or faults"
 
-test-fast: setup ## Run the tests without vLLM, in about six minutes on two cores.
+test-fast: setup ## Run the tests without vLLM, in about a dozen minutes on two cores.
 	@exec $(BIN)/python -m pytest -n 2 -m "not house and not faults and not seeds"
 
 check: setup ## Lint, format, types, import contracts, migrations.
