@@ -16,7 +16,8 @@ POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
 STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 """The door first; then what uses the books; the books last."""
 NOT_FOR_GATEWAYS = (
-    *("DATABASE_URL", "PENSTOCK_DJANGO_SECRET", "PENSTOCK_PLAYGROUND_SECRET"),
+    *("DATABASE_URL", "EMAIL_URL", "STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET"),
+    *("PENSTOCK_DJANGO_SECRET", "PENSTOCK_PLAYGROUND_SECRET"),
     *(ROOT_VARIABLE, ROOT_BEFORE_VARIABLE, ENDED_VARIABLE),
 )
 """What the environment has for others: a gateway is the one process that strangers speak to."""

@@ -13,8 +13,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from control.mail.server import MailServer
 from serving.contract.credential import (
-    ENDED_VARIABLE,
-    ROOT_BEFORE_VARIABLE,
     ROOT_VARIABLE,
     Caller,
     Callers,
@@ -81,11 +79,10 @@ def port(environ: Environment, name: str, default: int) -> int:
 
 def callers(environ: Environment) -> Callers:
     """Return who may call the internal API. Raises ConfigError."""
-    root, before = secret(environ, ROOT_VARIABLE), environ.get(ROOT_BEFORE_VARIABLE) or None
     try:
-        return callers_of(root, before, environ.get(ENDED_VARIABLE, ""))
+        return callers_of(environ)
     except ValueError as error:
-        raise ConfigError(f"{ENDED_VARIABLE} has {error}") from error
+        raise ConfigError(str(error)) from error
 
 
 def switch(environ: Environment, name: str, default: bool = False) -> bool:

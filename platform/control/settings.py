@@ -192,6 +192,14 @@ EMAIL_HOST_PASSWORD = CONFIG.mail_server.password
 EMAIL_USE_TLS = CONFIG.mail_server.use_tls
 EMAIL_USE_SSL = CONFIG.mail_server.use_ssl
 
+# Of each process: the least recently used third goes when it is full, and limits are counted here.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
+    }
+}
+
 # Cookies are marked secure where browsers come over TLS; plain http on one machine works too.
 SESSION_COOKIE_SECURE = CONFIG.is_https
 CSRF_COOKIE_SECURE = CONFIG.is_https

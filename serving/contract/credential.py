@@ -9,7 +9,7 @@ among the ended; to change the root, the one before is known beside it for a whi
 import hmac
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, get_args
 
 Role = Literal["gateway", "fleet", "control"]
@@ -17,6 +17,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}", re.ASCII)
 _NUMBER = re.compile(r"[1-9][0-9]{0,5}", re.ASCII)
 SCHEME = "Bearer "
+ROOT_CHARACTERS_MIN = 16
 ROOT_VARIABLE = "PENSTOCK_INTERNAL_SECRET"
 ROOT_BEFORE_VARIABLE = "PENSTOCK_INTERNAL_SECRET_BEFORE"
 ENDED_VARIABLE = "PENSTOCK_INTERNAL_ENDED"
@@ -70,8 +71,16 @@ class Callers:
         return caller if any(is_ours) and caller not in self._ended else None
 
 
-def callers_of(root: str, root_before: str | None, ended: str) -> Callers:
-    """Return who may call by what an operator has set; `ended` are callers parted by commas.
-    Raises ValueError."""
-    roots = (root,) if root_before is None else (root, root_before)
-    return Callers(roots, [Caller.read(each.strip()) for each in ended.split(",") if each.strip()])
+def callers_of(environ: Mapping[str, str]) -> Callers:
+    """Return who may call by what an operator has set. Raises ValueError naming the variable."""
+    roots = [environ.get(ROOT_VARIABLE, "")]
+    if before := environ.get(ROOT_BEFORE_VARIABLE):
+        roots.append(before)
+    for name, root in zip((ROOT_VARIABLE, ROOT_BEFORE_VARIABLE), roots, strict=False):
+        if len(root) < ROOT_CHARACTERS_MIN:
+            raise ValueError(f"{name} is too short; wanted at least {ROOT_CHARACTERS_MIN} letters")
+    try:
+        told = [each.strip() for each in environ.get(ENDED_VARIABLE, "").split(",")]
+        return Callers(roots, [Caller.read(each) for each in told if each])
+    except ValueError as error:
+        raise ValueError(f"{ENDED_VARIABLE} has {error}") from error

@@ -7,8 +7,6 @@ from pathlib import Path
 
 from serving.contract.codec import require
 from serving.contract.credential import (
-    ENDED_VARIABLE,
-    ROOT_BEFORE_VARIABLE,
     ROOT_VARIABLE,
     Caller,
     Callers,
@@ -95,7 +93,7 @@ def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
     return FleetConfig(
         control_url=_text(environment, "PENSTOCK_CONTROL_URL").rstrip("/"),
         credential=issue(_text(environment, ROOT_VARIABLE), Caller("fleet", "fleet")),
-        callers=_callers(environment),
+        callers=callers_of(environment),
         host=environment.get("PENSTOCK_FLEET_HOST", "127.0.0.1"),
         port=_number(environment, "PENSTOCK_FLEET_PORT", 8704),
         directory=Path(_text(environment, "PENSTOCK_FLEET_DIR")),
@@ -113,16 +111,6 @@ def _text(environment: Mapping[str, str], name: str) -> str:
     value = environment.get(name, "")
     require(bool(value), name, value, "a value")
     return value
-
-
-def _callers(environment: Mapping[str, str]) -> Callers:
-    ended = environment.get(ENDED_VARIABLE, "")
-    try:
-        return callers_of(
-            environment[ROOT_VARIABLE], environment.get(ROOT_BEFORE_VARIABLE) or None, ended
-        )
-    except ValueError as error:
-        raise ValueError(f"{ENDED_VARIABLE} has {error}") from error
 
 
 def _number(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -116,7 +116,16 @@ class Gateway:
         count = self.directory.live_gateway_count
         self.limiter = Limiter(window, count, self.metrics.rate_limited)
         self.presence = Presence(self.api, self.journal.gateway_id)
-        self.app = App(
+        self.app = self._make_app(config)
+        self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
+        self._is_draining = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self.metrics.registry.register(PoolMetrics(lambda: self.directory.pools))
+        self._add_gauges()
+
+    def _make_app(self, config: GatewayConfig) -> App:
+        clock = self.clock
+        return App(
             self.directory,
             Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
             Means(
@@ -132,18 +141,14 @@ class Gateway:
                 self.claims,
                 self.metrics.keyed,
                 gateway_id=self.journal.gateway_id,
-                pepper=config.key_peppers[0],
+                # The oldest: a newer one beside it must not make a repeated request a new one.
+                pepper=config.key_peppers[-1],
             ),
             rates=Rates(self.limiter, Plans(self.directory.limit_tier), clock.now),
             key_peppers=config.key_peppers,
             now=clock.now,
             make_id=IdMaker(clock.time),
         )
-        self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
-        self._is_draining = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self.metrics.registry.register(PoolMetrics(lambda: self.directory.pools))
-        self._add_gauges()
 
     def _make_pool(self, deployment_id: str) -> Pool:
         return Pool(

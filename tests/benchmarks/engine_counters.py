@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Thread
 
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.process import fetch
@@ -53,3 +54,23 @@ class Window:
 
     def _read(self) -> tuple[float, float, float]:
         return counter(self.engine_url, TOKENS), self.target.cpu_seconds, time.monotonic()
+
+
+class TokenRate(Thread):
+    """Tokens a second by the engine's own counter, from `skip_seconds` after its start to
+    `seconds` after it."""
+
+    def __init__(self, engine_url: str, skip_seconds: float, seconds: float) -> None:
+        super().__init__()
+        self.tokens_per_second = 0.0
+        self._engine_url = engine_url
+        self._skip_seconds = skip_seconds
+        self._seconds = seconds
+
+    def run(self) -> None:
+        """Wait, read, wait, read again."""
+        time.sleep(self._skip_seconds)
+        first, began = counter(self._engine_url, TOKENS), time.monotonic()
+        time.sleep(self._seconds - self._skip_seconds)
+        made = counter(self._engine_url, TOKENS) - first
+        self.tokens_per_second = made / (time.monotonic() - began)

@@ -4,19 +4,16 @@ slots, on one gateway and on three that share a replica."""
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 from statistics import mean
-from threading import Thread
 
 import typer
 
-from tests.benchmarks.engine_counters import TOKENS as GENERATED
-from tests.benchmarks.engine_counters import counter
+from tests.benchmarks.engine_counters import TokenRate, counter
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import ANYWHERE, Split
 from tests.benchmarks.mock import MODEL
@@ -150,7 +147,7 @@ class House:
             self._arrival(scene, who, at, chance) for at, who in poisson(rates, SECONDS, seed)
         ]
         loops = [self._batch(chance) for _ in range(BATCHES)] if scene == "filled" else []
-        window = Window(self._engine_url)
+        window = TokenRate(self._engine_url, SKIP_SECONDS, SECONDS)
         window.start()
         seen = play(arrivals, loops, until=SECONDS)
         window.join()
@@ -207,24 +204,7 @@ class House:
         )
 
 
-class Window(Thread):
-    """Tokens a second by the engine's own counter, between two moments of a run."""
-
-    def __init__(self, engine_url: str) -> None:
-        super().__init__()
-        self.tokens_per_second = 0.0
-        self._engine_url = engine_url
-
-    def run(self) -> None:
-        """Wait, read, wait, read again."""
-        time.sleep(SKIP_SECONDS)
-        first, began = counter(self._engine_url, GENERATED), time.monotonic()
-        time.sleep(SECONDS - SKIP_SECONDS)
-        made = counter(self._engine_url, GENERATED) - first
-        self.tokens_per_second = made / (time.monotonic() - began)
-
-
-def _figures(seen: list[Seen], who: str, window: Window) -> Figures:
+def _figures(seen: list[Seen], who: str, window: TokenRate) -> Figures:
     looked_at = [one for one in seen if one.who == who and one.sent_at >= SKIP_SECONDS]
     tokens: dict[str, float] = {}
     for one in seen:

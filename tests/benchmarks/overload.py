@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from random import Random
 from statistics import mean
-from threading import Thread
 
 import typer
 
 from serving.contract.units import TIERS
-from tests.benchmarks.engine_counters import TOKENS as GENERATED
-from tests.benchmarks.engine_counters import counter
+from tests.benchmarks.engine_counters import TokenRate
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import ANYWHERE, Split
 from tests.benchmarks.mock import MODEL
@@ -213,7 +211,7 @@ class House:
         """Play one scene. Raises BenchmarkFailed where anything but 200 and 503 was answered, or an
         answer was not whole."""
         typer.echo(f"  round {seed}: {scene.name}", err=True)
-        chance, window = Random(seed), Window(self._engine_url, scene.seconds)
+        chance, window = Random(seed), TokenRate(self._engine_url, SKIP_SECONDS, scene.seconds)
         trace = poisson(scene.rates, scene.seconds, seed)
         arrivals = [self._arrival(at, tier, chance) for at, tier in trace]
         loops = [self._again(chance) for _ in range(scene.batches)]
@@ -264,24 +262,6 @@ class House:
             f"{tally.completed:,} streams were whole, and booked once at the right charge;"
             f" {self._refused:,} were refused with 503, and nothing was booked"
         )
-
-
-class Window(Thread):
-    """Tokens a second by the engine's own counter, between two moments of a run."""
-
-    def __init__(self, engine_url: str, seconds: float) -> None:
-        super().__init__()
-        self.tokens_per_second = 0.0
-        self._engine_url = engine_url
-        self._seconds = seconds
-
-    def run(self) -> None:
-        """Wait, read, wait, read again."""
-        time.sleep(SKIP_SECONDS)
-        first, began = counter(self._engine_url, GENERATED), time.monotonic()
-        time.sleep(self._seconds - SKIP_SECONDS)
-        made = counter(self._engine_url, GENERATED) - first
-        self.tokens_per_second = made / (time.monotonic() - began)
 
 
 def _figures(scene: Scene, seen: list[Seen], tokens: float) -> Figures:

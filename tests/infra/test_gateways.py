@@ -38,6 +38,10 @@ def test_each_has_a_folder_and_a_port_of_its_own_and_all_have_one_socket(tmp_pat
         len(config.ports.named()) + len(config.ports.replicas)
     )
     assert all("PENSTOCK_GATEWAY_FD=$(circus.sockets.gateway)" in one for one in told)
+    credentials = {re.findall(r"CREDENTIAL_FILE=(\S+)", one)[0] for one in told}
+    assert len(credentials) == GATEWAY_COUNT_MAX
+    for secret in ("PENSTOCK_INTERNAL_SECRET", "DATABASE_URL", "STRIPE_SECRET_KEY"):
+        assert all(f"--unset={secret} " in one for one in told)
 
 
 def test_the_supervisor_is_told_of_the_socket_and_of_who_gets_it(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """The console in real Chromium, against the real ASGI server; the gateway is a double."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from control.keys.models import ApiKey
 from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
@@ -73,6 +74,26 @@ def test_an_answer_streams_in_and_shows_what_it_took(
     ask(page, "And again?")
     expect(page.locator("[data-meters]:visible")).to_have_count(2)
     assert [m["role"] for m in gateway.bodies[-1]["messages"]] == ["user", "assistant", "user"]
+
+
+def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
+    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+) -> None:
+    page, held = watched.page, list[Route]()
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    sign_in(page, console, tenant)
+    page.route(re.compile(r"/playground\.[^/]*js$"), hold)
+    page.goto(console + address(tenant.organization, "playground"), wait_until="commit")
+    expect(page.get_by_label("Message")).to_be_disabled()
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.get_by_label("Message")).to_be_focused()
+    ask(page, "What is Penstock?")
+    expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
 
 
 def test_stop_stops_the_gateways_work(

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.contract.credential import NAME, ROLES, Caller, Callers, Role, callers_of, issue
+from serving.contract.credential import (
+    ENDED_VARIABLE,
+    NAME,
+    ROLES,
+    ROOT_BEFORE_VARIABLE,
+    ROOT_VARIABLE,
+    Caller,
+    Callers,
+    Role,
+    callers_of,
+    issue,
+)
 
 pytestmark = pytest.mark.unit
 ROOT, OTHER = "root-of-a-test-0123456789", "another-root-0123456789"
@@ -18,6 +29,24 @@ callers = st.builds(
 
 def shown(caller: Caller, root: str = ROOT) -> str:
     return f"Bearer {issue(root, caller)}"
+
+
+def told(root: str = ROOT, before: str = "", ended: str = "") -> dict[str, str]:
+    return {ROOT_VARIABLE: root, ROOT_BEFORE_VARIABLE: before, ENDED_VARIABLE: ended}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        ({}, ROOT_VARIABLE),
+        (told("short"), ROOT_VARIABLE),
+        (told(before="short"), ROOT_BEFORE_VARIABLE),
+        (told(ended="gateway.eu-1"), ENDED_VARIABLE),
+    ],
+)
+def test_what_is_set_wrong_is_named(environ: dict[str, str], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} "):
+        callers_of(environ)
 
 
 @given(callers)
@@ -60,13 +89,13 @@ def test_what_names_nobody_says_what_was_wanted(told: str) -> None:
 
 def test_a_credential_is_changed_without_a_moment_of_none() -> None:
     old, new = Caller("gateway", "eu-1", 1), Caller("gateway", "eu-1", 2)
-    both, after = callers_of(ROOT, None, ""), callers_of(ROOT, None, "gateway.eu-1.1, gateway.b.7")
+    both, after = callers_of(told()), callers_of(told(ended="gateway.eu-1.1, gateway.b.7"))
     assert (both.find(shown(old)), both.find(shown(new))) == (old, new)
     assert (after.find(shown(old)), after.find(shown(new))) == (None, new)
 
 
 def test_so_is_the_root() -> None:
     caller = Caller("gateway", "eu-1")
-    both, after = callers_of(OTHER, ROOT, ""), callers_of(OTHER, None, "")
+    both, after = callers_of(told(OTHER, ROOT)), callers_of(told(OTHER))
     assert both.find(shown(caller)) == both.find(shown(caller, OTHER)) == caller
     assert (after.find(shown(caller)), after.find(shown(caller, OTHER))) == (None, caller)

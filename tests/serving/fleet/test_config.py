@@ -8,7 +8,7 @@ from serving.fleet.config import read_config
 
 GOOD = {
     "PENSTOCK_CONTROL_URL": "http://127.0.0.1:8702/",
-    "PENSTOCK_INTERNAL_SECRET": "s3cret",
+    "PENSTOCK_INTERNAL_SECRET": "a-secret-of-the-fleet",
     "PENSTOCK_FLEET_DIR": "fleet",
 }
 

@@ -291,6 +291,14 @@ function start() {
   });
   document.querySelector("[data-clear]").addEventListener("click", clear);
   document.querySelector("[data-compare]").addEventListener("click", (event) => compare(event.currentTarget));
+  takeQuestions();
+}
+
+// Until here nothing could be asked: a question sent to a page that does not listen yet would be lost.
+function takeQuestions() {
+  field("prompt").disabled = false;
+  part(root, "send").disabled = false;
+  field("prompt").focus();
 }
 
 if (root) start();
