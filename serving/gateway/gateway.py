@@ -24,6 +24,7 @@ from serving.gateway.lingering import Lingering
 from serving.gateway.metrics import Metrics
 from serving.gateway.operator import OperatorApp
 from serving.gateway.pool_metrics import PoolMetrics
+from serving.gateway.prefix_news import PrefixNews
 from serving.gateway.preparing.preparation import Preparation
 from serving.gateway.presence import Presence
 from serving.gateway.rates import Rates
@@ -116,6 +117,9 @@ class Gateway:
         count = self.directory.live_gateway_count
         self.limiter = Limiter(window, count, self.metrics.rate_limited)
         self.presence = Presence(self.api, self.journal.gateway_id)
+        self.prefix_news = PrefixNews(
+            config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
+        )
         self.app = self._make_app(config)
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
         self._is_draining = False
@@ -155,6 +159,7 @@ class Gateway:
             deployment_id,
             share_of=self.shares.of,
             on_demand=self.demand.note_news,
+            on_prompt=self.prefix_news.tell,
             all_pressure=self.pressure,
         )
 
@@ -243,6 +248,7 @@ class Gateway:
         await self.replica_feed.close()
         await self.preparation.close()
         await self.limiter.line.close()
+        await self.prefix_news.close()
         self.client.close()
         await self.session.close()
         self.tracing.close()
@@ -259,6 +265,7 @@ class Gateway:
             "shipper": self.shipper.run(),
             "idempotency keys": self.claims.run(),
             "rate limits": self.limiter.line.run(),
+            "prefix news": self.prefix_news.run(),
             "presence": self.presence.run(),
             "slot shares": self.demand.run(),
         }
@@ -329,6 +336,10 @@ class Gateway:
         gauge(
             "gateways_sharing_limits", "As control counts them.", self.directory.live_gateway_count
         )
+        news = self.prefix_news
+        gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)
+        gauge("prefixes_untold", "Of which nobody heard.", lambda: news.untold)
+        gauge("prefixes_heard", "From other gateways.", lambda: news.heard)
         gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
 
 

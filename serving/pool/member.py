@@ -87,7 +87,9 @@ class Service:
 
 
 class Place(NamedTuple):
-    """Where a request is worked on, and what that counts for its organization."""
+    """Where a request is worked on, what that counts for its organization, and how many blocks of
+    its prompt are read before it is answered."""
 
     replica: Replica
     service: Service
+    unread: int = 0

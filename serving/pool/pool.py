@@ -16,6 +16,7 @@ from serving.pool.hedging import Hedging
 from serving.pool.line import BOUNDS, Bounds
 from serving.pool.member import Place, Service, Waiter
 from serving.pool.outliers import Outliers
+from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
@@ -33,8 +34,8 @@ def all_slots(record: ReplicaRecord) -> int:
 
 class Pool:
     """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
-    somebody begins to wait, or replicas change. `clock` is monotonic seconds; `all_pressure` is
-    that of all pools of a gateway."""
+    somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
+    blocks. `clock` is monotonic seconds; `all_pressure` is that of all pools of a gateway."""
 
     def __init__(
         self,
@@ -44,6 +45,7 @@ class Pool:
         bounds: Bounds = BOUNDS,
         share_of: Callable[[ReplicaRecord], int] = all_slots,
         on_demand: Callable[[], None] = lambda: None,
+        on_prompt: Callable[[str, Blocks], None] = lambda replica_id, blocks: None,
         all_pressure: Pressure | None = None,
     ) -> None:
         self.deployment_id = deployment_id
@@ -58,6 +60,7 @@ class Pool:
         self._clock = clock
         self._share_of = share_of
         self._on_demand = on_demand
+        self._on_prompt = on_prompt
         self._suspicions = Suspicions(clock)
         self.pressure = Pressure(within=all_pressure)
         self.hedging = Hedging(clock)
@@ -194,10 +197,10 @@ class Pool:
         """Count what a request really took."""
         self.queue.settle(service, tokens)
 
-    def give_back(self, replica: Replica, service: Service) -> None:
+    def give_back(self, place: Place) -> None:
         """End what `take` began."""
-        self.pressure.remove(service.ticket)
-        self._free(replica, service)
+        self.pressure.remove(place.service.ticket)
+        self._free(place)
 
     def late_seconds(self, replica: Replica, ticket: Ticket) -> float | None:
         """Return after how long without a token a second replica should be asked too; None: never,
@@ -207,6 +210,11 @@ class Pool:
         if self._suspicions.is_suspected(ticket.fingerprint):
             return None
         return self.hedging.seconds_for(replica.record.replica_id, ticket.input_tokens)
+
+    def note_read(self, place: Place) -> Place:
+        """A prompt was read: its first token came. Return the place, with nothing left to read."""
+        place.replica.unread -= place.unread
+        return place._replace(unread=0)
 
     def note_first(self, replica: Replica, ticket: Ticket, seconds: float) -> None:
         """A first token took so long, or longer."""
@@ -271,23 +279,27 @@ class Pool:
             if choice is None:
                 return
             self._occupy(choice, waiter.ticket)
-            self.queue.serve(waiter, choice.replica)
+            self.queue.serve(waiter, choice)
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
         """Give a place to one that need not wait."""
         self.pressure.add(ticket)
         self._occupy(choice, ticket)
-        return Place(choice.replica, self.queue.serve_at_once(ticket))
+        return Place(choice.replica, self.queue.serve_at_once(ticket), choice.unread)
 
     def _occupy(self, choice: Choice, ticket: Ticket) -> None:
         """Count what a request takes of its replica, and what that learns from it."""
         choice.replica.in_flight += ticket.width
-        choice.replica.seen.note(ticket.blocks)
+        choice.replica.unread += choice.unread
         self.choices[choice.why] += 1
+        if ticket.blocks:
+            choice.replica.seen.note(ticket.blocks)
+            self._on_prompt(choice.replica.record.replica_id, ticket.blocks)
 
-    def _free(self, replica: Replica, service: Service) -> None:
-        replica.in_flight -= service.ticket.width
-        self.queue.end(service)
+    def _free(self, place: Place) -> None:
+        place.replica.in_flight -= place.service.ticket.width
+        place.replica.unread -= place.unread
+        self.queue.end(place.service)
         self._call()
 
     def _find(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
@@ -334,4 +346,4 @@ class Pool:
             self._call()
         elif isinstance(place := waiter.turn.result(), Place):
             self.settle(place.service, NO_TOKENS)
-            self._free(*place)
+            self._free(place)

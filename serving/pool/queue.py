@@ -10,7 +10,7 @@ from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
 from serving.pool.line import Bounds, Line
 from serving.pool.member import Place, Service, Waiter
 from serving.pool.pace import Pace
-from serving.pool.replica import Replica
+from serving.pool.route import Choice
 from serving.pool.ticket import Ticket
 
 UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
@@ -94,12 +94,13 @@ class FairQueue:
                 line.leave(waiter)
         return None
 
-    def serve(self, waiter: Waiter, replica: Replica) -> None:
+    def serve(self, waiter: Waiter, choice: Choice) -> None:
         """Give one that waits its place."""
         tier = waiter.ticket.tier
         self._look()
         self._pace.gave(waiter.ticket.width)
-        waiter.turn.set_result(Place(replica, self.lines[tier].serve(waiter)))
+        service = self.lines[tier].serve(waiter)
+        waiter.turn.set_result(Place(choice.replica, service, choice.unread))
 
     def settle(self, service: Service, tokens: Tokens | None) -> None:
         """Count what one really took."""

@@ -28,6 +28,8 @@ class Replica:
     record: ReplicaRecord
     share: int
     in_flight: int = 0
+    unread: int = 0
+    """Blocks of prompts that it was given and has not answered."""
     incidents: int = 0
     in_a_row: int = 0
     is_at_fault: bool = False

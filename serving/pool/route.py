@@ -1,14 +1,13 @@
-"""The choice of replica: one that knows how the prompt begins, else the least busy.
+"""The choice of replica: where a prompt is soonest read, for what is known of its beginning.
 
-The one that saw most of it is taken; of equals, and where nobody saw any of it, the one that a hash
-of the beginning chooses (rendezvous hashing, by slots), so that gateways which know nothing of each
-other choose alike. None is taken for that with more than 1.25 times the mean load: then the next
-best is (consistent hashing with bounded loads, Mirrokni et al., SODA '18). Nobody waits for a
-replica while another has room.
+A replica has to read the blocks that it never saw, after those of prompts that it was given and has
+not answered yet. None is taken for what it knows with far more than the mean load: answers would
+come slower there (consistent hashing with bounded loads, Mirrokni et al., SODA '18, bounds the load
+likewise). Nobody waits for a replica while another has room.
 """
 
 from collections.abc import Collection, Iterable, Sequence
-from math import ceil, log
+from math import ceil, log, sqrt
 from typing import Literal, NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -16,19 +15,24 @@ from xxhash import xxh3_64_intdigest
 from serving.pool.prefixes import Blocks
 from serving.pool.replica import Replica
 
+MISS_WEIGHT = 2
+"""A block that is read anew takes its time, and the place of another one in the cache."""
 LOAD_MAX = 1.25
-"""Times the mean: what a replica may be taken up to for what it knows."""
+"""Times the mean load: what a replica may be taken up to for what it knows,"""
+LOAD_SLACK = 0.25
+"""and so much of its slots more; of a part of them by the root, as few vary more than many do."""
 
-Why = Literal["load", "affinity", "hash", "spill"]
-"""Why a replica was chosen: it was the least busy; it saw the prompt's beginning; the hash of that
-chose it; or it was the next best, since the one of these two had no room or too much to do."""
+Why = Literal["load", "affinity", "spill"]
+"""Why a replica was chosen: none with room knew anything, and it had least to do; it knew how the
+prompt begins; or another knew more, and had no room or too much to do."""
 
 
 class Choice(NamedTuple):
-    """A replica, and why."""
+    """A replica, why, and how many blocks of the prompt it has to read."""
 
     replica: Replica
     why: Why
+    unread: int = 0
 
 
 def choose(
@@ -52,46 +56,48 @@ def choose(
     if not free:
         return None
     if not blocks or len(usable) == 1:
-        return Choice(_least_busy(free), "load")
-    return _by_prefix(usable, free, width, blocks)
+        return Choice(min(free, key=_load), "load")
+    return _soonest(usable, _bounded(usable, free, width), blocks)
 
 
-def _least_busy(replicas: Sequence[Replica]) -> Replica:
-    return min(replicas, key=lambda replica: replica.in_flight / replica.share)
+def _load(replica: Replica) -> float:
+    return replica.in_flight / replica.share
 
 
-def _by_prefix(
-    usable: Sequence[Replica], free: Sequence[Replica], width: int, blocks: Blocks
-) -> Choice:
-    """Return the best of those with room, and whether it is the best of all."""
+def _bounded(usable: Sequence[Replica], free: Sequence[Replica], width: int) -> Sequence[Replica]:
+    """Return those with room that may be taken for what they know; the least busy if none may."""
     mean = (sum(each.in_flight for each in usable) + width) / sum(each.share for each in usable)
-    bounded = [each for each in free if _is_bounded(each, width, LOAD_MAX * mean)]
-    if not bounded:
-        return Choice(_least_busy(free), "spill")
-    best, known = _best(usable, blocks)
-    if best in bounded:
-        return Choice(best, "affinity" if known else "hash")
-    return Choice(_best(bounded, blocks)[0], "spill")
+    bounded = [each for each in free if each.in_flight + width <= slots_max(each, mean)]
+    return bounded or [min(free, key=_load)]
 
 
-def _is_bounded(replica: Replica, width: int, load: float) -> bool:
-    """Tell whether a request more leaves it below so many a slot; an idle one is."""
-    return not replica.in_flight or replica.in_flight + width <= ceil(load * replica.share)
+def slots_max(replica: Replica, mean: float) -> int:
+    """Return up to how many slots a replica may be taken for what it knows, at a mean load of all:
+    the part of their slots that is taken."""
+    share = replica.share
+    return ceil(LOAD_MAX * mean * share + LOAD_SLACK * sqrt(share * replica.record.slots))
 
 
-def _best(replicas: Sequence[Replica], blocks: Blocks) -> tuple[Replica, int]:
-    """Return who saw most of a prompt's blocks, and how many; of equals whom the next block's hash
-    chooses, which is the same for all turns of a conversation."""
-    counts = [replica.seen.count(blocks) for replica in replicas]
-    most = max(counts)
-    equals = [one for one, count in zip(replicas, counts, strict=True) if count == most]
-    if len(equals) == 1:
-        return equals[0], most
-    block = blocks[min(most, len(blocks) - 1)]
-    return max(equals, key=lambda replica: _weight(replica, block)), most
+def _soonest(usable: Sequence[Replica], allowed: Sequence[Replica], blocks: Blocks) -> Choice:
+    known = {replica: replica.seen.count(blocks) for replica in usable}
+    length = len(blocks)
+
+    def delay(replica: Replica) -> tuple[int, float]:
+        unread = length - known[replica]
+        return MISS_WEIGHT * unread + replica.unread, _load(replica)
+
+    delays = {replica: delay(replica) for replica in allowed}
+    least = min(delays.values())
+    equals = [replica for replica in allowed if delays[replica] == least]
+    taken = equals[0] if len(equals) == 1 else max(equals, key=lambda one: _weight(one, blocks[0]))
+    why: Why = "affinity" if known[taken] else "load"
+    if max(known.values()) > known[taken]:
+        why = "spill"
+    return Choice(taken, why, length - known[taken])
 
 
 def _weight(replica: Replica, block: int) -> float:
-    """Return a number by chance, the same at all gateways, the greatest as often as slots say."""
+    """Return a number by chance, the same for a block each time, the greatest as often as slots
+    say (rendezvous hashing): idle replicas are filled alike."""
     hashed = xxh3_64_intdigest(replica.record.replica_id.encode(), block)
     return -replica.record.slots / log((hashed >> 12 | 1) / 2**52)

@@ -20,7 +20,7 @@ class Slot:
     waits for nothing: it is there, or there is none."""
 
     __slots__ = (
-        *("_avoid", "_began_at", "_first_at", "_incidents", "_is_spare", "_pool", "_service"),
+        *("_avoid", "_began_at", "_first_at", "_incidents", "_is_spare", "_place", "_pool"),
         *("replica", "ticket"),
     )
 
@@ -37,17 +37,16 @@ class Slot:
         """Raises PoolError."""
         pool = self._pool
         if self._is_spare:
-            place = pool.take_spare(self.ticket, self._avoid)
+            self._place = pool.take_spare(self.ticket, self._avoid)
         else:
-            place = await pool.take(self.ticket, self._avoid)
-        self.replica: Replica = place.replica
-        self._service = place.service
+            self._place = await pool.take(self.ticket, self._avoid)
+        self.replica: Replica = self._place.replica
         self._incidents = self.replica.incidents
         self._began_at = pool.now
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._pool.give_back(self.replica, self._service)
+        self._pool.give_back(self._place)
 
     @property
     def late_seconds(self) -> float | None:
@@ -61,7 +60,7 @@ class Slot:
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        self._pool.settle(self._service, tokens)
+        self._pool.settle(self._place.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
             self._note_times(tokens, self._first_at - self._began_at)
 
@@ -70,12 +69,13 @@ class Slot:
         self._pool.note_success(self.replica, self.ticket.fingerprint)
         if self._first_at is None:
             self._first_at = self._pool.now
+            self._place = self._pool.note_read(self._place)
             self._pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)
 
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
         that it would have taken longer yet."""
-        self._pool.settle(self._service, NO_TOKENS)
+        self._pool.settle(self._place.service, NO_TOKENS)
         seconds, late = self._pool.now - self._began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
             self._pool.note_first(self.replica, self.ticket, seconds)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle, islice
-from math import sqrt
+from math import inf, sqrt
 from random import Random
 
 import typer
@@ -31,6 +31,7 @@ from tests.benchmarks.report import Row, Table, percentile, ratio
 from tests.benchmarks.stage import START_SECONDS, Behind, Gateway
 from tests.benchmarks.stand_in import BEGAN, VARIANT_ID
 from tests.benchmarks.target import Target
+from tests.support.redis_server import running_redis
 
 SIZES = Sizes()
 SEED = 9
@@ -144,10 +145,10 @@ class Trial:
         self._way = way
         self._turns = iter(Conversations(SIZES, SEED))
         self._spared = Spared(block_size=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS)
-        self._sent = 0
+        self._answers = 0
 
     def run(self) -> Borne:
-        """Find the rate that it bears. Raises BenchmarkFailed unless every answer was whole."""
+        """Find the rate that it bears. Raises BenchmarkFailed unless all was whole, or 503."""
         self._ttft(WARM_UP_RATE, WARM_UP_SECONDS, seed=0)
         least, most = RATE_MIN, RATE_MAX
         for step in range(1, STEPS + 1):
@@ -158,18 +159,20 @@ class Trial:
             else:
                 most = rate
         hit_rate = self._count("cached_total") / self._count("total")
-        return Borne(least, hit_rate, self._spared.rate, self._way.close(self._sent))
+        return Borne(least, hit_rate, self._spared.rate, self._way.close(self._answers))
 
     def _ttft(self, rate: float, seconds: float, seed: int) -> float:
-        """Return the seconds within which enough first tokens came at a rate."""
+        """Return the seconds within which enough first tokens came at a rate; a turn that was
+        refused has none."""
         arrivals = [self._arrival(at) for at, _ in poisson({"turns": rate}, seconds, seed)]
         seen = play(arrivals)
-        self._sent += len(seen)
-        wrong = [one for one in seen if not one.is_whole]
-        if wrong:
-            raise BenchmarkFailed(f"{self._name}: {len(wrong)} of {len(seen)} failed, {wrong[0]}")
-        ttft = percentile([one.ttft_ms for one in seen], IN_TIME) / 1e3
-        typer.echo(f"  {self._name}: {rate:5.1f}/s, TTFT {ttft:.2f} s", err=True)
+        whole = [one for one in seen if one.is_whole]
+        refused = sum(one.status == 503 for one in seen)
+        self._answers += len(whole)
+        if wrong := len(seen) - len(whole) - refused:
+            raise BenchmarkFailed(f"{self._name}: {wrong} of {len(seen)} failed")
+        ttft = percentile([*(one.ttft_ms for one in whole), *[inf] * refused], IN_TIME) / 1e3
+        typer.echo(f"  {self._name}: {rate:5.1f}/s, TTFT {ttft:.2f} s, {refused} refused", err=True)
         return ttft
 
     def _arrival(self, at: float) -> Arrival:
@@ -205,7 +208,7 @@ def _replicas(plan: Plan) -> Iterator[list[str]]:
 def _in_turn(_: Plan, urls: list[str]) -> Iterator[Way]:
     """Send straight to the replicas, to one after the other."""
     turns = cycle([Target("in turn", url) for url in urls])
-    yield Way(lambda _: next(turns), lambda sent: f"{sent:,} streams were whole")
+    yield Way(lambda _: next(turns), lambda answers: f"{answers:,} streams were whole")
 
 
 @contextmanager
@@ -213,7 +216,7 @@ def _router(plan: Plan, urls: list[str]) -> Iterator[Way]:
     """Send through vllm-router."""
     start = peers.router(*urls, folder=plan.folder, cores=ANYWHERE, policy="cache_aware")
     with start as target:
-        yield Way(lambda _: target, lambda sent: f"{sent:,} streams were whole")
+        yield Way(lambda _: target, lambda answers: f"{answers:,} streams were whole")
 
 
 @contextmanager
@@ -221,6 +224,7 @@ def _penstock(plan: Plan, urls: list[str], *, gateways: int) -> Iterator[Way]:
     """Send through gateways, to any of them by chance."""
     split, chance = Split(ANYWHERE, ANYWHERE), Random(SEED)
     with ExitStack() as stack:
+        redis = stack.enter_context(running_redis(plan.folder))
         behind = stack.enter_context(
             Behind.one(
                 *urls,
@@ -229,6 +233,7 @@ def _penstock(plan: Plan, urls: list[str], *, gateways: int) -> Iterator[Way]:
                 organizations=SIZES.organizations,
                 slots=SLOTS,
                 context_tokens=CONTEXT_TOKENS,
+                redis_url=redis.url,
             )
         )
         targets = []
@@ -245,8 +250,8 @@ def _penstock(plan: Plan, urls: list[str], *, gateways: int) -> Iterator[Way]:
         yield Way(door, partial(_close_books, Gateway(targets[0], behind.stand_in_url)))
 
 
-def _close_books(door: Gateway, sent: int) -> str:
-    tally = door.wait_until_booked(answers=sent, requests=sent)
+def _close_books(door: Gateway, answers: int) -> str:
+    tally = door.wait_until_booked(answers=answers, requests=answers)
     if tally.duplicates or tally.wrong_charges or tally.others:
         raise BenchmarkFailed(f"the books are wrong: {tally}")
     return f"{tally.completed:,} streams were whole, and booked once at the right charge"

@@ -89,6 +89,7 @@ class Behind:
     pepper: str
     api_keys: tuple[str, ...]
     credential: str
+    redis_url: str = ""
 
     @property
     def api_key(self) -> str:
@@ -107,6 +108,7 @@ class Behind:
         organizations: int = 1,
         slots: int = SLOTS,
         context_tokens: int = CONTEXT_TOKENS,
+        redis_url: str = "",
     ) -> Iterator["Behind"]:
         """Run a stand-in before engines."""
         pepper = secrets.token_hex(16)
@@ -120,7 +122,7 @@ class Behind:
         if dimensions is not None:
             options += ["--dimensions", str(dimensions)]
         with _stand_in(options, folder=folder, split=split) as url:
-            yield cls(url, pepper, api_keys, issue(secrets.token_hex(16), GATEWAY))
+            yield cls(url, pepper, api_keys, issue(secrets.token_hex(16), GATEWAY), redis_url)
 
     @contextmanager
     def gateway(
@@ -148,6 +150,7 @@ class Behind:
             "PENSTOCK_KEY_PEPPER": self.pepper,
             "PENSTOCK_SALT_SECRET": "of-a-benchmark-0123456789",
             "PENSTOCK_LOG_FORMAT": "json",
+            "REDIS_URL": self.redis_url,
         }
         command = [sys.executable, "-m", "serving.gateway"]
         name, given = f"gateway-{operator_port}", () if descriptor is None else (descriptor,)

@@ -9,9 +9,11 @@ import msgspec
 import pytest
 from prometheus_client.exposition import generate_latest
 
+from serving.gateway.prefix_news import CHANNEL
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
 from tests.support.gateway import Stack, eventually
+from tests.support.redis_server import running_redis
 
 REPLICAS = 4
 CONTEXT_TOKENS = 4_096
@@ -21,14 +23,18 @@ POOL = "dep_var_demo"
 
 @asynccontextmanager
 async def gateways(folder: Path, count: int) -> AsyncIterator[list[Stack]]:
-    """Gateways on one control and one fleet of four replicas, which know nothing of each other."""
+    """Gateways on one control, one Redis and one fleet of four replicas."""
     control = FakeControl()
     async with AsyncExitStack() as exits:
+        redis = exits.enter_context(running_redis(folder))
         await exits.enter_async_context(control.serving())
         catalog.publish(control, *TENANTS)
         model = msgspec.structs.replace(catalog.model(), context_tokens=CONTEXT_TOKENS)
         control.feed.publish("model", "var_demo", model)
-        stacks = [Stack(control, folder / str(number), TENANTS[0]) for number in range(count)]
+        stacks = [
+            Stack(control, folder / str(number), TENANTS[0], redis_url=redis.url)
+            for number in range(count)
+        ]
         for _ in range(REPLICAS):
             engine = await stacks[0].start_engine(context_tokens=CONTEXT_TOKENS)
             exits.push_async_callback(engine.stop)
@@ -39,6 +45,7 @@ async def gateways(folder: Path, count: int) -> AsyncIterator[list[Stack]]:
             await stack.ready()
         for stack in stacks:
             await eventually(lambda stack=stack: shares(stack) == [8 // count] * REPLICAS)
+        await eventually(lambda: redis.client.pubsub_numsub(CHANNEL)[0][1] == count)
         yield stacks
 
 
@@ -78,12 +85,14 @@ def prompts_of(stack: Stack) -> list[int]:
     return [engine.engine.counts["prefix_cache_queries"] for engine in stack.engines]
 
 
-async def test_a_conversation_keeps_its_replica_across_gateways_without_history(
-    pair: list[Stack],
-) -> None:
+async def test_a_conversation_keeps_its_replica_across_gateways(pair: list[Stack]) -> None:
     for number in range(8):
-        before = prompts_of(pair[0])
-        cached = [await say(pair[turn % 2], conversation(number, turn)) for turn in range(1, 5)]
+        before, cached = prompts_of(pair[0]), []
+        for turn in range(1, 5):
+            other = pair[1 - turn % 2].gateway.prefix_news
+            heard = other.heard
+            cached.append(await say(pair[turn % 2], conversation(number, turn)))
+            await eventually(lambda heard=heard, other=other: other.heard > heard)
         grown = [now > was for now, was in zip(prompts_of(pair[0]), before, strict=True)]
         assert sum(grown) == 1, "it went to one replica"
         assert cached[0] == 0
@@ -98,13 +107,13 @@ async def test_another_organization_finds_and_moves_nothing(pair: list[Stack]) -
     assert await say(pair[0], said) > 0
     assert await say(pair[0], said, TENANTS[1]) == 0
     choices = pair[0].gateway.directory.pools[POOL].choices
-    assert choices["hash"] == 2, "the second organization's prompt was new to all replicas"
+    assert choices["load"] == 2, "the second organization's prompt was new to all replicas"
 
 
 async def test_metrics_say_why_replicas_were_chosen(pair: list[Stack]) -> None:
     for turn in (1, 2, 3):
         await say(pair[0], conversation(5, turn))
     page = generate_latest(pair[0].gateway.metrics.registry).decode()
-    assert f'penstock_gateway_routed_total{{deployment="{POOL}",why="hash"}} 1.0' in page
+    assert f'penstock_gateway_routed_total{{deployment="{POOL}",why="load"}} 1.0' in page
     assert f'penstock_gateway_routed_total{{deployment="{POOL}",why="affinity"}} 2.0' in page
     assert f'penstock_gateway_prefix_blocks{{deployment="{POOL}"}}' in page

@@ -18,6 +18,7 @@ from serving.pool.line import BOUNDS
 from serving.pool.member import Place, Service, Waiter
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
+from serving.pool.route import Choice
 from serving.pool.ticket import Ticket
 
 SLOTS = 64
@@ -26,7 +27,7 @@ CAPACITY = SLOTS / SECONDS_EACH
 """Requests a second: 96."""
 PATIENCE = 1.5
 SECONDS, SKIP_SECONDS = 12.0, 4.0
-ENGINE = cast("Replica", None)
+ENGINE = Choice(cast("Replica", None), "load")
 
 
 @dataclass

@@ -413,7 +413,7 @@ async def test_a_conversation_stays_where_it_was() -> None:
         for _ in range(3):
             await stack.enter_async_context(four.slot(Ticket("b")))
         assert await where(four, Ticket("a", blocks=BLOCKS)) == first
-    assert four.choices == {"hash": 1, "load": 3, "affinity": 1}
+    assert four.choices == {"load": 4, "affinity": 1}
 
 
 async def test_it_goes_elsewhere_rather_than_wait_and_stays_there() -> None:
@@ -424,7 +424,7 @@ async def test_it_goes_elsewhere_rather_than_wait_and_stays_there() -> None:
     ):
         assert second.replica is not first.replica
     assert await where(both, Ticket("a", blocks=BLOCKS)) == second.replica.record.replica_id
-    assert both.choices == {"hash": 1, "spill": 1, "affinity": 1}
+    assert both.choices == {"load": 1, "spill": 1, "affinity": 1}
 
 
 async def test_a_replica_that_left_or_started_anew_is_not_remembered() -> None:

@@ -1,0 +1,165 @@
+"""Gateways tell each other which replica they sent which prompt's blocks, by Redis's publish and
+subscribe, so that a conversation finds its replica whichever gateway it comes through.
+
+Digests alone travel, which begin with an organization's secret salt (I7). What is lost, or told
+while Redis is away, costs a prompt that is read again, and nothing else.
+"""
+
+import asyncio
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+
+import msgspec
+from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from serving.pool.pool import Pool
+from serving.pool.prefixes import BLOCKS_MAX, Blocks
+
+CHANNEL = "penstock:prefixes:1"
+TELL_SECONDS = 0.1
+"""A conversation's next turn takes longer to come than it takes to tell of the last."""
+MESSAGE_BLOCKS = 4_096
+"""About as many are taken in within a millisecond."""
+UNTOLD_BLOCKS_MAX = 16 * MESSAGE_BLOCKS
+"""What came first of more is not told."""
+CALL_SECONDS = 1.0
+AWAY_SECONDS = 2.0
+SILENT_SECONDS = 10.0
+"""Who told something and heard nothing, not even that, is not heard: the connection is dead."""
+WORD = 8
+"""Bytes of a block."""
+
+Prompt = tuple[str, bytes]
+"""A replica, and the blocks of a prompt that it was sent."""
+AWAY = (RedisError, OSError, TimeoutError)
+
+
+class News(msgspec.Struct, array_like=True):
+    """What a gateway tells at a time."""
+
+    gateway_id: str
+    prompts: list[Prompt]
+
+
+class PrefixNews:
+    """`pools` are those whose replicas are told of; `tell` costs a request next to nothing. Without
+    a Redis nobody is told."""
+
+    def __init__(
+        self, url: str | None, gateway_id: str, pools: Callable[[], Mapping[str, Pool]]
+    ) -> None:
+        self.told = 0
+        self.heard = 0
+        self.untold = 0
+        """Prompts, of which nobody heard."""
+        self._gateway_id = gateway_id
+        self._pools = pools
+        self._waiting: deque[Prompt] = deque()
+        self._blocks = 0
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._decode = msgspec.msgpack.Decoder(News).decode
+        self._redis = None if url is None else _open(url)
+
+    def tell(self, replica_id: str, blocks: Blocks) -> None:
+        """Have others know, soon."""
+        if self._redis is None:
+            return
+        self._waiting.append((replica_id, array("Q", blocks).tobytes()))
+        self._blocks += len(blocks)
+        while self._blocks > UNTOLD_BLOCKS_MAX:
+            self._take()
+            self.untold += 1
+
+    async def run(self) -> None:
+        """Tell and hear, for ever, where there is a Redis."""
+        if self._redis is not None:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._tell_all(self._redis))
+                tasks.create_task(self._hear_all(self._redis))
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        if self._redis is not None:
+            with suppress(*AWAY):
+                await self._redis.aclose()
+
+    async def _tell_all(self, redis: Redis) -> None:
+        while _goes_on():
+            await asyncio.sleep(TELL_SECONDS)
+            for prompts in self._messages():
+                try:
+                    async with asyncio.timeout(CALL_SECONDS):
+                        message = self._encode(News(self._gateway_id, prompts))
+                        await redis.publish(CHANNEL, message)
+                    self.told += len(prompts)
+                except AWAY:
+                    self.untold += len(prompts)
+                    await asyncio.sleep(AWAY_SECONDS)
+
+    async def _hear_all(self, redis: Redis) -> None:
+        while _goes_on():
+            try:
+                async with redis.pubsub(ignore_subscribe_messages=True) as channel:
+                    await channel.subscribe(CHANNEL)
+                    await self._listen(channel)
+            except AWAY:
+                await asyncio.sleep(AWAY_SECONDS)
+
+    async def _listen(self, channel: PubSub) -> None:
+        """Hear all that is told, ourselves included. Raises TimeoutError, or what redis-py does."""
+        told = self.told
+        while _goes_on():
+            message = await channel.get_message(timeout=SILENT_SECONDS)
+            if message is not None:
+                self._hear(message["data"])
+                await asyncio.sleep(0)  # What has come already is read without a pause.
+            elif self.told > told:
+                raise TimeoutError
+            told = self.told
+
+    def _messages(self) -> Iterator[list[Prompt]]:
+        """Take what waits, in parts that nobody is held up by."""
+        while self._waiting:
+            prompts, blocks = [self._take()], 0
+            while self._waiting and blocks < MESSAGE_BLOCKS:
+                prompts.append(self._take())
+                blocks += len(prompts[-1][1]) // WORD
+            yield prompts
+
+    def _take(self) -> Prompt:
+        prompt = self._waiting.popleft()
+        self._blocks -= len(prompt[1]) // WORD
+        return prompt
+
+    def _hear(self, message: bytes) -> None:
+        """Take in what another gateway told; what cannot be read is another version's."""
+        try:
+            news = self._decode(message)
+        except msgspec.DecodeError:
+            return
+        if news.gateway_id == self._gateway_id:
+            return
+        known = {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
+        for replica_id, told in news.prompts:
+            replica = known.get(replica_id)
+            if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
+                replica.seen.note(tuple(array("Q", told)))
+                self.heard += 1
+
+
+def _open(url: str) -> Redis:
+    return Redis.from_url(
+        url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=CALL_SECONDS, protocol=2
+    )
+
+
+def _goes_on() -> bool:
+    """Tell whether nobody ended this task: redis-py was seen to swallow that as it gave up."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()

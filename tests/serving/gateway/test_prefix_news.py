@@ -1,0 +1,155 @@
+"""What gateways tell each other of prompts, through a real Redis that may go away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serving.gateway import prefix_news
+from serving.gateway.prefix_news import (
+    CHANNEL,
+    UNTOLD_BLOCKS_MAX,
+    News,
+    PrefixNews,
+)
+from serving.pool.pool import Pool
+from serving.pool.prefixes import BLOCKS_MAX, Blocks
+from tests.support import catalog
+from tests.support.gateway import eventually
+from tests.support.redis_server import RedisServer, running_redis
+
+REPLICA = "rep_1"
+BLOCKS = (1, 2**64 - 1, 3)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[RedisServer]:
+    with running_redis(tmp_path) as server:
+        yield server
+
+
+def pool() -> Pool:
+    made = Pool("dep", on_prompt=lambda *_: None)
+    made.set_replicas({REPLICA: catalog.replica("http://r1", 1)})
+    return made
+
+
+@asynccontextmanager
+async def gateway(
+    redis: RedisServer, name: str, before: Pool | None = None
+) -> AsyncIterator[tuple[PrefixNews, Callable[[Blocks], int]]]:
+    """Run one; what is returned with it tells how much of a prompt it knows of the replica."""
+    of = before or pool()
+    news = PrefixNews(redis.url, name, lambda: {"dep": of})
+    task = asyncio.create_task(news.run())
+    try:
+        yield news, of.replicas[REPLICA].seen.count
+    finally:
+        task.cancel()
+        async with asyncio.timeout(5):
+            await asyncio.gather(task, return_exceptions=True)
+        await news.close()
+
+
+async def listen(redis: RedisServer, count: int) -> None:
+    await eventually(lambda: redis.client.pubsub_numsub(CHANNEL)[0][1] == count)
+
+
+async def test_what_one_sends_the_other_knows_and_nobody_hears_of_itself(
+    redis: RedisServer,
+) -> None:
+    async with gateway(redis, "a") as (told, own), gateway(redis, "b") as (heard, known):
+        await listen(redis, 2)
+        told.tell(REPLICA, BLOCKS)
+        told.tell("rep_unknown", BLOCKS)
+        await eventually(lambda: known(BLOCKS) == len(BLOCKS))
+        assert (told.told, told.heard, heard.heard, own(BLOCKS)) == (2, 0, 1, 0)
+
+
+async def test_it_goes_on_after_redis_was_away(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_news, "AWAY_SECONDS", 0.05)
+    async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (_, known):
+        await listen(redis, 2)
+        redis.stop()
+        told.tell(REPLICA, BLOCKS)
+        await eventually(lambda: told.untold == 1)
+        redis.start()
+        await listen(redis, 2)
+        told.tell(REPLICA, BLOCKS)
+        await eventually(lambda: known(BLOCKS) == len(BLOCKS))
+
+
+async def test_a_redis_that_hangs_holds_nobody(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_news, "CALL_SECONDS", 0.2)
+    monkeypatch.setattr(prefix_news, "AWAY_SECONDS", 0.05)
+    async with gateway(redis, "a") as (told, _):
+        await listen(redis, 1)
+        redis.freeze()
+        told.tell(REPLICA, BLOCKS)
+        await eventually(lambda: told.untold == 1)
+    redis.thaw()
+
+
+async def test_who_does_not_hear_itself_listens_anew(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_news, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(prefix_news, "AWAY_SECONDS", 0.05)
+
+    def listeners() -> set[str]:
+        return {one["id"] for one in redis.client.client_list(_type="pubsub")}
+
+    async with gateway(redis, "a") as (news, _):
+        await listen(redis, 1)
+        before = listeners()
+        news.told += 1  # As if its connection had died without a word.
+        await eventually(lambda: len(listeners()) == 1 and listeners() != before)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"not news",
+        msgspec.msgpack.encode(["b", [[REPLICA, b"seven.."]]]),
+        msgspec.msgpack.encode(["b", [[REPLICA, bytes(8 * (BLOCKS_MAX + 1))]]]),
+        msgspec.msgpack.encode(["b", "none"]),
+    ],
+)
+async def test_what_is_no_news_changes_nothing(redis: RedisServer, message: bytes) -> None:
+    async with gateway(redis, "a") as (news, known):
+        await listen(redis, 1)
+        redis.client.publish(CHANNEL, message)
+        prompt = (REPLICA, (7).to_bytes(8, "little"))
+        redis.client.publish(CHANNEL, msgspec.msgpack.encode(News("b", [prompt])))
+        await eventually(lambda: known((7,)) == 1)
+        assert news.heard == 1
+
+
+async def test_much_is_told_in_parts_and_too_much_not_at_all(redis: RedisServer) -> None:
+    prompts = UNTOLD_BLOCKS_MAX // BLOCKS_MAX
+    async with gateway(redis, "a") as (told, _), gateway(redis, "b") as (heard, known):
+        await listen(redis, 2)
+        for number in range(prompts + 5):
+            told.tell(REPLICA, tuple(range(number * BLOCKS_MAX, (number + 1) * BLOCKS_MAX)))
+        assert told.untold == 5, "what came first"
+        await eventually(lambda: heard.heard == prompts)
+        assert told.told == prompts
+        last = tuple(range((prompts + 4) * BLOCKS_MAX, (prompts + 5) * BLOCKS_MAX))
+        assert known(last) == BLOCKS_MAX
+
+
+async def test_where_no_redis_was_named_nobody_is_told() -> None:
+    news = PrefixNews(None, "a", dict)
+    news.tell(REPLICA, BLOCKS)
+    async with asyncio.timeout(1):
+        await news.run()
+    await news.close()
+    assert (news.told, news.untold) == (0, 0)
