@@ -50,6 +50,8 @@ class Seen:
     def count(self, blocks: Blocks) -> int:
         """Return how many of a prompt's first blocks it saw, in O(log n)."""
         known, low, high = self._blocks, 0, len(blocks)
+        if not blocks or blocks[0] not in known:
+            return 0  # As of most replicas.
         while low < high:
             middle = (low + high) // 2
             if blocks[middle] in known:

@@ -50,7 +50,8 @@ class Replica:
     def has_room(self, width: int) -> bool:
         """Tell whether a request of so many slots fits; one that is wider than all of the share
         has it to itself."""
-        return width <= self.free or (self.share > 0 and not self.in_flight)
+        free = self.share - self.in_flight
+        return width <= free or (self.share > 0 and not self.in_flight)
 
     @property
     def is_ready(self) -> bool:

@@ -6,7 +6,7 @@ come slower there (consistent hashing with bounded loads, Mirrokni et al., SODA 
 likewise). Nobody waits for a replica while another has room.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import ceil, log, sqrt
 from typing import Literal, NamedTuple
 
@@ -48,27 +48,21 @@ def choose(
     Replicas whose ids are in `avoid` are taken only when no other is usable. Where every ready
     replica is ejected, ejection is ignored: a doubtful answer is better than none.
     """
-    ready = [replica for replica in replicas if replica.is_ready]
-    usable = [replica for replica in ready if replica.is_usable(now)] or ready
-    free = [replica for replica in usable if replica.has_room(width)]
+    replicas = list(replicas)
+    usable = [each for each in replicas if each.is_usable(now)]
+    usable = usable or [each for each in replicas if each.is_ready]
+    free = [each for each in usable if each.has_room(width)]
     if avoid:
         free = [each for each in free if each.record.replica_id not in avoid] or free
     if not free:
         return None
     if not blocks or len(usable) == 1:
         return Choice(min(free, key=_load), "load")
-    return _soonest(usable, _bounded(usable, free, width), blocks)
+    return _soonest(usable, free, width, blocks)
 
 
 def _load(replica: Replica) -> float:
     return replica.in_flight / replica.share
-
-
-def _bounded(usable: Sequence[Replica], free: Sequence[Replica], width: int) -> Sequence[Replica]:
-    """Return those with room that may be taken for what they know; the least busy if none may."""
-    mean = (sum(each.in_flight for each in usable) + width) / sum(each.share for each in usable)
-    bounded = [each for each in free if each.in_flight + width <= slots_max(each, mean)]
-    return bounded or [min(free, key=_load)]
 
 
 def slots_max(replica: Replica, mean: float) -> int:
@@ -78,22 +72,33 @@ def slots_max(replica: Replica, mean: float) -> int:
     return ceil(LOAD_MAX * mean * share + LOAD_SLACK * sqrt(share * replica.record.slots))
 
 
-def _soonest(usable: Sequence[Replica], allowed: Sequence[Replica], blocks: Blocks) -> Choice:
-    known = {replica: replica.seen.count(blocks) for replica in usable}
+def _soonest(
+    usable: Sequence[Replica], free: Sequence[Replica], width: int, blocks: Blocks
+) -> Choice:
+    """Return where a prompt is soonest read of those with room that have not too much to do; where
+    all have, the least busy."""
     length = len(blocks)
+    known = {each: each.seen.count(blocks) for each in usable}
+    delays = {each: MISS_WEIGHT * (length - known[each]) + each.unread for each in free}
+    mean = (sum([each.in_flight for each in usable]) + width) / sum([one.share for one in usable])
+    taken = _first(delays, blocks[0])
+    if taken.in_flight + width > slots_max(taken, mean):
+        bounded = [each for each in free if each.in_flight + width <= slots_max(each, mean)]
+        delays = {each: delays[each] for each in bounded}
+        taken = _first(delays, blocks[0]) if delays else min(free, key=_load)
+    count = known[taken]
+    if count < max(known.values()):
+        return Choice(taken, "spill", length - count)
+    return Choice(taken, "affinity" if count else "load", length - count)
 
-    def delay(replica: Replica) -> tuple[int, float]:
-        unread = length - known[replica]
-        return MISS_WEIGHT * unread + replica.unread, _load(replica)
 
-    delays = {replica: delay(replica) for replica in allowed}
+def _first(delays: Mapping[Replica, int], block: int) -> Replica:
+    """Return who has the least delay; of equals the least busy, and of these by chance."""
     least = min(delays.values())
-    equals = [replica for replica in allowed if delays[replica] == least]
-    taken = equals[0] if len(equals) == 1 else max(equals, key=lambda one: _weight(one, blocks[0]))
-    why: Why = "affinity" if known[taken] else "load"
-    if max(known.values()) > known[taken]:
-        why = "spill"
-    return Choice(taken, why, length - known[taken])
+    equals = [each for each, delay in delays.items() if delay == least]
+    if len(equals) == 1:
+        return equals[0]
+    return min(equals, key=lambda each: (_load(each), -_weight(each, block)))
 
 
 def _weight(replica: Replica, block: int) -> float:

@@ -102,18 +102,11 @@ class Spared:
     """What a cache that forgets nothing would have spared, of the turns it is told of."""
 
     def __init__(self, *, block_size: int, context_tokens: int) -> None:
-        self.tokens = 0
         self.cached_tokens = 0
         self._context_tokens = context_tokens
         self._cache = PrefixCache(block_size=block_size, capacity=2**62)
 
-    @property
-    def rate(self) -> float:
-        """Return the part of all input tokens."""
-        return self.cached_tokens / self.tokens
-
     def note(self, turn: Turn) -> None:
         """Take in a turn."""
         work = read_chat(turn.body, (MODEL,), self._context_tokens)
-        self.tokens += work.prompt_tokens
         self.cached_tokens += self._cache.use(work.prompt, str(turn.organization))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice
-from math import inf, sqrt
+from itertools import count, cycle, islice
+from math import inf
 from random import Random
 
 import typer
@@ -48,10 +48,11 @@ TTFT_SECONDS = 1.0
 IN_TIME = 95
 """Of a hundred first tokens, how many must come within that."""
 WARM_UP_RATE, WARM_UP_SECONDS = 16.0, 15.0
-RATE_MIN, RATE_MAX = 10.0, 160.0
-STEPS = 6
-"""Halvings of what lies between: to 4 %."""
+RATE_MIN = 10.0
+STEP = 2**0.25
 STEP_SECONDS = 8.0
+FAILURES = 2
+"""In a row, after which the last rate before them is what was borne."""
 DECISIONS = 1_000
 DECISION_REPLICAS = 8
 DECISION_BYTES = 16 * 1024
@@ -106,17 +107,17 @@ def _remarks() -> list[str]:
         f" own ({low:,} to {high:,} tokens), a conversation has {SIZES.turns[0]} to"
         f" {SIZES.turns[1]} turns, and a turn repeats what was said. One trace, seed {SEED}.",
         f"Turns a second: the highest rate at which {IN_TIME} of 100 first tokens come within"
-        f" {TTFT_SECONDS:g} s, found in {STEPS} runs of {STEP_SECONDS:g} s of Poisson arrivals,"
-        f" to 4 %, after {WARM_UP_SECONDS:g} s at {WARM_UP_RATE:g}/s. It is searched once,"
-        " whatever the rounds.",
+        f" {TTFT_SECONDS:g} s, of rates from {RATE_MIN:g}/s, each 19 % above the last,"
+        f" {STEP_SECONDS:g} s of Poisson arrivals each, until {FAILURES} in a row fail, after"
+        f" {WARM_UP_SECONDS:g} s at {WARM_UP_RATE:g}/s. Once, whatever the rounds.",
         f"A simulated replica reads {PREFILL:,.0f} tokens a second, one prompt after the other,"
         f" makes a token every {ITL_SECONDS * 1e3:g} ms for all that run, has {SLOTS} slots, and"
         f" keeps blocks of {BLOCK_TOKENS} tokens, least recently used out first. Each way has"
         " replicas of its own, cold ones.",
         "in turn: straight to the replicas, one after the other, with no gateway between; a turn"
         " comes to any of three gateways by chance, as if no client kept a connection.",
-        "Hit rates are of all that was sent, runs beyond the rate included; that of caches that"
-        " forget nothing is reckoned for the very same turns.",
+        "Hit rates are of the runs that were borne; that of caches that forget nothing is reckoned"
+        " for the very same turns.",
         f"The decision: the hashes of a prompt of {DECISION_BYTES // 1024} KB, the choice among"
         f" {DECISION_REPLICAS} replicas of which each remembers {SEEN_MAX:,} blocks, and what that"
         " one learns.",
@@ -136,6 +137,17 @@ def _rows(borne: dict[str, Borne]) -> Iterator[Row]:
         yield Row("hit rate ÷ infinite cache's", name, "", [one.hit_rate / one.best_hit_rate])
 
 
+@dataclass(frozen=True)
+class Run:
+    """Some seconds at a rate: how soon enough first tokens came, and of all input tokens how many
+    were spared and would have been by caches that forget nothing."""
+
+    ttft: float
+    tokens: float
+    spared: float
+    spared_at_best: float
+
+
 class Trial:
     """One way of routing under the trace."""
 
@@ -144,26 +156,33 @@ class Trial:
         self._urls = urls
         self._way = way
         self._turns = iter(Conversations(SIZES, SEED))
-        self._spared = Spared(block_size=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS)
+        self._best = Spared(block_size=BLOCK_TOKENS, context_tokens=CONTEXT_TOKENS)
         self._answers = 0
 
     def run(self) -> Borne:
         """Find the rate that it bears. Raises BenchmarkFailed unless all was whole, or 503."""
-        self._ttft(WARM_UP_RATE, WARM_UP_SECONDS, seed=0)
-        least, most = RATE_MIN, RATE_MAX
-        for step in range(1, STEPS + 1):
-            rate = sqrt(least * most)
-            ttft = self._ttft(rate, STEP_SECONDS, seed=step)
-            if ttft <= TTFT_SECONDS:
-                least = rate
+        borne, failed = [self._run(WARM_UP_RATE, WARM_UP_SECONDS, seed=0)], 0
+        most, rate = 0.0, RATE_MIN
+        for step in count(1):
+            run = self._run(rate, STEP_SECONDS, seed=step)
+            if run.ttft <= TTFT_SECONDS:
+                borne, most, failed = [*borne, run], rate, 0
             else:
-                most = rate
-        hit_rate = self._count("cached_total") / self._count("total")
-        return Borne(least, hit_rate, self._spared.rate, self._way.close(self._answers))
+                failed += 1
+            if failed == FAILURES:
+                break
+            rate *= STEP
+        tokens = sum(run.tokens for run in borne)
+        return Borne(
+            most,
+            sum(run.spared for run in borne) / tokens,
+            sum(run.spared_at_best for run in borne) / tokens,
+            self._way.close(self._answers),
+        )
 
-    def _ttft(self, rate: float, seconds: float, seed: int) -> float:
-        """Return the seconds within which enough first tokens came at a rate; a turn that was
-        refused has none."""
+    def _run(self, rate: float, seconds: float, seed: int) -> Run:
+        """Play a part of the trace at a rate; a turn that was refused has no first token."""
+        before = self._counts()
         arrivals = [self._arrival(at) for at, _ in poisson({"turns": rate}, seconds, seed)]
         seen = play(arrivals)
         whole = [one for one in seen if one.is_whole]
@@ -173,11 +192,15 @@ class Trial:
             raise BenchmarkFailed(f"{self._name}: {wrong} of {len(seen)} failed")
         ttft = percentile([*(one.ttft_ms for one in whole), *[inf] * refused], IN_TIME) / 1e3
         typer.echo(f"  {self._name}: {rate:5.1f}/s, TTFT {ttft:.2f} s, {refused} refused", err=True)
-        return ttft
+        return Run(ttft, *(now - was for now, was in zip(self._counts(), before, strict=True)))
+
+    def _counts(self) -> tuple[float, float, float]:
+        tokens, spared = self._count("total"), self._count("cached_total")
+        return tokens, spared, self._best.cached_tokens
 
     def _arrival(self, at: float) -> Arrival:
         turn = next(self._turns)
-        self._spared.note(turn)
+        self._best.note(turn)
         return Arrival(at, str(turn.organization), self._way.door(turn), turn.body)
 
     def _count(self, which: str) -> float:
