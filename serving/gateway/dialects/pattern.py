@@ -5,6 +5,7 @@ compiler stands still. The size is counted in one pass, without compiling anythi
 """
 
 import re
+from warnings import catch_warnings
 
 CHARACTERS_MAX = 1_000
 COUNT_MAX = 4_096
@@ -30,7 +31,8 @@ def expanded_size(pattern: str) -> int:
     if size > SIZE_MAX:
         raise PatternError(f"repeats so often that it is larger than {SIZE_MAX} characters")
     try:
-        re.compile(pattern)
+        with catch_warnings(action="ignore"):  # of what another Python may read otherwise
+            re.compile(pattern)
     except (re.error, RecursionError, OverflowError):
         raise PatternError("is not a regular expression") from None
     return size

@@ -205,6 +205,11 @@ def test_schemas_that_hurt_an_engine_are_refused(schema: dict[str, Any]) -> None
     assert refused(ASK | {"tools": [tool]}).param == "tools[0].function.parameters"
 
 
+@pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", "[a~~b]"])
+def test_what_another_python_may_read_otherwise_is_taken_without_a_warning(pattern: str) -> None:
+    SchemaCheck().check({"type": "string", "pattern": pattern}, "p")
+
+
 def test_a_schema_may_be_sixteen_deep_and_share_definitions() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range((DEPTH_MAX - 2) // 2):
