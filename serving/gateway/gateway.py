@@ -181,6 +181,8 @@ class Gateway:
         """Return what keeps this gateway from taking new clients, or nothing."""
         if self._is_draining:
             return "draining"
+        if dead := [task.get_name() for task in self._tasks if _has_died(task)]:
+            return f"{', '.join(dead)}: ended by an error"
         if not self.control_feed.is_fresh:
             return "no contact with control"
         if self.poll.has_never_been_answered:
@@ -271,7 +273,7 @@ class Gateway:
         }
 
     def _add_gauges(self) -> None:
-        gauge, counts = self.metrics.gauge, self.shipper.counts
+        gauge = self.metrics.gauge
         gauge("in_flight", "Requests under way.", lambda: self.app.in_flight)
         lines = self.connections
         gauge("connections", "Of clients.", lambda: len(lines))
@@ -280,7 +282,12 @@ class Gateway:
         gauge("tokens_under_way", "That wait or run, input.", lambda: self.pressure.tokens)
         gauge("body_bytes", "Of requests under way.", lambda: self.app.bodies.room.held)
         gauge("lingering", "Of these, left by their clients.", lambda: self.lingering.total)
-        gauge("journal_rows", "Events not acknowledged.", lambda: self.journal.done_rows)
+        self._add_gauges_of_feeds()
+        self._add_gauges_of_books()
+        self._add_gauges_of_others()
+
+    def _add_gauges_of_feeds(self) -> None:
+        gauge = self.metrics.gauge
         gauge("feed_age_seconds", "Since control answered.", lambda: self.control_feed.age_seconds)
         gauge(
             "replica_feed_age_seconds",
@@ -297,8 +304,10 @@ class Gateway:
             "Records that did not validate.",
             self.control_feed.follower.counts.rejected.total,
         )
-        gauge("share_failures", "Of asking for slots, in a row.", lambda: self.demand.failures)
-        gauge("gateways_sharing_slots", "By the fleet.", lambda: self.shares.live_gateway_count)
+
+    def _add_gauges_of_books(self) -> None:
+        gauge, counts = self.metrics.gauge, self.shipper.counts
+        gauge("journal_rows", "Events not acknowledged.", lambda: self.journal.done_rows)
         gauge("lease_nanos", "Granted and not yet returned.", self.poll.granted_nanos)
         gauge("leases", "Leases not yet closed.", lambda: len(self.poll.leases))
         gauge("deferred_asks", "Asks put off by billing.", lambda: self.poll.counts.deferred)
@@ -322,6 +331,12 @@ class Gateway:
         gauge("journal_damages", "Files set aside.", lambda: len(self.journal.damages))
         gauge("journal_unreadable_rows", "Rows set aside.", lambda: self.journal.unreadable_rows)
         gauge("kept_bytes", "Acknowledged events kept.", lambda: self.journal.kept_bytes)
+        gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
+
+    def _add_gauges_of_others(self) -> None:
+        gauge = self.metrics.gauge
+        gauge("share_failures", "Of asking for slots, in a row.", lambda: self.demand.failures)
+        gauge("gateways_sharing_slots", "By the fleet.", lambda: self.shares.live_gateway_count)
         gauge("grammars_unchecked", "Not compiled ahead.", lambda: self.grammars.unchecked_count)
         gauge("preparers_lost", "Processes killed.", lambda: self.preparation.bench.lost_count)
         gauge("keyed_endings_untold", "To control.", lambda: self.claims.untold_count)
@@ -340,7 +355,6 @@ class Gateway:
         gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)
         gauge("prefixes_untold", "Of which nobody heard.", lambda: news.untold)
         gauge("prefixes_heard", "From other gateways.", lambda: news.heard)
-        gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
 
 
 def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
@@ -352,7 +366,11 @@ def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
     return Gateway(config, clock or Clock())
 
 
+def _has_died(task: asyncio.Task[None]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
+
+
 def _report(task: asyncio.Task[None]) -> None:
-    """A background task never ends by itself: say so loudly if one does."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.error("background_task_died", task=task.get_name(), exc_info=error)
+    """Say loudly that a background task ended by an error, which none should."""
+    if _has_died(task):
+        log.error("background_task_died", task=task.get_name(), exc_info=task.exception())

@@ -1,14 +1,14 @@
 """Gateways tell each other which replica they sent which prompt's blocks, by Redis's publish and
 subscribe, so that a conversation finds its replica whichever gateway it comes through.
 
-Digests alone travel, which begin with an organization's secret salt (I7). What is lost, or told
+Digests alone travel, which begin with an organization's secret salt. What is lost, or told
 while Redis is away, costs a prompt that is read again, and nothing else.
 """
 
 import asyncio
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -24,10 +24,9 @@ from serving.pool.prefixes import BLOCKS_MAX, Blocks
 CHANNEL = "penstock:prefixes:1"
 TELL_SECONDS = 0.1
 """A conversation's next turn takes longer to come than it takes to tell of the last."""
-MESSAGE_BLOCKS = 4_096
-"""About as many are taken in within a millisecond."""
-UNTOLD_BLOCKS_MAX = 16 * MESSAGE_BLOCKS
-"""What came first of more is not told."""
+BLOCKS_AT_ONCE = 8_192
+"""Of a message; others take them in within two milliseconds. What came first of more is not told,
+so that nobody's prompts keep other gateways busy."""
 CALL_SECONDS = 1.0
 AWAY_SECONDS = 2.0
 SILENT_SECONDS = 10.0
@@ -72,7 +71,7 @@ class PrefixNews:
             return
         self._waiting.append((replica_id, array("Q", blocks).tobytes()))
         self._blocks += len(blocks)
-        while self._blocks > UNTOLD_BLOCKS_MAX:
+        while self._blocks > BLOCKS_AT_ONCE:
             self._take()
             self.untold += 1
 
@@ -92,7 +91,7 @@ class PrefixNews:
     async def _tell_all(self, redis: Redis) -> None:
         while _goes_on():
             await asyncio.sleep(TELL_SECONDS)
-            for prompts in self._messages():
+            if prompts := [self._take() for _ in range(len(self._waiting))]:
                 try:
                     async with asyncio.timeout(CALL_SECONDS):
                         message = self._encode(News(self._gateway_id, prompts))
@@ -122,15 +121,6 @@ class PrefixNews:
             elif self.told > told:
                 raise TimeoutError
             told = self.told
-
-    def _messages(self) -> Iterator[list[Prompt]]:
-        """Take what waits, in parts that nobody is held up by."""
-        while self._waiting:
-            prompts, blocks = [self._take()], 0
-            while self._waiting and blocks < MESSAGE_BLOCKS:
-                prompts.append(self._take())
-                blocks += len(prompts[-1][1]) // WORD
-            yield prompts
 
     def _take(self) -> Prompt:
         prompt = self._waiting.popleft()

@@ -172,17 +172,16 @@ class Line:
         return self._begin(member, ticket)
 
     def settle(self, service: Service, tokens: Tokens | None) -> None:
-        """Charge what a request really took; of one that nobody counted, its input."""
+        """Charge what a request really took. Of one that nobody counted the estimate stays: who
+        leaves before the engine says what it made held a slot all the same."""
+        if tokens is None:
+            return
         member, ticket = service.member, service.ticket
-        cost = float(ticket.input_tokens)
-        if tokens is not None:
-            cost = ticket.rates.cost(tokens)
-            if tokens.input:
-                each = tokens.output / ticket.width
-                member.note_output(each)
-                self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
-        service.is_settled = True
-        self._charge(member, cost - service.charged)
+        if tokens.input:
+            each = tokens.output / ticket.width
+            member.note_output(each)
+            self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
+        self._charge(member, ticket.rates.cost(tokens) - service.charged)
 
     def end(self, service: Service) -> None:
         """A request's slots are free again."""

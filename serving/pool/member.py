@@ -83,7 +83,6 @@ class Service:
     member: Member
     ticket: Ticket
     charged: float
-    is_settled: bool = False
 
 
 class Place(NamedTuple):

@@ -45,7 +45,7 @@ def choose(
 ) -> Choice | None:
     """Return a usable replica with `width` free slots for a prompt that begins with `blocks`.
 
-    Replicas whose ids are in `avoid` are taken only when no other is usable. Where every ready
+    Replicas whose ids are in `avoid` are taken only when no other has room. Where every ready
     replica is ejected, ejection is ignored: a doubtful answer is better than none.
     """
     replicas = list(replicas)

@@ -65,7 +65,7 @@ class Orphans:
             journal = await asyncio.to_thread(self._open, folder, asyncio.get_running_loop())
         except JournalInUse:
             return True
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             log.warning("orphan_unusable", folder=folder.name, error=str(error))
             return False
         try:

@@ -16,7 +16,8 @@ from tests.support.beside import Beside, beside
 pytestmark = pytest.mark.integration
 
 HELD_SECONDS_MAX = 0.02
-"""Of CPU; the rule is 5 ms, what these bodies did before was 20 ms to 39 s."""
+"""Of CPU, again and again; the rule is 5 ms, what these bodies did before was 20 ms to 39 s."""
+HELD_ONCE_SECONDS_MAX = 0.2
 MEDIAN_SECONDS_MAX = 1.0
 """To the end of an answer that takes the engine 20 ms."""
 SECONDS = 0.7
@@ -36,5 +37,6 @@ async def test_a_neighbour_is_served_while_one_attacks(name: str, house: Beside)
     assert set(under.neighbour.statuses) == {200}
     assert under.attacker is not None
     assert set(under.attacker.statuses) <= ANSWERS
-    assert under.longest.seconds < HELD_SECONDS_MAX, under.longest
+    assert under.longest.repeated_seconds < HELD_SECONDS_MAX, under.longest
+    assert under.longest.seconds < HELD_ONCE_SECONDS_MAX, under.longest
     assert median(under.neighbour.seconds) < MEDIAN_SECONDS_MAX

@@ -11,6 +11,7 @@ import pytest
 from serving.contract.ids import new_id
 from serving.feed.batch import Batch
 from serving.gateway import keeping
+from serving.gateway.gateway import Gateway
 from serving.gateway.state import StateFile
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
@@ -239,6 +240,19 @@ async def test_a_restored_database_gets_all_usage_again_and_serving_goes_on(stac
             ids.append(reply.headers["x-request-id"])
     await eventually(lambda: len(stack.events) == 6)
     assert sorted(billing.events) == sorted(ids)
+
+
+async def test_a_gateway_whose_background_work_has_died_takes_no_new_clients(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die() -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(Gateway, "_background", lambda gateway: {"a courier": die()})
+    await stack.stop_gateway()
+    await stack.start_gateway()
+    await eventually(lambda: stack.gateway.operator_app._answer("/readyz")[0] == 503)
+    assert stack.gateway.why_not_ready() == "a courier: ended by an error"
 
 
 async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:

@@ -16,7 +16,7 @@ from serving.gateway.errors import ApiError, BadRequest, ModelNotFound, TooLarge
 from serving.gateway.preparing import preparation
 from serving.gateway.preparing.preparation import HERE_BYTES_MAX, Preparation, body_bytes_max
 from tests.support.catalog import embedder, model
-from tests.support.loop_meter import metered_loop
+from tests.support.loop_meter import KEPT, metered_loop
 
 CHAT, COMPLETIONS, EMBEDDINGS = Chat(), Completions(), Embeddings()
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}
@@ -115,9 +115,10 @@ async def test_fifteen_megabytes_never_hold_the_loop_for_long(here_and_beside: P
     data = pieces(chat(messages=said("a " * 7_500_000)), 65_536)
     await here_and_beside.prepare(CHAT, [chat(messages=said(LARGE))], "org_a", find)
     with metered_loop(but_this_task=False) as longest:
-        job = await here_and_beside.prepare(CHAT, data, "org_a", find)
-    assert sum(map(len, job.work.fields)) > 15_000_000
-    assert longest.seconds < 0.015, longest
+        for _ in range(KEPT):
+            job = await here_and_beside.prepare(CHAT, data, "org_a", find)
+            assert sum(map(len, job.work.fields)) > 15_000_000
+    assert longest.repeated_seconds < 0.015, longest
 
 
 def test_a_body_may_be_as_large_as_its_model_reads() -> None:

@@ -167,10 +167,10 @@ def test_estimates_follow_an_organizations_own_answers() -> None:
     assert line.serve_at_once(ticket).charged < 100 + 20 * RATES.output
 
 
-def test_what_an_engine_failed_to_do_is_not_charged_and_what_nobody_counted_by_its_input() -> None:
+def test_what_an_engine_failed_to_do_is_not_charged_and_what_nobody_counted_as_estimated() -> None:
     line = Line(NO_BOUNDS)
     ticket = Ticket("a", input_tokens=100, output_tokens_max=50, rates=RATES)
     failed, uncounted = line.serve_at_once(ticket), line.serve_at_once(ticket)
     line.settle(failed, Tokens())
     line.settle(uncounted, None)
-    assert uncounted.member.counter == 100
+    assert uncounted.member.counter == uncounted.charged == 100 + 50 * RATES.output
