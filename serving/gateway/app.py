@@ -161,26 +161,30 @@ class App:
         self._rates.check(conversation, principal)
         body = await self._body(conversation, principal)
         job = await self._prepare(dialect, body, principal)
-        if conversation.has_header(RAW_HEADER):
-            work = partial(self._work, conversation, principal, job)
-            await self._once.serve(conversation, principal, body, work)
-        else:
-            await self._work(conversation, principal, job)
+        reserved = await self._rates.reserve(conversation, principal, job)
+        try:
+            work = partial(self._work, conversation, principal, job, reserved)
+            if conversation.has_header(RAW_HEADER):
+                await self._once.serve(conversation, principal, body, work)
+            else:
+                await work()
+        finally:
+            if reserved is not None:
+                reserved.void()
 
     async def _work(
         self,
         conversation: Conversation,
         principal: Principal,
         job: Job,
+        reserved: Reservation | None,
         turn: Turn | None = None,
     ) -> None:
         self.means.retries.note_request()
         trace = self._begin_trace(conversation, job)
         exchange: Exchange | None = None
-        reserved: Reservation | None = None
         error: str | None = "internal"
         try:
-            reserved = await self._rates.reserve(conversation, principal, job)
             exchange = await self._admit(conversation, principal, job, trace, turn)
             self._exchanges.add(exchange)
             exchange.reserved = reserved
@@ -192,8 +196,6 @@ class App:
         finally:
             if exchange is not None:
                 self._exchanges.discard(exchange)
-            if reserved is not None:
-                reserved.void()
             trace.end(lambda: span_attributes(exchange), error)
 
     async def _admit(

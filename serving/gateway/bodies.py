@@ -1,4 +1,5 @@
-"""How many bytes of requests' bodies are held, so that large ones leave room for others."""
+"""How many bytes of requests are held, and of answers that are given again, so that large ones
+leave room for others."""
 
 from serving.gateway.errors import Unavailable
 from serving.pool.room import Room
@@ -39,6 +40,10 @@ class HeldBody:
         self.check(size)
         self._room.add(self._organization_id, size - self._size)
         self._size = size
+
+    def add(self, size: int) -> None:
+        """Hold so many bytes more. Raises Unavailable."""
+        self.grow(self._size + size)
 
     def release(self) -> None:
         """Hold nothing any more."""

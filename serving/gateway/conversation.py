@@ -18,7 +18,14 @@ from serving.gateway.errors import (
     TooLarge,
     UnsupportedMedia,
 )
-from serving.gateway.outgoing import PIECE_BYTES, ClientStalled, Outgoing, Outlet, Pending
+from serving.gateway.outgoing import (
+    PIECE_BYTES,
+    ClientStalled,
+    Outgoing,
+    Outlet,
+    Pending,
+    seconds_to_take,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -127,6 +134,12 @@ class Conversation:
         except TimeoutError:
             raise BadRequest("Your request's body did not arrive in time.") from None
 
+    def hold(self, size: int) -> None:
+        """Hold so many bytes more until the end. Raises Unavailable where too many are held."""
+        if self._held is None:
+            raise RuntimeError("only what answers a body is held")
+        self._held.add(size)
+
     def _check_media(self) -> None:
         if self.header(b"content-encoding").strip().lower() not in ("", "identity"):
             raise UnsupportedMedia("Compressed bodies are not accepted; send plain JSON.")
@@ -185,10 +198,11 @@ class Conversation:
     async def tell(self, data: bytes) -> None:
         """Send what is there already, as fast as the client takes it. Raises ClientGone."""
         try:
-            for start in range(0, len(data), PIECE_BYTES):
-                await self._outgoing.flush()
-                self._outgoing.put(data[start : start + PIECE_BYTES])
-        except ClientStalled:
+            async with asyncio.timeout(seconds_to_take(len(data))):
+                for start in range(0, len(data), PIECE_BYTES):
+                    await self._outgoing.flush()
+                    self._outgoing.put(data[start : start + PIECE_BYTES])
+        except (ClientStalled, TimeoutError):
             self.cut()
             raise ClientGone from None
 

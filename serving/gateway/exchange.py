@@ -152,6 +152,8 @@ class Exchange:
                 if exhausted or self._interrupts.is_abandoned or not self._means.retries.take():
                     raise
                 self._means.metrics.retries += 1
+                # The next one may wait for its turn first.
+                self._interrupts.expect_nothing()
 
     async def _try_one(self) -> None:
         """Have a replica work on it, and a second one too where it lets an urgent request wait."""
@@ -184,7 +186,7 @@ class Exchange:
     def _convict(self) -> None:
         """What broke replicas was served by another: it was their fault."""
         if broken := [str(one.replica_id) for one in self._tries if one.is_broken]:
-            self._admitted.pool.convict(broken)
+            self._admitted.pool.convict(broken, self._admitted.ticket.fingerprint)
 
     def _lost(self) -> UsageEvent:
         return make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)

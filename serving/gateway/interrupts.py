@@ -66,6 +66,10 @@ class Interrupts:
         if self._timer is not None and self._next_at < self._timer.when():
             self._arm()
 
+    def expect_nothing(self) -> None:
+        """Wait as long as all may take."""
+        self._next_at, self._next_reason = self._end_at, self._end_reason
+
     def __enter__(self) -> "Interrupts":
         if self._reason is not None:
             raise Interrupted(self._reason)

@@ -13,6 +13,8 @@ ALL_PENDING_BYTES_MAX = 256 * 1024 * 1024
 PIECE_BYTES = 64 * 1024
 STALL_SECONDS = 30.0
 """Within which a client takes a piece."""
+SLOWEST_BYTES = 16 * 1024
+"""A second, in the mean, of a long answer that is there already."""
 
 
 class Line(Protocol):
@@ -36,6 +38,11 @@ class Outlet(Protocol):
 
 class ClientStalled(Exception):
     """The client takes nothing, or far less than is made for it."""
+
+
+def seconds_to_take(size: int) -> float:
+    """Return how long a client may take for so many bytes."""
+    return STALL_SECONDS + size / SLOWEST_BYTES
 
 
 class Pending:
@@ -70,11 +77,15 @@ class Outgoing:
         """Send a long end as fast as it is taken, and return its last piece, which is left to do;
         however fast that is, others have their turn in between. Raises ClientStalled."""
         left = memoryview(data)
-        while len(left) > PIECE_BYTES:
-            self._line.write(bytes(left[:PIECE_BYTES]))
-            left = left[PIECE_BYTES:]
-            await self._wait()
-            await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(seconds_to_take(len(data))):
+                while len(left) > PIECE_BYTES:
+                    self._line.write(bytes(left[:PIECE_BYTES]))
+                    left = left[PIECE_BYTES:]
+                    await self._wait()
+                    await asyncio.sleep(0)
+        except TimeoutError:
+            raise ClientStalled from None
         return bytes(left)
 
     async def flush(self) -> None:

@@ -11,7 +11,7 @@ slots and one request more can hold at most (tests/serving/pool/test_fairness.py
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from serving.engine.usage import Tokens
@@ -129,9 +129,9 @@ class Line:
         self._note_waiting(member, -1, waiter.ticket)
         self._rest(member)
 
-    def first(self) -> Waiter | None:
-        """Return whose turn it is."""
-        organization_id = self._turns.first()
+    def first(self, but: Collection[str] = ()) -> Waiter | None:
+        """Return whose turn it is, `but` some organizations."""
+        organization_id = self._turns.first(but)
         if organization_id is None:
             return None
         return next(iter(self._busy[organization_id].waiters))

@@ -21,7 +21,7 @@ from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
 from serving.pool.reserve import Reserve
-from serving.pool.route import Choice, Why, choose
+from serving.pool.route import Choice, Why, choose, nearest
 from serving.pool.slot import Slot
 from serving.pool.suspicion import Fingerprint, Suspicions
 from serving.pool.ticket import Ticket
@@ -145,9 +145,7 @@ class Pool:
 
     def has_room(self, tier: Tier, width: int) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
-        if not self.queue.is_first(tier) or self._is_kept(tier, width):
-            return False
-        return choose(self.replicas.values(), self._clock(), width=width) is not None
+        return self.queue.is_first(tier) and self._find(tier, width) is not None
 
     def slot(self, ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
         """Return a slot to hold with `async with`, once it is its turn; entering it raises
@@ -163,7 +161,7 @@ class Pool:
             self.hedging.budget.note_request()
         if not self.pressure.fits(ticket):
             raise self.queue.pressed(ticket)
-        if self.queue.is_first(ticket.tier) and (choice := self._find(ticket, avoid)):
+        if self.queue.is_first(ticket.tier) and (choice := self._find_for(ticket, avoid)):
             return self._place(ticket, choice)
         if self.is_waking:
             ticket = replace(ticket, seconds_max=self.wake_seconds)
@@ -183,7 +181,7 @@ class Pool:
     def take_spare(self, ticket: Ticket, avoid: Collection[str]) -> Place:
         """Take a place for the second try at a request, on a sound replica that has one to spare,
         where nobody waits for it and the budget allows. Raises NoSpare."""
-        choice = self._find(ticket, avoid) if self.queue.is_first(ticket.tier) else None
+        choice = self._find_for(ticket, avoid) if self.queue.is_first(ticket.tier) else None
         if choice is None or choice.replica.record.replica_id in avoid:
             raise NoSpare
         spare = choice.replica
@@ -232,9 +230,8 @@ class Pool:
         if was_out and not replica.slow_until:
             self._call()
 
-    def note_success(self, replica: Replica, fingerprint: Fingerprint) -> None:
-        """A replica made a token: it works, and so do such requests."""
-        self._suspicions.clear(fingerprint)
+    def note_success(self, replica: Replica) -> None:
+        """A replica made a token: it works."""
         if replica.in_a_row:
             was_on_trial = replica.is_on_trial
             replica.note_success()
@@ -252,8 +249,9 @@ class Pool:
         )
         self._call_when_over(pause)
 
-    def convict(self, replica_ids: Collection[str]) -> None:
+    def convict(self, replica_ids: Collection[str], fingerprint: Fingerprint) -> None:
         """What broke these replicas was served by another: it was their fault."""
+        self._suspicions.clear(fingerprint)
         for replica_id in replica_ids:
             replica = self.replicas.get(replica_id)
             if replica is not None and replica.in_a_row:
@@ -268,18 +266,25 @@ class Pool:
     def _call(self) -> None:
         """Give places to those whose turn it is, as long as there are any.
 
-        One that needs more slots than are free has them kept until there are enough: else it would
-        wait for ever behind narrower ones.
+        One that needs more slots than any replica has free has one kept for it until there are
+        enough: else it would wait for ever behind narrower ones, which go on at the others.
         """
-        while (waiter := self.queue.first()) is not None:
+        passed, kept = list[Waiter](), list[Replica]()
+        while (waiter := self.queue.first(passed)) is not None:
             if not (self.has_ready_replica or self.is_waking):
                 self.queue.send_away(NoReplica(self.deployment_id))
                 return
-            choice = self._find(waiter.ticket, waiter.avoid)
-            if choice is None:
+            ticket, avoid = waiter.ticket, waiter.avoid
+            if (choice := self._find_for(ticket, avoid, kept)) is not None:
+                self._occupy(choice, ticket)
+                self.queue.serve(waiter, choice)
+                continue
+            if ticket.width == 1 and not avoid:
                 return
-            self._occupy(choice, waiter.ticket)
-            self.queue.serve(waiter, choice)
+            passed.append(waiter)
+            replicas, now, width = self.replicas.values(), self._clock(), ticket.width
+            if (replica := nearest(replicas, now, avoid, kept=kept, width=width)) is not None:
+                kept.append(replica)
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
         """Give a place to one that need not wait."""
@@ -302,23 +307,41 @@ class Pool:
         self.queue.end(place.service)
         self._call()
 
-    def _find(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
-        """Return a replica with room, but for what is kept free for more urgent tiers."""
-        if self._is_kept(ticket.tier, ticket.width):
+    def _find_for(
+        self, ticket: Ticket, avoid: Collection[str], kept: Collection[Replica] = ()
+    ) -> Choice | None:
+        return self._find(ticket.tier, ticket.width, avoid, kept, ticket.blocks)
+
+    def _find(
+        self,
+        tier: Tier,
+        width: int,
+        avoid: Collection[str] = (),
+        kept: Collection[Replica] = (),
+        blocks: Blocks = (),
+    ) -> Choice | None:
+        """Return a replica with room, but those `kept` for wider requests, and what more urgent
+        tiers have reserved."""
+        if self._is_reserved(tier, 1, kept):
             return None
         replicas, now = self.replicas.values(), self._clock()
-        return choose(replicas, now, avoid, width=ticket.width, blocks=ticket.blocks)
+        choice = choose(replicas, now, avoid, kept=kept, width=width, blocks=blocks)
+        if choice is None or width == 1:
+            return choice
+        takes = min(width, choice.replica.share)
+        return None if self._is_reserved(tier, takes, kept) else choice
 
-    def _is_kept(self, tier: Tier, width: int) -> bool:
-        """Tell whether a request would take of what is kept free for more urgent tiers."""
+    def _is_reserved(self, tier: Tier, width: int, kept: Collection[Replica]) -> bool:
+        """Tell whether a request would take of what more urgent tiers have reserved."""
         tiers = self.reserve.tiers(tier, self._clock())
         if not tiers:
             return False
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
         slots = sum(replica.share for replica in ready)
         total = sum(replica.record.slots for replica in ready)
-        kept = self.reserve.slots(tiers, width, slots, total)
-        return kept > 0 and sum(replica.free for replica in ready) - width < kept
+        reserved = self.reserve.slots(tiers, width, slots, total)
+        free = sum(replica.free for replica in ready if replica not in kept)
+        return reserved > 0 and free - width < reserved
 
     async def _wait(self, waiter: Waiter) -> Place:
         try:

@@ -85,10 +85,12 @@ class FairQueue:
         late = self._seconds_until(ticket) - ticket.seconds_max
         return self._refused(ticket, Overloaded("waited", late))
 
-    def first(self) -> Waiter | None:
-        """Return whose turn it is; one whose client left just now is passed over."""
-        for line in self.lines.values():
-            while (waiter := line.first()) is not None:
+    def first(self, but: Collection[Waiter] = ()) -> Waiter | None:
+        """Return whose turn it is, `but` some, who keep theirs and whose organizations wait with
+        them; one whose client left just now is passed over."""
+        for tier, line in self.lines.items():
+            passed = [one.ticket.organization_id for one in but if one.ticket.tier == tier]
+            while (waiter := line.first(passed)) is not None:
                 if not waiter.turn.done():
                     return waiter
                 line.leave(waiter)
@@ -122,13 +124,17 @@ class FairQueue:
             waiter.turn.set_result(error)
 
     def _make_room(self, ticket: Ticket) -> None:
-        line = self.lines[ticket.tier]
+        line, outweighed = self.lines[ticket.tier], list[Waiter]()
         while not line.has_room(ticket):
             waiter = line.outweighed(ticket)
             if waiter is None:
+                for one in reversed(outweighed):
+                    line.join(one)
                 seconds = self._seconds_for(ticket, ticket.width)
                 raise self._refused(ticket, Overloaded("queue_full", seconds))
             line.leave(waiter)
+            outweighed.append(waiter)
+        for waiter in outweighed:
             if not waiter.turn.done():
                 late = self._seconds_until(waiter.ticket)
                 refused = self._refused(waiter.ticket, Overloaded("outweighed", late))

@@ -1,5 +1,6 @@
 """Items in the order of a number that changes, each change in O(log n)."""
 
+from collections.abc import Collection
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
@@ -32,15 +33,21 @@ class Ranking(Generic[Item]):
         """Forget an item."""
         self._current.pop(item, None)
 
-    def first(self) -> Item | None:
-        """Return the item of the least number; None when there is none."""
-        entries = self._entries
+    def first(self, but: Collection[Item] = ()) -> Item | None:
+        """Return the item of the least number, `but` some; None when there is none."""
+        entries, passed, found = self._entries, [], None
         while entries:
             number, count, item = entries[0]
-            if self._current.get(item) == (number, count):
-                return item
-            heappop(entries)
-        return None
+            is_current = self._current.get(item) == (number, count)
+            if is_current and item not in but:
+                found = item
+                break
+            entry = heappop(entries)
+            if is_current:
+                passed.append(entry)
+        for entry in passed:
+            heappush(entries, entry)
+        return found
 
     def least(self) -> float | None:
         """Return the least number."""

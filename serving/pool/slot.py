@@ -66,7 +66,7 @@ class Slot:
 
     def works(self) -> None:
         """A token came."""
-        self._pool.note_success(self.replica, self.ticket.fingerprint)
+        self._pool.note_success(self.replica)
         if self._first_at is None:
             self._first_at = self._pool.now
             self._place = self._pool.note_read(self._place)

@@ -63,9 +63,12 @@ class Suspicions:
             held.until = now + min(QUARANTINE_SECONDS_MAX, pause)
 
     def clear(self, fingerprint: Fingerprint) -> None:
-        """Such a request was answered."""
-        if self._held:
-            self._held.pop(fingerprint, None)
+        """The very request that broke a replica was answered by another: it was not the request.
+
+        That others of its kind are answered says nothing: who breaks engines sends sound requests
+        too.
+        """
+        self._held.pop(fingerprint, None)
 
     def forget_replica(self, replica_id: str) -> None:
         """A replica is gone: what broke it alone is refused no longer, until it breaks another."""

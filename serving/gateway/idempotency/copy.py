@@ -6,31 +6,29 @@ from collections.abc import Callable
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers
 from serving.gateway.outgoing import ClientStalled, Outlet
+from serving.pool.room import Room
 
 COPY_BYTES_MAX = 16 * 1024 * 1024
 """Of one answer; the copy of a longer one is dropped, and it cannot be given again."""
 ALL_COPIES_BYTES_MAX = 256 * 1024 * 1024
-
-
-class Copies:
-    """How many bytes of copies this process holds."""
-
-    def __init__(self) -> None:
-        self.total_bytes = 0
+"""Of which an organization may hold as much as it leaves to others."""
 
 
 class Copy:
     """One answer as it comes. It is complete once its usage is durable, and over whatever became of
     it: those who wait for more are woken by either, and by each piece."""
 
-    def __init__(self, copies: Copies) -> None:
+    def __init__(self, room: Room, organization_id: str, weight: int) -> None:
         self.pieces: list[bytes] = []
+        """Until nobody reads them any more."""
         self.headers: Headers | None = None
         self.tail: bytes | None = None
         """The end, once it may be told."""
         self.is_over = False
         self.is_too_long = False
-        self._copies = copies
+        self._room = room
+        self._organization_id = organization_id
+        self._weight = weight
         self._bytes = 0
         self._bells: set[asyncio.Event] = set()
         self._when_alone: Callable[[], None] | None = None
@@ -39,12 +37,13 @@ class Copy:
         """Take a piece of the body; `headers` stand in its head besides our own."""
         if self.is_too_long:
             return
-        self.headers = headers
-        self.pieces.append(data)
-        self._bytes += len(data)
-        self._copies.total_bytes += len(data)
-        is_full = self._copies.total_bytes > ALL_COPIES_BYTES_MAX
-        if is_full or self._bytes > COPY_BYTES_MAX:
+        self.headers, size = headers, len(data)
+        fits = self._room.fits(self._organization_id, self._weight, size)
+        if fits and self._bytes + size <= COPY_BYTES_MAX:
+            self.pieces.append(data)
+            self._bytes += size
+            self._room.add(self._organization_id, size)
+        else:
             self.is_too_long = True
             self._drop()
         self._ring()
@@ -57,7 +56,8 @@ class Copy:
     def end(self) -> None:
         """Nothing more comes. Who still reads goes on reading the pieces there were."""
         self.is_over = True
-        self._drop()
+        if not self._bells:
+            self._drop()
         self._ring()
 
     def outlives(self, client_gone: Callable[[], None]) -> bool:
@@ -91,7 +91,11 @@ class Copy:
     def leave(self, bell: asyncio.Event) -> None:
         """End what `enter` began."""
         self._bells.discard(bell)
-        if not self._bells and self._when_alone is not None:
+        if self._bells:
+            return
+        if self.is_over:
+            self._drop()
+        if self._when_alone is not None:
             self._when_alone()
 
     def _ring(self) -> None:
@@ -99,8 +103,9 @@ class Copy:
             bell.set()
 
     def _drop(self) -> None:
-        self._copies.total_bytes -= self._bytes
-        self.pieces, self._bytes = [], 0
+        self._room.add(self._organization_id, -self._bytes)
+        self._bytes = 0
+        self.pieces.clear()
 
 
 class Copying:

@@ -29,7 +29,6 @@ class _Follower:
         self._conversation = conversation
         self._turn = turn
         self._copy = turn.copy
-        self._pieces = self._copy.pieces
         self._told = 0
         self._is_gone = False
         self._bell = self._copy.enter()
@@ -59,7 +58,7 @@ class _Follower:
             await self._bell.wait()
 
     async def _tell_pieces(self) -> None:
-        while fresh := self._pieces[self._told :]:
+        while fresh := self._copy.pieces[self._told :]:
             self._begin()
             self._told += len(fresh)
             await self._conversation.tell(b"".join(fresh))

@@ -21,13 +21,14 @@ from serving.contract.idempotency import (
 from serving.gateway.conversation import ClientGone, Conversation
 from serving.gateway.errors import ApiError
 from serving.gateway.idempotency import refusals
-from serving.gateway.idempotency.copy import Copies, Copy, Copying
+from serving.gateway.idempotency.copy import ALL_COPIES_BYTES_MAX, Copy, Copying
 from serving.gateway.idempotency.joining import again, join
 from serving.gateway.idempotency.sealing import SealBroken, unseal
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.idempotency.wish import HEADER, Wish, read_wish
 from serving.gateway.outgoing import Outlet
 from serving.gateway.principals import Principal
+from serving.pool.room import Room
 from serving.usage.claims import Claims, NobodyKnows
 from serving.usage.writer import JournalUnavailable
 
@@ -60,7 +61,7 @@ class Once:
         self._gateway_id = gateway_id
         self._pepper = pepper.encode()
         self._turns: dict[str, Turn] = {}
-        self._copies = Copies()
+        self._copies = Room(ALL_COPIES_BYTES_MAX)
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def serve(
@@ -128,7 +129,8 @@ class Once:
             key_digest=wish.key_digest,
             request_digest=wish.request_digest,
         )
-        return Turn(wish, claim, conversation, self._claims, self._copies)
+        copy = Copy(self._copies, claim.organization_id, principal.organization.weight)
+        return Turn(wish, claim, conversation, self._claims, copy)
 
     async def _claim(self, turn: Turn) -> Verdict:
         try:
@@ -178,15 +180,14 @@ async def _tell(conversation: Conversation, wish: Wish, verdict: Verdict) -> Non
     if not isinstance(verdict, Answered) or verdict.sealed is None:
         raise _refusal(verdict)
     event_id = verdict.event_id
+    conversation.hold(len(verdict.sealed))
     try:
         answer = await asyncio.to_thread(unseal, verdict.sealed, key=wish.seal, event_id=event_id)
     except SealBroken:
         log.error("kept_answer_unreadable", event_id=event_id)
         raise refusals.answer_lost() from None
-    length = (b"content-length", str(len(answer.body)).encode())
-    conversation.begin(200, [*again(answer.headers, event_id), length])
-    await conversation.tell(answer.body)
-    await conversation.finish()
+    conversation.hold(len(answer.body))
+    await conversation.reply(200, answer.body, again(answer.headers, event_id))
 
 
 def _refusal(verdict: Verdict) -> ApiError:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from serving.contract.idempotency import Claim, Ending
 from serving.gateway.conversation import Conversation
 from serving.gateway.errors import Headers, Unavailable
-from serving.gateway.idempotency.copy import Copies, Copy
+from serving.gateway.idempotency.copy import Copy
 from serving.gateway.idempotency.sealing import Answer, seal
 from serving.gateway.idempotency.wish import Wish
 from serving.usage.claims import Claims, NobodyKnows
@@ -20,12 +20,12 @@ class Turn:
     """Copies what its client, the leader, is told, and has it kept."""
 
     def __init__(
-        self, wish: Wish, claim: Claim, leader: Conversation, claims: Claims, copies: Copies
+        self, wish: Wish, claim: Claim, leader: Conversation, claims: Claims, copy: Copy
     ) -> None:
         self.wish = wish
         self.claim = claim
         self.leader = leader
-        self.copy = Copy(copies)
+        self.copy = copy
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when another of the same key may try."""
         self._claims = claims

@@ -12,6 +12,7 @@ import pytest
 from serving.contract.usage import Outcome
 from serving.engine.simulated.faults import Fault
 from serving.engine.work import WHOLE_INTERVAL_TOKENS
+from serving.pool.ticket import Ticket
 from tests.support import catalog
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
@@ -148,6 +149,29 @@ async def test_a_failure_before_the_first_byte_is_tried_on_another_replica(
         await reply.read()
     await must_end(pair, "completed")
     assert pair.gateway.metrics.retries == 1
+
+
+async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
+    pair: Stack,
+) -> None:
+    quick = catalog.deployment(timeouts=catalog.Timeouts(first_byte_seconds=0.2))
+    pair.control.feed.publish("deployment", "dep_var_demo", quick)
+    await eventually(lambda: pair.gateway.directory.deployments("var_demo", "org_a")[0] == quick)
+    pool = pair.gateway.directory.pools["dep_var_demo"]
+    pair.engines[0].script.add(Fault("error", status=500))
+    all_of_it = Ticket("org_b", width=pool.replicas["rep_2"].share)
+    async with pool.slot(all_of_it, avoid=["rep_1"]):
+        asked = asyncio.create_task(answered(pair))
+        await eventually(lambda: pair.gateway.metrics.retries == 1)
+        await asyncio.sleep(0.5)
+    assert await asked == 200
+    await must_end(pair, "completed")
+
+
+async def answered(stack: Stack) -> int:
+    async with stack.post(CHAT, ASK | {"stream": True, "max_tokens": 3}) as reply:
+        await reply.read()
+        return reply.status
 
 
 async def test_a_replica_that_refuses_connections_is_left_alone_after_a_while(pair: Stack) -> None:

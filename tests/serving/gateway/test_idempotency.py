@@ -13,6 +13,7 @@ import pytest
 from serving.contract.idempotency import CLAIMS_MAX, Claim, Running
 from serving.engine.simulated.faults import Fault
 from serving.gateway.idempotency import copy, sealing
+from serving.pool.room import Room
 from serving.usage import claims
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING, METERED, Route
 from tests.support import catalog
@@ -396,11 +397,14 @@ async def test_a_forgotten_claim_is_made_anew_with_its_answer(paced: Stack) -> N
     assert await outcomes(paced) == ["completed"]
 
 
-@pytest.mark.parametrize("bound", ["COPY_BYTES_MAX", "ALL_COPIES_BYTES_MAX"])
+@pytest.mark.parametrize("bound", ["of one", "of all"])
 async def test_an_answer_too_long_to_keep_completes_and_is_not_worked_on_again(
     keyed: Stack, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
-    monkeypatch.setattr(copy, bound, 1_000)
+    if bound == "of one":
+        monkeypatch.setattr(copy, "COPY_BYTES_MAX", 1_000)
+    else:
+        monkeypatch.setattr(keyed.gateway.app._once._copies, "size_max", 1_000)
     first, again = await ask(keyed, **LONG), await ask(keyed, **LONG)
     assert first.body.endswith(b"data: [DONE]\n\n")
     assert (again.status, again.error["code"]) == (409, "idempotency_answer_lost")
@@ -415,6 +419,44 @@ async def test_an_answer_that_seals_too_long_is_not_kept(
     assert (await ask(keyed)).status == 200
     assert (await ask(keyed)).status == 409
     assert await outcomes(keyed) == ["completed"]
+
+
+async def test_an_answer_given_again_needs_room_of_its_own_organization(keyed: Stack) -> None:
+    room = keyed.gateway.app.bodies.room
+    extra = {"max_tokens": 200, "ignore_eos": True}
+    first = await ask(keyed, **extra)
+    room.add("org_a", room.size_max // 2 - len(first.body))
+    refused = await ask(keyed, **extra)
+    assert (refused.status, refused.error["code"]) == (503, "server_is_overloaded")
+    room.add("org_a", len(first.body) - room.size_max // 2)
+    assert (await ask(keyed, **extra)).body == first.body
+    assert room.held == 0
+
+
+def test_a_copy_is_held_until_the_last_who_reads_it_has_left() -> None:
+    room = Room(1_000)
+    kept = copy.Copy(room, "org_a", 1)
+    kept.add((), bytes(100))
+    slow, fast = kept.enter(), kept.enter()
+    kept.end()
+    kept.leave(fast)
+    assert (room.held, kept.pieces) == (100, [bytes(100)])
+    kept.leave(slow)
+    assert (room.held, kept.pieces) == (0, [])
+
+
+def test_ones_copies_leave_room_for_anothers() -> None:
+    room = Room(1_000)
+    greedy = [copy.Copy(room, "org_a", 1) for _ in range(10)]
+    for one in greedy:
+        one.add((), bytes(100))
+    assert sum(one.is_too_long for one in greedy) == 5
+    modest = copy.Copy(room, "org_b", 1)
+    modest.add((), bytes(100))
+    assert not modest.is_too_long
+    for one in (*greedy, modest):
+        one.end()
+    assert room.held == 0
 
 
 async def test_a_key_lives_for_a_day(keyed: Stack) -> None:

@@ -18,6 +18,7 @@ from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.limits import line
 from tests.serving.gateway.routes import ROUTES, Route
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.support.keyed import ask
 from tests.support.raw_http import RawClient
 from tests.support.redis_server import RedisServer, running_redis
 
@@ -71,6 +72,16 @@ async def post(
         text = await reply.text()
     is_stream = reply.headers["content-type"].startswith("text/event-stream")
     return reply.status, httpx.Headers(reply.headers), {} if is_stream else json.loads(text)
+
+
+async def test_an_answer_that_is_given_again_is_a_request_like_any_other(stack: Stack) -> None:
+    own = {"takes_idempotency_keys": True, "own_limits": Limits(requests_per_minute=2)}
+    record = msgspec.structs.replace(stack.tenant.organization, **own)
+    await publish(stack, "organization", record.organization_id, record)
+    answers = [await ask(stack) for _ in range(4)]
+    assert [one.status for one in answers] == [200, 200, 429, 429]
+    assert [one.is_again for one in answers[:2]] == [False, True]
+    assert answers[1].headers["x-ratelimit-remaining-requests"] == "0"
 
 
 @routes

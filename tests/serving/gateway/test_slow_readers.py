@@ -110,6 +110,18 @@ async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -
     assert (slow.watched, done.watched) == ([5], [0])
 
 
+async def test_a_long_answer_taken_far_too_slowly_is_a_stall(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(outgoing, "SLOWEST_BYTES", 100 * outgoing.PIECE_BYTES)
+    monkeypatch.setattr(Line, "drain", lambda line: asyncio.sleep(0.02))
+    line, pending = Line(), Pending()
+    with pytest.raises(ClientStalled):
+        await Outgoing(line, pending).pour(bytes(20 * outgoing.PIECE_BYTES))
+    assert 2 < len(line.sent) < 20
+
+
 async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", 100)
     line, pending = Line(), Pending()

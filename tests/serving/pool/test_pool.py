@@ -4,17 +4,19 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
+from serving.contract.units import Tier
 from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
 from serving.pool.retries import RetryBudget
-from serving.pool.suspicion import Fingerprint
+from serving.pool.suspicion import FORGET_SECONDS, Fingerprint
 from serving.pool.ticket import Ticket
 from tests.support import catalog
 from tests.support.catalog import replica
@@ -254,7 +256,32 @@ async def test_requests_of_one_customer_eject_nothing_and_are_refused_themselves
     async with shared.slot(Ticket("poison")) as slot:
         slot.works()
     await breaks(shared, "poison")
+    with pytest.raises(Quarantined):
+        async with shared.slot(Ticket("poison")):
+            pass
+    now[0] += FORGET_SECONDS + 1
+    await breaks(shared, "poison")
     async with shared.slot(Ticket("poison")):
+        pass
+
+
+async def test_sound_requests_in_between_hide_nobody_who_breaks_engines() -> None:
+    both = pool(8, 8)
+    await breaks(both, "poison")
+    async with both.slot(Ticket("poison")) as slot:
+        slot.works()
+    await breaks(both, "poison")
+    with pytest.raises(Quarantined):
+        async with both.slot(Ticket("poison")):
+            pass
+
+
+async def test_whose_request_another_replica_answered_broke_nothing() -> None:
+    both, poison = pool(8, 8), Ticket("poison")
+    for _ in range(4):
+        await breaks(both, "poison")
+        both.convict(["rep_1"], poison.fingerprint)
+    async with both.slot(poison):
         pass
 
 
@@ -287,7 +314,7 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     for _ in range(2):
         both.note_incident(sick, Fingerprint("a", "plain"), is_at_fault=False)
     assert not sick.is_on_trial
-    both.convict(["rep_1", "gone"])
+    both.convict(["rep_1", "gone"], Fingerprint("a", "plain"))
     assert sick.is_on_trial
 
 
@@ -378,6 +405,55 @@ async def test_a_request_takes_as_many_slots_as_it_has_choices() -> None:
     done.set()
     await asyncio.gather(*tasks)
     assert small.replicas["rep_1"].in_flight == 0
+
+
+async def test_a_wide_request_has_one_replica_kept_for_it_and_others_go_on() -> None:
+    both, first, second, log = pool(4, 4), asyncio.Event(), asyncio.Event(), list[str]()
+    ends = [first] * 4 + [second] * 4  # The first four are two of each replica's.
+    tasks = [asyncio.create_task(hold(both, "a", end, log)) for end in ends]
+    await settle()
+    tasks.append(asyncio.create_task(hold(both, "wide", second, log, width=4)))
+    await settle()
+    tasks += [asyncio.create_task(hold(both, "b", second, log)) for _ in range(4)]
+    first.set()
+    await settle()
+    assert sorted(one.free for one in both.replicas.values()) == [0, 2]
+    assert (log.count("wide"), log.count("b")) == (0, 2)
+    second.set()
+    await asyncio.gather(*tasks)
+    assert (log.count("wide"), log.count("b")) == (1, 4)
+
+
+@pytest.mark.parametrize("tier", ["default", "batch"])
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_wide_request_does_not_wait_for_ever_behind_narrow_ones(
+    seed: int, tier: Tier
+) -> None:
+    chance, log = Random(seed), list[str]()
+    shares = [chance.randint(1, 6) for _ in range(chance.randint(1, 4))]
+    crowd, asked = pool(*shares), list[tuple[asyncio.Event, asyncio.Task[None]]]()
+    async with crowd.slot(Ticket("urgent", tier="priority")):
+        pass  # From now on some slots are reserved.
+
+    def ask(name: str, width: int = 1) -> None:
+        end = asyncio.Event()
+        held = hold(crowd, name, end, log, width=width, tier=tier)
+        asked.append((end, asyncio.create_task(held)))
+
+    for _ in range(2 * sum(shares)):
+        ask("narrow")
+    await settle()
+    ask("wide", width=chance.randint(2, 6))
+    for _ in range(40 * sum(shares)):
+        if "wide" in log:
+            break
+        chance.choice(asked)[0].set()
+        ask("narrow")
+        await settle()
+    assert "wide" in log
+    for end, _ in asked:
+        end.set()
+    await asyncio.gather(*(task for _, task in asked))
 
 
 async def test_what_is_wider_than_a_replica_has_it_to_itself() -> None:

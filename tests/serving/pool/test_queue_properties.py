@@ -92,7 +92,7 @@ class World:
                 assert len(member.waiters) <= BOUNDS.organization_requests
         head = self.pool.queue.first()
         if head is not None:
-            assert self.pool._find(head.ticket, head.avoid) is None, "there is room, and one waits"
+            assert self.pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
 
     async def clear(self) -> None:
         self.set_slots(6)

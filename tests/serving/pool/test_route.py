@@ -45,13 +45,13 @@ def test_a_replica_with_room_is_found_if_there_is_one_and_no_other(
 ) -> None:
     ready = [one for one in replicas if one.is_ready]
     usable = [one for one in ready if one.is_usable(NOW)] or ready
-    free = [one for one in usable if one.has_room(width)]
+    others = [one for one in usable if one.share and one.record.replica_id not in avoid]
+    free = [one for one in others or usable if one.has_room(width)]
     choice = choose(replicas, NOW, avoid, width=width, blocks=blocks)
     assert (choice is None) == (not free)
     if choice is not None:
         assert choice.replica in free
-        others = [one for one in free if one.record.replica_id not in avoid]
-        assert choice.replica in (others or free)
+        assert choose(replicas, NOW, avoid, kept=free, width=width, blocks=blocks) is None
 
 
 @settings(max_examples=400)
