@@ -1,15 +1,18 @@
-"""Gateways tell each other which replica they sent which prompt's blocks, by Redis's publish and
-subscribe, so that a conversation finds its replica whichever gateway it comes through.
+"""Gateways tell each other which replica they sent which prompt's blocks, and how many are still to
+be read, by Redis's publish and subscribe, so that a conversation finds its replica whichever
+gateway it comes through, and none is sent more than it can read.
 
 Digests alone travel, which begin with an organization's secret salt. What is lost, or told
 while Redis is away, costs a prompt that is read again, and nothing else.
 """
 
 import asyncio
+import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Annotated
 
 import msgspec
 from redis.asyncio import Redis
@@ -18,8 +21,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from serving.gateway.unread import UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
+from serving.pool.replica import Replica
 
 CHANNEL = "penstock:prefixes:1"
 TELL_SECONDS = 0.1
@@ -44,6 +49,8 @@ class News(msgspec.Struct, array_like=True):
 
     gateway_id: str
     prompts: list[Prompt]
+    unread: dict[str, Annotated[int, msgspec.Meta(ge=0)]] = {}
+    """Blocks of prompts without a first token, by replica."""
 
 
 class PrefixNews:
@@ -58,6 +65,8 @@ class PrefixNews:
         self.untold = 0
         """Prompts, of which nobody heard."""
         self._gateway_id = gateway_id
+        self._told_unread: dict[str, int] = {}
+        self._elsewhere = UnreadElsewhere(time.monotonic)
         self._pools = pools
         self._waiting: deque[Prompt] = deque()
         self._blocks = 0
@@ -91,12 +100,16 @@ class PrefixNews:
     async def _tell_all(self, redis: Redis) -> None:
         while _goes_on():
             await asyncio.sleep(TELL_SECONDS)
-            if prompts := [self._take() for _ in range(len(self._waiting))]:
+            replicas = self._replicas()
+            self._elsewhere.forget_silent(replicas)
+            unread = {id_: one.unread for id_, one in replicas.items() if one.unread}
+            prompts = [self._take() for _ in range(len(self._waiting))]
+            if prompts or unread or self._told_unread:
                 try:
                     async with asyncio.timeout(CALL_SECONDS):
-                        message = self._encode(News(self._gateway_id, prompts))
+                        message = self._encode(News(self._gateway_id, prompts, unread))
                         await redis.publish(CHANNEL, message)
-                    self.told += len(prompts)
+                    self.told, self._told_unread = self.told + len(prompts), unread
                 except AWAY:
                     self.untold += len(prompts)
                     await asyncio.sleep(AWAY_SECONDS)
@@ -122,6 +135,9 @@ class PrefixNews:
                 raise TimeoutError
             told = self.told
 
+    def _replicas(self) -> dict[str, Replica]:
+        return {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
+
     def _take(self) -> Prompt:
         prompt = self._waiting.popleft()
         self._blocks -= len(prompt[1]) // WORD
@@ -135,9 +151,10 @@ class PrefixNews:
             return
         if news.gateway_id == self._gateway_id:
             return
-        known = {id_: one for pool in self._pools().values() for id_, one in pool.replicas.items()}
+        replicas = self._replicas()
+        self._elsewhere.note(news.gateway_id, news.unread, replicas)
         for replica_id, told in news.prompts:
-            replica = known.get(replica_id)
+            replica = replicas.get(replica_id)
             if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
                 replica.seen.note(tuple(array("Q", told)))
                 self.heard += 1

@@ -29,7 +29,9 @@ class Replica:
     share: int
     in_flight: int = 0
     unread: int = 0
-    """Blocks of prompts that it was given and has not answered."""
+    """Blocks of prompts that it was given and has not answered;"""
+    unread_elsewhere: int = 0
+    """and those that other gateways gave it, as far as they told."""
     incidents: int = 0
     in_a_row: int = 0
     is_at_fault: bool = False

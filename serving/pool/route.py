@@ -104,7 +104,10 @@ def _soonest(
     all have, the least busy."""
     length = len(blocks)
     known = {each: each.seen.count(blocks) for each in usable}
-    delays = {each: MISS_WEIGHT * (length - known[each]) + each.unread for each in free}
+    delays = {
+        each: MISS_WEIGHT * (length - known[each]) + each.unread + each.unread_elsewhere
+        for each in free
+    }
     mean = (sum([each.in_flight for each in usable]) + width) / sum([one.share for one in usable])
     taken = _first(delays, blocks[0])
     if taken.in_flight + width > slots_max(taken, mean):

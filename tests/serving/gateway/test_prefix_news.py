@@ -15,6 +15,7 @@ from serving.gateway.prefix_news import (
     News,
     PrefixNews,
 )
+from serving.gateway.unread import SILENT_SECONDS, UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
 from tests.support import catalog
@@ -69,6 +70,35 @@ async def test_what_one_sends_the_other_knows_and_nobody_hears_of_itself(
         assert (told.told, told.heard, heard.heard, own(BLOCKS)) == (2, 0, 1, 0)
 
 
+async def test_what_is_still_to_be_read_is_told_until_it_is_read_or_who_gave_it_is_gone(
+    redis: RedisServer,
+) -> None:
+    pools = {name: pool() for name in "abc"}
+    a, b, c = (one.replicas[REPLICA] for one in pools.values())
+    async with gateway(redis, "c", pools["c"]), gateway(redis, "b", pools["b"]):
+        async with gateway(redis, "a", pools["a"]):
+            await listen(redis, 3)
+            a.unread, b.unread = 5, 7
+            await eventually(lambda: (a.unread_elsewhere, b.unread_elsewhere) == (7, 5))
+            await eventually(lambda: c.unread_elsewhere == 12)
+            b.unread = 0
+            await eventually(lambda: a.unread_elsewhere == 0 and c.unread_elsewhere == 5)
+        await eventually(lambda: c.unread_elsewhere == 0)
+
+
+def test_who_says_nothing_any_more_is_forgotten() -> None:
+    now, replicas = [100.0], pool().replicas
+    elsewhere = UnreadElsewhere(lambda: now[0])
+    elsewhere.note("a", {REPLICA: 3, "rep_unknown": 9}, replicas)
+    now[0] += SILENT_SECONDS
+    elsewhere.note("b", {REPLICA: 4}, replicas)
+    elsewhere.forget_silent(replicas)
+    assert replicas[REPLICA].unread_elsewhere == 7
+    now[0] += SILENT_SECONDS / 2
+    elsewhere.forget_silent(replicas)
+    assert replicas[REPLICA].unread_elsewhere == 4
+
+
 async def test_it_goes_on_after_redis_was_away(
     redis: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +151,7 @@ async def test_who_does_not_hear_itself_listens_anew(
         msgspec.msgpack.encode(["b", [[REPLICA, b"seven.."]]]),
         msgspec.msgpack.encode(["b", [[REPLICA, bytes(8 * (BLOCKS_MAX + 1))]]]),
         msgspec.msgpack.encode(["b", "none"]),
+        msgspec.msgpack.encode(["b", [], {REPLICA: -1}]),
     ],
 )
 async def test_what_is_no_news_changes_nothing(redis: RedisServer, message: bytes) -> None:

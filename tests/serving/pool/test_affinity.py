@@ -61,6 +61,7 @@ class Gateway:
     """One that shares the replicas: what it knows of them, and who waits for a slot."""
 
     replicas: list[Replica]
+    told_unread: list[int] = field(default_factory=lambda: [0] * REPLICAS)
     waiting: deque[tuple[Blocks, float]] = field(default_factory=deque)
 
 
@@ -71,6 +72,7 @@ class World:
 
     way: Way
     count: int
+    is_on: bool = True
     ttfts: list[float] = field(default_factory=list)
     spared: int = 0
     best: int = 0
@@ -86,6 +88,9 @@ class World:
         self.free_at = [0.0] * REPLICAS
         self.now, self.chance, self.numbers = 0.0, Random(1), count()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
+        if self.way == "told":
+            for gateway in self.gateways:
+                self._tell_unread(gateway)
 
     def run(self) -> "World":
         """Play all turns."""
@@ -99,6 +104,7 @@ class World:
             gateway = self.chance.choice(self.gateways)
             gateway.waiting.append((prompt, at))
             self._call(gateway)
+        self.is_on = False
         self._play(until=inf)
         return self
 
@@ -139,6 +145,18 @@ class World:
                 seen = other.replicas[place].seen
                 self._at(self.now + TELL_SECONDS, partial(seen.note, prompt))
 
+    def _tell_unread(self, gateway: Gateway) -> None:
+        """Say again and again how much of what it gave is still to be read, to gateways of which
+        each keeps the last word."""
+        for place, own in enumerate(gateway.replicas):
+            more = own.unread - gateway.told_unread[place]
+            gateway.told_unread[place] = own.unread
+            for other in self.gateways:
+                if other is not gateway:
+                    other.replicas[place].unread_elsewhere += more
+        if self.is_on:
+            self._at(self.now + TELL_SECONDS, partial(self._tell_unread, gateway))
+
     def _read(self, place: int, prompt: Blocks) -> float:
         """Have a replica read a prompt; return when it will have."""
         cached = self.caches[place].count(prompt)
@@ -164,7 +182,7 @@ def p95(world: World) -> float:
 def test_conversations_find_what_was_read_of_them_through_any_gateway(gateways: int) -> None:
     world = World("told", gateways).run()
     assert world.spared / world.best >= 0.92
-    assert p95(world) <= 1.0
+    assert p95(world) <= 0.6
 
 
 def test_without_a_word_gateways_find_less_and_by_chance_nobody_finds_much() -> None:
