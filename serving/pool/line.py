@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from serving.engine.usage import Tokens
+from serving.pool.crowd import Crowd
 from serving.pool.member import Member, Service, Waiter
 from serving.pool.ranking import Ranking
 from serving.pool.ticket import Ticket
@@ -48,7 +49,8 @@ BOUNDS = Bounds()
 
 
 class Line:
-    """Everything but choosing is O(log n) in the organizations that wait, leaving too."""
+    """Everything is O(log n) in the organizations that wait, leaving too; but for what is
+    predicted, which is O(m) in the different numbers of slots that they wait for."""
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
         self.bounds = bounds
@@ -66,6 +68,7 @@ class Line:
         self._newcomers = 0.0
         """The part of those who join whose organizations had nobody waiting."""
         self._parted: set[str] = set()
+        self._crowd = Crowd()
 
     def __len__(self) -> int:
         return self.requests
@@ -79,6 +82,7 @@ class Line:
         for organization_id in {*self._parted, *parts}:
             if (member := self._busy.get(organization_id)) is not None:
                 member.part = max(PART_MIN, parts.get(organization_id, 1.0))
+                self._crowd.note(member)
         self._parted = set(parts)
 
     def is_full_of(self, ticket: Ticket) -> bool:
@@ -146,12 +150,11 @@ class Line:
         own = self._busy.get(ticket.organization_id)
         waiting = own.waiting if own else 0
         turns = (waiting + ticket.width) / (own.power if own else max(1, ticket.weight))
-        others = [one for one in self._busy.values() if one.waiting and one is not own]
-        before = waiting + sum(min(one.waiting, turns * one.power) for one in others)
+        before = waiting + self._crowd.slots(own, turns)
         for _ in range(GROWTH_STEPS if waiting else 0):
             new = growth * before * self._newcomers
-            more = (growth * before - new) / (len(others) + 1)
-            before = waiting + sum(min(one.waiting + more, turns * one.power) for one in others)
+            more = (growth * before - new) / len(self._crowd)
+            before = waiting + self._crowd.slots(own, turns, more)
             before += new * waiting / (waiting + ticket.width)
         return before
 
@@ -194,7 +197,9 @@ class Line:
         member = self._busy.get(organization_id) or self._idle.pop(organization_id, None)
         if member is None:
             member = Member(organization_id, self._mean_output)
-        member.weight = max(1, ticket.weight)
+        if member.weight != (weight := max(1, ticket.weight)):
+            member.weight = weight
+            self._crowd.note(member)
         self._busy[organization_id] = member
         return member
 
@@ -219,6 +224,7 @@ class Line:
         self.requests += requests
         self.tokens += requests * ticket.input_tokens
         self.slots += requests * ticket.width
+        self._crowd.note(member)
         if member.waiters:
             self._weightiest.put(member.organization_id, -self._heaviness(member))
         else:
