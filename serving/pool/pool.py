@@ -238,15 +238,14 @@ class Pool:
             if was_on_trial:
                 self._call()
 
-    def note_incident(
-        self, replica: Replica, fingerprint: Fingerprint, *, is_at_fault: bool
-    ) -> None:
-        """A replica broke under such a request."""
-        if not is_at_fault:
-            self._suspicions.note_incident(fingerprint, replica.record.replica_id)
-        pause = replica.note_incident(
-            fingerprint.organization_id, self._clock(), is_at_fault=is_at_fault
-        )
+    def suspect(self, replica: Replica, fingerprint: Fingerprint) -> None:
+        """Such a request may have broken a replica."""
+        self._suspicions.note_incident(fingerprint, replica.record.replica_id)
+
+    def note_incident(self, replica: Replica, ticket: Ticket, *, is_at_fault: bool) -> None:
+        """A replica broke under a request, and is or may be at fault."""
+        now = self._clock()
+        pause = replica.note_incident(ticket.organization_id, now, is_at_fault=is_at_fault)
         self._call_when_over(pause)
 
     def convict(self, replica_ids: Collection[str], fingerprint: Fingerprint) -> None:

@@ -84,9 +84,12 @@ class Slot:
 
     def broke(self, *, is_at_fault: bool = False) -> None:
         """The replica failed, broke off or fell silent. What began before an incident that is
-        already known, and breaks with it, is a part of that."""
-        if self._incidents == self.replica.incidents:
-            self._pool.note_incident(self.replica, self.ticket.fingerprint, is_at_fault=is_at_fault)
+        already known, and breaks with it, is a part of that; what had a token is no suspect."""
+        if self._incidents != self.replica.incidents:
+            return
+        if self._first_at is None and not is_at_fault:
+            self._pool.suspect(self.replica, self.ticket.fingerprint)
+        self._pool.note_incident(self.replica, self.ticket, is_at_fault=is_at_fault)
 
     def _note_times(self, tokens: Tokens, first: float) -> None:
         """Say how long the first token took, and each of those after it."""

@@ -74,7 +74,7 @@ async def test_only_single_urgent_requests_that_broke_nothing_have_a_second_try(
         "wide": Ticket("a", tier="priority", input_tokens=100, width=2),
         "suspected": Ticket("poison", tier="priority", input_tokens=100),
     }
-    both.note_incident(both.replicas["rep_1"], Fingerprint("poison", "plain"), is_at_fault=False)
+    both.suspect(both.replicas["rep_1"], Fingerprint("poison", "plain"))
     late = {}
     for name, ticket in asked.items():
         async with both.slot(ticket) as slot:

@@ -276,6 +276,16 @@ async def test_sound_requests_in_between_hide_nobody_who_breaks_engines() -> Non
             pass
 
 
+async def test_what_had_a_token_is_no_suspect() -> None:
+    only = pool(8)
+    for _ in range(4):
+        async with only.slot(Ticket("a")) as slot:
+            slot.works()
+            slot.broke()
+    async with only.slot(Ticket("a")):
+        pass
+
+
 async def test_whose_request_another_replica_answered_broke_nothing() -> None:
     both, poison = pool(8, 8), Ticket("poison")
     for _ in range(4):
@@ -312,7 +322,7 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     both = pool(1, 1)
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.note_incident(sick, Fingerprint("a", "plain"), is_at_fault=False)
+        both.note_incident(sick, Ticket("a"), is_at_fault=False)
     assert not sick.is_on_trial
     both.convict(["rep_1", "gone"], Fingerprint("a", "plain"))
     assert sick.is_on_trial
@@ -323,7 +333,7 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
     both, done, log = pool(1, 1), asyncio.Event(), []
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.note_incident(sick, Fingerprint("a", "plain"), is_at_fault=True)
+        both.note_incident(sick, Ticket("a"), is_at_fault=True)
     tasks = [asyncio.create_task(hold(both, name, done, log)) for name in "ab"]
     await settle()
     assert len(log) == 1
