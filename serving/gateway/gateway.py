@@ -17,6 +17,7 @@ from serving.gateway.connections import Connections
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
 from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
+from serving.gateway.gauges import add_gauges
 from serving.gateway.grammars import GrammarCheck
 from serving.gateway.idempotency.once import Once
 from serving.gateway.ids import IdMaker
@@ -125,7 +126,7 @@ class Gateway:
         self._is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics.registry.register(PoolMetrics(lambda: self.directory.pools))
-        self._add_gauges()
+        add_gauges(self)
 
     def _make_app(self, config: GatewayConfig) -> App:
         clock = self.clock
@@ -271,90 +272,6 @@ class Gateway:
             "presence": self.presence.run(),
             "slot shares": self.demand.run(),
         }
-
-    def _add_gauges(self) -> None:
-        gauge = self.metrics.gauge
-        gauge("in_flight", "Requests under way.", lambda: self.app.in_flight)
-        lines = self.connections
-        gauge("connections", "Of clients.", lambda: len(lines))
-        gauge("connections_refused", "There was no room.", lambda: lines.refused)
-        gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
-        gauge("tokens_under_way", "That wait or run, input.", lambda: self.pressure.tokens)
-        gauge("body_bytes", "Of requests under way.", lambda: self.app.bodies.room.held)
-        gauge("lingering", "Of these, left by their clients.", lambda: self.lingering.total)
-        self._add_gauges_of_feeds()
-        self._add_gauges_of_books()
-        self._add_gauges_of_others()
-
-    def _add_gauges_of_feeds(self) -> None:
-        gauge = self.metrics.gauge
-        gauge("feed_age_seconds", "Since control answered.", lambda: self.control_feed.age_seconds)
-        gauge(
-            "replica_feed_age_seconds",
-            "Since fleet answered.",
-            lambda: self.replica_feed.age_seconds,
-        )
-        gauge(
-            "state_save_failures",
-            "In a row, of what control's feed said.",
-            lambda: self.control_feed.keeper.failures,
-        )
-        gauge(
-            "feed_rejected",
-            "Records that did not validate.",
-            self.control_feed.follower.counts.rejected.total,
-        )
-
-    def _add_gauges_of_books(self) -> None:
-        gauge, counts = self.metrics.gauge, self.shipper.counts
-        gauge("journal_rows", "Events not acknowledged.", lambda: self.journal.done_rows)
-        gauge("lease_nanos", "Granted and not yet returned.", self.poll.granted_nanos)
-        gauge("leases", "Leases not yet closed.", lambda: len(self.poll.leases))
-        gauge("deferred_asks", "Asks put off by billing.", lambda: self.poll.counts.deferred)
-        gauge("lineage_changes", "Restored databases met.", lambda: self.lineage.changes)
-        gauge("held_nanos", "Held by requests under way.", self.treasury.held_nanos)
-        gauge("shipped_events", "Events acknowledged.", lambda: counts.shipped)
-        gauge("shipment_failures", "Batches not acknowledged.", lambda: counts.failures)
-        orphans = self.orphans
-        gauge(
-            "orphan_events",
-            "Shipped for dead gateways of this host.",
-            lambda: 0 if orphans is None else orphans.shipped,
-        )
-        gauge("sent_again_events", "Events a new database got.", lambda: counts.sent_again)
-        gauge(
-            "clock_skew_seconds",
-            "By how much this host's clock is ahead of control's.",
-            lambda: self.clock.skew_seconds,
-        )
-        gauge("clock_ahead", "Calls refused for our clock.", lambda: self.api.clock_ahead_count)
-        gauge("journal_damages", "Files set aside.", lambda: len(self.journal.damages))
-        gauge("journal_unreadable_rows", "Rows set aside.", lambda: self.journal.unreadable_rows)
-        gauge("kept_bytes", "Acknowledged events kept.", lambda: self.journal.kept_bytes)
-        gauge("dead_letters", "Events billing could not book.", lambda: counts.dead_lettered)
-
-    def _add_gauges_of_others(self) -> None:
-        gauge = self.metrics.gauge
-        gauge("share_failures", "Of asking for slots, in a row.", lambda: self.demand.failures)
-        gauge("gateways_sharing_slots", "By the fleet.", lambda: self.shares.live_gateway_count)
-        gauge("grammars_unchecked", "Not compiled ahead.", lambda: self.grammars.unchecked_count)
-        gauge("preparers_lost", "Processes killed.", lambda: self.preparation.bench.lost_count)
-        gauge("keyed_endings_untold", "To control.", lambda: self.claims.untold_count)
-        line = self.limiter.line
-        gauge(
-            "limits_apart",
-            "Whether rate limits are held by this gateway's part, without Redis.",
-            lambda: not line.is_open,
-        )
-        gauge("limits_calls", "Calls to Redis for rate limits.", lambda: line.calls)
-        gauge("limits_failures", "Of these, without an answer in time.", lambda: line.failures)
-        gauge(
-            "gateways_sharing_limits", "As control counts them.", self.directory.live_gateway_count
-        )
-        news = self.prefix_news
-        gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)
-        gauge("prefixes_untold", "Of which nobody heard.", lambda: news.untold)
-        gauge("prefixes_heard", "From other gateways.", lambda: news.heard)
 
 
 def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
