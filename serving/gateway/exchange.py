@@ -206,10 +206,7 @@ class Exchange:
             # An engine that cannot count is at fault, whoever ended the request.
             tokens, outcome = NO_TOKENS, "engine_failed"
         if self.reserved is not None:
-            # Before the end is told: whoever hears it may send its next request elsewhere.
-            self.reserved.settle(
-                input_tokens=tokens.input - tokens.cached_input, output_tokens=tokens.output
-            )
+            self._settle(self.reserved, tokens, outcome)
         self.charged_nanos = price_of(self._metered, tokens, outcome)
         error: ApiError | None = None
         if self._turn is not None and outcome == "completed":
@@ -236,6 +233,19 @@ class Exchange:
         if error is not None:
             raise error
 
+    def _settle(self, reserved: Reservation, tokens: Tokens, outcome: Outcome) -> None:
+        """Before the end is told: whoever hears it may send its next request elsewhere."""
+        if self._is_unmeasured(outcome):
+            reserved.keep()
+        else:
+            fresh = tokens.input - tokens.cached_input
+            reserved.settle(input_tokens=fresh, output_tokens=tokens.output)
+
+    def _is_unmeasured(self, outcome: Outcome) -> bool:
+        """Whether the client left an engine at work that had not said what it took."""
+        relay = self._relay
+        return outcome == "client_cancelled" and relay is not None and not relay.has_usage
+
     async def _commit(self, event: UsageEvent, turn: Turn | None) -> None:
         """Make the event durable. Raises JournalUnavailable."""
         if turn is None:
@@ -261,7 +271,7 @@ class Exchange:
         relay, metrics = self._relay, self._means.metrics
         if relay is None:
             return NO_TOKENS
-        if outcome == "client_cancelled" and not relay.has_usage:
+        if self._is_unmeasured(outcome):
             metrics.unmetered += 1
         stated = relay.tokens
         tokens = self._job.bounded(stated)

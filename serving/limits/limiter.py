@@ -58,6 +58,12 @@ class Reservation:
                 self._limiter.learn(self._key_id, output_tokens)
             self._limiter.settle(ask, input_tokens, output_tokens)
 
+    def keep(self) -> None:
+        """The request's work has ended, and nobody knows what it took: what was expected counts."""
+        ask, self._ask = self._ask, None
+        if ask is not None:
+            self._limiter.line.leave(ask.places)
+
     def void(self) -> None:
         """The request came to nothing, if it was not settled: it counts as one, and no more."""
         ask, self._ask = self._ask, None

@@ -15,11 +15,13 @@ import openai
 import pytest
 
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits
+from serving.engine.simulated.faults import Fault
+from serving.gateway import exchange
 from serving.limits import line
 from tests.serving.gateway.routes import ROUTES, Route
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 from tests.support.keyed import ask
-from tests.support.raw_http import RawClient
+from tests.support.raw_http import RawClient, request
 from tests.support.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
@@ -82,6 +84,23 @@ async def test_an_answer_that_is_given_again_is_a_request_like_any_other(stack: 
     assert [one.status for one in answers] == [200, 200, 429, 429]
     assert [one.is_again for one in answers[:2]] == [False, True]
     assert answers[1].headers["x-ratelimit-remaining-requests"] == "0"
+
+
+async def test_who_hangs_up_before_anything_was_counted_took_what_was_expected(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.05)
+    await limit(stack, output_tokens_per_minute=200)
+    stack.engines[0].script.add(Fault("hang"))
+    body = ASK | {"max_tokens": 200, "stream": True}
+    async with RawClient(stack.url) as client:
+        await client.send(request(CHAT, stack.tenant.secret, body))
+        await eventually(lambda: stack.gateway.app.in_flight == 1)
+        await asyncio.sleep(0.1)
+    await stack.one_event()
+    status, headers, _ = await post(stack, body=ASK)
+    assert status == 429
+    assert headers["x-ratelimit-limit-tokens"] == "200"
 
 
 @routes
