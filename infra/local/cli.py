@@ -171,6 +171,14 @@ def check_integrity(context: typer.Context) -> None:
     become_manage(_environment(), ["check_integrity", *context.args])
 
 
+@app.command("check-production", context_settings=PASS_THROUGH)
+def check_production(context: typer.Context) -> None:
+    """Say what of the configuration is not fit for customers; exit code 1 if something is not."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["check_production", *context.args])
+
+
 @app.command("verify-audit", context_settings=PASS_THROUGH)
 def verify_audit(context: typer.Context) -> None:
     """Prove the chain of deeds and print its end: --holds POSITION:DIGEST."""

@@ -247,6 +247,8 @@ class ControlConfig:
     database_owner: Database
     redis_url: str
     django_secret: str
+    internal_secret: str = field(repr=False)
+    """What credentials of the internal API are made from."""
     credential: str
     """Shown to the fleet."""
     callers: Callers
@@ -306,6 +308,7 @@ class ControlConfig:
             database_owner=owner(environ),
             redis_url=url(environ, "REDIS_URL", schemes=("redis", "rediss", "unix")),
             django_secret=secret(environ, "PENSTOCK_DJANGO_SECRET"),
+            internal_secret=secret(environ, ROOT_VARIABLE),
             credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
             callers=callers(environ),
             key_peppers=peppers(environ),

@@ -53,6 +53,11 @@ def listener(
     return Listener(config)
 
 
+SWITCH_SECONDS = 0.0005
+"""How long a thread may keep the interpreter while others want it. A sign-in wants it some eighty
+times, after each answer of the database; at Python's 5 ms each it would wait for others' pages."""
+
+
 async def serve(config: ControlConfig) -> None:
     """Serve until SIGINT or SIGTERM: then people first, the data plane last."""
     from control.asgi import application, internal_application
@@ -91,6 +96,7 @@ def main() -> None:
     import django
 
     django.setup()
+    sys.setswitchinterval(SWITCH_SECONDS)
     uvloop = uvicorn.importer.import_from_string("uvloop:new_event_loop")
     with asyncio.Runner(loop_factory=uvloop) as runner:
         runner.run(serve(config))

@@ -37,6 +37,7 @@ INSTALLED_APPS = [
     "allauth",
     "allauth.account",
     "allauth.mfa",
+    "allauth.usersessions",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",
@@ -120,6 +121,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "web.console.theme.theme",
+                "web.console.account.account",
             ],
         },
     }
@@ -169,6 +171,19 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
+# The others are read, and written anew at the next sign-in.
+PASSWORD_HASHERS = [
+    "control.tenants.sign_in.hashing.Argon2Hasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+# What limits count: in Redis for all processes, or in each while Redis is away.
+CACHES = {
+    "default": {
+        "BACKEND": "control.http.shared_cache.SharedCache",
+        "LOCATION": CONFIG.redis_url,
+        "KEY_PREFIX": "penstock_control",
+    }
+}
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
@@ -176,10 +191,38 @@ ACCOUNT_ADAPTER = "control.tenants.adapter.AccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
-ACCOUNT_EMAIL_VERIFICATION = "optional"
+ACCOUNT_EMAIL_VERIFICATION = "mandatory"
+ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_SESSION_REMEMBER = True
-MFA_SUPPORTED_TYPES = ["totp", "recovery_codes"]
+# For addresses too, not for factors alone: a stolen session would add one and reset the password.
+ACCOUNT_REAUTHENTICATION_REQUIRED = True
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+# Wrong passwords and codes are counted by `control.tenants.sign_in.tries`.
+ACCOUNT_RATE_LIMITS = {
+    "login": None,
+    "login_failed": None,
+    "reset_password": "20/m/ip,5/h/key",
+    "device_link": "20/m/ip,5/h/key",
+}
+MFA_ADAPTER = "control.tenants.sign_in.factors.FactorAdapter"
+MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
+MFA_PASSKEY_LOGIN_ENABLED = True
+MFA_WEBAUTHN_USER_VERIFICATION = "required"
+MFA_RATE_LIMITS = {"webauthn_login": "60/m/ip"}
+MFA_FORMS = {
+    form: f"control.tenants.sign_in.factors.{ours}"
+    for form, ours in (
+        ("add_webauthn", "AddPasskeyForm"),
+        ("authenticate_webauthn", "PasskeyForm"),
+        ("login_webauthn", "PasskeyAloneForm"),
+        ("reauthenticate_webauthn", "PasskeyAgainForm"),
+        ("authenticate", "CodeForm"),
+        ("reauthenticate", "CodeAgainForm"),
+    )
+}
+# Browsers let a page without TLS use passkeys on the machine itself only, as `localhost`.
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not CONFIG.is_https
 MFA_TOTP_ISSUER = "Penstock"
 EMAIL_BACKEND = CONFIG.mail_server.backend
 EMAIL_TIMEOUT = 10
@@ -191,14 +234,6 @@ EMAIL_HOST_USER = CONFIG.mail_server.user
 EMAIL_HOST_PASSWORD = CONFIG.mail_server.password
 EMAIL_USE_TLS = CONFIG.mail_server.use_tls
 EMAIL_USE_SSL = CONFIG.mail_server.use_ssl
-
-# Of each process: the least recently used third goes when it is full, and limits are counted here.
-CACHES = {
-    "default": {
-        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-        "OPTIONS": {"MAX_ENTRIES": 100_000},
-    }
-}
 
 # Cookies are marked secure where browsers come over TLS; plain http on one machine works too.
 SESSION_COOKIE_SECURE = CONFIG.is_https

@@ -6,6 +6,7 @@ from django.conf import settings
 from django.contrib import admin
 from django.db import transaction
 from django.urls import URLPattern, URLResolver, include, path
+from django.views.generic.base import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.permissions import AllowAny
 
@@ -15,10 +16,18 @@ from control.prices import models_api as models
 from control.tenants import api as tenants
 from control.tenants import members_api as members
 from control.tenants.operator_invitations import operator_invitation
+from control.tenants.sign_in.views import (
+    device_link,
+    end_session,
+    known_device,
+    sessions,
+    sign_in,
+)
 from control.watch.metrics import metrics
 from control.webhooks import api as webhooks
 
 handler404 = "control.http.answers.not_found"
+handler429 = "control.http.answers.too_many"
 handler500 = "control.http.answers.server_error"
 
 Addresses = list[URLPattern | URLResolver]
@@ -78,6 +87,16 @@ urlpatterns: Addresses = [
     path("metrics", metrics),
     # A sign-up and its mail are one transaction: nobody has an account and waits for a mail.
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
+    path("accounts/login/", sign_in, name="account_login"),
+    path("accounts/login/device/", device_link, name="device_link"),
+    path("accounts/login/device/<str:token>/", known_device, name="known_device"),
+    path(
+        "accounts/2fa/webauthn/",
+        RedirectView.as_view(pattern_name="mfa_index"),
+        name="mfa_list_webauthn",
+    ),
+    path("accounts/sessions/", sessions, name="usersessions_list"),
+    path("accounts/sessions/<int:session_id>/end/", end_session, name="end_session"),
     path("accounts/", include("allauth.urls")),
     path("admin/", admin.site.urls),
     path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),

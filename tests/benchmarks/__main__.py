@@ -25,6 +25,7 @@ from tests.benchmarks import (
     prefix,
     processes,
     restarts,
+    sign_in,
     soak,
     streams,
     through_vllm,
@@ -79,6 +80,7 @@ class Benchmark(StrEnum):
     CLOSE = "close"
     WEBHOOKS = "webhooks"
     LEDGER = "ledger"
+    SIGN_IN = "sign-in"
 
 
 MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
@@ -108,6 +110,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.CLOSE: close.measure,
     Benchmark.WEBHOOKS: webhooks.measure,
     Benchmark.LEDGER: statement.measure,
+    Benchmark.SIGN_IN: sign_in.measure,
 }
 OF_THE_GATEWAY = {
     Benchmark.LATENCY,

@@ -5,16 +5,20 @@ from urllib.parse import urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
+from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.cache import cache
 from django.test import Client
 
+from control.audit.models import Deed
 from control.errors import Conflict
 from control.outbox.models import Message
+from control.publish.models import Change
 from control.tenants.models import Membership, Organization, Role, User
 from control.tenants.selectors import people_to_tell
 from control.tenants.signals import organization_created
 from tests.support.mails import delivered, html_of, link_in
 from tests.support.organizations import House
+from tests.support.signing_in import without_tokens
 
 PASSWORD = "correct horse battery staple"
 FORM = {"email": "Ada@Example.com", "password1": PASSWORD}
@@ -37,7 +41,95 @@ def test_signing_up_makes_an_organization_with_its_owner(client: Client) -> None
     assert (seat.user.email, seat.role) == ("ada@example.com", Role.OWNER)
     assert seat.organization.name == "ada's"
     assert seat.organization.projects.get().name == "Default"
+    assert "_auth_user_id" not in client.session  # until the address is verified
+
+
+def test_a_verified_address_lets_in_where_one_signed_up(client: Client) -> None:
+    sign_up(client)
+    link = urlsplit(link_in(delivered()[0], "/accounts/confirm-email/")).path
+    client.post(link)
     assert "_auth_user_id" in client.session
+
+
+def test_without_a_verified_address_the_password_lets_nobody_in(client: Client) -> None:
+    sign_up(client)
+    other = Client()
+    reply = other.post("/accounts/login/", {"login": "ada@example.com", "password": PASSWORD})
+    assert reply.headers["location"] == "/accounts/confirm-email/"
+    assert "_auth_user_id" not in other.session
+
+
+def test_a_sign_up_tells_nobody_who_has_an_account(client: Client) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    forms = ({**FORM, "email": email} for email in ("ada@example.com", "eve@example.com"))
+    replies = [Client().post("/accounts/signup/", form, follow=True) for form in forms]
+    told = {
+        (
+            reply.status_code,
+            tuple(reply.redirect_chain),
+            frozenset(reply.client.cookies),
+            without_tokens(reply.content.decode()),
+        )
+        for reply in replies
+    }
+    assert len(told) == 1
+    assert {(mail.to[0], mail.subject) for mail in delivered()} == {
+        ("ada@example.com", "You have an account already"),
+        ("eve@example.com", "Confirm your e-mail address"),
+    }
+
+
+def test_who_signs_up_twice_leaves_nothing_more(client: Client) -> None:
+    sign_up(client)
+    before = [each.objects.count() for each in (User, Organization, Membership, Deed, Change)]
+    sign_up(Client())
+    after = [each.objects.count() for each in (User, Organization, Membership, Deed, Change)]
+    assert after == before
+
+
+def test_a_reset_tells_nobody_who_has_an_account(client: Client) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    replies = [
+        Client().post("/accounts/password/reset/", {"email": email}, follow=True)
+        for email in ("ada@example.com", "eve@example.com")
+    ]
+    assert len({without_tokens(reply.content.decode()) for reply in replies}) == 1
+
+
+def test_sign_ups_are_counted_by_network(settings: Any) -> None:
+    settings.ACCOUNT_RATE_LIMITS = {**settings.ACCOUNT_RATE_LIMITS, "signup": "1/m/ip"}
+    told = {
+        "2001:db8:1:2::1": 302,
+        "2001:db8:1:2:ffff::1": 429,  # of the same /64
+        "2001:db8:1:3::1": 302,
+        "::ffff:203.0.113.7": 302,
+        "203.0.113.7": 429,
+        "::ffff:203.0.113.8": 302,
+    }
+    for number, (address, status) in enumerate(told.items()):
+        form = {"email": f"eve{number}@example.com", "password1": PASSWORD}
+        reply = Client(REMOTE_ADDR=address).post("/accounts/signup/", form)
+        assert (address, reply.status_code) == (address, status)
+
+
+@pytest.mark.parametrize("path", ["/accounts/signup/", "/accounts/login/"])
+def test_a_password_is_hashed_once_whoever_is_asked_for(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    User.objects.create_user("ada@example.com", PASSWORD)
+    hashed: list[str] = []
+    encode = MD5PasswordHasher.encode
+
+    def counted(self: MD5PasswordHasher, password: str, salt: str) -> str:
+        hashed.append(password)
+        return str(encode(self, password, salt))
+
+    monkeypatch.setattr(MD5PasswordHasher, "encode", counted)
+    for email in ("ada@example.com", "eve@example.com"):
+        hashed.clear()
+        form = {"email": email, "login": email, "password1": PASSWORD, "password": f"{PASSWORD}."}
+        Client().post(path, form)
+        assert len(hashed) == 1, email
 
 
 def test_a_sign_up_that_fails_leaves_nothing(client: Client) -> None:
@@ -96,7 +188,8 @@ def test_a_strangers_address_is_not_given_away(client: Client) -> None:
 
 
 def test_session_cookies_are_out_of_reach_of_scripts(client: Client) -> None:
-    sign_up(client)
+    User.objects.create_user("ada@example.com", PASSWORD)
+    client.post("/accounts/login/", {"login": "ada@example.com", "password": PASSWORD})
     cookie = client.cookies["penstock_session"]
     assert cookie["httponly"]
     assert cookie["samesite"] == "Lax"

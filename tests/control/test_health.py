@@ -54,14 +54,22 @@ async def test_who_lives_says_so_without_asking_anybody(application: Any) -> Non
 
 
 async def test_the_public_listener_says_no_more_than_yes_or_no() -> None:
-    away = GOOD | {"redis": False}
+    away = GOOD | {"database": False}
     assert (await ask(with_checks(GOOD, is_public=True), "/readyz"))[:2] == (200, "ready\n")
     assert (await ask(with_checks(away, is_public=True), "/readyz"))[:2] == (503, "not ready\n")
 
 
 async def test_the_internal_one_says_what_is_missing() -> None:
-    status, body, _ = await ask(with_checks(GOOD | {"redis": False}, is_public=False), "/readyz")
-    assert (status, json.loads(body)) == (503, GOOD | {"redis": False})
+    behind = GOOD | {"migrations": False}
+    status, body, _ = await ask(with_checks(behind, is_public=False), "/readyz")
+    assert (status, json.loads(body)) == (503, behind)
+
+
+async def test_without_redis_it_is_ready_and_says_so() -> None:
+    away = GOOD | {"redis": False}
+    assert (await ask(with_checks(away, is_public=True), "/readyz"))[:2] == (200, "ready\n")
+    status, body, _ = await ask(with_checks(away, is_public=False), "/readyz")
+    assert (status, json.loads(body)) == (200, away)
 
 
 async def test_a_check_that_hangs_is_no_and_is_not_asked_twice() -> None:

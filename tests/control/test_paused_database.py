@@ -40,6 +40,8 @@ NO_DATABASE = {
     "api/v1/schema",
     "api/v1/docs",
     "accounts/logout/",
+    "accounts/login/device/<str:token>/",
+    "accounts/2fa/webauthn/",
     "accounts/inactive/",
     "accounts/confirm-email/",
     r"accounts/^confirm-email/(?P<key>[-:\w]+)/$",

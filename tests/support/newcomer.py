@@ -14,7 +14,8 @@ def sign_up(page: Page, console_url: str, email: str) -> None:
     page.get_by_label("Email").fill(email)
     page.get_by_label("Password").fill("a-long-enough-phrase")
     page.get_by_role("button", name="Create account").click()
-    page.wait_for_url("**/overview")
+    page.wait_for_url("**/accounts/confirm-email/")
+    page.get_by_role("heading", name="Check your mail").wait_for()
 
 
 def verify_address(page: Page, stack: Stack, email: str) -> None:
@@ -23,16 +24,18 @@ def verify_address(page: Page, stack: Stack, email: str) -> None:
     link = mailbox.link(email, "/accounts/confirm-email/")
     mailbox.close()
     page.goto(link)
-    page.get_by_role("button", name="Confirm").click()
-    page.goto(stack.credentials["console_url"])
+    page.get_by_role("button", name="Confirm", exact=True).click()
     page.wait_for_url("**/overview")
 
 
 def mint_key(page: Page, name: str) -> str:
+    """Make the first key; each page is there with its scripts before it is used."""
     page.get_by_role("navigation", name="Console").get_by_role("link", name="API keys").click()
+    page.wait_for_url("**/keys")
     page.get_by_role("link", name="Create your first key").click()
-    page.get_by_label("Name").fill(name)
-    page.get_by_role("button", name="Create key").click()
+    page.wait_for_url("**/keys/new")
+    page.get_by_label("Name", exact=True).fill(name)
+    page.get_by_role("button", name="Create key", exact=True).click()
     return page.locator("#secret").inner_text()
 
 

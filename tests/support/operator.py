@@ -22,7 +22,7 @@ class Operator:
         self.page.goto(self.admin_url)
         self.page.get_by_label("Email").fill(email)
         self.page.get_by_label("Password").fill(password)
-        self.page.get_by_role("button", name="Sign in").click()
+        self.page.get_by_role("button", name="Sign in", exact=True).click()
         self._prove_second_factor(email, password)
         self.page.goto(self.admin_url)
         expect(self.page.get_by_text("Live API keys")).to_be_visible()

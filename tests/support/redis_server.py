@@ -64,6 +64,10 @@ class RedisServer:
         """Let everybody run scripts again."""
         self.client.acl_setuser("default", enabled=True, categories=["+@scripting"])
 
+    def refuse_writes(self) -> None:
+        """Have no memory left."""
+        self.client.config_set("maxmemory", 1)
+
     def _signal(self, number: int) -> None:
         assert self._process is not None
         self._process.send_signal(number)

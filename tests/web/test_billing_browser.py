@@ -49,7 +49,7 @@ def sign_in(page: Page, console: str, tenant: Tenant) -> None:
     page.goto(f"{console}/")
     page.get_by_label("Email").fill(tenant.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/overview")
 
 

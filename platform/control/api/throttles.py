@@ -1,5 +1,5 @@
-"""How often one caller may call the management API, counted in Django's cache: by each process of
-control for itself, as long as that is its own memory."""
+"""How often one caller may call the management API, counted in Django's cache for all processes of
+control."""
 
 from time import time
 from typing import TYPE_CHECKING

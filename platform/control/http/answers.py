@@ -9,6 +9,7 @@ from django.views import defaults
 from control.errors import is_database_away
 
 RETRY_AFTER_SECONDS = 2
+TOO_MANY_RETRY_AFTER_SECONDS = 60
 
 
 def is_for_programs(request: HttpRequest) -> bool:
@@ -44,6 +45,19 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if is_for_programs(request):
         return JsonResponse(error_body("Something failed on our side.", "api_error"), status=500)
     return defaults.server_error(request)
+
+
+def too_many(request: HttpRequest) -> HttpResponse:
+    """Answer who asks for too much of what costs: mails, sign-ups, codes."""
+    page = render_to_string("429.html", request=request)
+    headers = {"Retry-After": str(TOO_MANY_RETRY_AFTER_SECONDS)}
+    return HttpResponse(page, status=429, headers=headers)
+
+
+def busy(request: HttpRequest) -> HttpResponse:
+    """Answer that there was no turn in time, and when to come back."""
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return HttpResponse(render_to_string("busy.html"), status=503, headers=headers)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

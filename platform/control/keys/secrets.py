@@ -12,6 +12,7 @@ from control.keys import checks, selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.keys.live import peoples_key, record
 from control.keys.models import ApiKey, OldSecret
+from control.keys.news import tell_of_new_secret
 from control.publish.services import Touched, publish
 from serving.contract.key import make_secret
 
@@ -47,13 +48,14 @@ def rotate_key(
     OldSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
         _keep(key, ends_at)
-    before, secret = key.masked, give_secret(key)
+    before, maker, secret = key.masked, key.created_by, give_secret(key)
     key.created_by_id = actor.user_id or key.created_by_id
     key.save(update_fields=[*PARTS, "created_by"])
     record(
         actor, "key.rotate", key, before=before, after=key.masked,
         old_secret_ends_at=ends_at.isoformat(),
     )  # fmt: skip
+    tell_of_new_secret(actor, key, maker)
     publish([Touched("api_key", key.id)])
     return key, secret
 

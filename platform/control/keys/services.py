@@ -12,6 +12,7 @@ from control.errors import Conflict
 from control.keys import checks, selectors
 from control.keys.live import live_key, peoples_key, record
 from control.keys.models import ApiKey, Scope
+from control.keys.news import tell_of_ended_key, tell_of_new_key
 from control.keys.playground import playground_secret
 from control.keys.secrets import end_old_secrets, give_secret, rotate_key
 from control.publish.services import Touched, publish
@@ -99,6 +100,7 @@ def mint_key(
         key=key.id,
         now=key.created_at,
     )
+    tell_of_new_key(actor, key)
     publish([Touched("api_key", key.id)])
     return key, secret
 
@@ -150,6 +152,7 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     key.revoked_at = timezone.now()
     key.save(update_fields=["revoked_at"])
     record(actor, "key.revoke", key, name=key.name)
+    tell_of_ended_key(actor, key)
     publish([Touched("api_key", key.id)])
     return key
 

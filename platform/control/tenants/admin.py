@@ -4,6 +4,7 @@ from typing import Any
 
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import QuerySet
@@ -21,8 +22,8 @@ LIMIT = "Spend limit per month"
 
 __all__ = ["operators_admin"]
 
-# Roles replace groups; addresses and second factors belong to their people.
-for table in (Group, EmailAddress, Authenticator):
+# Roles replace groups; addresses, second factors and sessions belong to their people.
+for table in (Group, EmailAddress, Authenticator, UserSession):
     admin.site.unregister(table)
 
 

@@ -13,3 +13,10 @@ class TenantsConfig(AppConfig):
     verbose_name = "Tenants"
     duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Hear of sign-ins, factors and passwords."""
+        from control.tenants.sign_in import deeds, sessions
+
+        deeds.listen()
+        sessions.listen()

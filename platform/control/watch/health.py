@@ -8,7 +8,7 @@ from typing import Any
 
 from control.http.requests import REQUEST_ID
 from control.ids import new_id
-from control.watch.readiness import Checks
+from control.watch.readiness import Checks, is_ready
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -49,7 +49,7 @@ def telling_health(application: Application, health: Health, *, is_public: bool)
             await answer(send, 200, b"ok\n")
         elif path == "/readyz":
             checks = await health.ask()
-            status = 200 if checks and all(checks.values()) else 503
+            status = 200 if is_ready(checks) else 503
             await answer(send, status, _words(checks, status, is_public))
         else:
             await application(scope, receive, send)

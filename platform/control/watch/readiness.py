@@ -1,4 +1,5 @@
-"""What control needs to answer requests: the database with every migration, and Redis.
+"""What control needs to answer requests: the database with every migration. Redis is asked too, and
+told: without it each process counts tries and calls by itself, and no page fails (decision 0036).
 
 Each is asked on a connection of its own, so that the answer is the server's and not the pool's.
 """
@@ -15,6 +16,7 @@ from redis.exceptions import RedisError
 
 Checks = dict[str, bool]
 CONNECT_SECONDS = 2
+NEEDED = ("database", "migrations")
 
 
 async def checks() -> Checks:
@@ -22,6 +24,11 @@ async def checks() -> Checks:
     applied, redis = await asyncio.gather(_applied(), _redis_answers())
     has_migrations = applied is not None and (await asyncio.to_thread(wanted)) <= applied
     return {"database": applied is not None, "migrations": has_migrations, "redis": redis}
+
+
+def is_ready(found: Checks) -> bool:
+    """Tell whether requests may be sent here."""
+    return all(found.get(name, False) for name in NEEDED)
 
 
 @cache

@@ -22,6 +22,9 @@ from web.console.page import ConsolePage, address, console_page
 ROWS = 50
 ABOUT = {
     "member": "Members",
+    "session": "Sign-ins",
+    "factor": "Ways to sign in",
+    "password": "Passwords",
     "key": "API keys",
     "project": "Projects",
     "organization": "The organization",

@@ -18,6 +18,7 @@ from control.publish.services import Touched, publish
 from control.tenants import selectors
 from control.tenants.digests import digest
 from control.tenants.models import Invitation, Membership, Organization, Role, User
+from control.tenants.news import News, tell
 from control.tenants.permissions import Action, can, require
 from control.tenants.signals import seat_changed
 
@@ -135,6 +136,12 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
         actor, "member.change_role", "membership", seat, email=seat.user.email,
         before=before, after=role, keys=[row.id for row in ended],
     )  # fmt: skip
+    _tell_person(
+        actor, seat,
+        f"Your role in {seat.organization.name} changed",
+        f"You are {_a(seat.get_role_display())} of {seat.organization.name} now."
+        + _of_keys(len(ended)),
+    )  # fmt: skip
     publish(ended)
     return seat
 
@@ -159,9 +166,35 @@ def remove_member(*, actor: Actor, membership: Membership, heir: Membership | No
         actor, "member.remove", "membership", seat, email=seat.user.email, role=seat.role,
         keys=[row.id for row in ended], keys_to=heir.user.email if heir else None,
     )  # fmt: skip
+    _tell_person(
+        actor, seat,
+        f"You left {seat.organization.name}",
+        f"You are no member of {seat.organization.name} any more." + _of_keys(len(ended)),
+    )  # fmt: skip
     seat.delete()
     publish(ended)
     return len(ended)
+
+
+def _tell_person(actor: Actor, seat: Membership, subject: str, sentence: str) -> None:
+    """Mail the member what became of their seat, by whoever did it."""
+    advice = "If that is a mistake, ask an owner of the organization."
+    news = News(subject, sentence, advice, "/", "Open the console")
+    to, by = seat.user.email, actor.name
+    organization_id = seat.organization_id
+    tell(news, to=to, now=timezone.now(), who=by, organization_id=organization_id)
+
+
+def _a(role: str) -> str:
+    """Return a role with its article: an owner, a viewer."""
+    return f"a{'n' if role[0] in 'AEIOU' else ''} {role.lower()}"
+
+
+def _of_keys(count: int) -> str:
+    """Return what a mail says of keys that ended."""
+    if not count:
+        return ""
+    return f" {count} API key{'' if count == 1 else 's'} that you made stopped working."
 
 
 def _heir(seat: Membership, heir: Membership) -> Membership:

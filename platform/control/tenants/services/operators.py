@@ -18,6 +18,7 @@ from control.operators import Duty, OperatorRole, require_operator
 from control.tenants import selectors
 from control.tenants.digests import digest
 from control.tenants.models import OperatorInvitation, User
+from control.tenants.news import News, tell
 
 INVITATION_DAYS = 2
 
@@ -109,6 +110,11 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
         actor, "operator.change_role", "user", found.id,
         email=found.email, before=before, after=role,
     )  # fmt: skip
+    _tell_person(
+        actor, found,
+        "Your role as an operator changed",
+        f"You run the platform with the role {role} now; it was {before}.",
+    )  # fmt: skip
     return found
 
 
@@ -122,7 +128,19 @@ def dismiss_operator(*, actor: Actor, user: User) -> User:
     before = found.operator_role
     _set_role(found, "")
     _record(actor, "operator.dismiss", "user", found.id, email=found.email, before=before)
+    _tell_person(
+        actor, found,
+        "You are no operator any more",
+        f"Your role as an operator ({before}) ended. Your organizations stay as they are.",
+    )  # fmt: skip
     return found
+
+
+def _tell_person(actor: Actor, user: User, subject: str, sentence: str) -> None:
+    """Mail an operator what became of their role, by whoever did it."""
+    advice = "If that is a mistake, ask an owner of the platform."
+    news = News(subject, sentence, advice, "/", "Open the console")
+    tell(news, to=user.email, now=timezone.now(), who=actor.name)
 
 
 def _operator(user: User) -> User:

@@ -1,0 +1,98 @@
+"""`penstock check-production`: what of this platform is not fit for customers."""
+
+import json
+import sys
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import redis
+from allauth.mfa.utils import is_mfa_enabled
+from django.conf import settings
+from django.core.management import BaseCommand
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from control.management.production import Flaw, flaws
+from control.operators import OperatorRole
+from control.tenants import selectors
+
+ROLE = """
+/* Whether this session's role is a superuser, and how many of the platform's tables it owns. */
+SELECT rolsuper OR rolbypassrls, (
+    SELECT count(*) FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+      AND relowner = pg_roles.oid
+) FROM pg_roles WHERE rolname = current_user
+"""
+
+
+class Command(BaseCommand):
+    """Run it in the environment of a service, with the database and Redis within reach."""
+
+    help = "Say what of the running configuration is not fit for production; exit code 1 if any."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the switch for programs."""
+        parser.add_argument("--json", action="store_true", help="Print the flaws as JSON.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the flaws, what must be mended first."""
+        found = [*flaws(settings.CONFIG), *_of_database(), *_of_redis()]
+        found.sort(key=lambda flaw: flaw.level)
+        if options["json"]:
+            self.stdout.write(json.dumps([asdict(flaw) for flaw in found], indent=2))
+        else:
+            for flaw in found:
+                self.stdout.write(f"{flaw.level:<7} {flaw.name} {flaw.words}.")
+            must = sum(flaw.level == "must" for flaw in found)
+            self.stdout.write(f"{must} to mend, {len(found) - must} to think about.")
+        if any(flaw.level == "must" for flaw in found):
+            sys.exit(1)
+
+
+def _of_database() -> Iterator[Flaw]:
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(ROLE)
+            is_superuser, owned = cursor.fetchone()
+        executor = MigrationExecutor(connection)
+        if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+            yield Flaw("must", "database", "is older than the code: run prepare_database")
+            return
+        if is_superuser or owned:
+            words = "is one role for everything: give services a role that owns no table"
+            yield Flaw("must", "DATABASE_URL", words)
+        yield from _of_operators()
+    except DatabaseError as error:
+        yield Flaw("must", "DATABASE_URL", f"does not answer ({type(error).__name__})")
+
+
+def _of_operators() -> Iterator[Flaw]:
+    owners = [
+        each
+        for each in selectors.operators()
+        if each.is_active and each.operator_role == OperatorRole.OWNER
+    ]
+    without = sum(not is_mfa_enabled(each) for each in owners)
+    if without:
+        words = f"{without} of {len(owners)} owners have no second factor: whoever has their"
+        yield Flaw("must", "operators", f"{words} password sets one up first")
+    if len(owners) < 2:
+        words = f"have {len(owners)} owner: who loses the factor loses the platform"
+        yield Flaw("should", "operators", words)
+
+
+def _of_redis() -> Iterator[Flaw]:
+    client = redis.Redis.from_url(
+        settings.CONFIG.redis_url, socket_timeout=1.0, socket_connect_timeout=1.0
+    )
+    try:
+        client.ping()
+    except (redis.RedisError, OSError) as error:
+        words = f"does not answer ({type(error).__name__}): tries are counted by process"
+        yield Flaw("must", "REDIS_URL", words)
+    finally:
+        client.close()

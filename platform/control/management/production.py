@@ -1,0 +1,148 @@
+"""What of a configuration is not fit for customers: each flaw by its variable, with what to do.
+
+`docs/security.md` says why. What *must* be mended fails `penstock check-production`; what *should*
+be is told.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Literal
+from urllib.parse import urlsplit
+
+from control.config import ControlConfig, Database
+
+Level = Literal["must", "should"]
+SECRET_CHARACTERS = 32
+SECRET_VARIETY = 10
+GUESSABLE = ("changeme", "change-me", "secret", "password", "example", "test-")
+VERIFIED_TLS = ("verify-ca", "verify-full")
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """One thing that is not fit, by the name of its variable or part."""
+
+    level: Level
+    name: str
+    words: str
+
+
+def flaws(config: ControlConfig) -> list[Flaw]:
+    """Return what the variables alone tell."""
+    return [
+        *_of_addresses(config),
+        *_of_secrets(config),
+        *_of_mail(config),
+        *_of_stores(config),
+        *_of_the_rest(config),
+    ]
+
+
+def _of_addresses(config: ControlConfig) -> Iterator[Flaw]:
+    if not config.is_https:
+        words = "is http: passwords and sessions cross the network readable. Put TLS before it"
+        yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
+    if is_local(config.console_host):
+        words = f"is {config.console_host}: mails lead nowhere, passkeys need a host name"
+        yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
+    if urlsplit(config.api_base).scheme != "https" or is_local(_host(config.api_base)):
+        words = "is not https on a host name: API keys cross the network readable"
+        yield Flaw("must", "PENSTOCK_API_BASE", words)
+    if not config.trusted_proxies:
+        words = "is not set: everybody has the balancer's address, and limits take all for one"
+        yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
+    for network in config.trusted_proxies:
+        if not network.prefixlen:
+            words = f"has {network}: everybody may say what their address is"
+            yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
+    if config.internal_host in ("0.0.0.0", "::"):  # noqa: S104  (what is looked for)
+        words = f"is {config.internal_host}: the internal API answers on every network"
+        yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
+    elif config.internal_host == config.host and not is_local(config.host):
+        words = "is where people are served too: give the internal API a private address"
+        yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
+
+
+def _of_secrets(config: ControlConfig) -> Iterator[Flaw]:
+    secrets = [
+        ("PENSTOCK_DJANGO_SECRET", config.django_secret),
+        ("PENSTOCK_INTERNAL_SECRET", config.internal_secret),
+        ("PENSTOCK_KEY_PEPPER", config.key_peppers[0]),
+        ("PENSTOCK_PLAYGROUND_SECRET", config.playground_secret),
+    ]
+    uses = Counter(value for _, value in secrets)
+    for name, value in secrets:
+        if len(value) < SECRET_CHARACTERS or len(set(value)) < SECRET_VARIETY:
+            words = f"is too easily guessed: take {SECRET_CHARACTERS} random characters"
+            yield Flaw("must", name, words)
+        elif any(word in value.lower() for word in GUESSABLE):
+            yield Flaw("must", name, "is an example's: make one of your own")
+        if uses[value] > 1:
+            yield Flaw("must", name, "is another secret's too: who learns one has both")
+
+
+def _of_mail(config: ControlConfig) -> Iterator[Flaw]:
+    server = config.mail_server
+    if server.is_mailbox:
+        words = "is the mailbox: no mail leaves, and operators read live links"
+        yield Flaw("must", "EMAIL_URL", words)
+    elif server.host and not (server.use_tls or server.use_ssl):
+        yield Flaw("must", "EMAIL_URL", "sends without TLS: links to new passwords can be read")
+    domain = config.mail_from.rpartition("@")[2].rstrip("> ")
+    if is_local(domain):
+        words = f"is of {domain}: it will be taken for spam"
+        yield Flaw("must", "PENSTOCK_MAIL_FROM", words)
+
+
+def _of_stores(config: ControlConfig) -> Iterator[Flaw]:
+    yield from _of_database("DATABASE_URL", config.database)
+    parts = urlsplit(config.redis_url)
+    is_far = parts.scheme != "unix" and not is_local(parts.hostname or "")
+    if parts.scheme != "unix" and not parts.password:
+        words = "has no password: who reaches Redis runs tasks as the platform"
+        yield Flaw("must", "REDIS_URL", words)
+    if is_far and parts.scheme != "rediss":
+        yield Flaw("should", "REDIS_URL", "is without TLS (rediss://)")
+
+
+def _of_database(name: str, database: Database) -> Iterator[Flaw]:
+    is_near = not database.host or database.host.startswith("/") or is_local(database.host)
+    if not is_near and database.options.get("sslmode") not in VERIFIED_TLS:
+        words = "does not verify the server (sslmode=verify-full): who stands between reads all"
+        yield Flaw("must", name, words)
+
+
+def _of_the_rest(config: ControlConfig) -> Iterator[Flaw]:
+    if config.debug:
+        yield Flaw("must", "PENSTOCK_DEBUG", "is on: errors show code and settings to everybody")
+    if config.webhook_http:
+        yield Flaw("must", "PENSTOCK_WEBHOOK_HTTP", "is on: webhooks may leave without TLS")
+    if config.webhook_networks:
+        listed = ", ".join(map(str, config.webhook_networks))
+        words = f"lets customers' webhooks into {listed}: are these meant to be reached?"
+        yield Flaw("should", "PENSTOCK_WEBHOOK_NETWORKS", words)
+    if config.stripe is not None and config.stripe.mode == "test":
+        yield Flaw("must", "STRIPE_SECRET_KEY", "is of test mode: nobody pays")
+    if config.log_format != "json":
+        yield Flaw("should", "PENSTOCK_LOG_FORMAT", "is not json: what cannot be searched is lost")
+    if config.static_dir is None:
+        words = "is not set: files are served from where they lie, without names that change"
+        yield Flaw("should", "PENSTOCK_STATIC_DIR", words)
+    if config.archive_dir is None:
+        yield Flaw("should", "PENSTOCK_ARCHIVE_DIR", "is not set: old usage stays in the database")
+
+
+def is_local(host: str) -> bool:
+    """Tell whether a name or address is this machine's, or no public name at all."""
+    if host.endswith((".local", ".localhost", ".invalid")) or ("." not in host and ":" not in host):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).hostname or ""

@@ -1,0 +1,132 @@
+"""What allauth asks of us about factors: passkeys belong to the configured host, whatever host a
+request names, an app's secret is encrypted in the database, and codes are counted as passwords
+are: who has a person's password cannot keep their codes from working."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from allauth.account.adapter import get_adapter
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import (
+    AddWebAuthnForm,
+    AuthenticateWebAuthnForm,
+    LoginWebAuthnForm,
+    ReauthenticateWebAuthnForm,
+)
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError
+
+from control.tenants.models import User
+from control.tenants.sign_in import tries
+from control.tenants.sign_in.devices import device_of
+from control.tenants.sign_in.words import refusal
+from control.vault import VERSION, decrypt, encrypt
+
+VAULT_PURPOSE = "factor"
+
+
+class FactorAdapter(DefaultMFAAdapter):
+    """Names and keeps factors."""
+
+    def encrypt(self, text: str) -> str:
+        """Return a secret as it is kept."""
+        return encrypt(text, purpose=VAULT_PURPOSE)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Return a secret; those from before they were encrypted are as they are."""
+        if not encrypted_text.startswith(VERSION):
+            return encrypted_text
+        return decrypt(encrypted_text, purpose=VAULT_PURPOSE)
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        """Return whom browsers keep passkeys for."""
+        return {"id": urlsplit(settings.CONFIG.console_url).hostname or "", "name": "Penstock"}
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
+        """Return what to call the next passkey, which its owner may change."""
+        count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
+        return "Passkey" if count == 0 else f"Passkey {count + 1}"
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Take whatever fails in reading a credential for a wrong one: it is CBOR in JSON, and a
+    stranger may have written it. Raises ValidationError."""
+    try:
+        yield
+    except (ValidationError, DatabaseError):
+        raise
+    except Exception as error:
+        raise ValidationError("That passkey was not understood. Try again.") from error
+
+
+class AddPasskeyForm(AddWebAuthnForm):
+    """A passkey opens the account without a password, so it always asks who holds it."""
+
+    name = forms.CharField(max_length=60, required=False, help_text="So that you know it again.")
+    passwordless = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
+
+    def clean_passwordless(self) -> bool:
+        """Return True, whatever was sent."""
+        return True
+
+    def clean(self) -> dict[str, Any]:
+        """Return the fields, the credential proved."""
+        with _reading():
+            fields: dict[str, Any] = super().clean()
+            return fields
+
+
+class ReadCredential:
+    """Reads what a browser says of a passkey."""
+
+    def clean_credential(self) -> Authenticator:
+        """Return the passkey. Raises ValidationError."""
+        with _reading():
+            found: Authenticator = super().clean_credential()  # type: ignore[misc]
+            return found
+
+
+class PasskeyForm(ReadCredential, AuthenticateWebAuthnForm):
+    """Asks for a passkey after the password."""
+
+
+class PasskeyAloneForm(ReadCredential, LoginWebAuthnForm):
+    """Asks for a passkey instead of a password."""
+
+
+class PasskeyAgainForm(ReadCredential, ReauthenticateWebAuthnForm):
+    """Asks for a passkey before factors change."""
+
+
+class CountedCode:
+    """Counts a code before it is looked at, and gives the try back for a right one."""
+
+    user: User
+
+    def clean_code(self) -> str:
+        """Return the code. Raises ValidationError."""
+        request, email = context.request, self.user.email
+        address, device = get_adapter().get_client_ip(request), device_of(request, email)
+        taken = tries.take(tries.Try(email, address, device, of="code"), time.time())
+        if taken.is_refused:
+            raise refusal("codes", taken.wait_seconds)
+        code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
+        tries.give_back(taken)
+        return code
+
+
+class CodeForm(CountedCode, AuthenticateForm):
+    """Asks for a code at sign-in."""
+
+
+class CodeAgainForm(CountedCode, ReauthenticateForm):
+    """Asks for a code before factors change."""

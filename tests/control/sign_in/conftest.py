@@ -1,0 +1,56 @@
+"""People who have an account, the moment it is, and a cache that knows nothing yet."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.core.cache import cache
+
+from control.http.shared_cache import Away
+from control.tenants.models import User
+from tests.support.redis_server import RedisServer, running_redis
+from tests.support.signing_in import NOW, PASSWORD
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_counted() -> Iterator[None]:
+    """Begin with no counts, and Redis away: its address in tests is nobody's."""
+    Away.until = 0.0
+    cache.clear()
+    yield
+    Away.until = 0.0
+
+
+@pytest.fixture
+def moment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The time of tries; `at` may be moved on."""
+    clock = SimpleNamespace(at=NOW)
+    monkeypatch.setattr("control.tenants.adapter.time", SimpleNamespace(time=lambda: clock.at))
+    return clock
+
+
+def person(email: str) -> User:
+    user = User.objects.create_user(email, PASSWORD)
+    EmailAddress.objects.create(user=user, email=email, verified=True, primary=True)
+    return user
+
+
+@pytest.fixture
+def ada(db: None) -> User:
+    return person("ada@acme.example")
+
+
+@pytest.fixture
+def bob(db: None) -> User:
+    return person("bob@acme.example")
+
+
+@pytest.fixture
+def redis(settings, tmp_path: Path) -> Iterator[RedisServer]:
+    """A real Redis that all processes share."""
+    with running_redis(tmp_path) as server:
+        caches = {**settings.CACHES["default"], "LOCATION": server.url}
+        settings.CACHES = {"default": caches}
+        yield server

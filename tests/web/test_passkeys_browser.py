@@ -1,0 +1,132 @@
+"""A passkey in real Chromium, with a virtual authenticator."""
+
+import dataclasses
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from playwright.sync_api import Browser, Page, expect
+
+from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.support.console import PASSWORD, Tenant
+
+pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+
+
+@pytest.fixture
+def named(console: str, settings) -> str:
+    """The console by a name: browsers keep passkeys for names alone."""
+    address = f"http://localhost:{urlsplit(console).port}"
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, console_url=address)
+    settings.CSRF_TRUSTED_ORIGINS = [address]
+    return address
+
+
+@pytest.fixture
+def watched(browser: Browser, named: str) -> Iterator[WatchedPage]:
+    with watched_page(browser, DESKTOP) as page:
+        with_authenticator(page.page)
+        yield page
+        assert not page.complaints
+        assert page.hosts <= {named.removeprefix("http://")}
+
+
+def with_authenticator(page: Page) -> None:
+    """Give the browser a device that keeps passkeys and knows its holder."""
+    session = page.context.new_cdp_session(page)
+    session.send("WebAuthn.enable")
+    options = {
+        "protocol": "ctap2",
+        "transport": "internal",
+        "hasResidentKey": True,
+        "hasUserVerification": True,
+        "isUserVerified": True,
+        "automaticPresenceSimulation": True,
+    }
+    session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
+
+
+def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+    page.goto(f"{console}/")
+    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.wait_for_url("**/overview")
+
+
+def add_passkey(page: Page, console: str) -> None:
+    page.goto(f"{console}/accounts/2fa/")
+    page.get_by_role("link", name="Add a passkey").click()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Go on").click()
+    page.get_by_label("Name").fill("Laptop")
+    page.get_by_role("button", name="Add the passkey").click()
+    expect(page.get_by_role("heading", name="Recovery codes")).to_be_visible()
+
+
+def test_a_passkey_is_added_and_opens_the_account(
+    watched: WatchedPage, named: str, tenant: Tenant
+) -> None:
+    page = watched.page
+    sign_in(page, named, tenant)
+    add_passkey(page, named)
+    page.get_by_role("link", name="Done, I saved them").click()
+    expect(page.get_by_role("rowheader", name="Laptop")).to_be_visible()
+    page.context.clear_cookies()
+    page.goto(f"{named}/accounts/login/")
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    page.wait_for_url("**/overview")
+    assert Authenticator.objects.get(type="webauthn").last_used_at is not None
+
+
+def test_a_passkey_is_the_second_factor_of_a_password(
+    watched: WatchedPage, named: str, tenant: Tenant
+) -> None:
+    page = watched.page
+    sign_in(page, named, tenant)
+    add_passkey(page, named)
+    page.context.clear_cookies()
+    page.goto(f"{named}/accounts/login/")
+    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    page.get_by_role("button", name="Use a passkey").click()
+    page.wait_for_url("**/overview")
+
+
+def test_taking_it_away_asks_for_a_factor(watched: WatchedPage, named: str, tenant: Tenant) -> None:
+    page = watched.page
+    sign_in(page, named, tenant)
+    add_passkey(page, named)
+    page.context.clear_cookies()
+    page.goto(f"{named}/accounts/login/")
+    page.get_by_role("button", name="Sign in with a passkey").click()
+    page.wait_for_url("**/overview")
+    page.goto(f"{named}/accounts/2fa/")
+    page.get_by_role("link", name="Remove Laptop").click()
+    expect(page.get_by_role("heading", name="Is it you?")).to_be_visible()
+    expect(page.get_by_label("Password")).to_have_count(0)
+    page.get_by_role("link", name="Use a security key").click()
+    page.get_by_role("button", name="Use a passkey").click()
+    page.get_by_role("button", name="Remove the passkey").click()
+    expect(page.get_by_text("Your password is all that stands")).to_be_visible()
+    assert not Authenticator.objects.exists()
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+def test_account_pages_fit_the_window(
+    browser: Browser, named: str, tenant: Tenant, viewport: dict
+) -> None:
+    EmailAddress.objects.create(
+        user=tenant.owner, email=tenant.owner.email, verified=True, primary=True
+    )
+    with watched_page(browser, viewport) as watched:
+        page = watched.page
+        sign_in(page, named, tenant)
+        for path in ("2fa/", "sessions/", "password/change/", "email/", "2fa/totp/activate/"):
+            page.goto(f"{named}/accounts/{path}")
+            assert widest_overflow(page) <= 0, path
+            expect(page.get_by_role("heading", level=1)).to_have_count(1)
+        assert not watched.complaints
