@@ -1,16 +1,26 @@
 """`POST /internal/v1/leases`: a gateway's poll for money."""
 
+from datetime import datetime
+
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from billing.credit.services.leases import answer
 from billing.internal import answer_record
-from serving.contract.lease import LeaseRequest
+from control.gateways.services import require_own
+from control.internal.callers import caller_of
+from serving.contract.lease import LeaseReply, LeaseRequest
 
 
 @csrf_exempt
 @require_POST
 def leases(request: HttpRequest) -> HttpResponse:
     """Take back what is returned, answer each ask, name the leases to give back."""
-    return answer_record(request, LeaseRequest, lambda asked, now: answer(asked, now=now))
+    caller = caller_of(request)
+
+    def lease(asked: LeaseRequest, now: datetime) -> LeaseReply:
+        require_own(caller, [asked.gateway_id])
+        return answer(asked, now=now)
+
+    return answer_record(request, LeaseRequest, lease)

@@ -36,7 +36,9 @@ from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
 from billing.metering.retries import with_retries
 from billing.metering.staging import correct_once, insert_once, stored
+from control.gateways.services import of_others
 from control.publish.lineage import lineage
+from serving.contract.credential import Caller
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt
 
 logger = structlog.get_logger(__name__)
@@ -57,9 +59,10 @@ class Booked:
     alarms: Alarms = field(default_factory=Counter)
 
 
-def ingest(batch: UsageBatch, *, now: datetime) -> UsageReceipt:
+def ingest(batch: UsageBatch, *, now: datetime, caller: Caller | None = None) -> UsageReceipt:
     """Book a batch once and say so; raises only where the gateway should send it again: what was
-    booked of it by then are repeats.
+    booked of it by then are repeats. Events that name a gateway of others than the caller become
+    letters; an operator, who calls by no credential, may book them.
 
     Raises ClockAheadError for a gateway that lives in the future.
     """
@@ -70,6 +73,7 @@ def ingest(batch: UsageBatch, *, now: datetime) -> UsageReceipt:
     while fresh:
         reading = read(fresh, now=now)
         booked.duplicates += reading.repeated_count
+        _put_aside_of_others(reading, batch.gateway_id, caller)
         facts = _judge(reading)
         _book_parts(booked, facts, reading.letters, gateway_id=batch.gateway_id, now=now)
         fresh = _without_contradictions(reading.others, booked)
@@ -92,6 +96,19 @@ def _without_repeats(payloads: Sequence[Payload]) -> list[Payload]:
         for one in payloads
         if one.event_id not in known or not known[one.event_id].holds(one.digest)
     ]
+
+
+def _put_aside_of_others(reading: Batch, gateway_id: str, caller: Caller | None) -> None:
+    """Make letters of events that name another's gateway, whose leases they would charge."""
+    named = {received.event.gateway_id for received in reading.received.values()} - {gateway_id}
+    others = of_others(caller, named) if caller and named else {}
+    if not others:
+        return
+    for event_id, received in list(reading.received.items()):
+        if name := others.get(received.event.gateway_id):
+            reason = f"gateway_id is of the gateway {name}; told by {caller}"
+            reading.letters.append(letter(received.payload.body, reason))
+            del reading.received[event_id]
 
 
 def _without_contradictions(others: Sequence[Received], booked: Booked) -> list[Payload]:

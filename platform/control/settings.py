@@ -54,6 +54,7 @@ INSTALLED_APPS = [
     "control.mail",
     "control.outbox",
     "control.publish",
+    "control.gateways",
     "control.idempotency",
     "control.webhooks",
     "control.privacy",

@@ -6,8 +6,11 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from serving.aside.process import Process
+from serving.aside.process import Died, Process
 from serving.aside.turns import Turns
+
+START_WAIT_SECONDS = 15.0
+"""For which a job waits for a process to start."""
 
 log = structlog.get_logger(__name__)
 
@@ -20,7 +23,7 @@ class Bench:
     """Runs `python -m module…` for whoever's turn it is. Processes start when they are needed.
 
     A job has `seconds_max` of its process; one that takes longer or goes wrong loses it, and the
-    next job gets a new one.
+    next job gets a new one. A process that is long in starting is the next job's.
     """
 
     def __init__(self, module: Sequence[str], turns: Turns, *, seconds_max: float) -> None:
@@ -29,11 +32,8 @@ class Bench:
         self._turns = turns
         self._seconds_max = seconds_max
         self._idle: list[Process] = []
-
-    @property
-    def idle_count(self) -> int:
-        """How many processes are kept for the next job."""
-        return len(self._idle)
+        self._starting: list[asyncio.Task[Process]] = []
+        """What nobody waits for any more."""
 
     @asynccontextmanager
     async def process(self, organization_id: str) -> AsyncIterator[Process]:
@@ -53,17 +53,47 @@ class Bench:
         self._idle.append(await Process.start(self._module))
 
     async def close(self) -> None:
-        """End all that idle; whoever works is cancelled by its own caller."""
+        """End all that idle or start; whoever works is cancelled by its own caller."""
+        for start in self._starting:
+            start.cancel()
+        for started in await asyncio.gather(*self._starting, return_exceptions=True):
+            if isinstance(started, Process):
+                self._idle.append(started)
+        self._starting = []
         while self._idle:
             await self._idle.pop().kill()
 
     async def _take(self) -> Process:
+        """Return one that idles or a new one. Raises Died where there is none in time."""
+        self._keep_started()
         while self._idle:
             process = self._idle.pop()
             if process.is_alive:
                 return process
             await process.kill()
-        return await Process.start(self._module)
+        return await self._start()
+
+    async def _start(self) -> Process:
+        start = self._starting.pop() if self._starting else self._begin_to_start()
+        try:
+            async with asyncio.timeout(START_WAIT_SECONDS):
+                return await asyncio.shield(start)
+        except BaseException as error:
+            self._starting.append(start)
+            if isinstance(error, TimeoutError):
+                raise Died from None
+            raise
+
+    def _begin_to_start(self) -> asyncio.Task[Process]:
+        return asyncio.get_running_loop().create_task(Process.start(self._module))
+
+    def _keep_started(self) -> None:
+        """Let what came late idle, and forget what never came."""
+        done = [start for start in self._starting if start.done()]
+        self._starting = [start for start in self._starting if not start.done()]
+        self._idle += [
+            start.result() for start in done if not start.cancelled() and start.exception() is None
+        ]
 
     async def _put_back(self, process: Process) -> None:
         """Keep a process that has nothing left to answer."""

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from subprocess import Popen
 from typing import Any
 
+import structlog
+
 from serving.aside.frames import HEAD_BYTES, lengths, pack, unpack
+
+log = structlog.get_logger(__name__)
 
 PIECE_BYTES = 128 * 1024
 """What is copied at once, or twice that."""
@@ -16,7 +20,7 @@ START_SECONDS = 120.0
 
 
 class Died(Exception):
-    """The process ended before it answered: out of memory, or killed."""
+    """The process ended before it answered, or never began: out of memory, or killed."""
 
 
 class Process:
@@ -33,12 +37,13 @@ class Process:
 
     @classmethod
     async def start(cls, module: Sequence[str]) -> "Process":
-        """Start `python -m module arguments…`, which must `serve`. Raises Died."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            # In a thread: a large process takes many milliseconds to make another.
-            command = (sys.executable, "-m", *module)
-            child = await asyncio.to_thread(_open, command, theirs)
+        """Start `python -m module arguments…`, which must `serve`. Raises Died, also where the
+        machine has no memory or descriptor for another one."""
+        try:
+            ours, child = await _connected(module)
+        except OSError as error:
+            log.error("aside_not_started", module=module[0], error=str(error))
+            raise Died from error
         process = cls(child, *await asyncio.open_connection(sock=ours, limit=PIECE_BYTES))
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -95,5 +100,26 @@ class Process:
         return message, payload
 
 
+async def _connected(module: Sequence[str]) -> tuple[socket.socket, Popen[bytes]]:
+    """Make a process, and a line to it; of one that nobody waits for any more nothing is left."""
+    ours, theirs = socket.socketpair()
+    # In a thread: a large process takes many milliseconds to make another.
+    command = (sys.executable, "-m", *module)
+    opening = asyncio.ensure_future(asyncio.to_thread(_open, command, theirs))
+    try:
+        return ours, await asyncio.shield(opening)
+    except BaseException:
+        ours.close()
+        opening.add_done_callback(_end)
+        raise
+
+
 def _open(command: Sequence[str], line: socket.socket) -> Popen[bytes]:
-    return Popen([*command], stdin=line.fileno())
+    with line:
+        return Popen([*command], stdin=line.fileno())
+
+
+def _end(opening: asyncio.Future[Popen[bytes]]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().kill()
+        opening.result().wait()

@@ -3,7 +3,8 @@
 Each is made from a root secret that control and the fleet alone hold. Who checks one computes it
 anew and needs no table, so that it is checked while the database is away; who holds one can make no
 other, and may do what its role may. To change one, its number is raised and the one before is named
-among the ended; to change the root, the one before is known beside it for a while.
+among the ended, which ends every number up to it; to change the root, the one before is known
+beside it for a while.
 """
 
 import hmac
@@ -21,7 +22,8 @@ ROOT_CHARACTERS_MIN = 16
 ROOT_VARIABLE = "PENSTOCK_INTERNAL_SECRET"
 ROOT_BEFORE_VARIABLE = "PENSTOCK_INTERNAL_SECRET_BEFORE"
 ENDED_VARIABLE = "PENSTOCK_INTERNAL_ENDED"
-"""The variables of who checks: the root, the one before, and the callers whose time is over."""
+"""The variables of who checks: the root, the one before, and of each caller the last number whose
+time is over."""
 
 
 class Caller(NamedTuple):
@@ -52,11 +54,14 @@ def issue(root: str, caller: Caller) -> str:
 
 
 class Callers:
-    """Who may call, by the roots that are known; those who `ended` may not any more."""
+    """Who may call, by the roots that are known; those who `ended` may not any more, nor may
+    they with a number before."""
 
     def __init__(self, roots: Sequence[str], ended: Collection[Caller] = ()) -> None:
         self._roots = tuple(roots)
-        self._ended = frozenset(ended)
+        self._ended: dict[tuple[Role, str], int] = {}
+        for role, name, number in ended:
+            self._ended[role, name] = max(number, self._ended.get((role, name), 0))
 
     def find(self, authorization: str) -> Caller | None:
         """Return who shows a credential in a header; None when it is none of ours."""
@@ -68,7 +73,8 @@ class Callers:
         given = authorization.encode(errors="replace")
         shown = [SCHEME + issue(root, caller) for root in self._roots]
         is_ours = [hmac.compare_digest(given, one.encode()) for one in shown]
-        return caller if any(is_ours) and caller not in self._ended else None
+        has_ended = caller.number <= self._ended.get((caller.role, caller.name), 0)
+        return caller if any(is_ours) and not has_ended else None
 
 
 def callers_of(environ: Mapping[str, str]) -> Callers:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from serving.backoff import Backoff
 from serving.contract.codec import ContractError, decode
 from serving.contract.feed import Page
 from serving.feed.ahead import Ahead
@@ -55,7 +56,7 @@ class Follower:
         self._ahead = Ahead(fetch)
         self._sleep = sleep
         self._clock = clock
-        self._jitter = jitter
+        self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
 
     def start_over(self) -> None:
         """Ask for everything again, and leave aside what is being answered."""
@@ -84,7 +85,7 @@ class Follower:
                 self.counts.failures += 1
                 failures_in_a_row += 1
                 log.warning("feed_unavailable", error=str(error), in_a_row=failures_in_a_row)
-                await self._sleep(self._pause_seconds(failures_in_a_row))
+                await self._sleep(self._backoff.pause_seconds(failures_in_a_row))
                 continue
             failures_in_a_row = 0
             self.contact_at = self._clock()
@@ -123,8 +124,3 @@ class Follower:
         for bad in batch.rejected:
             self.counts.rejected[bad.kind] += 1
             log.error("feed_record_rejected", kind=bad.kind, id=bad.id, reason=bad.reason)
-
-    def _pause_seconds(self, failures_in_a_row: int) -> float:
-        doubled = BACKOFF_FIRST_SECONDS * 2 ** min(failures_in_a_row - 1, 10)
-        whole = min(BACKOFF_MAX_SECONDS, doubled)
-        return whole * (0.5 + self._jitter() / 2)

@@ -46,7 +46,6 @@ class HttpSource:
         credential: str,
         *,
         kinds: Collection[str] = (),
-        read_seconds: float = READ_SECONDS,
         on_date: Callable[[str | None], None] = lambda date: None,
     ) -> None:
         self.session = session
@@ -57,7 +56,7 @@ class HttpSource:
         if kinds:
             self.params["kinds"] = ",".join(kinds)
         self.timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=CONNECT_SECONDS, sock_read=read_seconds
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=READ_SECONDS
         )
 
     async def __call__(self, place: Place) -> bytes:

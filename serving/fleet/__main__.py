@@ -7,7 +7,7 @@ import uvloop
 from serving import logs
 from serving.fleet.config import read_config
 from serving.fleet.run import run
-from serving.fleet.store import DirectoryTaken
+from serving.lock import InUse
 
 
 def main() -> None:
@@ -22,8 +22,8 @@ def main() -> None:
     logs.configure(config.log_format)
     try:
         uvloop.run(run(config))
-    except DirectoryTaken as error:
-        raise SystemExit(f"fleet: {error}") from error
+    except InUse as error:
+        raise SystemExit(f"fleet: another one runs on {config.directory}: {error}") from error
     except OSError as error:
         raise SystemExit(f"fleet: {config.host}:{config.port}: {error}") from error
 

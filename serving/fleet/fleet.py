@@ -111,6 +111,8 @@ class Fleet:
         while True:
             if self.is_informed and not self.is_closing:
                 self.reconcile()
+            if self.store.is_behind:
+                self._save()
             self._forget_ended()
             try:
                 await asyncio.wait_for(self._wake.wait(), self.config.timings.poll_seconds)
@@ -184,10 +186,10 @@ class Fleet:
     def _life_is_over(self, replica: Replica, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("replica_life_broke", replica_id=replica.replica_id, exc_info=error)
-            replica.ended_at = time.monotonic()
-            replica.now_is("failed", reason=f"the fleet's own fault: {type(error).__name__}")
             if replica.group is not None:
                 replica.group.kill()
+            replica.ended_at = time.monotonic()
+            replica.now_is("failed", reason=f"the fleet's own fault: {type(error).__name__}")
         self._wake.set()
 
     def _adopt(self, stored: StoredReplica) -> None:
@@ -276,15 +278,16 @@ class Fleet:
         taken = {replica.port for replica in self.replicas.values() if replica.group is not None}
         return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
 
-    def _save(self) -> None:
-        """Remember all that may still run; a group being killed counts."""
+    def _save(self) -> bool:
+        """Remember all that may still run; a group being killed counts. Tell whether the disk took
+        it; what it did not is tried again each second."""
         unfinished = [
             replica.stored
             for replica in self.replicas.values()
             if not replica.is_over or (replica.group is not None and replica.group.survivors)
         ]
         deployments = tuple(self._deployments.values())
-        self.store.save(StoredFleet(tuple(unfinished), deployments, self.fleet_id))
+        return self.store.save(StoredFleet(tuple(unfinished), deployments, self.fleet_id))
 
 
 def wanted_places(deployment: DeploymentRecord) -> Counter[str]:

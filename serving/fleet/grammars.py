@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping
 
 import structlog
@@ -13,6 +12,7 @@ from serving.aside.turns import Busy, Turns
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.engine import Engine
+from serving.verdicts import Verdicts
 
 log = structlog.get_logger(__name__)
 
@@ -25,8 +25,6 @@ SECONDS_MAX = 5.0
 WAIT_SECONDS_MAX = 3.0
 WAITING_MAX = 64
 WAITING_OF_ONE_MAX = 4
-VERDICTS_MAX = 10_000
-LASTING = frozenset({"good", "refused", "too_complex"})
 
 Judge = tuple[str, ...]
 """A module and its arguments: what an engine's adapter says compiles as the engine does."""
@@ -43,7 +41,7 @@ class Grammars:
         self._engines = engines
         self._benches: dict[Judge, Bench] = {}
         self._starting: dict[Judge, asyncio.Task[None]] = {}
-        self._verdicts: OrderedDict[Key, GrammarVerdict] = OrderedDict()
+        self._verdicts = Verdicts[Key]()
         self._asked: dict[Key, asyncio.Task[GrammarVerdict]] = {}
         """What is being judged: who asks the same meanwhile hears the same."""
 
@@ -56,9 +54,8 @@ class Grammars:
         if not judge or not bench:
             return _UNKNOWN
         key = (question.organization_id, judge, _digest(question.schemas))
-        known = self._verdicts.get(key)
+        known = self._verdicts.find(key)
         if known is not None:
-            self._verdicts.move_to_end(key)
             return known
         asked = self._asked.get(key)
         if asked is None:
@@ -79,10 +76,7 @@ class Grammars:
 
     async def _find_out(self, key: Key, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
         verdict = await self._ask(bench, question)
-        if verdict.verdict in LASTING:
-            self._verdicts[key] = verdict
-            if len(self._verdicts) > VERDICTS_MAX:
-                self._verdicts.popitem(last=False)
+        self._verdicts.keep(key, verdict)
         return verdict
 
     async def _ask(self, bench: Bench, question: GrammarQuestion) -> GrammarVerdict:
@@ -114,7 +108,7 @@ class Grammars:
         bench = Bench(judge, turns, seconds_max=SECONDS_MAX)
         try:
             await bench.warm()
-        except (Died, OSError):
+        except Died:
             # Not asked again until the fleet's next life: it would only fail again.
             log.error("grammar_judge_failed", judge=judge)
             return

@@ -35,8 +35,8 @@ def start(launch: Launch, *, replica_id: str, log: Path) -> Group:
         raise CannotStart(f"needs {wanted:.1f} GiB of memory, {left:.1f} GiB is available")
     environment = engine_environment(os.environ) | dict(launch.environment)
     environment[REPLICA_VARIABLE] = replica_id
-    log.parent.mkdir(parents=True, exist_ok=True)
     try:
+        log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as out:
             return group_of(
                 subprocess.Popen(

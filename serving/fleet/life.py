@@ -103,14 +103,16 @@ class Life:
         self.replica.now_is("loading", "starting")
 
     def _launch(self) -> None:
-        """Start the engine; the intent is on disk before it, its pid at once after it."""
+        """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
+        after it: until then it would be found by its environment. Raises CannotStart."""
         replica = self.replica
         check_weights(replica.deployment.weights)
         replica.port = self.around.choose_port()
         replica.url = f"http://127.0.0.1:{replica.port}"
         launch = replica.engine.launch(replica.deployment, port=replica.port)
         if launch is not None:
-            self.around.saved()
+            if not self.around.saved():
+                raise CannotStart("the disk does not take the fleet's state")
             path = replica.log_file.path
             replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
             self.around.saved()
@@ -223,8 +225,13 @@ class Life:
         self._end("stopped")
 
     async def _fail(self, reason: str) -> None:
-        """Say so first, so that gateways turn away at once; then clear up."""
+        """Kill it whatever comes of saying so, which is in the same moment, so that gateways turn
+        away at once; then see it gone."""
         log.error("replica_failed", replica_id=self.replica.replica_id, reason=reason)
+        group = self.replica.group
+        if group is not None:
+            group.look()
+            group.kill()
         self._end("failed", reason)
         await self._kill()
         self.around.saved()

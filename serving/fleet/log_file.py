@@ -4,6 +4,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
 BYTES_MAX = 8 * 1024 * 1024
 """A log may grow to this; then all but its end is thrown away. The one before is kept once."""
 
@@ -38,7 +42,11 @@ class LogFile:
             data = self.path.read_bytes()[-BYTES_MAX:]
         except FileNotFoundError:
             return
-        self.path.with_suffix(".log.1").write_bytes(data)
+        try:
+            self.path.with_suffix(".log.1").write_bytes(data)
+        except OSError as error:
+            # On a full disk room is worth more than what an engine said before.
+            log.error("engine_log_not_kept", file=self.path.name, error=str(error))
         with self.path.open("r+b") as file:
             file.truncate(0)
         self._offset = 0

@@ -43,6 +43,11 @@ class FleetCollector(Collector):
             "Polls of control that failed",
             value=self.follower.counts.failures,
         )
+        yield CounterMetricFamily(
+            "penstock_fleet_state_failures",
+            "Writes of the fleet's state that the disk did not take",
+            value=self.fleet.store.failures,
+        )
         yield self._feed_age()
         yield from self._samples()
         yield from self._shares()

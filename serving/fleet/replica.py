@@ -24,14 +24,15 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a replica needs of its fleet. `choose_port` raises CannotStart."""
+    """What a replica needs of its fleet. `choose_port` raises CannotStart; `saved` tells whether
+    the fleet's state is on disk."""
 
     timings: Timings
     loading: LoadingTurns
     session: aiohttp.ClientSession
     choose_port: Callable[[], int]
     changed: Callable[["Replica"], None]
-    saved: Callable[[], None]
+    saved: Callable[[], bool]
 
 
 class Replica:

@@ -16,14 +16,14 @@ from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
 from serving.fleet.metrics import registry_of
-from serving.fleet.report import HttpSend, NotReported, Reporter
+from serving.fleet.report import Reporter
 from serving.fleet.server import FleetServer
 from serving.fleet.shares import GRACE_SECONDS, SlotShares
 from serving.fleet.store import Store
+from serving.post import CallFailed, Calls
 
 log = structlog.get_logger(__name__)
 
-FEED_PATH = "/internal/v1/feed"
 KINDS = {"deployment": DeploymentRecord}
 """All that a fleet asks control for."""
 
@@ -31,7 +31,7 @@ KINDS = {"deployment": DeploymentRecord}
 async def run(config: FleetConfig) -> None:
     """Adopt, serve, follow and reconcile until SIGTERM or SIGINT; then close in order.
 
-    Raises DirectoryTaken, and OSError when the port is taken.
+    Raises InUse, and OSError when the port is taken.
     """
     store = Store(config.directory)
     stored = store.open()
@@ -40,11 +40,10 @@ async def run(config: FleetConfig) -> None:
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:
         fleet = Fleet(config, engines, store, session)
-        feed_url = config.control_url + FEED_PATH
-        source = HttpSource(session, feed_url, config.credential, kinds=KINDS)
+        internal_url = f"{config.control_url}/internal/v1"
+        source = HttpSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
         follower = Follower(source, KINDS)
-        send = HttpSend(session, config.control_url, config.credential)
-        reporter = Reporter(fleet, send)
+        reporter = Reporter(fleet, Calls(session, internal_url, config.credential))
         grammars = Grammars(engines)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
@@ -57,7 +56,7 @@ async def run(config: FleetConfig) -> None:
         await grammars.close()
         await fleet.close()
         # The replicas' last samples: what control does not take now, the next start sends.
-        with suppress(NotReported):
+        with suppress(CallFailed):
             await reporter.report()
         await server.stop()
     store.close()

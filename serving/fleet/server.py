@@ -2,17 +2,20 @@
 
 import time
 
+import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 
 from serving.contract.codec import ContractError, decode, encode
-from serving.contract.credential import Callers, Role
+from serving.contract.credential import Caller, Callers, Role
 from serving.contract.demand import DemandReport
 from serving.contract.grammar import SCHEMAS_BYTES_MAX, GrammarQuestion
 from serving.contract.units import INT64_MAX
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
 from serving.fleet.shares import SlotShares
+
+log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 25.0
 """How long a poll waits for news."""
@@ -70,11 +73,16 @@ class FleetServer:
         return web.Response(body=encode(page), content_type="application/json")
 
     async def _demand(self, request: web.Request) -> web.Response:
-        self._must_be(request, "gateway")
+        caller = self._must_be(request, "gateway")
         try:
             report = decode(await request.read(), DemandReport)
         except ContractError as error:
             return web.json_response({"error": str(error)}, status=400)
+        name = self.shares.name_of(report.gateway_id, caller.name)
+        if name != caller.name:
+            log.warning("demand_refused", caller=str(caller), gateway_id=report.gateway_id, of=name)
+            refusal = f"{report.gateway_id} is the gateway {name}, not {caller.name}"
+            return web.json_response({"error": refusal}, status=403)
         reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
         return web.Response(body=encode(reply), content_type="application/json")
 
@@ -102,9 +110,10 @@ class FleetServer:
             headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 
-    def _must_be(self, request: web.Request, *roles: Role) -> None:
-        """Raise HTTPUnauthorized unless whoever asks shows a credential of such a role."""
+    def _must_be(self, request: web.Request, *roles: Role) -> Caller:
+        """Return who asks. Raises HTTPUnauthorized unless it shows a credential of such a role."""
         caller = self.callers.find(request.headers.get("authorization", ""))
         if caller is None or caller.role not in roles:
             body = f'{{"error": "wanted the credential of a {" or a ".join(roles)}"}}'
             raise web.HTTPUnauthorized(text=body, content_type="application/json")
+        return caller

@@ -19,6 +19,7 @@ GRACE_SECONDS = 2.0
 REDIVIDE_SECONDS = 0.1
 TURN_SECONDS = 1.0
 """For which a gateway keeps a slot where there are too few for all."""
+NAMES_KEPT_MAX = 10_000
 
 Slots = Mapping[str, Mapping[str, int]]
 """By deployment, the slots of each replica that may be given work."""
@@ -51,8 +52,17 @@ class SlotShares:
     def __init__(self, *, epoch: int, grace_until: float = 0.0) -> None:
         self.epoch = epoch
         self.gateways: dict[str, Gateway] = {}
+        self._names: dict[str, str] = {}
         self._grace_until = grace_until
         self._divisions: dict[str, Division] = {}
+
+    def name_of(self, gateway_id: str, claimed: str) -> str:
+        """Return by which name a gateway was first heard of in our life; by the one that is claimed
+        where it was not. Of those who are gone not all are remembered."""
+        name = self._names.setdefault(gateway_id, claimed)
+        if len(self._names) > NAMES_KEPT_MAX:
+            del self._names[next(id_ for id_ in self._names if id_ not in self.gateways)]
+        return name
 
     def report(self, report: DemandReport, slots: Slots, now: float) -> ShareReply:
         """Take in what a gateway has to do, and return what it may take from now on."""

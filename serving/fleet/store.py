@@ -1,9 +1,8 @@
 """What must survive the fleet itself: which processes it started, and what was wanted."""
 
-import fcntl
 import os
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -15,6 +14,7 @@ from serving.contract.replica import State
 from serving.contract.units import At
 from serving.fleet.counted import NOTHING, Counted, Counters
 from serving.fleet.group import Member
+from serving.lock import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -47,37 +47,42 @@ class StoredFleet(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class DirectoryTaken(Exception):
-    """Another fleet runs on this directory."""
-
-
 class Store:
-    """The fleet's directory: one locked, one file, replaced whole."""
+    """The fleet's directory: one locked, one file, replaced whole.
+
+    `failures` counts the writes that the disk did not take; `is_behind` is true until one is made
+    up for.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / "fleet.json"
-        self._lock: IO[bytes] | None = None
+        self._lock: Lock | None = None
         self._written = b""
+        self.failures = 0
+        self.is_behind = False
 
     def open(self) -> StoredFleet:
-        """Lock the directory and return what was stored. Raises DirectoryTaken."""
+        """Lock the directory and return what was stored. Raises InUse, and OSError."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.directory / "lock").open("ab")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            self.close()
-            raise DirectoryTaken(f"another fleet runs on {self.directory}") from error
+        self._lock = Lock(self.directory / "lock")
         return read_file(self.path, StoredFleet, default=StoredFleet())
 
-    def save(self, fleet: StoredFleet) -> None:
-        """Write durably, if anything changed: what is lost here becomes an orphan process."""
+    def save(self, fleet: StoredFleet) -> bool:
+        """Write durably, if anything changed; tell whether it is on disk. What is not is to be
+        saved again: a sound engine needs no disk, only one that nobody would remember does."""
         data = encode(fleet)
-        if data == self._written:
-            return
-        replace_file(self.path, data)
+        if data != self._written:
+            try:
+                replace_file(self.path, data)
+            except OSError as error:
+                self.failures += 1
+                self.is_behind = True
+                log.error("fleet_state_not_written", error=str(error), failures=self.failures)
+                return False
         self._written = data
+        self.is_behind = False
+        return True
 
     def log_path(self, replica_id: str) -> Path:
         """Return where a replica's engine logs."""

@@ -20,7 +20,7 @@ from serving.config import ConfigError, GatewayConfig
 from serving.gateway.connections import Connections
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.protocol import bounded
-from serving.usage.lock import JournalInUse
+from serving.lock import InUse
 
 log = structlog.get_logger(__name__)
 
@@ -136,7 +136,7 @@ def main() -> None:
         uvloop.run(serve(config))
     except ConfigError as error:
         sys.exit(f"gateway: {error}")
-    except (sqlite3.Error, JournalInUse) as error:
+    except (sqlite3.Error, InUse) as error:
         sys.exit(f"gateway: cannot use the journal in {config.directory}: {error}")
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 
@@ -84,12 +85,12 @@ class App:
             cross_origin.open_reply(conversation, self.directory)
             await self._route(conversation)(conversation)
         except ApiError as error:
-            await conversation.refuse(error)
+            await _refuse(conversation, error)
         except ClientGone:
             return
         except Exception:
             log.exception("request_failed", request_id=conversation.request_id)
-            await conversation.refuse(ApiError("The server had an error. Please try again."))
+            await _refuse(conversation, ApiError("The server had an error. Please try again."))
         finally:
             conversation.close()
             self.in_flight -= 1
@@ -150,7 +151,7 @@ class App:
         job = await self._prepare(dialect, body, principal)
         reserved = await self._rates.reserve(conversation, principal, job, makes=False)
         try:
-            tokens = await self._counter.count(principal, dialect, job, conversation.request_id)
+            tokens = await self._counter.count(principal, dialect, job, conversation)
         finally:
             if reserved is not None:
                 reserved.void()
@@ -266,6 +267,12 @@ class App:
             streamed=job.work.is_streamed,
             client_request_id=conversation.client_request_id,
         )
+
+
+async def _refuse(conversation: Conversation, error: ApiError) -> None:
+    """Tell a client that something is refused, if it is still there."""
+    with suppress(ClientGone):
+        await conversation.refuse(error)
 
 
 def span_attributes(exchange: Exchange | None) -> Attributes:

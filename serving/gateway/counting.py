@@ -3,7 +3,6 @@
 It waits its turn and takes a slot like any request, so that nobody counts at others' cost.
 """
 
-import asyncio
 from dataclasses import replace
 
 from serving.engine.counting import ANSWER_BYTES_MAX, read_count, write_count
@@ -12,8 +11,10 @@ from serving.engine.refusals import error_of
 from serving.engine.transport.call import Answer
 from serving.engine.transport.client import Client
 from serving.gateway.admission import Admission, model_unavailable, ticket_of
+from serving.gateway.conversation import ClientGone, Conversation
 from serving.gateway.dialects.dialect import Counting, Job
 from serving.gateway.errors import BadRequest, TimedOut
+from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.no_slot import no_slot
 from serving.gateway.places import best
 from serving.gateway.principals import Principal
@@ -29,29 +30,36 @@ class Counter:
         self._admission = admission
 
     async def count(
-        self, principal: Principal, dialect: Counting, job: Job, request_id: str
+        self, principal: Principal, dialect: Counting, job: Job, conversation: Conversation
     ) -> int:
-        """Return how many tokens the job's prompt has. Raises ApiError."""
+        """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
+        nobody waits for it any more."""
         organization_id = principal.organization_id
         deployment, pool = best(self._admission.places(job, organization_id), job)
         ticket = replace(ticket_of(principal, job, deployment), width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
+        interrupts = Interrupts(timeouts.total_seconds)
+        conversation.watch(interrupts.client_gone)
         try:
-            async with (
-                pool.slot(ticket) as slot,
-                asyncio.timeout(timeouts.first_byte_seconds),
-            ):
-                return await self._ask(
-                    slot.replica, job, deployment.served_name, request_id, timeouts.connect_seconds
-                )
+            with interrupts:
+                async with pool.slot(ticket) as slot:
+                    interrupts.expect("first_byte", timeouts.first_byte_seconds)
+                    return await self._ask(
+                        *(slot.replica, job, deployment.served_name, conversation.request_id),
+                        timeouts.connect_seconds,
+                    )
+        except Interrupted as interrupted:
+            if interrupted.reason == "client_gone":
+                raise ClientGone from None
+            raise TimedOut("The model took too long to count.", code="timeout") from None
         except RequestRefused as refused:
             raise dialect.refusal(refused, job) from None
         except PoolError as full:
             raise no_slot(full) from None
-        except TimeoutError:
-            raise TimedOut("The model took too long to count.", code="timeout") from None
         except EngineError:
             raise model_unavailable() from None
+        finally:
+            conversation.unwatch()
 
     async def _ask(
         self, replica: Replica, job: Job, served_name: str, request_id: str, connect_seconds: float

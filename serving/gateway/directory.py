@@ -1,7 +1,6 @@
 """What the gateway knows, by what is asked: who, for what, where it runs and what it costs."""
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
 
 from serving.contract.records import (
     ContractPriceRecord,
@@ -9,12 +8,11 @@ from serving.contract.records import (
     LimitTierRecord,
     PriceRecord,
 )
-from serving.contract.units import Tier
 from serving.feed.batch import Batch
 from serving.feed.mirror import Mirror
 from serving.feed.table import Records
 from serving.gateway.offers import Offers
-from serving.gateway.price_list import PriceList, Schedule
+from serving.gateway.price_list import PriceList
 from serving.gateway.principals import Principals
 from serving.gateway.running import Running
 from serving.pool.pool import Pool
@@ -55,6 +53,7 @@ class Directory:
         self.deployments = self._running.deployments_of
         self.runs = self._running.runs
         self.limit_tier = self._limit_tiers.get
+        self.schedule = self._prices.schedule
 
     @property
     def request_tokens_max(self) -> int:
@@ -70,12 +69,6 @@ class Directory:
         """Return how many gateways there are, this one too, as control knows."""
         sizes = (size.live_gateway_count for size in self._fleet_sizes.all())
         return max(1, max(sizes, default=1))
-
-    def schedule(
-        self, variant_id: str, organization_id: str, at: datetime, tier: Tier = "default"
-    ) -> Schedule | None:
-        """Return what the variant costs an organization at a moment: bands, the base first."""
-        return self._prices.schedule(variant_id, tier, organization_id, at)
 
     def apply(self, batch: Batch) -> None:
         """Take in a batch of control's feed."""

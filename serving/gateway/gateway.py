@@ -36,11 +36,13 @@ from serving.limits.window import NoWindow, RedisWindow
 from serving.pool.pool import Pool
 from serving.pool.pressure import ALL_TOKENS_MAX, Pressure
 from serving.pool.retries import RetryBudget
+from serving.post import CallFailed
 from serving.telemetry import open_tracing
+from serving.usage import left_credential
 from serving.usage.billing import Billing
 from serving.usage.claims import Claims
 from serving.usage.clock import Clock
-from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
 from serving.usage.orphans import Orphans
@@ -82,6 +84,7 @@ class Gateway:
         self.pressure = Pressure(ALL_TOKENS_MAX)
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
+        left_credential.leave(config.directory, config.credential)
         self.demand = DemandReporter(
             self.session,
             config.fleet_url,
@@ -277,7 +280,7 @@ class Gateway:
 def build(config: GatewayConfig, clock: Clock | None = None) -> Gateway:
     """Wire a gateway; needs a running event loop.
 
-    Raises JournalInUse, sqlite3.Error, or ConfigError where too few files may be open.
+    Raises InUse, OSError, sqlite3.Error, or ConfigError where too few files may be open.
     """
     config.directory.mkdir(parents=True, exist_ok=True)
     return Gateway(config, clock or Clock())

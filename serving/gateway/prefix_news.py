@@ -17,14 +17,12 @@ from typing import Annotated
 import msgspec
 from redis.asyncio import Redis
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from serving.gateway.unread import UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
 from serving.pool.replica import Replica
+from serving.redis_client import AWAY, open_redis
 
 CHANNEL = "penstock:prefixes:1"
 TELL_SECONDS = 0.1
@@ -41,7 +39,6 @@ WORD = 8
 
 Prompt = tuple[str, bytes]
 """A replica, and the blocks of a prompt that it was sent."""
-AWAY = (RedisError, OSError, TimeoutError)
 
 
 class News(msgspec.Struct, array_like=True):
@@ -72,7 +69,7 @@ class PrefixNews:
         self._blocks = 0
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(News).decode
-        self._redis = None if url is None else _open(url)
+        self._redis = None if url is None else open_redis(url)
 
     def tell(self, replica_id: str, blocks: Blocks) -> None:
         """Have others know, soon."""
@@ -117,7 +114,7 @@ class PrefixNews:
     async def _hear_all(self, redis: Redis) -> None:
         while _goes_on():
             try:
-                async with redis.pubsub(ignore_subscribe_messages=True) as channel:
+                async with redis.pubsub() as channel:
                     await channel.subscribe(CHANNEL)
                     await self._listen(channel)
             except AWAY:
@@ -129,7 +126,8 @@ class PrefixNews:
         while _goes_on():
             message = await channel.get_message(timeout=SILENT_SECONDS)
             if message is not None:
-                self._hear(message["data"])
+                if message["type"] == "message":  # else Redis says that we are heard from now on
+                    self._hear(message["data"])
                 await asyncio.sleep(0)  # What has come already is read without a pause.
             elif self.told > told:
                 raise TimeoutError
@@ -158,12 +156,6 @@ class PrefixNews:
             if replica is not None and not len(told) % WORD and len(told) <= BLOCKS_MAX * WORD:
                 replica.seen.note(tuple(array("Q", told)))
                 self.heard += 1
-
-
-def _open(url: str) -> Redis:
-    return Redis.from_url(
-        url, retry=Retry(NoBackoff(), 0), socket_connect_timeout=CALL_SECONDS, protocol=2
-    )
 
 
 def _goes_on() -> bool:

@@ -8,7 +8,8 @@ import structlog
 from serving.contract import presence
 from serving.contract.presence import BEAT_SECONDS
 from serving.contract.records import FleetSizeRecord
-from serving.usage.internal import CallFailed, InternalApi
+from serving.post import CallFailed
+from serving.usage.internal import InternalApi
 
 log = structlog.get_logger(__name__)
 

@@ -59,7 +59,11 @@ class PriceList:
             self._listings.pop(key, None)
 
     def schedule(
-        self, variant_id: str, tier: WrittenTier, organization_id: str, at: datetime
+        self,
+        variant_id: str,
+        organization_id: str,
+        at: datetime,
+        tier: WrittenTier = "default",
     ) -> Schedule | None:
         """Return the bands in force for an organization: by its contract, else by the list.
 

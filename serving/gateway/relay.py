@@ -64,7 +64,9 @@ class Relay:
                     piece, unread = unread[:at_once], unread[at_once:]
                     if events := reading.feed(piece):
                         self._pass_on(events)
-                    if unread:
+                    # Where that ended our own task the cancellation is to be met here: before
+                    # Python 3.13 one that is taken back unmet strikes at whatever is awaited next.
+                    if unread or self._interrupts.reason is not None:
                         await asyncio.sleep(0)
                 self._interrupts.expect("gap", self._gap_seconds)
         except asyncio.CancelledError:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 import aiohttp
 import structlog
 
-from serving.contract.codec import ContractError, decode, encode
 from serving.contract.demand import (
     ORGANIZATIONS_MAX,
     DemandReport,
@@ -22,9 +21,9 @@ from serving.contract.demand import (
 )
 from serving.contract.replica import ReplicaRecord
 from serving.contract.units import Tier
-from serving.engine.transport.tls import as_payload
 from serving.pool.line import Line
 from serving.pool.pool import Pool
+from serving.post import CallFailed, Calls
 
 log = structlog.get_logger(__name__)
 
@@ -73,12 +72,7 @@ class DemandReporter:
         pools: Callable[[], Mapping[str, Pool]],
     ) -> None:
         self.failures = 0
-        self._session = session
-        self._url = f"{fleet_url}/demand"
-        self._headers = {
-            "authorization": f"Bearer {credential}",
-            "content-type": "application/json",
-        }
+        self._fleet = Calls(session, fleet_url, credential)
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools
@@ -108,7 +102,7 @@ class DemandReporter:
         demands = {id_: demand_of(pool) for id_, pool in pools.items()}
         try:
             reply = await self._post(demands, ASK_SECONDS)
-        except (TimeoutError, aiohttp.ClientError, ContractError, OSError) as error:
+        except CallFailed as error:
             self._note_failure(error)
             return
         if self.failures:
@@ -123,13 +117,13 @@ class DemandReporter:
         """Give all slots back: nothing runs here any more."""
         try:
             await self._post({}, LEAVE_SECONDS, is_leaving=True)
-        except (TimeoutError, aiohttp.ClientError, ContractError, OSError) as error:
-            log.warning("slots_left_to_time_out", error=type(error).__name__)
+        except CallFailed as error:
+            log.warning("slots_left_to_time_out", error=str(error))
 
-    def _note_failure(self, error: Exception) -> None:
+    def _note_failure(self, error: CallFailed) -> None:
         self.failures += 1
         if self.failures == 1:
-            log.warning("fleet_divides_no_slots", error=f"{type(error).__name__}: {error}")
+            log.warning("fleet_divides_no_slots", error=str(error))
         if not self._shares.is_told and not self._shares.is_unanswered:
             self._shares.is_unanswered = True
             for pool in self._pools().values():
@@ -140,17 +134,7 @@ class DemandReporter:
     ) -> ShareReply:
         self._number += 1
         report = DemandReport(self._gateway_id, self._number, demands, is_leaving)
-        async with self._session.post(
-            self._url,
-            data=as_payload(encode(report)),
-            headers=self._headers,
-            timeout=aiohttp.ClientTimeout(total=seconds),
-            allow_redirects=False,
-        ) as answer:
-            data = await answer.read()
-        if answer.status != 200:
-            raise ContractError(f"demand answered {answer.status}")
-        return decode(data, ShareReply)
+        return await self._fleet.post("demand", report, ShareReply, seconds)
 
 
 def demand_of(pool: Pool) -> DeploymentDemand:

@@ -20,9 +20,8 @@ import structlog
 
 from serving.contract import SCHEMA
 from serving.contract.feed import Change
-from serving.feed.batch import PART_CHANGES, Batch, Kinds, Update, sort_out
+from serving.feed.batch import PART_CHANGES, Batch, Kinds, sort_out
 from serving.feed.source import BEGINNING, Place
-from serving.gateway.old_state import OldState
 from serving.usage.journal_file import is_damage, set_aside
 
 log = structlog.get_logger(__name__)
@@ -84,17 +83,15 @@ class StateFile:
         nothing of it to be believed."""
         try:
             db = self._open()
-            if _written(db) is None:
-                self._take_over(OldState(self._path))
             if (written := _written(db)) is not None:
                 yield from self._read(db, written)
         except (sqlite3.Error, OSError) as error:
             log.error("saved_state_unreadable", file=self.name, error=str(error))
             self._mend(error)
 
-    def write(self, batch: Batch, records: str | None = None) -> bool:
-        """Write a batch, by a writer who knew these `records`; tell whether its version is now
-        durable. Raises sqlite3.Error and OSError."""
+    def write(self, batch: Batch) -> bool:
+        """Write a batch; tell whether its version is now durable. Raises sqlite3.Error and
+        OSError."""
         try:
             db = self._open()
             self._begin(db, batch)
@@ -103,7 +100,7 @@ class StateFile:
                 return False
             if batch.snapshot:
                 db.execute(DELETE_STALE, [self._turn])
-            known = fingerprint(tuple(self._kinds.items())) if records is None else records
+            known = fingerprint(tuple(self._kinds.items()))
             db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._turn])
             db.execute("COMMIT")
             self._committed_turn = self._turn
@@ -180,16 +177,6 @@ class StateFile:
         kept = [(bad.kind, bad.id) for bad in batch.rejected] if batch.snapshot else []
         for keys in _portions(kept):
             db.execute(KEEP.format(_values(keys)), [self._turn, *chain(*keys)])
-
-    def _take_over(self, old: OldState) -> None:
-        """Write what a file of before says into this one, for good."""
-        before = old.read()
-        if before is not None:
-            page = before.page
-            updates = tuple(Update(each.kind, each.id, None, each.record) for each in page.changes)
-            batch = Batch(page.version, True, updates, lineage=page.lineage)
-            self.write(batch, before.records)
-        old.remove()
 
     def _mend(self, error: Exception) -> None:
         """Go on with the state as it was last committed, or with a new file."""

@@ -1,21 +1,19 @@
 """Redis as limits see it: one script, a batch in and a reply out, within a time."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
 import msgspec
-from redis.asyncio import Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from serving.contract.limits import EPOCH, STATE
 from serving.limits.shared_clock import TOLERANCE
+from serving.redis_client import AWAY, open_redis
 
 SCRIPT = Path(__file__).with_name("window.lua").read_text()
-CONNECT_SECONDS = 1.0
+ANSWER_SECONDS = 1.0
 REASON_MAX = 120
 
 
@@ -84,13 +82,7 @@ class RedisWindow:
     closes a connection whose call was cancelled, and each reply must carry its batch's id."""
 
     def __init__(self, url: str) -> None:
-        self._redis = Redis.from_url(
-            url,
-            retry=Retry(NoBackoff(), 0),
-            socket_connect_timeout=CONNECT_SECONDS,
-            socket_timeout=CONNECT_SECONDS,
-            protocol=2,
-        )
+        self._redis = open_redis(url, answer_seconds=ANSWER_SECONDS)
         self._script = self._redis.register_script(SCRIPT)
         self._ids = count(1)
         self._encode = msgspec.msgpack.Encoder().encode
@@ -100,7 +92,7 @@ class RedisWindow:
         """See that it is there, with patience. Raises WindowAway."""
         try:
             await self._redis.ping()
-        except (RedisError, OSError, TimeoutError) as error:
+        except AWAY as error:
             raise WindowAway(_reason(error)) from None
 
     async def judge(self, names: Sequence[str], batch: Batch) -> Reply:
@@ -109,7 +101,7 @@ class RedisWindow:
         try:
             told = await self._script([STATE, *names], [self._encode(batch)])
             reply = self._decode(told)
-        except (RedisError, OSError, TimeoutError, msgspec.ValidationError) as error:
+        except (*AWAY, msgspec.DecodeError) as error:
             raise WindowAway(_reason(error)) from None
         if reply.id != batch.id:
             await self._redis.connection_pool.disconnect()
@@ -117,8 +109,9 @@ class RedisWindow:
         return reply
 
     async def close(self) -> None:
-        """Let go of it."""
-        await self._redis.aclose()
+        """Let go of it, whatever it says to that."""
+        with suppress(*AWAY):
+            await self._redis.aclose()
 
 
 class NoWindow:

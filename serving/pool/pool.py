@@ -217,13 +217,20 @@ class Pool:
     def note_first(self, replica: Replica, ticket: Ticket, seconds: float) -> None:
         """A first token took so long, or longer."""
         replica_id = replica.record.replica_id
-        self.hedging.times.note(replica_id, ticket.input_tokens, seconds, self._clock())
+        if self._has(replica):
+            self.hedging.times.note(replica_id, ticket.input_tokens, seconds, self._clock())
+
+    def _has(self, replica: Replica) -> bool:
+        """Tell whether it is not gone: of those that are nothing is remembered."""
+        return self.replicas.get(replica.record.replica_id) is replica
 
     def note_times(
         self, replica: Replica, tokens: Tokens, first: float, each: float | None
     ) -> None:
         """A first token took so long, and each of those after it; put the replica out, or take it
         back, if that says so."""
+        if not self._has(replica):
+            return
         was_out = replica.slow_until > 0.0
         self._outliers.note(replica.record.replica_id, tokens, first, each)
         self._call_when_over(self._outliers.judge(replica, self.replicas.values()))

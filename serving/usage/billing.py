@@ -2,7 +2,8 @@
 
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import UsageBatch, UsageReceipt
-from serving.usage.internal import CallFailed, InternalApi
+from serving.post import CallFailed
+from serving.usage.internal import InternalApi
 from serving.usage.ship import ShipmentFailed
 from serving.usage.treasury import BillingUnreachable
 

@@ -22,7 +22,8 @@ from serving.contract.idempotency import (
     KeepReply,
     Verdict,
 )
-from serving.usage.internal import CallFailed, InternalApi
+from serving.post import CallFailed
+from serving.usage.internal import InternalApi
 from serving.usage.journal import Journal
 
 log = structlog.get_logger(__name__)

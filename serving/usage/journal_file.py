@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from serving.contract.usage import LeaseCharge
+from serving.lock import Lock
 from serving.usage import kept
-from serving.usage.lock import Lock
 
 log = structlog.get_logger(__name__)
 
@@ -120,7 +120,7 @@ class DoneRow:
 class JournalFile:
     """One connection at a time, of one thread.
 
-    Raises JournalInUse, and sqlite3.Error where the disk is at fault.
+    Raises InUse, and OSError or sqlite3.Error where the disk is at fault.
     """
 
     def __init__(self, path: Path, busy_seconds: float) -> None:

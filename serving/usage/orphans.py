@@ -11,13 +11,15 @@ from pathlib import Path
 
 import structlog
 
+from serving.lock import InUse
+from serving.post import CallFailed
+from serving.usage import left_credential
 from serving.usage.billing import Billing
 from serving.usage.claims import Claims
 from serving.usage.clock import Clock
-from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
-from serving.usage.lock import JournalInUse
 from serving.usage.outbox import Returns
 from serving.usage.poll import Poll
 from serving.usage.ship import ShipmentFailed, Shipper
@@ -41,7 +43,6 @@ class Orphans:
         self._folders = folders
         self._own = own.resolve()
         self._api = api
-        self._billing = Billing(api)
         self._lineage = lineage
         self._clock = clock
 
@@ -63,13 +64,13 @@ class Orphans:
     async def _is_done_with(self, folder: Path) -> bool:
         try:
             journal = await asyncio.to_thread(self._open, folder, asyncio.get_running_loop())
-        except JournalInUse:
+        except InUse:
             return True
         except (sqlite3.Error, OSError) as error:
             log.warning("orphan_unusable", folder=folder.name, error=str(error))
             return False
         try:
-            await self._ship(journal, folder.name)
+            await self._ship(journal, folder)
         except (ShipmentFailed, JournalUnavailable, BillingUnreachable, CallFailed) as error:
             log.warning("orphan_not_shipped", folder=folder.name, error=str(error))
             return False
@@ -80,15 +81,19 @@ class Orphans:
     def _open(self, folder: Path, loop: asyncio.AbstractEventLoop) -> Journal:
         return Journal(folder / JOURNAL, busy_seconds=0.0, now=self._clock.time, loop=loop)
 
-    async def _ship(self, journal: Journal, name: str) -> None:
-        """Send what it holds, and give its leases back, and how its claims on keys ended."""
+    async def _ship(self, journal: Journal, folder: Path) -> None:
+        """Send what it holds, and give its leases back, and how its claims on keys ended, in its
+        name and by its credential."""
+        credential = left_credential.found(folder)
+        api = self._api if credential is None else self._api.showing(credential)
+        billing = Billing(api)
         lineage, returns = Lineage(journal.lineage, journal.note_lineage), Returns()
         treasury = Treasury(returns.outbox, wall=self._clock.now)
-        poll = Poll(self._billing.leases, treasury, returns, journal, lineage)
+        poll = Poll(billing.leases, treasury, returns, journal, lineage)
         poll.adopt(journal.left_leases)
         shipper = Shipper(
             journal,
-            self._billing.usage_events,
+            billing.usage_events,
             poll.acknowledged,
             lineage,
             wall=self._clock.now,
@@ -97,7 +102,8 @@ class Orphans:
         lineage.hear(self._lineage.known)
         await shipper.ship_the_rest()
         await poll.give_all_back()
-        await Claims(self._api, journal).tell()
+        await Claims(api, journal).tell()
         self.shipped += events
         if events or journal.left_leases:
-            log.info("orphan_shipped", folder=name, events=events, leases=len(journal.left_leases))
+            left = len(journal.left_leases)
+            log.info("orphan_shipped", folder=folder.name, events=events, leases=left)

@@ -37,10 +37,6 @@ class Returns:
                 page.append(back)
         return page
 
-    def has_due(self, now: float) -> bool:
-        """Tell whether something should be told now."""
-        return next(self._due(now), None) is not None
-
     def take(self, back: Return) -> None:
         """Hear that billing took a return."""
         lease = self.outbox.get(back.lease_id)

@@ -9,6 +9,7 @@ from datetime import datetime
 import msgspec
 import structlog
 
+from serving.backoff import Backoff
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageReceipt
 from serving.usage.journal import Journal
 from serving.usage.journal_file import DoneRow
@@ -69,7 +70,7 @@ class Shipper:
         self._on_acknowledged = on_acknowledged
         self._lineage = lineage
         self._wall = wall
-        self._jitter = jitter
+        self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
         self._limit = EVENTS_MAX
         self._has_stale, self._stale_after = True, 0
         """Whether something kept may be unknown to the database of today, and the last batch
@@ -87,7 +88,7 @@ class Shipper:
                 failures_in_a_row += 1
                 self.counts.failures += 1
                 log.warning("usage_not_shipped", error=str(error), in_a_row=failures_in_a_row)
-                await asyncio.sleep(self._pause_seconds(failures_in_a_row))
+                await asyncio.sleep(self._backoff.pause_seconds(failures_in_a_row))
                 continue
             await self._wait_for_events()
 
@@ -176,7 +177,3 @@ class Shipper:
             return
         self._journal.committed.clear()
         await asyncio.sleep(GATHER_SECONDS)
-
-    def _pause_seconds(self, failures_in_a_row: int) -> float:
-        doubled = BACKOFF_FIRST_SECONDS * 2 ** min(failures_in_a_row - 1, 10)
-        return min(BACKOFF_MAX_SECONDS, doubled) * (0.5 + self._jitter() / 2)

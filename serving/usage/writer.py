@@ -8,7 +8,7 @@ import contextlib
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -139,17 +139,24 @@ class Writer:
 
     def hand_over_opened(self) -> None:
         """Queue every open row there is."""
-        for make in (*self._opened_before.values(), *self._opened.values()):
-            self.add(Work(make()))
+        opened = (*self._opened_before.values(), *self._opened.values())
         self._opened_before, self._opened = {}, {}
+        self._add_opened(opened)
 
     def _look_behind(self) -> None:
         """Queue the open rows of before the last look; those since then wait for the next."""
         grown, self._opened_before, self._opened = self._opened_before, self._opened, {}
-        for make in grown.values():
-            self.add(Work(make()))
         again = bool(self._opened_before)
         self._look = self._loop.call_later(BEHIND_SECONDS / 2, self._look_behind) if again else None
+        self._add_opened(grown.values())
+
+    def _add_opened(self, makes: Iterable[Callable[[], Row]]) -> None:
+        """Queue open rows; one that can't be made keeps no other from it."""
+        for make in makes:
+            try:
+                self.add(Work(make()))
+            except Exception:
+                log.exception("open_row_not_made")
 
     def add(self, work: Work) -> None:
         """Queue work for the next batch: at once, or soon where it may wait for company."""

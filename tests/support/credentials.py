@@ -5,6 +5,7 @@ import os
 from serving.contract.credential import ROOT_VARIABLE, Caller, Role, issue
 
 
-def bearer(role: Role) -> dict[str, str]:
+def bearer(role: Role, name: str = "test", number: int = 1) -> dict[str, str]:
     """Return the header that such a process shows."""
-    return {"authorization": f"Bearer {issue(os.environ[ROOT_VARIABLE], Caller(role, 'test'))}"}
+    credential = issue(os.environ[ROOT_VARIABLE], Caller(role, name, number))
+    return {"authorization": f"Bearer {credential}"}

@@ -34,7 +34,7 @@ def keep(asked: contract.KeepAnswer, *, now: datetime) -> contract.KeepReply:
     found = _live_claim(shelf, wanted.key_digest, now)
     if found is None:
         found = _add(shelf, wanted, now)
-    elif str(found.event_id) != wanted.event_id:
+    elif (str(found.event_id), found.gateway_id) != (wanted.event_id, wanted.gateway_id):
         return contract.KeepReply(is_kept=False)
     if found.kept_at is None:
         _store(shelf, found, asked.sealed, now)
@@ -49,6 +49,12 @@ def end(asked: contract.Endings, *, now: datetime) -> contract.EndingsReply:
         endings[ending.organization_id].append(ending)
     known = Organization.objects.filter(id__in=endings).order_by("id")
     return contract.EndingsReply(sum(_end(one.id, endings[one.id], now) for one in known))
+
+
+def claimants(asked: contract.Endings) -> set[str]:
+    """Return the gateways whose claims are told to have ended."""
+    event_ids = [ending.event_id for ending in asked.endings]
+    return set(Claim.objects.filter(event_id__in=event_ids).values_list("gateway_id", flat=True))
 
 
 def forget(*, now: datetime) -> int:

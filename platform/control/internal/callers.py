@@ -1,5 +1,5 @@
-"""The door of the internal API: who calls shows a credential and may ask what its role may;
-everybody else sees nothing."""
+"""The door of the internal API: who calls shows a credential and may ask what its role may, and
+speak for its own gateways; everybody else sees nothing."""
 
 from typing import Any
 
@@ -9,7 +9,8 @@ from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils.decorators import sync_and_async_middleware
 
-from serving.contract.credential import Role
+from control.errors import NotPermitted
+from serving.contract.credential import Caller, Role
 
 log = structlog.get_logger(__name__)
 
@@ -33,7 +34,7 @@ def refusal_of(request: HttpRequest) -> HttpResponseBase | None:
     The metrics are read by any caller that is known."""
     if not is_internal(request.path):
         return None
-    caller = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
+    caller = _find(request)
     if caller is None:
         return _told("The credential is none of ours, or has ended.", 401)
     call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
@@ -41,6 +42,19 @@ def refusal_of(request: HttpRequest) -> HttpResponseBase | None:
         log.warning("internal_call_refused", caller=str(caller), path=request.path)
         return _told(f"A {caller.role} may not call this.", 403)
     return None
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    """Return who makes an internal call. Raises NotPermitted where nobody does."""
+    caller = _find(request)
+    if caller is None:
+        raise NotPermitted("The credential is none of ours, or has ended.")
+    return caller
+
+
+def _find(request: HttpRequest) -> Caller | None:
+    found: Caller | None = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
+    return found
 
 
 def _told(message: str, status: int) -> HttpResponseBase:

@@ -8,6 +8,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 
+from control.errors import NotPermitted
 from serving.contract.codec import ContractError, decode, encode
 
 BODY_BYTES_MAX = 32 * 2**20
@@ -21,7 +22,8 @@ def answer_record(
     kind: type[Asked],
     service: Callable[[Asked, datetime], msgspec.Struct],
 ) -> HttpResponse:
-    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body."""
+    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body,
+    403 whom the caller may not speak for."""
     body = request.read(BODY_BYTES_MAX + 1)
     if len(body) > BODY_BYTES_MAX:
         return JsonResponse({"error": f"the body is over {BODY_BYTES_MAX} bytes"}, status=413)
@@ -29,5 +31,8 @@ def answer_record(
         asked = decode(body, kind)
     except (ContractError, RecursionError) as error:
         return JsonResponse({"error": str(error)}, status=400)
-    answer = service(asked, timezone.now())
+    try:
+        answer = service(asked, timezone.now())
+    except NotPermitted as error:
+        return JsonResponse({"error": str(error)}, status=error.status)
     return HttpResponse(encode(answer), content_type="application/json")

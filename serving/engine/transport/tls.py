@@ -1,6 +1,5 @@
 """A call to an external engine over TLS: aiohttp's work."""
 
-import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
@@ -9,7 +8,6 @@ import aiohttp
 
 from serving.engine.errors import AnswerBroken, ReplicaUnreachable
 
-LARGE_BYTES = 1024 * 1024
 READ_BUFFER_BYTES = 64 * 1024
 KEEPALIVE_SECONDS = 4.0
 
@@ -24,13 +22,6 @@ def open_session() -> aiohttp.ClientSession:
         read_bufsize=READ_BUFFER_BYTES,
         skip_auto_headers=("user-agent", "accept", "accept-encoding"),
     )
-
-
-def as_payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:
-    """Return bytes as aiohttp likes them: more than a megabyte goes out in pieces."""
-    if len(data) > LARGE_BYTES:
-        return io.BytesIO(data)
-    return aiohttp.BytesPayload(data, content_type="application/json")
 
 
 @lru_cache

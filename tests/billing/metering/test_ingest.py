@@ -18,11 +18,13 @@ from billing.metering import staging
 from billing.metering.days import open_day
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
+from control.gateways.services import name_gateway
 from control.prices.models import PriceBook
 from control.publish.lineage import lineage
 from serving.contract.budget import limit_budget_id
+from serving.contract.credential import Caller
 from serving.contract.lease import Return
-from serving.contract.usage import LeaseCharge
+from serving.contract.usage import LeaseCharge, UsageBatch
 from tests.support.usage import (
     GATEWAY,
     METERS,
@@ -71,6 +73,23 @@ def test_any_order_and_any_repeats_book_each_event_once(customer, outsider, pric
     assert sum(receipt.duplicates for receipt in receipts) == len(sent) - len(events)
     assert UsageEvent.objects.count() == before + len(events)
     assert broken_promises() == []
+
+
+def test_an_event_of_anothers_gateway_is_put_aside_and_charges_none_of_its_leases(customer, price):
+    first, second = Caller("gateway", "eu-1"), Caller("gateway", "eu-2")
+    for caller, gateway_id in ((first, GATEWAY), (first, "gw_before"), (second, "gw_2")):
+        name_gateway(caller, gateway_id)
+    give_credit(customer, 10**9)
+    granted = ask_for(customer.balance, need=10**6)
+    forged = with_lease(make_event(customer, price), granted.lease_id)
+    batch = UsageBatch("gw_2", make_batch([forged]).events)
+    receipt = ingest(batch, now=NOW, caller=second)
+    assert [dead.reason for dead in receipt.dead_lettered] == [
+        "gateway_id is of the gateway eu-1; told by gateway.eu-2.1"
+    ]
+    assert Lease.objects.get().settled_nanos == 0
+    own = [forged, make_event(customer, price, gateway_id="gw_before")]
+    assert ingest(make_batch(own), now=NOW, caller=first).accepted == 2
 
 
 @pytest.mark.parametrize("outcome", ["engine_failed", "timed_out", "gateway_lost"])

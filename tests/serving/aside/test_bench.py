@@ -1,15 +1,18 @@
 """Processes beside the loop: whoever harms one harms nobody else."""
 
 import asyncio
+import errno
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+import psutil
 import pytest
 
 from serving.aside.bench import Bench, Late
-from serving.aside.process import PIECE_BYTES, Died
+from serving.aside.process import PIECE_BYTES, Died, Process
 from serving.aside.turns import Turns
+from tests.support.gateway import eventually
 
 
 @asynccontextmanager
@@ -88,6 +91,55 @@ async def test_one_that_was_killed_while_idle_is_not_used() -> None:
         os.kill(first, 9)
         await asyncio.sleep(0.2)
         assert await pid_of(bench) != first
+
+
+async def test_one_that_is_long_in_starting_is_the_next_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    start, begun, may_go_on = Process.start, list[str](), asyncio.Event()
+
+    async def start_late(module: Sequence[str]) -> Process:
+        begun.append(module[0])
+        await may_go_on.wait()
+        return await start(module)
+
+    monkeypatch.setattr(Process, "start", start_late)
+    async with open_bench() as bench:
+        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 0.05)
+        for _ in range(3):
+            with pytest.raises(Died):
+                await pid_of(bench)
+        leaving = asyncio.create_task(pid_of(bench))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.gather(leaving, return_exceptions=True)
+        assert len(begun) == 1
+        may_go_on.set()
+        monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 20.0)
+        first = await pid_of(bench)
+        assert await pid_of(bench) == first
+        assert len(begun) == 1
+
+
+async def test_one_that_starts_when_all_ends_is_ended_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serving.aside.bench.START_WAIT_SECONDS", 0.01)
+    before = {child.pid for child in psutil.Process().children()}
+    async with open_bench() as bench:
+        with pytest.raises(Died):
+            await pid_of(bench)
+        [start] = bench._starting
+    assert start.cancelled()
+    await eventually(lambda: {child.pid for child in psutil.Process().children()} <= before)
+
+
+async def test_a_machine_without_room_for_another_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("serving.aside.process.Popen", fail)
+    async with open_bench() as bench:
+        with pytest.raises(Died):
+            await pid_of(bench)
 
 
 async def test_who_leaves_in_the_middle_takes_the_process_along() -> None:

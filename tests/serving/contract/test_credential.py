@@ -94,6 +94,18 @@ def test_a_credential_is_changed_without_a_moment_of_none() -> None:
     assert (after.find(shown(old)), after.find(shown(new))) == (None, new)
 
 
+@given(callers, st.lists(st.integers(1, 20), max_size=4))
+def test_a_number_ends_with_those_before_it_and_with_nobody_elses(
+    caller: Caller, ended: list[int]
+) -> None:
+    known = callers_of(told(ended=",".join(str(caller._replace(number=one)) for one in ended)))
+    for number in range(1, 22):
+        one = caller._replace(number=number)
+        assert (known.find(shown(one)) is None) == (number <= max(ended, default=0))
+    other = caller._replace(name="a-" + caller.name[:30], number=1)
+    assert known.find(shown(other)) == other
+
+
 def test_so_is_the_root() -> None:
     caller = Caller("gateway", "eu-1")
     both, after = callers_of(told(OTHER, ROOT)), callers_of(told(OTHER))

@@ -405,5 +405,7 @@ async def test_a_second_fleet_on_the_same_directory_refuses_to_start(
     await second.start()
     assert second.process is not None
     assert await second.process.wait() == 1
+    said = (process.directory.parent / "fleet.log").read_text()
+    assert f"another one runs on {process.directory}" in said
     await second.session.close()
     assert len(await process.ready()) == 1

@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
+from serving import verdicts
 from serving.contract.codec import decode, encode
 from serving.contract.credential import Caller, Callers, issue
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
@@ -16,7 +17,6 @@ from serving.contract.records import DeploymentRecord
 from serving.engine.external import External
 from serving.engine.simulated.adapter import Simulated
 from serving.engine.vllm import Vllm
-from serving.fleet import grammars
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.grammars import Grammars
@@ -121,7 +121,7 @@ async def test_a_verdict_is_an_organizations_own_and_kept(monkeypatch: pytest.Mo
 
 
 async def test_verdicts_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammars, "VERDICTS_MAX", 3)
+    monkeypatch.setattr(verdicts, "VERDICTS_MAX", 3)
     async with warm() as made:
         for number in range(6):
             await made.judge(question(str(number)), deployment())

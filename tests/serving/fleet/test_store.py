@@ -3,11 +3,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pytest
-
 from serving.contract.records import DeploymentRecord
 from serving.fleet.group import Member
-from serving.fleet.store import DirectoryTaken, Store, StoredFleet, StoredReplica
+from serving.fleet.store import Store, StoredFleet, StoredReplica
 
 DEPLOYMENT = DeploymentRecord(
     deployment_id="dep_1",
@@ -41,14 +39,6 @@ def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
     again = Store(tmp_path / "fleet")
     assert again.open() == FLEET
     again.close()
-
-
-def test_two_fleets_cannot_share_a_directory(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.open()
-    with pytest.raises(DirectoryTaken):
-        Store(tmp_path).open()
-    store.close()
 
 
 def test_a_broken_file_is_kept_aside(tmp_path: Path) -> None:

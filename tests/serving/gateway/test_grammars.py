@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from serving import verdicts
 from serving.contract.grammar import GrammarVerdict, Verdict
-from serving.gateway import grammars
 from tests.support.gateway import MESSAGES, Stack
 
 CHAT = "/v1/chat/completions"
@@ -106,7 +106,7 @@ async def test_a_fleet_that_is_away_refuses_nobody_and_is_left_alone_for_a_while
 
 
 async def test_verdicts_are_kept_in_bounds(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grammars, "VERDICTS_MAX", 2)
+    monkeypatch.setattr(verdicts, "VERDICTS_MAX", 2)
     stack.control.grammars.verdict = GrammarVerdict("good")
     for number in range(4):
         schema = {"name": "answer", "schema": OBJECT | {"title": str(number)}}

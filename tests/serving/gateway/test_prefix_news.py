@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from redis.asyncio.client import PubSub
 
 from serving.gateway import prefix_news
 from serving.gateway.prefix_news import (
@@ -141,6 +142,27 @@ async def test_who_does_not_hear_itself_listens_anew(
         before = listeners()
         news.told += 1  # As if its connection had died without a word.
         await eventually(lambda: len(listeners()) == 1 and listeners() != before)
+
+
+async def test_what_is_told_before_redis_says_that_we_are_heard_is_no_silence(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subscribe = PubSub.subscribe
+
+    async def tell_meanwhile(self: PubSub, *channels: str) -> None:
+        await subscribe(self, *channels)
+        redis.freeze()
+        asyncio.get_running_loop().call_later(0.1, tell)
+
+    def tell() -> None:
+        news.told += 1
+        redis.thaw()
+
+    monkeypatch.setattr(PubSub, "subscribe", tell_meanwhile)
+    async with gateway(redis, "a") as (news, _):
+        await eventually(lambda: news.told == 1)
+        await asyncio.sleep(0.1)
+        assert redis.client.pubsub_numsub(CHANNEL)[0][1] == 1
 
 
 @pytest.mark.parametrize(

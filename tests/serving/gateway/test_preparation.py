@@ -96,7 +96,7 @@ async def test_a_job_is_the_same_wherever_it_was_made(
     dialect, data = BODIES[name]
     beside = await outcome(here_and_beside, dialect, data)
     assert here_and_beside.bench.lost_count == 0
-    assert here_and_beside.bench.idle_count == 1
+    assert len(here_and_beside.bench._idle) == 1
     monkeypatch.setattr(preparation, "HERE_BYTES_MAX", 2**30)
     monkeypatch.setattr(preparation, "SCHEMAS_HERE_BYTES_MAX", 2**30)
     assert await outcome(here_and_beside, dialect, data) == beside
@@ -107,7 +107,7 @@ async def test_small_bodies_start_no_process(here_and_beside: Preparation) -> No
     await here_and_beside.prepare(CHAT, [chat(tools=[TOOL])], "org_a", find)
     long = chat(messages=said("a" * (HERE_BYTES_MAX - 100)))
     await here_and_beside.prepare(CHAT, pieces(long), "org_a", find)
-    assert here_and_beside.bench.idle_count == 0
+    assert here_and_beside.bench._idle == []
 
 
 async def test_fifteen_megabytes_never_hold_the_loop_for_long(here_and_beside: Preparation) -> None:

@@ -1,16 +1,14 @@
 """The state on disk: all of a version or nothing of it, and never a crash."""
 
-import hashlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from serving.contract.codec import encode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.records import PriceRecord
 from serving.feed.source import BEGINNING, Place
-from serving.gateway.state import StateFile, fingerprint
+from serving.gateway.state import StateFile
 from tests.support import catalog
 from tests.support.state import Told, batches, page, read, read_as_if_killed, write
 
@@ -131,32 +129,3 @@ def test_a_state_of_which_a_record_is_not_understood_any_more_is_partial(path: P
     found = read(path)
     assert (found.place, found.is_whole, found.is_partial) == (Place(0, "one"), True, True)
     assert set(found.records) == {("api_key", "key_a")}
-
-
-def old_file(path: Path, known: str, data: bytes = b"") -> Path:
-    """Write a state as gateways did before."""
-    told = page(5, KEY, PRICE)
-    record = {"schema": 2, "page": msgspec.Raw(encode(told)), "records": known}
-    data = data or msgspec.json.encode(record)
-    old = path.with_suffix(".state")
-    old.write_bytes(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
-    return old
-
-
-@pytest.mark.parametrize("is_current", [True, False])
-def test_a_file_of_gateways_before_is_read_once(path: Path, is_current: bool) -> None:
-    old = old_file(path, fingerprint(tuple(RECORD_OF_KIND.items())) if is_current else "other")
-    for _ in range(2):
-        found = read(path)
-        assert found.place == Place(5 if is_current else 0, "one")
-        assert set(found.records) == {("api_key", "key_a"), ("price", "price_a")}
-        assert not old.exists()
-
-
-def test_a_file_of_gateways_before_is_not_believed_damaged_nor_beside_a_newer(path: Path) -> None:
-    old = old_file(path, "other", b"{}")
-    assert not read(path).is_whole
-    assert not old.exists()
-    written(path, page(7, PRICE)).close()
-    old_file(path, "other")
-    assert set(read(path).records) == {("price", "price_a")}

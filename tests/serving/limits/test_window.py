@@ -123,6 +123,31 @@ async def test_counts_leave_redis_soon_after_they_say_nothing(window, server) ->
     assert 0 < server.client.ttl("c") <= 60
 
 
+@pytest.mark.parametrize("told", [b"", b"\xc1", b"\x93"])
+async def test_what_is_no_reply_is_no_answer(told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    window = RedisWindow("redis://127.0.0.1:1")
+
+    async def answer(*_: object) -> bytes:
+        return told
+
+    monkeypatch.setattr(window, "_script", answer)
+    with pytest.raises(WindowAway):
+        await judge(window, "x")
+    await window.close()
+
+
+async def test_a_redis_that_breaks_off_keeps_nobody_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    window = RedisWindow("redis://127.0.0.1:1")
+
+    async def fail() -> None:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(window._redis, "aclose", fail)
+    await window.close()
+
+
 async def test_it_says_in_words_why_it_is_away(window: RedisWindow, server: RedisServer) -> None:
     server.refuse_scripts()
     with pytest.raises(WindowAway, match="NoPermission"):

@@ -66,6 +66,21 @@ async def test_a_replica_whose_first_tokens_take_far_longer_is_put_out() -> None
     assert {one.record.replica_id for one in world.usable()} == {"rep_1", "rep_3"}
 
 
+async def test_nothing_is_remembered_of_who_is_gone() -> None:
+    world = World(2)
+    ticket = Ticket("a", tier="priority", input_tokens=100)
+    async with world.pool.slot(ticket) as slot:
+        left = {id_: one for id_, one in world.pool.replicas.items() if one is not slot.replica}
+        world.pool.set_replicas({id_: one.record for id_, one in left.items()})
+        world.now += 1.0
+        slot.works()
+        slot.took(Tokens(100, 0, 20))
+    pool = world.pool
+    for times in (pool.hedging.times, pool._outliers._first, pool._outliers._each):
+        assert times.sizes_of(slot.replica.record.replica_id) == []
+    assert pool._outliers._looked_at.keys() <= left.keys()
+
+
 async def test_so_is_one_whose_tokens_come_far_slower() -> None:
     world = World(2, pace={"rep_1": 0.05})
     await world.rounds(12)

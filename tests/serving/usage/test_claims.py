@@ -8,10 +8,11 @@ import aiohttp
 import pytest
 
 from serving.contract.idempotency import Claim, Claimed, Ending, Running
+from serving.post import CallFailed
 from serving.usage import claims
 from serving.usage.claims import Claims, NobodyKnows
 from serving.usage.clock import Clock
-from serving.usage.internal import CallFailed, InternalApi
+from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from tests.support import events
 from tests.support.fake_control import FakeControl

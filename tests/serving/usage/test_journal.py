@@ -106,6 +106,24 @@ async def test_no_open_row_comes_after_the_end_though_it_was_asked_for_twice(
     await journal.close()
 
 
+async def test_an_open_row_that_cannot_be_made_keeps_no_other_from_the_file(
+    tmp_path: Path,
+) -> None:
+    journal, sound, later = Journal(tmp_path / "j"), event(), event()
+    journal.open("broken", fail)
+    journal.open(sound.event_id, lambda: sound)
+    journal._writer._look_behind()
+    journal.open(later.event_id, lambda: later)
+    await asyncio.sleep(10 * BEHIND_SECONDS)
+    rows = await journal._ask(lambda db: db.execute("SELECT event_id FROM events").fetchall())
+    assert {row[0] for row in rows} == {sound.event_id, later.event_id}
+    await journal.close()
+
+
+def fail() -> UsageEvent:
+    raise ValueError("it cannot be made")
+
+
 async def test_what_nobody_waits_for_is_tried_again_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,7 +152,7 @@ asyncio.run(main())
 """
     run = [sys.executable, "-c", again]
     second = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
-    assert "JournalInUse" in second.stderr
+    assert "InUse" in second.stderr
     await journal.close()
     third = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True)
     assert third.stderr == ""

@@ -5,17 +5,18 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
 from serving.contract.idempotency import Ending
-from serving.usage import orphans
+from serving.lock import InUse
+from serving.usage import left_credential, orphans
 from serving.usage.clock import Clock
 from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
-from serving.usage.lock import JournalInUse
 from serving.usage.meter import make_event
 from serving.usage.orphans import Orphans
 from tests.support.events import event, metered
@@ -76,6 +77,29 @@ async def test_what_a_dead_gateway_left_is_booked_in_its_name_and_its_leases_are
     await left.close()
 
 
+async def test_what_a_dead_gateway_left_is_told_by_the_credential_that_it_left(
+    control: FakeControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die(tmp_path / "dead")
+    await die(tmp_path / "of before")
+    left_credential.leave(tmp_path / "dead", CREDENTIAL)
+    left_credential.leave(tmp_path / "dead", "gateway.dead.2.mac")
+    assert (tmp_path / "dead" / left_credential.NAME).stat().st_mode & 0o777 == 0o600
+    shown: set[tuple[str, str]] = set()
+    post = InternalApi.post
+
+    async def heard(self: InternalApi, name: str, *rest: Any) -> Any:
+        shown.add((self._headers["authorization"], name))
+        return await post(self, name, *rest)
+
+    monkeypatch.setattr(InternalApi, "post", heard)
+    await ship(control, tmp_path)
+    said = ("usage-events", "leases", "idempotency/endings")
+    assert shown == {
+        (f"Bearer {one}", name) for one in ("gateway.dead.2.mac", CREDENTIAL) for name in said
+    }
+
+
 async def test_what_a_restored_database_lost_is_sent_again_by_the_heirs_too(
     control: FakeControl, tmp_path: Path
 ) -> None:
@@ -96,7 +120,7 @@ async def test_a_folder_in_use_is_left_alone(
     await die(tmp_path / "living")
 
     def in_use(*_: object, **__: object) -> Journal:
-        raise JournalInUse
+        raise InUse
 
     monkeypatch.setattr(orphans, "Journal", in_use)
     assert (await ship(control, tmp_path)).shipped == 0

@@ -1,0 +1,41 @@
+"""A file that one process holds at a time. The kernel lets go of it when the process ends, however
+it ends, and no child inherits it."""
+
+import fcntl
+import time
+from pathlib import Path
+
+LOOK_SECONDS = 0.05
+
+
+class InUse(Exception):
+    """Another process holds the file."""
+
+
+class Lock:
+    """Held from its making to `close`. Raises InUse when others hold it for `seconds`, and OSError
+    where no file can be held there: on a full disk, in a folder that is not ours, on some NFS."""
+
+    def __init__(self, path: Path, seconds: float = 0.0) -> None:
+        deadline = time.monotonic() + seconds
+        self._file = path.open("ab")
+        try:
+            while not self._is_taken():
+                if time.monotonic() >= deadline:
+                    raise InUse(f"{path} is locked by another process")
+                time.sleep(LOOK_SECONDS)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Let go."""
+        self._file.close()
+
+    def _is_taken(self) -> bool:
+        """Try to take it. Others hold it where that fails with EAGAIN or EACCES, nobody else."""
+        try:
+            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            return False
+        return True

@@ -1,0 +1,87 @@
+"""A call of another process's internal API: a record posted, a record back."""
+
+import io
+from typing import TypeVar
+
+import aiohttp
+import msgspec
+
+from serving.contract.codec import ContractError, decode, encode
+
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+CONNECT_SECONDS = 2.0
+LARGE_BYTES = 1024 * 1024
+REASON_MAX = 200
+
+
+class CallFailed(Exception):
+    """No answer, or not a 200 with the record asked for; `status` is None without an answer, and
+    `says` what an answer that is not 200 gives as its reason."""
+
+    def __init__(self, reason: str, status: int | None = None, says: str = "") -> None:
+        super().__init__(reason)
+        self.status = status
+        self.says = says
+
+
+class Refused(msgspec.Struct):
+    """The body of an answer that is not 200."""
+
+    error: str
+
+
+class Calls:
+    """Calls what is under an address, over the process's one session and by one credential."""
+
+    def __init__(self, session: aiohttp.ClientSession, address: str, credential: str) -> None:
+        self._session = session
+        self._address = address
+        self._headers = {
+            "authorization": f"Bearer {credential}",
+            "content-type": "application/json",
+        }
+
+    async def post(
+        self, name: str, record: msgspec.Struct, kind: type[Record], seconds: float
+    ) -> Record:
+        """Return what is answered within so many seconds. Raises CallFailed."""
+        timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        try:
+            async with self._session.post(
+                f"{self._address}/{name}",
+                data=_payload(encode(record)),
+                headers=self._headers,
+                timeout=timeout,
+                allow_redirects=False,
+            ) as answer:
+                self.note_date(answer.headers.get("date"))
+                data = await answer.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise CallFailed(f"{name}: {type(error).__name__}") from error
+        if answer.status != 200:
+            says = _says(data)
+            reason = f"{name} answered {answer.status} {says}".strip()
+            raise CallFailed(reason, answer.status, says)
+        try:
+            return decode(data, kind)
+        except ContractError as error:
+            raise CallFailed(f"{name}: {error}", answer.status) from error
+
+    def note_date(self, date: str | None) -> None:
+        """Hear when an answer was given, for whoever wants to know."""
+
+
+def _payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:
+    """Return bytes as aiohttp likes them: more than a megabyte goes out in pieces."""
+    if len(data) > LARGE_BYTES:
+        return io.BytesIO(data)
+    return aiohttp.BytesPayload(data, content_type="application/json")
+
+
+def _says(data: bytes) -> str:
+    """Return in a line what an answer that is not 200 says."""
+    try:
+        return decode(data, Refused).error[:REASON_MAX]
+    except ContractError:
+        return ""

@@ -1,0 +1,80 @@
+"""A disk that takes nothing: sound replicas go on, none is started, no engine is left over."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from serving.fleet import log_file
+from serving.fleet.log_file import LogFile
+from serving.fleet.store import Store, StoredFleet
+from tests.serving.fleet.test_fleet import DEPLOYMENT, failed
+from tests.support.fleet_process import running_fleet, until
+
+FAILURES = "penstock_fleet_state_failures_total"
+
+
+def fill(directory: Path) -> Path:
+    """Let no state be written, for root neither; what is returned is in the way."""
+    in_the_way = directory / "fleet.new"
+    in_the_way.mkdir(parents=True)
+    return in_the_way
+
+
+def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.open() == StoredFleet()
+    in_the_way = fill(tmp_path)
+    assert not store.save(StoredFleet(fleet_id="fl_1"))
+    assert (store.is_behind, store.failures) == (True, 1)
+    in_the_way.rmdir()
+    assert store.save(StoredFleet(fleet_id="fl_1"))
+    assert (store.is_behind, store.failures) == (False, 1)
+    store.close()
+    again = Store(tmp_path)
+    assert again.open() == StoredFleet(fleet_id="fl_1")
+    again.close()
+
+
+def test_an_old_log_that_is_not_kept_is_cut_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "BYTES_MAX", 10)
+    path = tmp_path / "r.log"
+    path.write_text("x" * 20)
+    (tmp_path / "r.log.1").mkdir()
+    LogFile(path).trim()
+    assert path.read_text() == ""
+
+
+@pytest.mark.integration
+async def test_a_sound_replica_outlives_a_full_disk_and_a_new_one_waits(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        control.deploy(DEPLOYMENT)
+        [sound] = await process.ready()
+        in_the_way = fill(process.directory)
+
+        async def is_probed_on() -> bool:
+            [same] = await process.ready()
+            assert same.replica_id == sound.replica_id
+            return same.probe_output_tokens >= sound.probe_output_tokens + 2
+
+        await until(is_probed_on)
+        assert await process.metric(FAILURES) >= 2
+
+        os.kill(process.leader(sound.replica_id), signal.SIGKILL)
+        refused = "the disk does not take the fleet's state"
+
+        async def is_refused() -> bool:
+            return refused in {one.reason for one in await failed(process)}
+
+        await until(is_refused)
+        assert process.engines() == []
+
+        in_the_way.rmdir()
+        [fresh] = await process.ready()
+        assert len(process.engines()) == 1
+        assert process.leader(fresh.replica_id) in process.engines()
+        assert await process.end() == 0
+        assert process.engines() == []

@@ -1,0 +1,51 @@
+"""Who leaves while something is refused or counted is nobody's error, and holds nothing."""
+
+import asyncio
+import logging
+from typing import Any
+
+import pytest
+
+from serving.gateway.conversation import ClientGone, Conversation
+from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.support.raw_http import RawClient, request
+
+COUNT = "/v1/messages/count_tokens"
+
+
+async def test_who_is_gone_when_it_is_refused_is_no_error_of_ours(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = asyncio.Event()
+
+    async def leave(self: Conversation, _: Any) -> None:
+        refused.set()
+        self.cut()
+        raise ClientGone
+
+    monkeypatch.setattr(Conversation, "refuse", leave)
+    with caplog.at_level(logging.ERROR):
+        async with RawClient(stack.url) as client:
+            await client.send(request("/v1/nothing", stack.tenant.secret, {}))
+            await asyncio.wait_for(refused.wait(), 10)
+            await eventually(lambda: stack.gateway.app.in_flight == 0)
+            assert await client.read_all() == b""
+    assert "Exception in ASGI application" not in caplog.text
+
+
+async def test_who_leaves_while_it_is_counted_frees_the_slot(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+    routes = stack.engines[0]._routes
+    monkeypatch.setitem(routes, ("POST", "/tokenize"), lambda _: asked.set())
+    [pool] = stack.gateway.directory.pools.values()
+    [replica] = pool.replicas.values()
+    async with RawClient(stack.url) as client:
+        await client.send(
+            request(COUNT, stack.tenant.secret, {"model": "demo", "messages": MESSAGES})
+        )
+        await asyncio.wait_for(asked.wait(), 10)
+        assert replica.in_flight == 1
+    await eventually(lambda: replica.in_flight == 0, seconds=2)
+    await eventually(lambda: stack.gateway.app.in_flight == 0, seconds=2)

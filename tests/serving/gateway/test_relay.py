@@ -1,0 +1,71 @@
+"""The relay, where an engine's whole answer is there at once."""
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from serving.engine.event import Event
+from serving.engine.usage import Tokens
+from serving.gateway.conversation import Conversation
+from serving.gateway.interrupts import Interrupted, Interrupts
+from serving.gateway.relay import Relay
+
+
+class Said:
+    """An answer that never makes its reader wait."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self.pieces = [*pieces, b""]
+
+    async def status(self) -> int:
+        return 200
+
+    async def read(self) -> bytes:
+        return self.pieces.pop(0)
+
+    def read_nowait(self) -> bytes:
+        return b""
+
+
+class Heard:
+    """A reading that knows what was taken from the first piece on."""
+
+    piece_bytes = 1_024
+    tokens = Tokens(3, 0, 1)
+    has_usage = True
+
+    def feed(self, data: bytes) -> list[Event]:
+        return [Event(data, None)] if data else []
+
+    def end(self) -> None:
+        return None
+
+
+class Nothing:
+    """A rendering of which nobody sees anything."""
+
+    headers = ()
+
+    def end(self, *_: Any) -> bytes:
+        return b"the end"
+
+
+async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None:
+    interrupts = Interrupts(60.0)
+    relay = Relay(
+        cast(Any, Heard()),
+        cast(Any, Nothing()),
+        cast(Conversation, None),
+        interrupts,
+        gap_seconds=60.0,
+        observe_gap=lambda seconds: None,
+        on_first_token=lambda: None,
+    )
+    interrupts.abandon(60.0)
+    with pytest.raises(Interrupted) as caught, interrupts:
+        await relay.run(Said(b"all of it"))
+    assert caught.value.reason == "client_gone"
+    # The event of what it took is made durable now, which nothing may break off.
+    await asyncio.sleep(0)
+    assert relay.tail == b""
