@@ -1,6 +1,7 @@
 """`penstock simulate-books` on a PostgreSQL of its own: in memory's place, a folder that goes with
 it, and no flush to disk, since nothing in it outlives the command."""
 
+import hmac
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -44,13 +46,20 @@ def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
 
 
 def _simulate(home: Home, url: str, arguments: Sequence[str]) -> int:
-    owner, app = (Role(name, secrets.token_hex(16)) for name in ROLES)
+    owner, app = (Role(name, _password(url, name)) for name in ROLES)
     with psycopg.connect(url) as connection:
         for role in (owner, app):
             make_role(connection, role)
     # By the environment: everybody on a machine reads what a process was called with.
     environment = {**_environment(home, url, owner, app), SERVER_VARIABLE: url}
     return _run([*manage_command("simulate_books"), *arguments], environment)
+
+
+def _password(url: str, name: str) -> str:
+    """Return a role's password, the same for all simulations of a server: roles are the server's,
+    and one that came later would lock out those at work."""
+    key = (urlsplit(url).password or "").encode()
+    return hmac.new(key, name.encode(), "sha256").hexdigest()
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
