@@ -32,9 +32,9 @@ class Disk(StateFile):
     is_full = False
     error: sqlite3.Error | None = None
 
-    def write(self, batch: Batch, records: str | None = None) -> bool:
+    def write(self, batch: Batch) -> bool:
         self._look()
-        return super().write(batch, records)
+        return super().write(batch)
 
     def probe(self) -> None:
         self._look()
