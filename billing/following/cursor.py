@@ -66,8 +66,7 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         from_xid, known, head = row
         if known not in ("", lineage()):
             raise ForeignLineageError(f"{name} followed database {known}; this is {lineage()}")
-        if int(head) <= int(from_xid):
-            return Page(from_xid, from_xid, True)
+        head = str(max(int(head), int(from_xid)))
         cursor.execute(END_OF_PAGE, [from_xid, head, events - 1])
         end = cursor.fetchone()
     if end is None:

@@ -127,7 +127,8 @@ def seal_days(*, now: datetime) -> list[date]:
 def is_followed(day: Day) -> bool:
     """Tell whether every follower of this database has passed the close of a day."""
     cursors = list(Cursor.objects.filter(name__in=FOLLOWERS, lineage=lineage()))
-    closed_xid = int(day.closed_xid or 0)
+    assert day.closed_xid is not None, day  # noqa: S101 -- it is closed
+    closed_xid = int(day.closed_xid)
     return len(cursors) == len(FOLLOWERS) and all(int(one.xid) >= closed_xid for one in cursors)
 
 
@@ -137,9 +138,9 @@ def seal_day(day: date, *, now: datetime) -> bool:
     A sealed day stays as it is.
     """
     rows = _sums(day)
-    wrong = [row[0] for row in rows if not row[-1]]
+    wrong = [row for row in rows if not row[-1]]
     if wrong:
-        logger.error("day_disagrees", day=str(day), organization_ids=wrong[:10])
+        logger.error("day_disagrees", day=str(day), organization_ids=[row[0] for row in wrong[:10]])
         return False
     with transaction.atomic():
         row = Day.objects.select_for_update().get(day=day)

@@ -225,7 +225,8 @@ def _insert(facts: Facts, claimed: Mapping[str, Claims], part: Booked) -> set[st
     if not facts:
         return set()
     new = insert_once(facts.values(), claimed, closed=share_days())
-    before = stored(facts.keys() - new) if len(new) < len(facts) else {}
+    known = facts.keys() - new
+    before = stored(known) if known else {}
     lost = {
         event_id
         for event_id, one in before.items()

@@ -15,6 +15,7 @@ from billing.following.cursor import ForeignLineageError
 from billing.following.follow import FOLLOWERS, follow
 from billing.simulation.cast import Cast, Wish
 from billing.simulation.deeds.credit import make_grant
+from billing.simulation.long_ago import check_long_ago
 from billing.simulation.oracle import require
 from billing.simulation.refusals import check_largest
 from control.publish import lineage
@@ -28,8 +29,10 @@ PENDING = "SELECT sum(pending_nanos)::bigint FROM credit_budget"
 
 
 def live_on(cast: Cast, monitor: psycopg.Connection) -> None:
-    """Forget leases a fortnight after the last was closed, then restore the database."""
+    """See to what is from long ago, forget leases a fortnight after the last was closed, then
+    restore the database."""
     _check_clocks(cast)
+    check_long_ago(cast, monitor)
     check_largest(cast)
     _forget(cast, monitor)
     _restore(cast, monitor)

@@ -106,6 +106,9 @@ class Auditor:
             )
             require(is_right, "Only what was lost is corrected", one)
             self._check_told(one.real, event)
+            parts = one.real.lease_nanos
+            is_split = parts is None or bool(set(parts) - {expected.charged_nanos})
+            require(is_split, "Parts are told of what was split", one.real)
             self._check_days(one)
             self.events.append((one, event, expected))
             self._charge(one.real, event, expected.charged_nanos)

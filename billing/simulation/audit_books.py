@@ -34,7 +34,7 @@ SIDES: dict[str, Sides] = {
     "allocation": (CREDIT, (OWED,)),
     "expiry": (CREDIT, ("breakage", PROMOTION)),
     "expiry_reversal": (("breakage", PROMOTION), CREDIT),
-    "refund": (("customer_balance",), ("cash",)),
+    "refund": (("customer_balance", "tax_payable"), ("cash",)),
     "refund_reversal": (("cash",), ("customer_balance", OWED, "tax_payable")),
     "dispute": (("customer_balance", OWED, "tax_payable"), ("cash",)),
     "dispute_reversal": (("cash",), ("customer_balance", OWED, "tax_payable")),

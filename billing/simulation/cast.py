@@ -87,6 +87,8 @@ class Prepared:
     request: LeaseRequest | None = None
     must_fail: bool = False
     """Whether only one of the allowed errors will do."""
+    is_brief: bool = False
+    """Whether it says how long it waits for any lock, so that one busy balance stops nobody."""
 
 
 def make_cast(world: World, rng: random.Random) -> Cast:

@@ -33,6 +33,23 @@ SELECT organization_id, sum(nanos)::bigint
 FROM ledger_entry AS entry JOIN ledger_account AS account ON account.id = account_id
 WHERE account.kind = 'accounts_receivable' GROUP BY 1
 """
+LIMITS = """
+/* Budgets that go on, with the limits that are not control's. */
+SELECT budget.budget_id, budget.starts_at, limit_nanos, wanted.nanos FROM credit_budget AS budget
+LEFT JOIN tenants_organization AS organization ON organization.id = budget.organization_id
+CROSS JOIN LATERAL (SELECT CASE
+    WHEN kind = 'balance' THEN CASE billing_mode WHEN 'prepaid' THEN funded_nanos END
+    WHEN period <> 'month' THEN (
+        SELECT hard.limit_nanos FROM budgets_spend_limit AS hard
+        WHERE hard.budget_id = budget.budget_id AND is_hard)
+    ELSE coalesce(
+        (SELECT spend_limit_nanos FROM tenants_organization
+         WHERE id = split_part(budget_id, ':', 2)),
+        (SELECT spend_limit_nanos FROM tenants_project WHERE id = split_part(budget_id, ':', 2)),
+        (SELECT spend_limit_nanos FROM keys_api_key WHERE id = split_part(budget_id, ':', 2)))
+    END AS nanos) AS wanted
+WHERE (ends_at IS NULL OR ends_at > %s) AND limit_nanos IS DISTINCT FROM wanted.nanos
+"""
 LOOKED_AT = 9
 """The step after which all figures are compared, as they are at rest."""
 Figures = tuple[int, int, int | None]
@@ -69,6 +86,12 @@ def check_figures(monitor: psycopg.Connection, world: World, step: int | None = 
             _check_budgets(owner, mine, world.clock.now)
     if not is_brief:
         _check_grants(monitor, world)
+
+
+def check_limits(monitor: psycopg.Connection, now: datetime) -> None:
+    """Every budget that goes on, and those of periods to come, has the limit that control has."""
+    wrong = monitor.execute(LIMITS, [now]).fetchall()
+    require(not wrong, "A budget's limit is control's", *wrong)
 
 
 def _figures(

@@ -31,6 +31,8 @@ CLIENT_IDS = (
     None, "plain", "", "tab\there", "back\\slash \\N", "a line\nand a\rreturn", "nul\0in it", "ünï",
 )  # fmt: skip
 """What clients call their requests: labels and nothing else."""
+TTFT_SECONDS = (2**-11, 2**-6, 0.0625, 0.25, 0.5, 1.0, 3.0, 20.0, 30.0, 60.0, 64.0)
+"""Below, between, on and beyond the bounds of the histogram, exact in any float."""
 BATCH_MAX = 8
 BOUNDARY_SHARE = 0.3
 DYING_MAX = 6
@@ -373,7 +375,7 @@ class Gateway:
             reasoning_tokens=output // 3,
             streamed=detail % 2 == 1,
             queue_seconds=0.125,
-            ttft_seconds=0.015625 * 2 ** (detail % 5) if outcome in BILLABLE else None,
+            ttft_seconds=TTFT_SECONDS[detail % len(TTFT_SECONDS)] if outcome in BILLABLE else None,
             total_seconds=0.5,
             client_request_id=CLIENT_IDS[detail % len(CLIENT_IDS)],
             rating=self.rating,

@@ -14,12 +14,13 @@ from billing.simulation.audit import LIFETIME, number_of
 from billing.simulation.cast import Cast
 from billing.simulation.deeds.gateways import hear_receipt
 from billing.simulation.gateway import Gateway
-from billing.simulation.odd import at_moment, misfits, poisons, write_misfit
+from billing.simulation.odd import TOO_DEAR, at_moment, misfits, poisons, write_misfit
 from billing.simulation.oracle import (
     CLOCKS_APART,
     due,
     fault_of,
     fine_periods,
+    is_fine,
     month_of,
     price_alarms,
     received_at,
@@ -52,7 +53,7 @@ def ship_last(cast: Cast, monitor: psycopg.Connection, rng: random.Random) -> No
     for body, name in spoilt:
         gateway.journal.write_poison(body, name)
         bodies.append(body)
-    _ship(cast, monitor, bodies, rng, booked=fresh + lost, alarms=Counter())
+    _ship(cast, monitor, _mixed(bodies, rng), booked=fresh + lost, alarms=Counter())
     real = msgspec.structs.replace(lost[0], outcome="completed")
     other = msgspec.structs.replace(fresh[0], queue_seconds=7.0)
     twice = _renewed(gateway, event)
@@ -61,8 +62,10 @@ def ship_last(cast: Cast, monitor: psycopg.Connection, rng: random.Random) -> No
              for one in (real, other, twice, once_lost)]  # fmt: skip
     again = [*extra, extra[2], bodies[1], bodies[len(fresh) + 1]]
     alarms: Alarms = Counter({(other.organization_id, "other_content"): 1})
-    _ship(cast, monitor, again, rng, booked=[real, twice], alarms=alarms)
+    _ship(cast, monitor, _mixed(again, rng), booked=[real, twice], alarms=alarms)
     _ship_apart(cast, monitor, event, rng)
+    _ship_refused_first(cast, monitor, event)
+    _ship_first_moment(cast, monitor, event)
 
 
 def _ship_apart(
@@ -76,7 +79,33 @@ def _ship_apart(
     ahead = at_moment(_renewed(gateway, event), cast.now + CLOCKS_APART + MILLISECOND)
     bodies.append(gateway.journal.write(ahead))
     alarms: Alarms = Counter({(once.organization_id, "other_content"): 1})
-    _ship(cast, monitor, bodies, rng, booked=[once], alarms=alarms, letters=1)
+    _ship(cast, monitor, _mixed(bodies, rng), booked=[once], alarms=alarms, letters=1)
+
+
+def _ship_refused_first(cast: Cast, monitor: psycopg.Connection, event: UsageEvent) -> None:
+    """Ship one event told twice, of which what is told first can never be booked."""
+    gateway = cast.gateways[0]
+    fine = _renewed(gateway, event)
+    dear = msgspec.json.encode(msgspec.structs.replace(fine, **TOO_DEAR))
+    gateway.journal.write_poison(dear, fine.event_id)
+    bodies = [dear, write_misfit(gateway.journal, fine, cast.world)]
+    _ship(cast, monitor, bodies, booked=[fine], alarms=Counter())
+
+
+def _ship_first_moment(cast: Cast, monitor: psycopg.Connection, event: UsageEvent) -> None:
+    """Ship what came in at the very beginning of a budget's week or day, with nothing beside it."""
+    owners = (event.organization_id, event.project_id, event.key_id)
+    for row in (BudgetRow(*row) for row in monitor.execute(BUDGETS).fetchall()):
+        is_its = is_fine(row.budget_id) and row.budget_id.split(":")[1] in owners
+        if is_its and row.starts_at <= cast.now:
+            first = at_moment(_renewed(cast.gateways[0], event), row.starts_at)
+            body = write_misfit(cast.gateways[0].journal, first, cast.world)
+            _ship(cast, monitor, [body], booked=[first], alarms=Counter())
+            return
+
+
+def _mixed(bodies: list[bytes], rng: random.Random) -> list[bytes]:
+    return rng.sample(bodies, len(bodies))
 
 
 def _odd(event: UsageEvent, cast: Cast, rng: random.Random) -> list[UsageEvent]:
@@ -115,11 +144,11 @@ def _renewed(gateway: Gateway, event: UsageEvent, **changes: object) -> UsageEve
 
 
 def _ship(
-    cast: Cast, monitor: psycopg.Connection, bodies: list[bytes], rng: random.Random, *,
+    cast: Cast, monitor: psycopg.Connection, bodies: list[bytes], *,
     booked: list[UsageEvent], alarms: Alarms, letters: int = 0,
 ) -> None:  # fmt: skip
-    """Ship bodies in some order; what is booked of them is told, and the alarms besides its own."""
-    gateway, bodies = cast.gateways[0], rng.sample(bodies, len(bodies))
+    """Ship bodies; what is booked of them is told, and the alarms besides its own."""
+    gateway = cast.gateways[0]
     refused = letters + sum(body in gateway.journal.poison for body in bodies)
     before = _tallies(monitor)
     leases = {row[0]: LeaseRow(*row) for row in monitor.execute(LEASES)}

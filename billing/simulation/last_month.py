@@ -1,8 +1,9 @@
-"""The month's end, once all else is at rest: it is closed for good, its first invoice is taken back
-whole, and what must be refused is."""
+"""The month's end, once all else is at rest: it is closed for good, parts of a taxed invoice are
+taken back and its first one whole, and what must be refused is."""
 
 import random
 from datetime import timedelta
+from operator import itemgetter
 from typing import Any
 
 from billing.following.closing import GRACE
@@ -15,6 +16,7 @@ from billing.invoicing.services.notes import left_to_credit
 from billing.invoicing.services.settling import settle_invoices
 from billing.simulation.cast import OPERATOR, Cast, Note
 from billing.simulation.deeds.invoices import take_back
+from billing.simulation.documents import half_up
 from billing.simulation.moments import month_end
 from billing.simulation.oracle import require
 from billing.simulation.world import FIRST_DAY
@@ -26,11 +28,21 @@ and sealed, with nothing in most of them."""
 FAR = timedelta(days=40)
 
 
-def turn_at_last(cast: Cast, rng: random.Random) -> None:
-    """Let all months of the seed be over, mostly; else the last of them goes on."""
+def turn_at_last(cast: Cast, rng: random.Random) -> bool:
+    """Let all months of the seed be over, mostly, and return whether they are; the last day of the
+    last is not closed yet, though it is an hour later."""
     is_near = month_end(cast) > cast.now
-    if rng.random() < (TURNING_SHARE if is_near else AGAIN_SHARE):
-        cast.world.clock.now = month_end(cast, within=FAR)
+    turns = rng.random() < (TURNING_SHARE if is_near else AGAIN_SHARE)
+    if turns:
+        cast.world.clock.now = month_end(cast, within=FAR) - GRACE
+    return turns
+
+
+def refuse_last_day_open(cast: Cast) -> None:
+    """Close no month of which all days but the last are closed and followed."""
+    terms: Any = {"period": last_period(cast.now), "actor": OPERATOR, "now": cast.now}
+    _refuse("a month whose last day is open is closed", lambda: close_month(**terms))
+    cast.world.clock.now += GRACE
 
 
 def close_last_months(cast: Cast) -> None:
@@ -51,6 +63,23 @@ def close_last_months(cast: Cast) -> None:
         require(not first.failures, "In the end a month is closed", first.failures)
         require(first.is_finished and second.is_finished, "A close is finished", period)
         require(not second.invoices, "A month that was closed stays so", second.invoices)
+
+
+def take_parts_back(cast: Cast) -> None:
+    """Take two parts of a taxed invoice back whose taxes, rounded by themselves, would be too much
+    or too little for both."""
+    for invoice in Invoice.objects.filter(tax_cents__gt=0).order_by("issued_at", "pk"):
+        line_id, left = max(left_to_credit(invoice).items(), key=itemgetter(1))
+        net, tax = invoice.net_cents, invoice.tax_cents
+        parts = range(1, min(left, net) // 2 + 1)
+        odd = (one for one in parts if 2 * half_up(tax * one, net) != half_up(2 * tax * one, net))
+        part = next(odd, None)
+        if part is not None and not invoice.credit_notes.exists():
+            for key in ("part", "other part"):
+                wish = Note(invoice.organization_id, invoice.pk, {line_id: part})
+                cast.notes[key] = wish
+                take_back(key, wish, cast.now)
+            return
 
 
 def take_first_back(cast: Cast) -> None:

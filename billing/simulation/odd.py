@@ -19,6 +19,12 @@ NOWHERE_LEASES = ("000000000000.1", "nobody", "{era}.999999999", "{era}." + "9" 
 LONGEST = "\U000e0001" * 64
 """As long as a label may be, and ten times as long in words."""
 
+TOO_DEAR: dict[str, Any] = {
+    "price_id": "dear", "variant_id": "variant_2", "outcome": "engine_failed",
+    "input_tokens": 10**9, "cached_input_tokens": 0, "output_tokens": 1, "reasoning_tokens": 0,
+}  # fmt: skip
+"""What costs a nano more than can be booked."""
+
 
 def spoil(gateway: Gateway, rng: random.Random) -> None:
     """Let a gateway write one more event, in which one thing is odd, or something unreadable."""
@@ -121,9 +127,7 @@ def poisons(event: UsageEvent, now: datetime) -> list[tuple[bytes, str]]:
         {"client_request_id": REFUSED, "outcome": "completed"},
         {"input_tokens": event.cached_input_tokens - 1} if event.cached_input_tokens
         else {"output_tokens": -1},
-        {"price_id": "dear", "variant_id": "variant_2", "outcome": "engine_failed",
-         "input_tokens": 10**9, "cached_input_tokens": 0, "output_tokens": 1,
-         "reasoning_tokens": 0},
+        TOO_DEAR,
         {"organization_id": "örg"},
         {"project_id": "proj\n0"},
         {"endpoint": "über"},

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
+from math import ceil
 from typing import NamedTuple
 
 from billing.simulation.clock import EPOCH
@@ -59,6 +60,20 @@ def due(event: UsageEvent, tariffs: Iterable[Tariff], callers: Collection[Caller
     return Due(first, second, third, is_waived)
 
 
+def most_nanos(bands: Iterable[Tariff], input_tokens: int, output_tokens: int) -> int:
+    """Return the most that a request can cost whose input is of at most so many tokens: a nano more
+    than its meters rounded up where input can be rounded up twice."""
+    most = 0
+    for band in bands:
+        if band.input_tokens_min <= input_tokens:
+            prices = (band.input_nanos, band.cached_input_nanos)
+            is_twice = all(price % 10**6 for price in prices)
+            of_input = ceil(Fraction(input_tokens * max(prices), 10**6)) + int(is_twice)
+            of_output = ceil(Fraction(output_tokens * band.output_nanos, 10**6))
+            most = max(most, of_input + of_output)
+    return most
+
+
 def fault_of(
     event: UsageEvent, tariffs: Iterable[Tariff], callers: Collection[Caller]
 ) -> str | None:
@@ -102,6 +117,15 @@ def fine_periods(limited_id: str, at: datetime) -> dict[str, datetime]:
     day = datetime(at.year, at.month, at.day, tzinfo=UTC)
     monday = day - timedelta(days=day.isoweekday() - 1)
     return {f"limit:{limited_id}:week": monday, f"limit:{limited_id}:day": day}
+
+
+def ends_at(budget_id: str, starts_at: datetime) -> datetime | None:
+    """Return when a period of a budget is over that began then; None for a balance."""
+    if budget_id.startswith("balance:"):
+        return None
+    if is_fine(budget_id):
+        return starts_at + timedelta(days=7 if budget_id.endswith("week") else 1)
+    return month_of(starts_at + timedelta(days=31))
 
 
 def is_fine(budget_id: str) -> bool:

@@ -1,6 +1,7 @@
 """Money put right to the last nano, once all is at rest: revenue given back, debts given up."""
 
 from billing.credit.selectors import owed_nanos
+from billing.invoicing.closes import organizations_behind
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as ledger_nanos
 from billing.simulation.cast import OPERATOR, Cast, Transfer
@@ -28,6 +29,7 @@ def _put_right(cast: Cast, kind: str, organization_id: str, nanos: int) -> None:
     """Put all of it right, say so again, and contradict that."""
     key = f"last {kind} {organization_id}"
     cast.adjustments[key] = Transfer(organization_id, kind, nanos)
+    behind = set(organizations_behind())
     for amount in (nanos, nanos, nanos + 1):
         try:
             ADJUSTMENTS[kind](
@@ -38,3 +40,5 @@ def _put_right(cast: Cast, kind: str, organization_id: str, nanos: int) -> None:
             require(amount > nanos, "All of it can be put right", kind, organization_id, error)
         else:
             require(amount == nanos, "What contradicts itself is refused", organization_id, amount)
+    late = set(organizations_behind()) - behind
+    require(not late, "Invoices follow what is put right at once", late)

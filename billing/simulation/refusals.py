@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import psycopg
+from django.db import DatabaseError, connection, transaction
 
 from billing.credit.models import CreditGrant, GrantKind
 from billing.credit.services.adjustments import issue_credit_note, refund, write_off
@@ -22,6 +23,11 @@ STRANGER = Actor("user", "user_1", "stranger@example.com")
 GRANT_MAX, KEY_MAX = 10**18, 100
 ENTRIES = "SELECT count(*), coalesce(sum(abs(nanos)), 0)::bigint FROM ledger_entry"
 LEFT = "SELECT funded_nanos - posted_nanos FROM credit_budget WHERE budget_id = 'balance:' || %s"
+JOIN = """
+INSERT INTO ledger_entry (transaction_id, account_id, nanos)
+SELECT transaction_id, account_id, nanos FROM ledger_entry
+WHERE transaction_id = (SELECT min(id) FROM ledger_transaction)
+"""
 SMALL = 20_000
 
 
@@ -37,6 +43,17 @@ def check_refusals(cast: Cast, monitor: psycopg.Connection) -> None:
         _refuse(words, call, dict(given))
     after = monitor.execute(ENTRIES).fetchone()
     require(before == after, "What is refused moves no money", before, after)
+    _check_sealed()
+
+
+def _check_sealed() -> None:
+    """No entry joins a transaction of before, balanced or not."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(JOIN)
+            require(False, "No entry joins an old transaction")
+    except DatabaseError as error:
+        require("is sealed" in str(error), "Who joins an old transaction is told so", error)
 
 
 def _left(monitor: psycopg.Connection, owner: str) -> int:
@@ -97,6 +114,9 @@ def _refused(cast: Cast, owner: str) -> list[tuple[Any, ...]]:
         given = [*common, ("amount_nanos", nanos), ("idempotency_key", name)]
         cases.append((f"a grant of {nanos} named {name}", grant_credit, *given, kind))
         cases.append((f"a payment of {nanos} named {name}", record_payment, *given))
+        for words, call in (("refund", refund), ("write-off", write_off),
+                            ("note", issue_credit_note)):  # fmt: skip
+            cases.append((f"a {words} of {nanos} named {name}", call, *given))
     return cases + _by_strangers(cast, common)
 
 
@@ -116,6 +136,9 @@ def _by_strangers(cast: Cast, common: list[tuple[str, Any]]) -> list[tuple[Any, 
     ]
     for grant in CreditGrant.objects.filter(closed_at__isnull=True)[:1]:
         cases.append(("a stranger's reversal", reverse_grant, *about, ("grant_id", grant.pk)))
+    for grant in CreditGrant.objects.filter(closed_at__isnull=False)[:5]:
+        given = [("actor", OPERATOR), ("now", cast.now), ("reason", "late"), ("grant_id", grant.pk)]
+        cases.append(("a reversal of what is closed", reverse_grant, *given))
     for letter in DeadLetter.objects.all()[:1]:
         cases.append(("a stranger's booking", book_again, *now, ("letter", letter)))
         cases.append(("a stranger's dismissal", dismiss, *about, ("letter_id", letter.pk)))

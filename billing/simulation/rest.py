@@ -7,14 +7,14 @@ import time
 from datetime import date, timedelta
 
 import psycopg
-from django.db import connection
+from django.db import connection, transaction
 
 from billing.credit.services.grants import expire_grants
 from billing.credit.services.leases import acknowledge_overrun, void_abandoned_leases
 from billing.following.closing import close_days
 from billing.following.follow import FOLLOWERS, follow
 from billing.following.integrity import check_all
-from billing.following.posting import post_through
+from billing.following.posting import post_due, post_through
 from billing.following.sealing import seal_days
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter
@@ -22,13 +22,16 @@ from billing.metering.services import book_again
 from billing.simulation.cast import OPERATOR, Cast
 from billing.simulation.deeds.credit import make_grant, make_payment
 from billing.simulation.deeds.gateways import hear_receipt, through_contract
+from billing.simulation.edges import check_edges, check_last_ends
 from billing.simulation.figures import check_nothing_found
 from billing.simulation.gateway import Gateway
 from billing.simulation.last_batch import ship_last
 from billing.simulation.last_month import (
     close_last_months,
+    refuse_last_day_open,
     settle_at_last,
     take_first_back,
+    take_parts_back,
     turn_at_last,
 )
 from billing.simulation.oracle import require
@@ -37,6 +40,7 @@ from billing.simulation.put_right import credit_everything, write_off_everything
 from billing.simulation.refusals import check_refusals
 from billing.simulation.refusals_payments import check_payment_refusals
 from billing.simulation.rest_payments import bring_payments_to_rest
+from billing.simulation.returns import check_returns
 from billing.simulation.schedule import FAILURE
 from control.errors import Conflict
 
@@ -53,10 +57,30 @@ ORDER BY settled_nanos - granted_nanos DESC, id
 """
 WITHIN_MAX = 4
 """Of the leases that took no more than they were granted, those that came nearest are enough."""
+FREE_OF_LEASE = """
+SELECT id FROM credit_budget WHERE id = (SELECT budget_id FROM credit_lease WHERE id = %s)
+FOR NO KEY UPDATE SKIP LOCKED
+"""
 UNSEALED = """
 SELECT day FROM metering_day WHERE closed_at IS NOT NULL AND sealed_at IS NULL ORDER BY day
 """
+UNSEALED_USED = """
+SELECT day, EXISTS (SELECT FROM following_hour_rollup WHERE accounted_on = day) FROM metering_day
+WHERE closed_at IS NOT NULL AND sealed_at IS NULL ORDER BY day
+"""
+MISCOUNT = """
+UPDATE following_hour_rollup SET waived_nanos = waived_nanos + %s WHERE accounted_on = %s
+"""
+UNPOSTED_THROUGH = """
+SELECT count(DISTINCT (organization_id, accounted_on)) FROM credit_unposted_usage
+WHERE accounted_on <= %s
+"""
 UNPOSTED = "SELECT count(DISTINCT (organization_id, accounted_on)) FROM credit_unposted_usage"
+CURSOR = "SELECT xid::text::bigint FROM following_cursor WHERE name = %s"
+READ = """
+SELECT ingested_xid::text::bigint FROM metering_usage_event
+WHERE ingested_xid::text::bigint >= %s AND ingested_xid::text::bigint < %s
+"""
 ALL_FOLLOWED = """
 SELECT coalesce((SELECT min(xid) FROM following_cursor) > greatest(
     (SELECT max(ingested_xid) FROM metering_usage_event),
@@ -88,13 +112,18 @@ def come_to_rest(cast: Cast, monitor: psycopg.Connection, seed: int) -> None:
     _give_everything_back(cast, late, rng)
     _book_again(cast)
     ship_last(cast, monitor, rng)
+    check_edges(cast, monitor, rng)
     _acknowledge_overruns(cast, monitor)
     check_nothing_found()
     check_refusals(cast, monitor)
+    check_returns(cast, monitor)
     if is_paying(seed):
         check_payment_refusals(cast, monitor)
         bring_payments_to_rest(cast, monitor, rng)
-    turn_at_last(cast, rng)
+    if turn_at_last(cast, rng):
+        close_days(now=cast.now)
+        _follow_to_the_end(cast, monitor)
+        refuse_last_day_open(cast)
     _finish_books(cast, monitor)
 
 
@@ -119,7 +148,10 @@ def _acknowledge_overruns(cast: Cast, monitor: psycopg.Connection) -> None:
     over_count = sum(is_over for _, is_over, _ in leases)
     for lease_id, is_over, _ in leases[: over_count + WITHIN_MAX]:
         try:
-            acknowledge_overrun(actor=OPERATOR, lease_id=lease_id, reason="seen", now=cast.now)
+            with transaction.atomic():
+                acknowledge_overrun(actor=OPERATOR, lease_id=lease_id, reason="seen", now=cast.now)
+                free = monitor.execute(FREE_OF_LEASE, [lease_id]).fetchall()
+                require(not free, "Who changes a lease has locked its budget", lease_id)
         except Conflict:
             require(not is_over, "An overrun can be looked into", lease_id)
         else:
@@ -144,18 +176,22 @@ def _book_again(cast: Cast) -> None:
 def _finish_books(cast: Cast, monitor: psycopg.Connection) -> None:
     closed, due = close_days(now=cast.now), (cast.now - GRACE).date() - timedelta(days=1)
     require(closed == due, "A day is closed an hour after it ended", closed, due)
-    _follow_to_the_end(cast)
+    _follow_to_the_end(cast, monitor)
+    _check_posting(cast, monitor, due)
+    _check_disagreement(cast, monitor)
     wanted = [day for (day,) in monitor.execute(UNSEALED)]
     sealed = seal_days(now=cast.now)
     require(sealed == wanted, "Days are sealed in order", sealed, wanted)
     unsealed = Day.objects.filter(closed_at__isnull=False, sealed_at__isnull=True)
     require(not unsealed.exists(), "A closed day that was followed is sealed", *unsealed)
     _expire(cast, monitor)
+    check_last_ends(cast, monitor)
     close_last_months(cast)
     due_count = _count(monitor, UNPOSTED)
     count = post_through(date.max, now=cast.now)
     require(count == due_count, "Posting says how many", count, due_count)
     _expire(cast, monitor)
+    take_parts_back(cast)
     take_first_back(cast)
     credit_everything(cast, cast.world.organization_ids[0])
     for organization_id in cast.world.organization_ids:
@@ -165,17 +201,49 @@ def _finish_books(cast: Cast, monitor: psycopg.Connection) -> None:
     require(not broken, "The house's own checks hold", *broken)
 
 
-def _follow_to_the_end(cast: Cast) -> None:
+def _check_posting(cast: Cast, monitor: psycopg.Connection, closed: date) -> None:
+    """Usage of days that are closed and followed is posted."""
+    due_count = _count(monitor, UNPOSTED_THROUGH, closed)
+    count = post_due(now=cast.now)
+    require(count == due_count, "Posting what is due says how many", count, due_count)
+
+
+def _check_disagreement(cast: Cast, monitor: psycopg.Connection) -> None:
+    """A day whose sums are not those of its events is not sealed, nor is one after it."""
+    unsealed = monitor.execute(UNSEALED_USED).fetchall()
+    if not any(is_used for _, is_used in unsealed):
+        return
+    place = [is_used for _, is_used in unsealed].index(True)
+    days = [day for day, _ in unsealed]
+    monitor.execute(MISCOUNT, [1, days[place]])
+    sealed = seal_days(now=cast.now)
+    require(sealed == days[:place], "A day that disagrees is not sealed", sealed, days, place)
+    monitor.execute(MISCOUNT, [-1, days[place]])
+
+
+def _follow_to_the_end(cast: Cast, monitor: psycopg.Connection) -> None:
     """Follow everything; another database of the server may hold the snapshot back for a while."""
     deadline = time.monotonic() + FOLLOWED_WITHIN_SECONDS
-    while not (all(_follow(cast, name) for name in FOLLOWERS) and _is_followed()):
+    while not (all(_follow(cast, monitor, name) for name in FOLLOWERS) and _is_followed()):
         require(time.monotonic() < deadline, "Followers come to the end")
         time.sleep(0.01)
 
 
-def _follow(cast: Cast, name: str) -> bool:
-    """Follow by small pages, of which there are enough."""
-    return follow(name, now=cast.now, pages_max=PAGES_MAX, events=PAGE_EVENTS)
+def _follow(cast: Cast, monitor: psycopg.Connection, name: str) -> bool:
+    """Follow by small pages, of which there are enough; each ends where it must."""
+    for _ in range(PAGES_MAX):
+        (begins,) = monitor.execute(CURSOR, [name]).fetchone() or (0,)
+        is_last = follow(name, now=cast.now, pages_max=1, events=PAGE_EVENTS)
+        (ends,) = monitor.execute(CURSOR, [name]).fetchone() or (0,)
+        read = [xid for (xid,) in monitor.execute(READ, [begins, ends])]
+        is_short = len(read) < PAGE_EVENTS
+        before = sum(xid < ends - 1 for xid in read)
+        is_whole = ends - 1 in read and before < PAGE_EVENTS and not is_short
+        is_right = is_short if is_last else is_whole
+        require(is_right, "A page ends with the transaction of its last event", name, begins, ends)
+        if is_last:
+            return True
+    return False
 
 
 def _is_followed() -> bool:

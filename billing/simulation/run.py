@@ -2,9 +2,9 @@
 the proof."""
 
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import xxhash
@@ -23,10 +23,11 @@ from billing.simulation.clock import CHANCE, ruled_by
 from billing.simulation.database import Scratch
 from billing.simulation.deeds.table import prepare
 from billing.simulation.documents import read_documents
-from billing.simulation.figures import check_figures
+from billing.simulation.figures import check_figures, check_limits
 from billing.simulation.line import connected
+from billing.simulation.locks import check_locks, check_wait
 from billing.simulation.moments import month_end, next_moment
-from billing.simulation.oracle import BrokenError, require
+from billing.simulation.oracle import BrokenError, is_fine, require
 from billing.simulation.parties import make_parties
 from billing.simulation.paying import is_paying, make_paying_plan
 from billing.simulation.plan import Deed, Plan, Step, make_plan
@@ -36,6 +37,7 @@ from billing.simulation.schedule import FAILURES, Call, Outcome, Scheduler
 from billing.simulation.watch import Watch
 from billing.simulation.world import SCALES, World, make_world
 from control.publish import lineage
+from serving.contract.lease import Deferred, LeaseReply, LeaseRequest
 
 LIMITS = """
 SELECT id, spend_limit_nanos FROM tenants_organization
@@ -48,6 +50,8 @@ PAYING_SCALES = SCALES[-1:]
 """Who pays by card pays dollars."""
 MADE = (DataError, OperationalError)
 """What a statement that is made to fail raises."""
+WAITED_FOR_MAX = 5
+"""Of the asks of a poll that were deferred before, so many are waited for."""
 NEVER_WAITS = ("credit_grant_leases", "credit_take_back", "following_cursor WHERE name")
 """Statements that skip what somebody else has locked."""
 
@@ -98,7 +102,7 @@ class Simulator:
         watch = Watch(self.scratch.monitor, clock=world.clock, released=cast.released)
         with ruled_by(world.clock), connected(cast.payers.line):
             lineage.lineage()  # asked for once: a call's points are the same in every seed
-            scheduler = self._ready(watch.look)
+            scheduler = self._ready(watch)
             for number, step in enumerate(report.plan):
                 self._do(cast, scheduler, watch, number, step)
             watch.look()
@@ -153,6 +157,7 @@ class Simulator:
         for made, outcome in zip(calls, outcomes, strict=True):
             self._hear(made, outcome, watch, cast.now)
         self._learn_limits(cast.world)
+        check_limits(self.scratch.monitor, cast.now)
         check_figures(self.scratch.monitor, cast.world, number)
 
     def _hear(
@@ -163,6 +168,12 @@ class Simulator:
             raise BrokenError(f"No call is deadlocked: {call.name} {prepared.words}")
         waited = [one for one in outcome.waited_for if any(name in one for name in NEVER_WAITS)]
         require(not waited, "Nobody waits who may skip", call.name, prepared.words, *waited)
+        if prepared.request is not None and _is_new(prepared.request):
+            early = [one for one in outcome.waited_for if "credit_lock" in one]
+            require(not early, "Who asks for the first time is put off", prepared.words, *early)
+        if prepared.is_brief:
+            long = outcome.waited_long
+            require(not long, "Who must not wait for ever says how long", prepared.words, *long)
         if outcome.has_crashed:
             self._say(f"   {call.name} crashed")
         elif outcome.error is not None:
@@ -178,6 +189,9 @@ class Simulator:
         elif not deed.is_unheard:
             if prepared.request is not None:
                 watch.check_reply(prepared.request, outcome.value, began_at=now)
+                may_defer = outcome.has_given_up or outcome.has_failed
+                require(may_defer or not _deferred_again(prepared.request, outcome.value),
+                        "Who was deferred is waited for", prepared.words)  # fmt: skip
             prepared.hear(outcome.value)
 
     def _learn_limits(self, world: World) -> None:
@@ -185,13 +199,19 @@ class Simulator:
         world.limits = dict(self.scratch.monitor.execute(LIMITS).fetchall())
         world.fine_limits = {row[0] for row in self.scratch.monitor.execute(FINE_LIMITS)}
 
-    def _ready(self, look: Callable[[], None]) -> Scheduler:
+    def _ready(self, watch: Watch) -> Scheduler:
         """Keep threads and sessions from seed to seed; a failure leaves them amid their calls."""
         note = self._note if self.verbose else lambda _: None
         if self._scheduler is None:
             self._scheduler = Scheduler(self.scratch.monitor)
-        self._scheduler.look, self._scheduler.note = look, note
+        self._scheduler.look, self._scheduler.note = watch.look, note
+        self._scheduler.check = partial(self._check, watch)
+        self._scheduler.check_wait = partial(check_wait, self.scratch.monitor)
         return self._scheduler
+
+    def _check(self, watch: Watch, pid: int, statement: str, params: Any) -> None:
+        check_locks(self.scratch.monitor, pid, statement, params)
+        watch.hear(statement, params)
 
     def close(self) -> None:
         """End all threads and their sessions."""
@@ -223,6 +243,19 @@ def _fate(deed: Deed) -> str:
     if deed.fails_at is not None:
         return f" (a statement fails from point {deed.fails_at} on)"
     return " (answer lost)" if deed.is_unheard else ""
+
+
+def _is_new(request: LeaseRequest) -> bool:
+    """Tell whether nobody was put off before, nor asks by the week or the day: whose row there may
+    be none, which takes the balance to make."""
+    return not any(ask.deferred or is_fine(ask.budget_id) for ask in request.asks)
+
+
+def _deferred_again(request: LeaseRequest, reply: LeaseReply) -> bool:
+    """Tell whether somebody was put off who had been before, though few enough to be waited for."""
+    before = {ask.ask_id for ask in request.asks if ask.deferred}
+    again = [one for one in reply.answers if isinstance(one, Deferred) and one.ask_id in before]
+    return len(before) <= WAITED_FOR_MAX and bool(again)
 
 
 def _journals(cast: Cast) -> Journals:

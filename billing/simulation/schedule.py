@@ -26,6 +26,8 @@ LOOK_SECONDS = 0.004
 LONGEST_LOOK_SECONDS = 0.064
 UNSEEN = ("SAVEPOINT", "RELEASE", "SET LOCAL jit", "SET LOCAL work_mem", "SET LOCAL enable")
 """Statements that nobody else can tell from no statement at all."""
+UNDO = ("ROLLBACK", "RELEASE")
+"""What undoes a part of a transaction, or ends one, fails with its session alone: a crash."""
 GIVING_UP_SHARE = 0.5
 STUCK_SECONDS = 30.0
 DEADLOCK = "40P01"
@@ -93,6 +95,10 @@ class Outcome:
     """Whether a statement was made to fail."""
     waited_for: list[str] = field(default_factory=list)
     """The statements that waited for somebody's lock."""
+    waited_long: list[str] = field(default_factory=list)
+    """Those of them in transactions that had not said how long they would wait."""
+    has_given_up: bool = False
+    """Whether it stopped waiting for a lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,11 @@ class Worker(threading.Thread):
         self.point = ""
         self.backend_pid = 0
         self.is_patient = False
+        self.is_bounded = False
         self.gives_up = False
+        self.statement = ""
+        """What it is about to say where it is parked, nothing where that is a commit."""
+        self.params: Any = None
         self._is_ending = False
         self._statement = ""
         self._events = events
@@ -143,6 +153,8 @@ class Worker(threading.Thread):
     def note_wait(self) -> None:
         """Note that the statement at work waits for a lock."""
         self._outcome.waited_for.append(self._statement)
+        if not self.is_bounded:
+            self._outcome.waited_long.append(self._statement)
 
     def end(self) -> None:
         """Tell the thread to end, whatever it is at, and its session with it."""
@@ -163,7 +175,7 @@ class Worker(threading.Thread):
     def _perform(self, call: Call) -> Outcome:
         CHANCE.reseed(call.seed)
         self._call, self._points = None, 0
-        self.is_patient = self.gives_up = False
+        self.is_patient = self.is_bounded = self.gives_up = False
         self._outcome = outcome = Outcome(call.name)
         connection.ensure_connection()
         self.backend_pid = connection.connection.info.backend_pid
@@ -186,6 +198,7 @@ class Worker(threading.Thread):
             return
         if self._is_ending:
             raise Crashed
+        self.statement = statement if kind == "statement" else ""
         self._events.put((self, Point(self._call.name, kind, statement)))
         self._go.get()
         self._points += 1
@@ -197,19 +210,21 @@ class Worker(threading.Thread):
     def _around(
         self, execute: Callable[..., Any], statement: str, params: Any, many: bool, context: Any
     ) -> Any:
-        self._statement = statement
+        self._statement, self.params = statement, params
         if not statement.startswith(UNSEEN):
             self._park("statement", statement)
         if statement.startswith(PATIENCE):
-            self.is_patient = True
+            self.is_patient = self.is_bounded = True
             return None
-        self._fail_once()
+        if not statement.startswith(UNDO):
+            self._fail_once()
         try:
             return execute(statement, params, many, context)
         except DatabaseError as error:
             state = getattr(error.__cause__, "sqlstate", None)
             self._outcome.was_deadlocked |= state == DEADLOCK
             if state == GIVEN_UP and self.gives_up:
+                self._outcome.has_given_up = True
                 raise OperationalError("lock timeout") from psycopg.errors.LockNotAvailable()
             raise
 
@@ -225,7 +240,7 @@ class Worker(threading.Thread):
             return
         self._park("commit")
         commit()
-        self.is_patient = False
+        self.is_patient = self.is_bounded = False
         self._park("committed")
 
 
@@ -238,11 +253,14 @@ def pause(words: str) -> None:
 
 @dataclass(slots=True)
 class Scheduler:
-    """Runs calls at once. `look` is called after each commit, `note` at each point."""
+    """Runs calls at once. `look` is called after each commit, `note` at each point, `check` before
+    each statement and `check_wait` where one waits, both with the session that says it."""
 
     monitor: psycopg.Connection
     look: Callable[[], None] = lambda: None
     note: Callable[[str], None] = lambda _: None
+    check: Callable[[int, str, Any], None] = lambda *_: None
+    check_wait: Callable[[int, str], None] = lambda *_: None
     _events: "SimpleQueue[Event]" = field(default_factory=SimpleQueue)
     _workers: list[Worker] = field(default_factory=list)
 
@@ -261,6 +279,8 @@ class Scheduler:
             if ready:
                 chosen = turns.next(ready)
                 self.note(chosen.point)
+                if chosen.statement:
+                    self.check(chosen.backend_pid, chosen.statement, chosen.params)
                 chosen.go_on()
                 self._take(outcomes, of=chosen, rng=rng)
             self._take_unblocked(workers, outcomes, rng, must=not ready)
@@ -296,6 +316,7 @@ class Scheduler:
 
     def _leave_waiting(self, worker: Worker, rng: random.Random | None) -> None:
         """Decide once whether a patient call gives up or gets its lock in time."""
+        self.check_wait(worker.backend_pid, worker.point)
         if worker.is_patient and rng is not None:
             worker.is_patient = False
             worker.gives_up = rng.random() < GIVING_UP_SHARE

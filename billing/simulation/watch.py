@@ -1,16 +1,16 @@
 """A look at authorization after every commit: what is committed is never wrong, however short."""
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psycopg
 
 from billing.simulation.clock import EPOCH, Clock
-from billing.simulation.oracle import require
+from billing.simulation.oracle import ends_at, require
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Refused
 
 BUDGETS = """
@@ -22,6 +22,22 @@ SELECT organization_id, count(*) FROM ledger_transaction
 WHERE kind = 'refund' AND source NOT LIKE '%:stripe:re\\_%' GROUP BY 1
 """
 """Refunds that were decided here; Stripe's own are a fact, whatever gateways hold."""
+SEALED_EARLY = """
+SELECT day FROM metering_day
+WHERE sealed_at IS NOT NULL AND closed_xid > (SELECT min(xid) FROM following_cursor)
+"""
+CREDIT = """
+SELECT made.organization_id, -sum(account.balance_nanos)::bigint, coalesce(max((
+    SELECT balance_nanos FROM ledger_account AS owed
+    WHERE owed.organization_id = made.organization_id AND owed.kind = 'accounts_receivable'
+)), 0)
+FROM credit_grant AS made JOIN ledger_account AS account ON account.id = made.account_id
+WHERE account.balance_nanos < 0 AND (made.expires_at IS NULL OR made.expires_at > %s)
+GROUP BY 1
+"""
+"""What is left to each organization that has credit, and what it owes beside that."""
+AHEAD_MAX, BEHIND_MAX = timedelta(minutes=20), timedelta(hours=24)
+"""Between these a lease begins where it is asked to."""
 LEASES = """
 SELECT id, budget_id, gateway_id, granted_nanos, keep_nanos, settled_nanos, admits_from,
     admits_until, recalled_at, stopped_at, closed_at, voided_at
@@ -93,21 +109,45 @@ class Watch:
     clock: Clock = field(default_factory=lambda: Clock(EPOCH))
     released: set[int] = field(default_factory=set)
     """Leases that an operator gave up: the others wait a day for their gateway."""
+    begun: set[int] = field(default_factory=set)
+    """The leases that there were when this step began."""
     least_nanos: dict[int, float] = field(default_factory=dict)
     """The least that was left of each budget at any moment of this step."""
+    limits_nanos: dict[str, set[int | None]] = field(default_factory=lambda: defaultdict(set))
+    """The limits of each budget, in whatever period, at all moments of this step."""
+    credit_nanos: dict[str, int] = field(default_factory=dict)
+    """What was left to each organization that had credit."""
+    called_back: set[int] = field(default_factory=set)
+    """Budgets of which all that gateways hold was asked back in this step."""
 
     def begin(self) -> None:
         """Begin a step: what is left of budgets from now on is what its calls may have seen."""
+        self.begun = set(self.leases)
+        self.called_back.clear()
         self.least_nanos = {row.id: row.left_nanos for row in self.budgets.values()}
+        self.limits_nanos.clear()
+        self._learn_limits(self.budgets)
+
+    def hear(self, statement: str, params: Any) -> None:
+        """Hear what is about to be said: who may not be refunded yet has everything called back."""
+        if "SELECT credit_recall(" in statement:
+            self.called_back.add(params[0])
 
     def look(self) -> None:
         """Compare what is committed now with what was before. Raises BrokenError."""
         with self.monitor.pipeline(), self.monitor.transaction():
             self.monitor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            rows = [self.monitor.execute(query) for query in (BUDGETS, LEASES, REFUNDS)]
+            queries = (BUDGETS, LEASES, REFUNDS, SEALED_EARLY)
+            rows = [self.monitor.execute(query) for query in queries]
+            rows.append(self.monitor.execute(CREDIT, [self.clock.now]))
         budgets = {row[0]: BudgetRow(*row) for row in rows[0]}
         leases = {row[0]: LeaseRow(*row) for row in rows[1]}
         refunds = {row[0]: row[1] for row in rows[2]}
+        early = rows[3].fetchall()
+        require(not early, "A day is sealed when every follower has passed it", early)
+        credit = rows[4].fetchall()
+        for one in credit:
+            self._check_credit(*one)
         held: Counter[int] = Counter()
         for lease in leases.values():
             held[lease.budget] += lease.held_nanos
@@ -123,6 +163,8 @@ class Watch:
             seen = self.least_nanos.get(budget.id, math.inf)
             self.least_nanos[budget.id] = min(seen, budget.left_nanos)
         self.budgets, self.leases, self.refunds = budgets, leases, refunds
+        self.credit_nanos = {row[0]: row[1] for row in credit}
+        self._learn_limits(budgets)
 
     def check_reply(self, request: LeaseRequest, reply: LeaseReply, *, began_at: datetime) -> None:
         """What was returned is taken. A lease is answered as it was granted, and with nothing where
@@ -145,10 +187,13 @@ class Watch:
                 is_going = row.closed_at is None or row.closed_at >= began_at
                 is_right = is_going and answer.granted_nanos == row.granted_nanos
             require(is_right, "A lease is answered as it was granted", answer, row)
+            at = max(min(asks[answer.ask_id].at, began_at + AHEAD_MAX), began_at - BEHIND_MAX)
+            is_asked = row.id in self.begun or row.admits_from == at
+            require(is_asked, "A lease begins when it was asked for", asks[answer.ask_id], row)
 
     def _check_refusal(self, ask: Ask, answer: Refused) -> None:
-        """Who is refused is told what was left at some moment, in the period asked for or, where
-        that is long over, in the running one."""
+        """Who is refused is told what was left at some moment, and of which limit, in the period
+        asked for or, where that is long over, in the running one."""
         least = [
             max(self.least_nanos[row.id], 0)
             for row in self.budgets.values()
@@ -156,11 +201,30 @@ class Watch:
         ]
         is_true = not least or min(least) <= answer.available_nanos
         require(is_true, "A refusal is true", ask, answer, least)
+        limits = self.limits_nanos.get(ask.budget_id)
+        is_known = limits is None or answer.limit_nanos in limits
+        require(is_known, "A refusal names the limit", ask, answer, limits)
+
+    def _learn_limits(self, budgets: Mapping[int, BudgetRow]) -> None:
+        for row in budgets.values():
+            limit = None if row.limit_nanos is None else max(row.limit_nanos, 0)
+            self.limits_nanos[row.budget_id].add(limit)
+
+    def _check_credit(self, owner: str, nanos: int, owed_nanos: int) -> None:
+        """A close may add tax and rounding to what is owed beside credit, which pays them with the
+        next posting; new credit pays before it is any."""
+        is_new = nanos > self.credit_nanos.get(owner, 0)
+        is_paid = owed_nanos <= 0 or not is_new
+        require(
+            is_paid, "Credit pays what is owed as soon as it is there", owner, nanos, owed_nanos
+        )
 
     def _check_budget(self, now: BudgetRow, held: int, leases: Mapping[int, LeaseRow]) -> None:
         require(now.pending_nanos == held, "Pending is what open leases hold", now, held)
         before = self.budgets.get(now.id)
         if before is None:
+            is_right = now.ends_at == ends_at(now.budget_id, now.starts_at)
+            require(is_right, "A period ends when it does", now)
             return
         require(now.posted_nanos >= before.posted_nanos, "Posted never falls", before, now)
         if None in (before.limit_nanos, now.limit_nanos):
@@ -178,19 +242,20 @@ class Watch:
 
     def _check_lease(self, now: LeaseRow, budget: BudgetRow) -> None:
         before = self.leases.get(now.id)
+        if before is None and now.closed_at is not None:
+            return  # one call after another has had it, at rest
         if before is None:
             require(not budget.is_over, "No grant breaks a limit", now, budget)
-            ends_at = budget.ends_at
+            end = budget.ends_at
             is_inside = budget.starts_at <= now.admits_from and (
-                ends_at is None or (now.admits_until <= ends_at and now.admits_from < ends_at)
+                end is None or (now.admits_until <= end and now.admits_from < end)
             )
             require(is_inside, "A lease lies in its period", now, budget)
-            is_near = now.admits_from <= self.clock.now + timedelta(
-                minutes=20
-            ) and now.admits_from >= self.clock.now - timedelta(hours=24)
+            soonest, latest = self.clock.now - BEHIND_MAX, self.clock.now + AHEAD_MAX
+            is_near = soonest <= now.admits_from <= latest
             require(is_near, "A lease begins about now", now)
             whole = now.admits_from + timedelta(minutes=15)
-            until = whole if ends_at is None else min(whole, ends_at)
+            until = whole if end is None else min(whole, end)
             require(now.admits_until == until, "A lease admits for its time", now)
             return
         if now.voided_at is not None and before.voided_at is None and now.id not in self.released:
@@ -200,3 +265,8 @@ class Watch:
         require(now.keep_nanos <= before.keep_nanos, "What is kept never grows", before, now)
         require(now.settled_nanos >= before.settled_nanos, "Settled never falls", before, now)
         require(before.closed_at in (None, now.closed_at), "A closed lease stays so", before, now)
+        is_recalled = now.recalled_at is not None and before.recalled_at is None
+        if is_recalled and not budget.is_over and budget.id not in self.called_back:
+            is_going = before.admits_until > self.clock.now and before.stopped_at is None
+            is_idle = is_going and before.held_nanos > 0
+            require(is_idle, "Only what lies idle is recalled", before, now, budget)

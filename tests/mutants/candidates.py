@@ -3,8 +3,9 @@ each.
 
 What is left out, by rule and before any is drawn: texts for people (docstrings, comments, raised
 messages, logs, audit rows), alarms, annotations, imports, dunder methods, what is only remembered
-to be asked for less often (functions called remember or forget), and bounds of effort
-(module constants that end in _MAX, _SECONDS, _MILLISECONDS, or are called CHUNK, PAGE_EVENTS, or
+to be asked for less often (functions called remember or forget, calls of the former), what only
+makes statements fast (SET LOCAL of anything but lock_timeout), and bounds of effort (module
+constants that end in _MAX, _SECONDS, _MILLISECONDS, _EVENTS, _AT_ONCE, or are called CHUNK or
 ATTEMPTS). What stays may be equivalent all the same; then its survival is explained.
 """
 
@@ -31,14 +32,17 @@ PAYMENTS = (
 )  # fmt: skip
 """How money comes in and goes back, through Stripe."""
 ROOMS = {"books": BOOKS, "payments": PAYMENTS}
-EFFORT = re.compile(r"(_MAX|_SECONDS|_MILLISECONDS|CHUNK|PAGE_EVENTS|ATTEMPTS\w*|LOCK_ID)$")
+EFFORT = re.compile(r"(_MAX|_SECONDS|_MILLISECONDS|CHUNK|_EVENTS|_AT_ONCE|ATTEMPTS\w*|LOCK_ID)$")
+SETTINGS = re.compile(r"^\s*(SET LOCAL (?!lock_timeout)[^;]+(;\s*|$))+$")
 TALK = re.compile(r"^(logger|audit)\.|^_record$|alarm", re.IGNORECASE)
 MEMORY = re.compile(r"^_?(remember|forget_(known|claims))$")
+REMEMBER = re.compile(r"^_?remember$")
 SQL_WORDS = re.compile(r"\b(SELECT|INSERT|UPDATE|DELETE)\b")
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
     ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
 }  # fmt: skip
+SQL_NAME = re.compile(r"CREATE (?:FUNCTION|VIEW|TRIGGER) (\w+)")
 SQL_RULES = (
     (r" >= ", " > "), (r" <= ", " < "), (r" > ", " >= "), (r" < ", " <= "), (r" <> ", " = "),
     (r" \+ ", " - "), (r" - ", " + "), (r"\bgreatest\(", "least("), (r"\bleast\(", "greatest("),
@@ -55,7 +59,8 @@ class Mutant:
     """One change: the span of a file from `start` to `end` becomes `new`."""
 
     path: str
-    line: int
+    where: str
+    """The function or the statement that it breaks: lines move."""
     start: int
     end: int
     old: str
@@ -63,7 +68,7 @@ class Mutant:
 
     def __str__(self) -> str:
         old, new = (" ".join(text.split()) or "nothing" for text in (self.old, self.new))
-        return f"{self.path}:{self.line}: {old} → {new}"
+        return f"{self.path} {self.where}: {old} → {new}"
 
     def applied(self, text: str) -> str:
         """Return the file's text with the change."""
@@ -81,13 +86,13 @@ def candidates(root: Path, rooms: str = "books") -> list[Mutant]:
     return found
 
 
-def _of_sql(name: str, text: str, offset: int = 0, line: int = 1) -> Iterator[Mutant]:
+def _of_sql(name: str, text: str, offset: int = 0, where: str = "") -> Iterator[Mutant]:
     masked = re.sub(r"--[^\n]*|/\*.*?\*/", lambda one: "\x00" * len(one[0]), text, flags=re.S)
     for rule, new in SQL_RULES:
         for one in re.finditer(rule, masked):
-            at = line + text.count("\n", 0, one.start() + len(one[0]) - len(one[0].lstrip()))
+            made = where or SQL_NAME.findall(masked, 0, one.start())[-1]
             start, end = offset + one.start(), offset + one.end()
-            yield Mutant(name, at, start, end, one[0], new)
+            yield Mutant(name, made, start, end, one[0], new)
 
 
 def _of_python(name: str, text: str) -> Iterator[Mutant]:
@@ -105,39 +110,48 @@ class _Maker(ast.NodeVisitor):
     def __init__(self, name: str, text: str, starts: list[int]) -> None:
         self.name, self.text, self.starts = name, text, starts
         self.found: list[Mutant] = []
+        self.within: list[str] = []
+        self.texts: dict[str, str] = {}
+        """The module's own constants that are texts."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
         if node.name.startswith("__") or MEMORY.match(node.name):
             return
-        for default in (*node.args.defaults, *filter(None, node.args.kw_defaults)):
-            self.visit(default)
-        for one in node.body:
-            self.visit(one)
+        defaults = (*node.args.defaults, *filter(None, node.args.kw_defaults))
+        self._visit_within(node.name, *defaults, *node.body)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        for one in node.body:
+        self._visit_within(node.name, *node.body)
+
+    def _visit_within(self, name: str, *parts: ast.AST) -> None:
+        self.within.append(name)
+        for one in parts:
             self.visit(one)
+        self.within.pop()
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None:
-            self.visit(node.value)
+            self._visit_within(ast.unparse(node.target), node.value)
 
     def visit_Assign(self, node: ast.Assign) -> None:
         target = ast.unparse(node.targets[0])
         if EFFORT.search(target):
             return
+        if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            self.texts[target] = node.value.value
         if _is_sql(node.value):
             segment = ast.get_source_segment(self.text, node.value) or ""
             start = self._at(node.value.lineno, node.value.col_offset)
-            self.found += _of_sql(self.name, segment, start, node.value.lineno)
+            self.found += _of_sql(self.name, segment, start, target)
         else:
-            self.generic_visit(node)
+            self._visit_within(target, *node.targets, node.value)
 
     def visit_Expr(self, node: ast.Expr) -> None:
         call = node.value
         if not isinstance(call, ast.Call):
             return
-        if TALK.search(ast.unparse(call.func)):
+        name = ast.unparse(call.func)
+        if TALK.search(name) or REMEMBER.match(name) or self._is_setting(call):
             return
         self._add(node, "pass")
         self.generic_visit(node)
@@ -188,12 +202,21 @@ class _Maker(ast.NodeVisitor):
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
         """Formatted texts are names and words."""
 
+    def _is_setting(self, call: ast.Call) -> bool:
+        """Tell whether a statement is executed that only makes others fast."""
+        said = call.args[0] if call.args else None
+        text = self.texts.get(ast.unparse(said), "") if isinstance(said, ast.Name) else ""
+        if isinstance(said, ast.Constant):
+            text = str(said.value)
+        return SETTINGS.match(text) is not None
+
     def _add(self, node: ast.expr | ast.stmt, new: str) -> None:
         assert node.end_lineno and node.end_col_offset is not None
         start = self._at(node.lineno, node.col_offset)
         end = self._at(node.end_lineno, node.end_col_offset)
         old = self.text[start:end]
-        self.found.append(Mutant(self.name, node.lineno, start, end, old, new))
+        where = next(name for name in self.within if not name[0].isupper() or name.isupper())
+        self.found.append(Mutant(self.name, where, start, end, old, new))
 
     def _at(self, line: int, column: int) -> int:
         """Return the place of a column, which Python counts in bytes."""

@@ -23,6 +23,8 @@ from serving.contract.budget import (
 AHEAD = timedelta(minutes=15)
 """How long before a period begins its leases may be asked for."""
 CLOCK_AHEAD_MAX = timedelta(minutes=5)
+COMMITTED_WITHIN = timedelta(minutes=1)
+"""How long a transaction of ours may last (its time-out)."""
 LOCK_NOT_AVAILABLE = "55P03"
 BEAT_WAIT_MILLISECONDS = 1_000
 """How long recurring work waits for one balance before it goes on to the next."""
@@ -80,9 +82,9 @@ def open_budgets(
     missing = wanted - found.keys()
     if missing:
         rows = budget_rows(missing)
-        if len(rows) < len(missing):
+        if absent := missing - rows.keys():
             with waiting_at_most(wait_milliseconds) if wait_milliseconds else nullcontext():
-                _make(sorted(missing - rows.keys()))
+                _make(sorted(absent))
             rows = budget_rows(missing)
         _remember(rows)
         found |= rows
@@ -137,9 +139,9 @@ def set_limits(limits: Mapping[str, int | None], *, now: datetime) -> None:
     """Put new limits on budgets (a credit line on a balance) from this period on.
 
     Money leased beyond a lowered limit is recalled at once. Rows of the next period that a gateway
-    may have opened by now have the limit corrected too.
+    may have opened by now, or opens with the old limit before this commits, have it corrected too.
     """
-    moments = (now, now + AHEAD + CLOCK_AHEAD_MAX)
+    moments = (now, now + AHEAD + CLOCK_AHEAD_MAX + COMMITTED_WITHIN)
     rows = open_budgets({key_at(name, at) for name in limits for at in moments})
     with connection.cursor() as cursor:
         new = [limits[key.budget_id] for key in rows]

@@ -97,14 +97,14 @@ def post_unposted(
     return len(postings)
 
 
-def allocate(organization_ids: Collection[str], *, now: datetime) -> int:
-    """Pay the organizations' debts with the credit that they have now; returns the nanos paid."""
+def allocate(organization_ids: Collection[str], *, now: datetime) -> None:
+    """Pay the organizations' debts with the credit that they have now."""
     owed = owed_by(organization_ids)
     if not owed:
-        return 0
+        return
     sources = credit_sources(list(owed))
     accounts = account_ids([AccountKey(owner, AccountKind.ACCOUNTS_RECEIVABLE) for owner in owed])
-    paid, postings = 0, []
+    postings = []
     for key, receivable in accounts.items():
         valid = [
             replace(source, expires_at=None, expired_nanos=0)
@@ -117,11 +117,9 @@ def allocate(organization_ids: Collection[str], *, now: datetime) -> int:
         every = (*sides, Side(receivable, -nanos))
         if nanos:
             postings.append(_posting(Cause.ALLOCATION, key.organization_id, every))
-        paid += nanos
     post(postings, now=now)
     if postings:
         receivables_changed.send(Posting, organization_ids=list(owed), now=now)
-    return paid
 
 
 def _take_unposted(organization_ids: Collection[str], through: date) -> list[Unposted]:

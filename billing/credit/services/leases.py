@@ -172,13 +172,13 @@ def take_back(
     Returns the ids that were taken, unknown ones too; those of busy budgets come again.
     """
     rows = {given.lease_id: lease_row(given.lease_id, lineage) for given in returns}
-    known = [given for given in returns if rows[given.lease_id] is not None]
+    known = [(row, given) for given in returns if (row := rows[given.lease_id]) is not None]
     taken: set[int] = set()
     if known:
         columns = (
-            (rows[given.lease_id] or 0 for given in known),
-            (given.keep_nanos for given in known),
-            (given.closed for given in known),
+            (row for row, _ in known),
+            (given.keep_nanos for _, given in known),
+            (given.closed for _, given in known),
         )
         with connection.cursor() as cursor:
             cursor.execute(TAKE_BACK, [gateway_id, now, *map(array, columns)])

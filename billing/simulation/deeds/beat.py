@@ -17,12 +17,13 @@ from billing.simulation.plan import Deed
 
 def _expire(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
     now = cast.now
-    return Prepared("beat expires grants", lambda: expire_grants(now=now))
+    return Prepared("beat expires grants", lambda: expire_grants(now=now), is_brief=True)
 
 
 def _void(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
     now = cast.now
-    return Prepared("beat voids abandoned leases", lambda: void_abandoned_leases(now=now))
+    words = "beat voids abandoned leases"
+    return Prepared(words, lambda: void_abandoned_leases(now=now), is_brief=True)
 
 
 def _follow(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:

@@ -37,6 +37,7 @@ def _poll(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
         (ClockAheadError,) if gateway.is_ahead else (),
         request,
         gateway.is_ahead,
+        is_brief=True,
     )
 
 

@@ -87,6 +87,14 @@ def test_a_limit_set_before_midnight_holds_for_the_next_month_that_was_opened_ah
     assert [budget(name, at).limit_nanos for at in (late, december)] == [5, 7]
 
 
+def test_a_limit_holds_in_a_month_that_can_be_opened_before_it_is_committed(customer):
+    """At 23:39:30 nobody can ask for December yet; half a minute later somebody can, who does not
+    see the new limit before it is committed, but waits for its row."""
+    name = limit_budget_id(customer.id)
+    set_limits({name: 5}, now=datetime(2026, 11, 30, 23, 39, 30, tzinfo=UTC))
+    assert budget(name, datetime(2026, 12, 1, tzinfo=UTC)).limit_nanos == 5
+
+
 def test_a_new_row_has_the_limit_that_control_says(customer):
     ApiKey.objects.filter(id=customer.key.id).update(spend_limit_nanos=9)
     ask_for(limit_budget_id(customer.key.id), 1)

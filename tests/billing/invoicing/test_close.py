@@ -218,6 +218,9 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
         close(october(31, 23, 59))
     with pytest.raises(Conflict, match="not closed"):
         close(OCTOBER.ends_at + timedelta(minutes=59))
+    finish_month(OCTOBER.ends_at + timedelta(minutes=59))  # all days but the last
+    with pytest.raises(Conflict, match="not closed"):
+        close(OCTOBER.ends_at + timedelta(minutes=59))
     close_days(now=AFTER)
     with pytest.raises(Conflict, match="followed"):
         close()

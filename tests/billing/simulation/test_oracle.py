@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from billing.simulation.oracle import BrokenError, due, month_of, received_at, require
+from billing.simulation.oracle import BrokenError, due, ends_at, month_of, received_at, require
 from billing.simulation.world import Caller, Tariff
 from serving.contract.ids import uuid7
 
@@ -65,3 +65,18 @@ def test_a_moment_is_read_from_the_id():
 def test_a_broken_promise_names_what_it_is_about():
     with pytest.raises(BrokenError, match="Nothing is owed: org_1, 5"):
         require(False, "Nothing is owed", "org_1", 5)
+
+
+@pytest.mark.parametrize(
+    ("budget_id", "starts", "ends"),
+    [
+        ("balance:org_1", (1970, 1, 1), None),
+        ("limit:org_1", (2026, 2, 1), (2026, 3, 1)),
+        ("limit:org_1", (2026, 12, 1), (2027, 1, 1)),
+        ("limit:key_1:week", (2026, 3, 30), (2026, 4, 6)),
+        ("limit:key_1:day", (2026, 3, 31), (2026, 4, 1)),
+    ],
+)
+def test_a_period_ends_where_the_next_begins(budget_id, starts, ends):
+    wanted = None if ends is None else datetime(*ends, tzinfo=UTC)
+    assert ends_at(budget_id, datetime(*starts, tzinfo=UTC)) == wanted
