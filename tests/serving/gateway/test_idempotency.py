@@ -176,7 +176,7 @@ async def test_a_model_that_a_key_may_not_use_is_not_told_of_again(keyed: Stack)
 
 @told
 async def test_who_asks_meanwhile_joins(paced: Stack, streamed: bool) -> None:
-    extra = LONG if streamed else {"max_tokens": 100, "ignore_eos": True}
+    extra = LONG if streamed else {"max_tokens": 200, "ignore_eos": True}
     first = asyncio.create_task(ask(paced, **extra))
     await is_at_work(paced)
     others = await asyncio.gather(*(ask(paced, **extra) for _ in range(5)))
@@ -344,7 +344,7 @@ async def test_an_answer_that_cannot_be_kept_does_not_complete(
     paced: Stack, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
     monkeypatch.setattr(claims, "KEEP_SECONDS", 0.5)
-    extra = LONG if streamed else {"max_tokens": 100, "ignore_eos": True}
+    extra = LONG if streamed else {"max_tokens": 200, "ignore_eos": True}
     first = asyncio.create_task(ask(paced, **extra))
     await is_at_work(paced)
     paced.control.keys.is_down = True
