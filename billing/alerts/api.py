@@ -4,7 +4,7 @@ from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import extend_schema, extend_schema_field
 from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
@@ -55,7 +55,7 @@ class BudgetSerializer(serializers.Serializer[Any]):
     starts_at = serializers.DateTimeField()
     renews_at = serializers.DateTimeField()
 
-    @extend_schema(responses=OwnerSerializer)
+    @extend_schema_field(OwnerSerializer)
     def get_owner(self, standing: Standing) -> dict[str, str]:
         """Return who is limited."""
         limit = standing.limit

@@ -18,6 +18,7 @@ from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS,
 from billing.payments.services.automatic import CAP_MAX_CENTS, set_auto_top_up
 from billing.payments.services.methods import make_default, remove_method
 from billing.payments.services.sessions import start_method
+from control.api.sequences import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.errors import Invalid, NotFound
 from control.tenants.access import OF_ORGANIZATION, Access, access_asked
@@ -120,6 +121,7 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
     """The saved methods of an organization."""
 
     serializer_class = PaymentMethodSerializer
+    pagination_class = SequencePagination
 
     @extend_schema(
         operation_id="payment_methods_list",
@@ -130,8 +132,8 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
         """List the methods that can pay, the default first."""
         found = access_asked(request, Action.SEE_MONEY)
         rows = selectors.methods(found.organization.id, mode())
-        data = PaymentMethodSerializer(rows, many=True).data
-        return Response({"data": data, "next": None, "previous": None})
+        page = self.paginate_queryset(rows)
+        return self.get_paginated_response(PaymentMethodSerializer(page, many=True).data)
 
     @extend_schema(
         request=None, parameters=[OF_ORGANIZATION], responses={201: HostedPageSerializer}

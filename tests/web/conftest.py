@@ -1,13 +1,9 @@
 """A tenant with a catalog and usage, an outsider, and the console as browsers reach it."""
 
-import asyncio
 import dataclasses
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Thread
 
 import pytest
-import uvicorn
 from django.db import connections
 from django.test import Client
 from django.utils import timezone
@@ -19,6 +15,7 @@ from control.prices.models import Price
 from tests.support.browser import running_browser
 from tests.support.console import Tenant, book, make_catalog, make_tenant, weeks_of_usage
 from tests.support.gateway_double import GatewayDouble, running_gateway
+from tests.support.serving import serving
 
 
 @pytest.fixture
@@ -86,25 +83,3 @@ def console(transactional_db: None, gateway: GatewayDouble) -> Iterator[str]:
     with serving(application) as address:
         yield address
     connections.close_all()
-
-
-@contextmanager
-def serving(application: object) -> Iterator[str]:
-    config = uvicorn.Config(
-        application,  # type: ignore[arg-type]
-        host="127.0.0.1",
-        port=0,
-        lifespan="off",
-        log_config=None,
-        timeout_graceful_shutdown=2,
-    )
-    server = uvicorn.Server(config)
-    socket = config.bind_socket()
-    thread = Thread(target=asyncio.run, args=(server.serve([socket]),))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        socket.close()

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, expect
 
 from control.keys.models import ApiKey
 from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.support.console import PASSWORD, Tenant
+from tests.support.console import PASSWORD, Tenant, book, make_request
 from tests.support.gateway_double import WORDS, GatewayDouble
 from tests.support.mails import delivered, link_in
 from web.console.page import SECTIONS, address
@@ -206,6 +207,20 @@ def test_the_code_holds_tools_and_a_schema_in_each_language(playground: Page) ->
     compile(code.inner_text(), "snippet", "exec")
     page.get_by_role("tab", name="JavaScript").click()
     expect(code).to_contain_text('"get_weather"')
+
+
+def test_a_receipt_that_is_not_booked_yet_comes_by_itself(
+    watched: WatchedPage, console: str, tenant: Tenant, key: ApiKey, prices: dict
+) -> None:
+    page, now = watched.page, timezone.now()
+    event = make_request(key, prices["bf16"], now)
+    sign_in(page, console, tenant)
+    page.goto(console + address(tenant.organization, "receipt", event.event_id))
+    expect(page.get_by_role("heading", name="Not booked yet")).to_be_visible()
+    book(event, now=now)
+    expect(page.get_by_role("heading", name="Not booked yet")).to_be_hidden()
+    expect(page.locator("#content")).to_contain_text(event.event_id)
+    watched.complaints.clear()  # it was missing until then
 
 
 def test_charts_draw_and_walk_by_keyboard(

@@ -18,12 +18,15 @@ from django.core.exceptions import (
     PermissionDenied,
     ValidationError,
 )
+from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from unfold.sites import UnfoldAdminSite
 
+page_shown = Signal()
+"""Sent with `request` and `response` once a page is made, before it leaves."""
 SECOND_FACTOR = "mfa"
 """What allauth calls it in a session's records of how its person proved who they are."""
 PROVING = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
@@ -60,9 +63,11 @@ class OperatorSite(UnfoldAdminSite):
             _require_storable(request)
             _require_ids(request, [unquote(kwargs["object_id"])] if "object_id" in kwargs else [])
             try:
-                return guarded(request, *args, **kwargs)
+                response = guarded(request, *args, **kwargs)
             except ObjectDoesNotExist as error:
                 raise Http404(str(error)) from error
+            page_shown.send(sender=type(self), request=request, response=response)
+            return response
 
         return answer
 

@@ -1,11 +1,11 @@
-"""The OpenAPI document, as it is answered: lists come in pages, and every refusal has its four
-keys."""
+"""The OpenAPI document, as it is answered: lists come in pages, bodies are closed, and every
+refusal has its four keys."""
 
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 
-from control.api.serializers import ErrorBodySerializer
+from control.api.serializers import ClosedSerializer, ErrorBodySerializer
 
 LIST = "_list"
 """How the name of an operation ends that answers a page of rows."""
@@ -38,6 +38,13 @@ class Schema(AutoSchema):
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Tell by the name that a view gives itself: each is of one address, list or not."""
         return not self._is_unnamed and self.get_operation_id().endswith(LIST)
+
+    def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
+        """Say of a body that unknown fields of it are refused."""
+        schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
+        if direction == "request" and isinstance(serializer, ClosedSerializer):
+            schema["additionalProperties"] = False
+        return schema
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         """Return the answers that the view names, and the refusals that any may meet."""

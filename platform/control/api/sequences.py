@@ -1,4 +1,5 @@
-"""Pages of a list that is put together from several tables: read whole, shown in part."""
+"""Pages of a list with an order of its own, such as one put together from several tables: read
+whole, shown in part."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
@@ -18,8 +19,8 @@ class SequencePagination(Pagination):
     """
 
     def key(self, row: Any) -> str:
-        """Return what names a row for good."""
-        raise NotImplementedError
+        """Return what names a row for good: its id, where the rows are of one table."""
+        return str(row.pk)
 
     def paginate_queryset(  # type: ignore[override]
         self, rows: Sequence[Any], request: Request, view: object = None

@@ -11,3 +11,9 @@ class AuditConfig(AppConfig):
     verbose_name = "Audit"
     facts = ("audit_entry", "audit_link", "audit_proof")
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Hear what operators look at."""
+        from control.audit import looks
+
+        looks.listen()

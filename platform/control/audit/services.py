@@ -1,11 +1,19 @@
 """Writing down what was done, in the transaction that does it."""
 
+from datetime import timedelta
 from typing import Any
+
+from django.db import connection, transaction
+from django.utils import timezone
 
 from control.actor import Actor
 from control.audit.models import Deed
 from control.audit.people import PERSON, referenced
 from control.whence import whence
+
+LOOKED_BACK = 200
+"""How many of an actor's latest deeds are asked whether one says the same."""
+ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 
 def record(
@@ -32,3 +40,22 @@ def record(
         address=found.address,
         request_id=found.request_id,
     )
+
+
+@transaction.atomic
+def record_once_in(
+    pause: timedelta, *, actor: Actor, action: str, target_id: str, **told: Any
+) -> None:
+    """Add an audit entry unless the actor did the same to the same within `pause`, so that a page
+    looked at again and again is one deed."""
+    with connection.cursor() as cursor:
+        cursor.execute(ONE_BY_ONE, [f"{actor.kind} {actor.id} {action} {target_id}"])
+    latest = Deed.objects.filter(actor_kind=actor.kind, actor_id=actor.id).order_by("-id")
+    same = Deed.objects.filter(
+        pk__in=latest.values("pk")[:LOOKED_BACK],
+        action=action,
+        target_id=target_id,
+        created_at__gt=timezone.now() - pause,
+    )
+    if not same.exists():
+        record(actor=actor, action=action, target_id=target_id, **told)

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.actor import person
+from control.api.sequences import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.tenants import selectors, services
 from control.tenants.access import access, caller, organization_of_key
@@ -61,14 +62,15 @@ class Organizations(GenericAPIView[Organization]):
     """The organizations of the caller."""
 
     serializer_class = OrganizationSerializer
+    pagination_class = SequencePagination
 
     @extend_schema(operation_id="organizations_list", responses=OrganizationSerializer(many=True))
     def get(self, request: Request) -> Response:
         """List the organizations that the caller belongs to; a key's is one."""
         mine = organization_of_key(request)
         found = [mine] if mine else selectors.organizations_of(caller(request))
-        data = OrganizationSerializer(found, many=True).data
-        return Response({"data": data, "next": None, "previous": None})
+        page = self.paginate_queryset(found)
+        return self.get_paginated_response(OrganizationSerializer(page, many=True).data)
 
     @extend_schema(request=NewOrganizationSerializer, responses={201: OrganizationSerializer})
     def post(self, request: Request) -> Response:

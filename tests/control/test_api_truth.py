@@ -1,0 +1,227 @@
+"""The management API is as its OpenAPI document says, with a key that may do everything and for an
+owner in a browser: no operation fails, none answers what is not told, and no refused change leaves
+anything behind. Tried with what the document allows and with what it does not."""
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import schemathesis
+from django import conf
+from django.core.signals import request_finished, request_started
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections, connection, transaction
+from django.test import Client
+from drf_spectacular.generators import SchemaGenerator
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from pytest_django import DjangoDbBlocker
+from schemathesis import Case, GenerationMode, Response
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.specs.openapi import checks
+
+from billing.simulation.stripe_double import StripeDouble
+from control.keys.models import Scope
+from tests.support.furnished import AUTO_TOP_UP, furnish
+from tests.support.organizations import make_house
+from tests.support.paying import in_place_of_stripe
+
+pytestmark = pytest.mark.house
+load_all_checks()
+CHECKS = [
+    not_a_server_error,
+    checks.status_code_conformance,
+    checks.content_type_conformance,
+    checks.response_headers_conformance,
+    checks.response_schema_conformance,
+]
+TRIES = settings(
+    max_examples=14,
+    derandomize=True,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+DOCUMENT = SchemaGenerator().get_schema(public=True)
+SCHEMA = schemathesis.openapi.from_dict(DOCUMENT)
+SCHEMA.app = get_wsgi_application()
+SCHEMA.config.generation.with_security_parameters = False  # callers bring their own
+OPERATIONS = {each.ok().label: each.ok() for each in SCHEMA.get_all_operations()}
+CHANGES = [label for label in OPERATIONS if label.startswith("PATCH ")]
+ORGANIZATION = "/api/v1/organizations/{organization_id}"
+BODIES: Mapping[str, dict[str, Any]] = {
+    f"POST {ORGANIZATION}/deletion": {"name": "Acme"},
+    f"POST {ORGANIZATION}/keys": {"name": "Backend", "project_id": "project_id"},
+    f"POST {ORGANIZATION}/keys/{{key_id}}/rotate": {"last_four": "last_four"},
+    f"PATCH {ORGANIZATION}/members/{{member_id}}": {"role": "developer"},
+    f"POST {ORGANIZATION}/invitations": {"email": "y@example.com", "role": "viewer"},
+    f"POST {ORGANIZATION}/projects": {"name": "New"},
+    "POST /api/v1/organizations": {"name": "Another"},
+    "POST /api/v1/top-up-quotes": {"amount_cents": 5000},
+    "POST /api/v1/budgets": {"owner_id": "project_id", "period": "day", "limit_nanos": 10**9},
+    "POST /api/v1/webhook-endpoints": {"url": "https://1.1.1.1/hook", "kinds": ["key.created"]},
+    "POST /api/v1/top-ups": {"amount_cents": 5000, "payment_method_id": "method_id"},
+    "PATCH /api/v1/payment-methods/{method_id}": {"is_default": True},
+    "PUT /api/v1/auto-top-up": AUTO_TOP_UP,
+}
+"""Bodies that are accepted, where one made up hardly ever is; some are told in names of `ids`."""
+QUERIES = {"start_time": int(time.time()) - 3600}
+"""What a question cannot do without."""
+OTHERS = {f"POST {ORGANIZATION}/projects/{{project_id}}/restore": {"project_id": "archived_id"}}
+"""What an address names other than its parameters say."""
+REFUSED = {
+    "POST /api/v1/invitations/accept",
+    "GET /api/v1/invoices/{invoice_id}",
+    "GET /api/v1/invoices/{invoice_id}/pdf",
+    f"POST {ORGANIZATION}/deletion",  # money is under way
+}
+"""What there is nothing for; all else is done at least once."""
+WRONG = [{"bad": []}, " ", ["x"], -1, "2020-01-01T00:00:00Z", "\x00", [], 10**30]
+CSRF = "c" * 32
+PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+Ids = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """An organization that has one of most things, by the names that parameters have, and the head
+    and cookies of who may do everything there: a key, and the owner."""
+
+    ids: Ids
+    key: dict[str, Any]
+    owner: dict[str, Any]
+
+    @property
+    def callers(self) -> st.SearchStrategy[dict[str, Any]]:
+        return st.sampled_from([self.key, self.owner])
+
+
+@pytest.fixture(scope="module")
+def place(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Place]:
+    """Made once: whatever is tried in it is taken back."""
+    for signal in (request_started, request_finished):
+        signal.disconnect(close_old_connections)  # would end the transaction around a request
+    with ExitStack() as stack:
+        patch = stack.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(conf.settings, "CONFIG", conf.settings.CONFIG)
+        double = stack.enter_context(in_place_of_stripe(conf.settings, patch))
+        stack.enter_context(django_db_blocker.unblock())
+        stack.enter_context(undone())
+        with connection.cursor() as cursor:
+            cursor.execute(PATIENTLY)
+        yield make_place(double)
+    for signal in (request_started, request_finished):
+        signal.connect(close_old_connections)
+
+
+def make_place(double: StripeDouble) -> Place:
+    house, client = make_house(), Client()
+    client.force_login(house.owner)
+    cookies = {"penstock_session": client.cookies["penstock_session"].value, "csrftoken": CSRF}
+    _, secret = house.mint(scopes=list(Scope))
+    plain = {"accept-encoding": "identity"}
+    return Place(
+        ids=furnish(house, double),
+        key={"headers": plain | {"authorization": f"Bearer {secret}"}},
+        owner={"headers": plain | {"x-csrftoken": CSRF}, "cookies": cookies},
+    )
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Take back what is done inside."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def cases(label: str, ids: Ids) -> st.SearchStrategy[Case]:
+    """Return calls of an operation: as the document says, of what there is and of what there is
+    not; and with bodies that it does not allow."""
+    operation, told = OPERATIONS[label], told_in(label, ids)
+    found = [operation.as_strategy(path_parameters=told).map(at_home), operation.as_strategy()]
+    if operation.body:
+        found.append(operation.as_strategy(GenerationMode.NEGATIVE, path_parameters=told))
+    return st.one_of(found)
+
+
+def told_in(label: str, ids: Ids) -> dict[str, str]:
+    """Return those of the ids that an operation's address takes."""
+    names = {name: name for name in re.findall(r"{(\w+)}", label)} | OTHERS.get(label, {})
+    return {name: ids[which] for name, which in names.items() if which in ids}
+
+
+def plain(label: str, ids: Ids) -> Case:
+    """Return a call as a person would make it."""
+    body = {name: ids.get(str(value), value) for name, value in BODIES.get(label, {}).items()}
+    operation = OPERATIONS[label]
+    return operation.Case(
+        path_parameters={"invoice_id": "x"} | told_in(label, ids),
+        headers={"Idempotency-Key": "once"},
+        query={each.name: QUERIES[each.name] for each in operation.query if each.is_required},
+        **({"body": body, "media_type": "application/json"} if operation.body else {}),
+    )
+
+
+def at_home(case: Case) -> Case:
+    """Let a call concern the caller's own organization."""
+    case.query.pop("organization_id", None)
+    return case
+
+
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_every_answer_is_told(label: str, place: Place) -> None:
+    statuses: list[int] = []
+
+    def call(case: Case, caller: dict[str, Any]) -> None:
+        with undone():
+            statuses.append(case.call_and_validate(checks=CHECKS, **caller).status_code)
+
+    for caller in (place.key, place.owner):
+        call(plain(label, place.ids), caller)
+    assert (min(statuses) < 300) == (label not in REFUSED), statuses
+    TRIES(given(case=cases(label, place.ids), caller=place.callers)(call))()
+
+
+def test_there_are_changes() -> None:
+    assert len(CHANGES) >= 10
+
+
+@pytest.mark.parametrize("label", CHANGES)
+def test_a_refused_change_leaves_nothing_behind(label: str, place: Place) -> None:
+    operation = OPERATIONS[label]
+    reading = OPERATIONS.get(f"GET {operation.path}")
+    told = {name: place.ids.get(name, "x") for name in re.findall(r"{(\w+)}", label)}
+
+    def shown() -> bytes:
+        return reading.Case(path_parameters=told).call(**place.key).content if reading else b""
+
+    @TRIES
+    @given(body=bodies(operation))
+    def tries(body: dict[str, Any]) -> None:
+        with undone():
+            before = shown()
+            reply: Response = operation.Case(
+                path_parameters=told, body=body, media_type="application/json"
+            ).call(**place.key)
+            assert reply.status_code < 300 or shown() == before
+
+    tries()
+
+
+def bodies(operation: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Return bodies that are right but for one field."""
+    content = DOCUMENT["paths"][operation.path]["patch"]["requestBody"]["content"]
+    name = content["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    names = sorted(DOCUMENT["components"]["schemas"][name]["properties"])
+    right = operation.as_strategy().map(lambda case: case.body)
+    wrong = st.dictionaries(st.sampled_from(names), st.sampled_from(WRONG), min_size=1, max_size=1)
+    return st.builds(lambda body, change: {**body, **change}, right.filter(is_object), wrong)
+
+
+def is_object(body: object) -> bool:
+    return isinstance(body, dict)

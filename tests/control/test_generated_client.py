@@ -1,0 +1,91 @@
+"""A client that a tool generates from the OpenAPI document works as it is: it reads every list,
+page by page, from a running control, and whatever is answered was told in the document."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.db import connections
+from drf_spectacular.generators import SchemaGenerator
+
+from control.asgi import application
+from control.keys.models import Scope
+from tests.support.furnished import furnish
+from tests.support.generated_client import GeneratedClient, generated, untold
+from tests.support.organizations import House
+from tests.support.paying import in_place_of_stripe
+from tests.support.serving import serving
+
+pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+DOCUMENT = SchemaGenerator().get_schema(public=True)
+LISTS = sorted(
+    operation["get"]["operationId"]
+    for operation in DOCUMENT["paths"].values()
+    if "get" in operation and operation["get"]["operationId"].endswith("_list")
+)
+FILES = ("/pdf", ".csv", ".jsonl")
+"""How addresses end whose answers are files, of kinds that such a tool has no types for."""
+EMPTY = {"invoices_list"}
+"""What the organization of the test has none of."""
+Read = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratedClient]:
+    with generated(DOCUMENT, tmp_path_factory.mktemp("generated")) as client:
+        yield client
+
+
+@pytest.fixture
+def ids(house: House, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        house.mint(name="Another")
+        yield furnish(house, double)
+
+
+@pytest.fixture
+def client(made: GeneratedClient, house: House, ids: dict[str, str]) -> Iterator[Any]:
+    """The generated client, at a running control, with a key."""
+    _, secret = house.mint(scopes=[Scope.MANAGE])
+    with serving(application) as address, made.signed_in(address, secret) as client:
+        yield client
+    connections.close_all()
+
+
+def test_nothing_is_left_out_but_files(made: GeneratedClient) -> None:
+    assert [line for line in made.left_out if not any(end in line for end in FILES)] == []
+
+
+def test_every_list_is_read_page_by_page(
+    made: GeneratedClient, client: Any, ids: dict[str, str]
+) -> None:
+    assert len(LISTS) >= 13
+    for name in LISTS:
+        read = made.operation(name)
+        wanted = {each: ids[each] for each in inspect.signature(read).parameters if each in ids}
+        reply = read(client=client, **wanted)
+        assert reply.status_code == 200, name
+        assert untold(reply.parsed) == [], name
+        assert bool(reply.parsed.data) == (name not in EMPTY), name
+        assert list(one_by_one(read, client, wanted)) == reply.parsed.data, name
+
+
+def one_by_one(read: Read, client: Any, wanted: dict[str, str]) -> Iterator[Any]:
+    """Yield the rows of pages with one row each."""
+    following: dict[str, str] = {}
+    while True:
+        page = read(client=client, limit=1, **wanted, **following).parsed
+        assert len(page.data) <= 1
+        yield from page.data
+        if page.next_ is None:
+            return
+        following = {"cursor": parse_qs(urlsplit(page.next_).query)["cursor"][0]}
+
+
+def test_a_refusal_is_read_too(made: GeneratedClient, client: Any) -> None:
+    reply = made.operation("keys_list")(client=client, organization_id="org_none")
+    assert reply.status_code == 404
+    assert reply.parsed.error.code == "not_found"
+    assert reply.parsed.error.param is None

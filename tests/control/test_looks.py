@@ -1,0 +1,108 @@
+"""An operator's look into a tenant is a deed: who saw what of whose, once a minute for the same."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from control.admin.pages import row_url
+from control.audit.models import Deed
+from control.audit.selectors import deeds
+from control.keys.models import ApiKey
+from control.tenants.models import User
+from tests.support.organizations import House, make_model
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.fixture
+def operator() -> User:
+    return User.objects.create_superuser("op@penstock.test")
+
+
+@pytest.fixture
+def browser(operator: User) -> Client:
+    client = Client(REMOTE_ADDR="203.0.113.7")
+    client.force_login(operator)
+    return client
+
+
+def page(table: str, row_id: str, which: str = "change") -> str:
+    return row_url(f"admin:{table}_{which}", row_id)
+
+
+def looks() -> list[tuple[str, str, str]]:
+    found = Deed.objects.filter(action__endswith=".look").order_by("id")
+    return [(deed.action, deed.target_kind, deed.target_id) for deed in found]
+
+
+def test_a_look_says_who_saw_what_of_whose_and_whence(
+    house: House, key: ApiKey, operator: User, browser: Client
+) -> None:
+    reply = browser.get(page("keys_apikey", key.id))
+    assert reply.status_code == 200
+    [deed] = deeds(house.id, limit=1)
+    assert (deed.action, deed.target_kind, deed.target_id) == (
+        "organization.look",
+        "apikey",
+        key.id,
+    )
+    assert (deed.actor_kind, deed.actor_id) == ("user", operator.id)
+    assert (deed.address, deed.request_id) == ("203.0.113.7", reply.headers["x-request-id"])
+    assert deed.details == {"page": "keys_apikey_change"}
+
+
+def test_a_minute_of_the_same_is_one_look(
+    house: House, key: ApiKey, browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pages = [
+        page("tenants_organization", house.id),
+        page("tenants_organization", house.id, "history"),
+        page("tenants_project", house.project.id),
+    ]
+    for each in [*pages, *pages]:
+        assert browser.get(each).status_code == 200
+    once = [
+        ("organization.look", "organization", house.id),
+        ("organization.look", "project", house.project.id),
+    ]
+    assert looks() == once
+    later = timezone.now() + timedelta(seconds=61)
+    monkeypatch.setattr("control.audit.services.timezone.now", lambda: later)
+    browser.get(pages[0])
+    assert looks() == [*once, once[0]]
+
+
+def test_two_operators_look_twice(house: House, browser: Client) -> None:
+    other = Client()
+    other.force_login(User.objects.create_superuser("op2@penstock.test"))
+    for client in (browser, other):
+        client.get(page("tenants_organization", house.id))
+    assert len(looks()) == 2
+
+
+def test_a_list_that_is_narrowed_to_an_organization_is_a_look(
+    house: House, browser: Client
+) -> None:
+    browser.get(f"/admin/keys/apikey/?q={house.id}")
+    browser.get(f"{reverse('admin:cockpit_statement')}?organization={house.id}")
+    assert looks() == [("organization.look", "organization", house.id)]
+
+
+def test_a_person_is_looked_at_too(house: House, browser: Client) -> None:
+    browser.get(page("tenants_user", house.owner.id))
+    assert looks() == [("user.look", "user", house.owner.id)]
+
+
+def test_what_is_no_tenants_or_was_not_shown_is_no_look(
+    house: House, outsider: House, browser: Client
+) -> None:
+    browser.get("/admin/")
+    browser.get("/admin/tenants/organization/")
+    assert browser.get(page("catalog_model", make_model().id)).status_code == 200
+    browser.get(page("tenants_organization", "org_none"))
+    Client().get(page("tenants_organization", house.id))
+    outsider.browser().get(page("tenants_organization", house.id))
+    assert looks() == []

@@ -1,0 +1,140 @@
+"""axe finds nothing on any page of the console and of accounts, taken from the URL table: a new one
+is looked at without being named. In the dark only colours are another."""
+
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from allauth.mfa.recovery_codes.internal.auth import RecoveryCodes
+from allauth.mfa.totp.internal.auth import TOTP, generate_totp_secret
+from axe_playwright_python.sync_playwright import Axe
+from django.utils import timezone
+from playwright.sync_api import Browser, Page
+
+from control.keys.models import ApiKey
+from control.prices.models import Price
+from control.tenants.services import invite_member
+from tests.support.browser import DESKTOP, watched_page
+from tests.support.console import PASSWORD, Tenant, book, weeks_of_usage
+from tests.support.furnished import furnish
+from tests.support.organizations import House
+from tests.support.paying import in_place_of_stripe
+from tests.support.routes import routes
+from web.console.page import SECTIONS, address
+
+pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+FOR_MEMBERS = ("console", "organizations", "accounts", "invitations", "operators")
+FOR_ANYBODY = ("accounts",)
+LEAVES = {"/accounts/logout/"}
+"""What ends the session, looked at last."""
+AXE = Axe()
+EVERYTHING: dict[str, Any] = {"resultTypes": ["violations"]}
+COLOURS = EVERYTHING | {"runOnly": ["color-contrast", "link-in-text-block"]}
+
+
+@pytest.fixture
+def ids(tenant: Tenant, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    """What addresses ask for, of an organization with one of most things and days of usage."""
+    house = House(tenant.organization, tenant.owner, tenant.project)
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        found = furnish(house, double)
+        now, key = timezone.now(), ApiKey.objects.get(id=found["key_id"])
+        book(*weeks_of_usage([key], list(Price.objects.all()), now, days=3, per_day=9), now=now)
+        _, secret = invite_member(
+            actor=house.actor, organization=house.organization, email="y@example.com", role="viewer"
+        )
+        more = {"event_id": found["request_id"], "payment_id": found["top_up_id"], "secret": secret}
+        yield found | more
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe finds, light and dark: the rule, and where."""
+    page.emulate_media(color_scheme="light")
+    found = AXE.run(page, options=EVERYTHING).response["violations"]
+    page.emulate_media(color_scheme="dark")
+    found += AXE.run(page, options=COLOURS).response["violations"]
+    return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]
+
+
+def look(page: Page, console: str, rooms: tuple[str, ...], ids: dict[str, str]) -> dict[str, Any]:
+    """Return what axe finds on each page of some rooms; what is a file, or leads to a page looked
+    at already, is none."""
+    found: dict[str, Any] = {}
+    paths = {route.path(ids) for route in routes(*rooms)}
+    for path in sorted(paths, key=lambda path: (path in LEAVES, path)):
+        reply = page.request.get(console + path)
+        where = reply.url.partition("?")[0]
+        is_page = reply.headers.get("content-type", "").startswith("text/html")
+        if is_page and where not in found and reply.status != 405:
+            page.goto(reply.url)
+            found[where] = violations(page)
+    return found
+
+
+def told(found: dict[str, list[str]]) -> str:
+    return "\n".join(f"{url}: {each}" for url, several in found.items() for each in several)
+
+
+def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+    page.goto(f"{console}/")
+    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+
+
+def test_no_page_of_a_member_has_a_violation(
+    browser: Browser, console: str, tenant: Tenant, ids: dict[str, str]
+) -> None:
+    with watched_page(browser, DESKTOP) as watched:
+        page = watched.page
+        sign_in(page, console, tenant)
+        page.wait_for_url("**/overview")
+        page.goto(f"{console}/accounts/reauthenticate/?next=/accounts/2fa/")
+        page.get_by_label("Password").fill(PASSWORD)
+        page.get_by_role("button", name="Go on").click()
+        page.wait_for_url("**/accounts/2fa/")
+        found = look(page, console, FOR_MEMBERS, ids)
+    assert told(found) == ""
+    assert {urlsplit(url).path for url in found} >= {
+        *(address(tenant.organization, section) for section in SECTIONS),
+        "/accounts/2fa/totp/activate/", "/accounts/2fa/webauthn/add/", "/accounts/sessions/",
+        f"/invitations/{ids['secret']}", "/operators/invitations/x",
+    }  # fmt: skip
+
+
+def test_no_page_of_a_second_factor_has_a_violation(
+    browser: Browser, console: str, tenant: Tenant, ids: dict[str, str]
+) -> None:
+    TOTP.activate(tenant.owner, generate_totp_secret())
+    codes = RecoveryCodes.activate(tenant.owner).get_unused_codes()
+    with watched_page(browser, DESKTOP) as watched:
+        page = watched.page
+        sign_in(page, console, tenant)
+        page.wait_for_url("**/accounts/2fa/authenticate/**")
+        found = {page.url: violations(page)}
+        page.get_by_label("Code").fill(codes[0])
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.wait_for_url("**/overview")
+        page.goto(f"{console}/accounts/2fa/reauthenticate/?next=/accounts/2fa/")
+        found |= {page.url: violations(page)}
+        page.get_by_label("Code").fill(codes[1])
+        page.get_by_role("button", name="Go on").click()
+        page.wait_for_url("**/accounts/2fa/")
+        found |= look(page, console, ("accounts",), ids)
+    assert told(found) == ""
+    assert {urlsplit(url).path for url in found} >= {
+        "/accounts/2fa/authenticate/", "/accounts/2fa/recovery-codes/", "/accounts/2fa/",
+    }  # fmt: skip
+
+
+def test_no_page_of_anybody_has_a_violation(
+    browser: Browser, console: str, ids: dict[str, str]
+) -> None:
+    with watched_page(browser, DESKTOP) as watched:
+        found = look(watched.page, console, FOR_ANYBODY, ids)
+    assert told(found) == ""
+    assert {urlsplit(url).path for url in found} >= {
+        "/accounts/login/", "/accounts/signup/", "/accounts/password/reset/",
+        "/accounts/confirm-email/x/",
+    }  # fmt: skip
