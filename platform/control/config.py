@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parseaddr
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -122,6 +122,22 @@ def networks(environ: Environment, name: str) -> tuple[Network, ...]:
         return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
     except ValueError as error:
         raise ConfigError(f"{name} is {value!r}; wanted networks: 10.0.0.0/8,fd00::/8") from error
+
+
+def servers(environ: Environment, name: str, default_port: int) -> tuple[tuple[str, int], ...]:
+    """Return servers by IP address, `10.0.0.2,[fd00::2]:5353`; none by default.
+
+    Raises ConfigError.
+    """
+    value = environ.get(name, "")
+    try:
+        parts = [urlsplit(f"//{each.strip()}") for each in value.split(",") if each.strip()]
+        found = [(str(ip_address(part.hostname or "")), part.port) for part in parts]
+    except ValueError as error:
+        raise ConfigError(
+            f"{name} is {value!r}; wanted addresses: 10.0.0.2,[fd00::2]:53"
+        ) from error
+    return tuple((host, default_port if port is None else port) for host, port in found)
 
 
 def mail_server(environ: Environment) -> MailServer:
@@ -273,7 +289,8 @@ class ControlConfig:
     webhook_http: bool
     """Whether webhooks may go out without TLS."""
     webhook_networks: tuple[Network, ...]
-    """Networks that are not public and that webhooks may go to all the same."""
+    """Networks that are not public and that webhooks may go to all the same, and what is read of
+    identity providers come from."""
     debug: bool
     log_format: str
     static_dir: Path | None
@@ -283,6 +300,8 @@ class ControlConfig:
     """How long usage is known by the minute; by the hour it is known for good."""
     stripe: StripeKeys | None = None
     """None where the operator takes payments by other ways and records them."""
+    dns_servers: tuple[tuple[str, int], ...] = ()
+    """Who is asked whose a domain is; without any, the system's own."""
     traces_endpoint: str | None = None
     """Where spans go; the exporter reads OpenTelemetry's variables itself, this is a switch."""
 
@@ -339,5 +358,6 @@ class ControlConfig:
                 environ, "PENSTOCK_MINUTE_ROLLUP_DAYS", MINUTE_ROLLUP_DAYS, 36_500
             ),
             stripe=StripeKeys.from_environment(environ),
+            dns_servers=servers(environ, "PENSTOCK_DNS_SERVERS", 53),
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
         )

@@ -57,6 +57,7 @@ INSTALLED_APPS = [
     "control.gateways",
     "control.idempotency",
     "control.webhooks",
+    "control.sso",
     "control.privacy",
     "control.api",
     # The layers above are named, not imported: control knows none of them.
@@ -188,7 +189,7 @@ CACHES = {
 LOGIN_URL = "account_login"
 LOGIN_REDIRECT_URL = "/"
 LOGOUT_REDIRECT_URL = "/"
-ACCOUNT_ADAPTER = "control.tenants.adapter.AccountAdapter"
+ACCOUNT_ADAPTER = "control.sso.adapter.SsoAccountAdapter"
 ACCOUNT_LOGIN_METHODS = {"email"}
 ACCOUNT_SIGNUP_FIELDS = ["email*", "password1*"]
 ACCOUNT_USER_MODEL_USERNAME_FIELD = None
@@ -205,6 +206,7 @@ ACCOUNT_RATE_LIMITS = {
     "login_failed": None,
     "reset_password": "20/m/ip,5/h/key",
     "device_link": "20/m/ip,5/h/key",
+    "sso": "120/m/ip",
 }
 MFA_ADAPTER = "control.tenants.sign_in.factors.FactorAdapter"
 MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]

@@ -98,6 +98,7 @@ urlpatterns: Addresses = [
     path("accounts/sessions/", sessions, name="usersessions_list"),
     path("accounts/sessions/<int:session_id>/end/", end_session, name="end_session"),
     path("accounts/", include("allauth.urls")),
+    path("", include("control.sso.urls")),
     path("admin/", admin.site.urls),
     path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),
     path("api/v1/", include([*DOCS, *API])),

@@ -45,6 +45,7 @@ def test_a_short_secret_is_refused_and_not_shown(name: str) -> None:
         ("PENSTOCK_MINUTE_ROLLUP_DAYS", "-1"),
         ("PENSTOCK_WEBHOOK_HTTP", "no"),
         ("PENSTOCK_WEBHOOK_NETWORKS", "10.0.0.1/8"),
+        ("PENSTOCK_DNS_SERVERS", "ns.example.com"),
         ("REDIS_URL", "http://127.0.0.1"),
     ],
 )

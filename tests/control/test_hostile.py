@@ -4,8 +4,10 @@ All addresses come from the URL table, all fields from the forms and the OpenAPI
 filters from the source, so that what is new is tried without being named here.
 """
 
+import base64
 import json
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from django.test import Client
 from drf_spectacular.generators import SchemaGenerator
 
 from control.keys.models import ApiKey, Scope
+from control.sso import services as sso
+from control.sso.models import Connection, ScimGroup, ScimUser
+from control.sso.secrets import sealed
 from control.tenants.models import User
 from serving.contract.credential import ROLES
 from tests.support.credentials import bearer
@@ -112,7 +117,8 @@ def hostile_paths(route: Route, ids: Ids) -> Iterator[Try]:
 
 
 @pytest.mark.parametrize(
-    "room", ["api", "console", "accounts", "invitations", "internal", "stripe"]
+    "room",
+    ["api", "console", "accounts", "invitations", "internal", "stripe", "sso", "scim"],
 )
 def test_no_address_fails(everybody: Client, ids: Ids, room: str) -> None:
     found = (each for route in routes(room) for each in hostile_paths(route, ids))
@@ -183,7 +189,7 @@ def test_no_filter_fails(
     reading, read = Reading(monkeypatch), set()
 
     def tries() -> Iterator[Try]:
-        for route in routes("api", "console", "accounts", "internal")[part::PARTS]:
+        for route in routes("api", "console", "accounts", "internal", "sso")[part::PARTS]:
             path = route.path(ids)
             names = reading.of(everybody, path)
             own, first = names - COMMON, names & COMMON - read
@@ -258,6 +264,95 @@ def test_no_body_of_the_internal_api_fails(db: None) -> None:
         assert failures(client, found) == []
 
 
+SCIM_FIELDS = ["userName", "name", "active", "externalId", "displayName", "members", "Operations"]
+SCIM_FILTERS = ["filter", "startIndex", "count", "attributes", "excludedAttributes"]
+
+
+@pytest.fixture
+def scim(house: House) -> tuple[Client, Ids]:
+    """A provider with its token, and whom it knows."""
+    token = sso.make_token(actor=house.actor, organization=house.organization)
+    user = ScimUser.objects.create(
+        organization=house.organization, user=house.owner, user_name=house.owner.email
+    )
+    group = ScimGroup.objects.create(organization=house.organization, display_name="IT")
+    headers = {"authorization": f"Bearer {token}"}
+    client = Client(raise_request_exception=False, headers=headers)
+    return client, {"user_id": user.id, "group_id": group.id}
+
+
+def test_no_address_or_filter_of_scim_fails(scim: tuple[Client, Ids]) -> None:
+    client, ids = scim
+    texts = [*HOSTILE_TEXTS, *(f'userName eq "{text}"' for text in HOSTILE_TEXTS)]
+
+    def tries() -> Iterator[Try]:
+        for route in routes("scim"):
+            yield from hostile_paths(route, ids)
+            for text in texts:
+                yield "get", route.path(ids), {"data": dict.fromkeys(SCIM_FILTERS, text)}
+                yield "get", route.path(ids), {"data": {"filter": text}}
+
+    assert failures(client, tries()) == []
+
+
+def scim_bodies(value: str) -> Iterator[str]:
+    """Yield bodies with a hostile value in each field, and in each part of an operation."""
+    yield from (f'{{"{name}": {value}}}' for name in SCIM_FIELDS)
+    yield f'{{"userName": "x@acme.example", "name": {{"givenName": {value}}}}}'
+    yield f'{{"displayName": "x", "members": [{{"value": {value}}}]}}'
+    for op, path, set_to in (
+        (value, '"active"', "false"), ('"replace"', value, "false"), ('"add"', '"active"', value),
+        ('"remove"', '"members"', value), ('"replace"', '"name"', value), ('"add"', "null", value),
+    ):  # fmt: skip
+        yield f'{{"Operations": [{{"op": {op}, "path": {path}, "value": {set_to}}}]}}'
+
+
+@pytest.mark.parametrize("method", ["post", "put", "patch"])
+def test_no_body_of_scim_fails(scim: tuple[Client, Ids], method: str) -> None:
+    client, ids = scim
+    bodies = [*HOSTILE_BODIES, *(f'{{"userName": {value}}}' for value in HOSTILE_VALUES)]
+    bodies += [body for value in TELLING_VALUES for body in scim_bodies(value)]
+    taking = [each for each in routes("scim") if bool(each.parameters) == (method != "post")]
+    found = (
+        (method, route.path(ids), {"data": body, "content_type": "application/scim+json"})
+        for route in taking
+        for body in bodies
+    )
+    assert failures(client, found) == []
+
+
+@pytest.mark.parametrize("protocol", ["oidc", "saml"])
+def test_no_answer_of_a_provider_fails(house: House, protocol: str) -> None:
+    """Whatever comes back with a sign-in that was begun here; the provider is out of reach."""
+    address = "https://127.0.0.1/x"
+    Connection.objects.create(
+        organization=house.organization, protocol=protocol, issuer=address, client_id="x",
+        sealed_secret=sealed(house.organization, "x"),
+        provider={
+            "token_auth": "client_secret_basic", "token_endpoint": address, "jwks_uri": address,
+            "entity_id": address, "sso_url": address, "certificates": ["x"],
+        },
+    )  # fmt: skip
+    client = Client(raise_request_exception=False)
+    asked = {
+        **dict.fromkeys(("state", "nonce", "verifier", "request_id", "next"), "x"),
+        "organization_id": house.id, "email": "x@acme.example", "at": int(time.time()),
+    }  # fmt: skip
+
+    def tries() -> Iterator[Try]:
+        for text in [*HOSTILE_TEXTS, "eDw=", base64.b64encode(b"<a/>" * 9).decode()]:
+            for sent in (dict.fromkeys(("code", "error", "state", "iss"), text),
+                         {"code": text, "state": "x"}, {"error": text, "state": "x"}):  # fmt: skip
+                for method, place in (("get", "callback"), ("post", "acs")):
+                    session = client.session
+                    session["sso"] = asked
+                    session.save()
+                    data = {**sent, "SAMLResponse": text, "again": text}
+                    yield method, f"/sso/{house.id}/{place}", {"data": data}
+
+    assert failures(client, tries()) == []
+
+
 def form_fields() -> list[str]:
     """Return the fields of all forms there are, and what views read by name."""
     sources = (file.read_text() for folder in SOURCES for file in folder.rglob("*.py"))
@@ -277,7 +372,8 @@ def test_no_form_fails(everybody: Client, house: House, ids: Ids, part: int) -> 
     assert {"name", "email", "password"} <= set(names)
 
     def tries() -> Iterator[Try]:
-        for route in routes("console", "accounts", "invitations", "operators")[part::PARTS]:
+        rooms = ("console", "accounts", "invitations", "operators", "sso")
+        for route in routes(*rooms)[part::PARTS]:
             for text in TELLING_TEXTS:
                 everybody.force_login(house.owner)  # one of the forms ends the session
                 yield "post", route.path(ids), {"data": dict.fromkeys(names, text)}

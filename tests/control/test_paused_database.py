@@ -48,6 +48,7 @@ NO_DATABASE = {
     "accounts/password/reset/",
     "accounts/password/reset/done/",
     "accounts/password/reset/key/done/",
+    "sso/",
 }
 """What is answered without asking the database."""
 
@@ -194,6 +195,8 @@ def asked(route: Route) -> tuple[Route, int, float]:
     headers: dict[str, str] = {}
     if route.room == "api":
         headers["authorization"] = f"Bearer {make_secret(lambda letters: letters[0])}"
+    elif route.room == "scim":
+        headers["authorization"] = "Bearer somebodys"
     elif route.room in ("internal", "metrics"):
         headers |= bearer("fleet" if "engine-counters" in route.path({}) else "gateway")
     else:

@@ -22,6 +22,7 @@ from web.console.views import (
     rates,
     requests,
     settings,
+    sso,
     team,
     usage,
     webhooks,
@@ -155,6 +156,36 @@ urlpatterns = [
             name=f"invitation_{verb}",
         )
         for verb in ("renew", "withdraw")
+    ),
+    path("<organization:organization_id>/team/sso", sso.sso, name="sso"),
+    *(
+        path(
+            f"<organization:organization_id>/team/sso/{verb.replace('_', '/')}",
+            getattr(sso, f"sso_{verb}"),
+            name=f"sso_{verb}",
+        )
+        for verb in ("oidc", "saml", "remove", "domain_add", "roles", "enforce")
+    ),
+    *(
+        path(
+            f"<organization:organization_id>/team/sso/domains/<str:domain_id>/{verb}",
+            getattr(sso, f"sso_domain_{verb}"),
+            name=f"sso_domain_{verb}",
+        )
+        for verb in ("verify", "remove")
+    ),
+    path(
+        "<organization:organization_id>/team/sso/people/<str:member_id>/forget",
+        sso.sso_forget,
+        name="sso_forget",
+    ),
+    *(
+        path(
+            f"<organization:organization_id>/team/scim/{verb}",
+            getattr(sso, f"scim_{verb}"),
+            name=f"scim_{verb}",
+        )
+        for verb in ("token", "end", "heir")
     ),
     path("<organization:organization_id>/team/<str:member_id>", team.member, name="member"),
     *(

@@ -75,6 +75,21 @@ HOLDINGS = (
         ("id", "key_id", "prefix", "last_four", "ends_at"),
         End.REFERENCE,
     ),
+    Holding(
+        "sso.Identity",
+        "user",
+        ("organization_id", "subject", "created_at", "last_used_at"),
+        End.DELETED,
+    ),
+    Holding(
+        "sso.ScimUser",
+        "user",
+        (
+            "id", "organization_id", "user_name", "external_id", "given_name", "family_name",
+            "is_active", "created_at", "updated_at",
+        ),
+        End.DELETED,
+    ),
     Holding("prices.PriceBook", "published_by", ("id", "name"), End.REFERENCE),
     Holding("prices.PriceBook", "cancelled_by", ("id", "name"), End.REFERENCE),
     Holding(

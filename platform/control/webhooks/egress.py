@@ -8,9 +8,10 @@ means another address a moment later gains nothing. TLS is verified for the name
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as TooLate
+from contextlib import contextmanager
 from functools import cache
 from threading import Thread
 from typing import Any, NamedTuple
@@ -39,17 +40,24 @@ def post(
     """Send a body and return the answer, within `seconds`. Raises Unreachable."""
     deadline = Deadline(seconds)
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
+    with (
+        failures_told(seconds),
+        httpx.Client(
+            transport=GuardedTransport(deadline),
+            timeout=timeout,
+            trust_env=False,
+            follow_redirects=False,
+        ) as client,
+        client.stream("POST", url, content=body, headers=dict(headers)) as response,
+    ):
+        return Answer(response.status_code, response.headers.get("retry-after", ""))
+
+
+@contextmanager
+def failures_told(seconds: float) -> Iterator[None]:
+    """Turn whatever a call fails by into Unreachable, in words for who chose the address."""
     try:
-        with (
-            httpx.Client(
-                transport=GuardedTransport(deadline),
-                timeout=timeout,
-                trust_env=False,
-                follow_redirects=False,
-            ) as client,
-            client.stream("POST", url, content=body, headers=dict(headers)) as response,
-        ):
-            return Answer(response.status_code, response.headers.get("retry-after", ""))
+        yield
     except (httpx.TimeoutException, httpcore.TimeoutException) as error:
         raise Unreachable(f"no answer within {seconds:g} s") from error
     except (httpcore.ProtocolError, httpcore.UnsupportedProtocol) as error:
@@ -96,7 +104,11 @@ class GuardedTransport(httpx.BaseTransport):
                 extensions=request.extensions,
             )
         )
-        return httpx.Response(answer.status, headers=answer.headers, stream=Unread(answer))
+        return httpx.Response(answer.status, headers=answer.headers, stream=self.body_of(answer))
+
+    def body_of(self, answer: httpcore.Response) -> httpx.SyncByteStream:
+        """Return what may be read of an answer: nothing, where nobody says otherwise."""
+        return Unread(answer)
 
     def close(self) -> None:
         """Close the connection."""

@@ -27,6 +27,8 @@ ABOUT = {
     "password": "Passwords",
     "key": "API keys",
     "project": "Projects",
+    "sso": "Single sign-on",
+    "scim": "SCIM",
     "organization": "The organization",
     "limit": "Limits",
     "webhook": "Webhooks",

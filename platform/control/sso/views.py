@@ -1,0 +1,151 @@
+"""What browsers meet on the way to a provider and back. Nothing here says who has an account: all
+that counts is the domain of an address."""
+
+import time
+from typing import Any
+
+from allauth.account.internal.flows.login import perform_login, record_authentication
+from allauth.account.models import Login
+from allauth.core import ratelimit
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from control.errors import Conflict, Invalid, Refusal
+from control.mail.links import absolute
+from control.sso import oidc, saml, selectors
+from control.sso.adapter import CAME_BY_SSO
+from control.sso.models import Connection, Protocol
+from control.sso.services import signing_in
+from control.sso.vouching import Vouched
+from control.tenants.models import EMAIL_MAX
+
+PENDING = "sso"
+"""Where a session keeps what was asked of a provider."""
+PENDING_SECONDS = 600
+
+
+class AddressForm(forms.Form):
+    """Whose provider it is."""
+
+    email = forms.EmailField(
+        label="Work e-mail",
+        max_length=EMAIL_MAX,
+        widget=forms.EmailInput(attrs={"autocomplete": "email", "placeholder": "you@company.com"}),
+    )
+
+
+@never_cache
+@require_http_methods(["GET", "POST"])
+def begin(request: HttpRequest) -> HttpResponse:
+    """Ask for an address, and lead to the provider of its domain. So many a minute: each comes back
+    once, and has us ask the provider for seconds then."""
+    refused: HttpResponse | None = ratelimit.consume_or_429(request, action="sso")
+    if refused is not None:
+        return refused
+    form = AddressForm(request.POST or None)
+    if not form.is_valid():
+        return render(request, "sso/begin.html", {"form": form, "next": _next(request)})
+    email = form.cleaned_data["email"]
+    connection = selectors.connection_for(email)
+    if connection is None:
+        form.add_error("email", f"Nobody signs in with SSO at {selectors.domain_of(email)}.")
+        return render(request, "sso/begin.html", {"form": form, "next": _next(request)})
+    url, kept = _ask(connection, email)
+    request.session[PENDING] = {
+        **kept,
+        "organization_id": connection.organization_id,
+        "email": email,
+        "next": _next(request),
+        "at": int(time.time()),
+    }
+    # A page, since the policy lets no form lead to other hosts, not even by a redirect.
+    return render(request, "sso/forward.html", {"url": url})
+
+
+@never_cache
+@require_GET
+def callback(request: HttpRequest, organization_id: str) -> HttpResponse:
+    """Take the answer of an OpenID provider."""
+    connection = selectors.connection_by_id(organization_id)
+    return _finish(request, connection, Protocol.OIDC)
+
+
+@never_cache
+@csrf_exempt
+@require_POST
+def acs(request: HttpRequest, organization_id: str) -> HttpResponse:
+    """Take the answer of a SAML provider. Browsers send no session with what comes from its page,
+    so it is sent once more from ours: what makes it safe is the id that the session keeps."""
+    connection = selectors.connection_by_id(organization_id)
+    if "again" not in request.POST and PENDING not in request.session:
+        return render(request, "sso/again.html", {"answer": request.POST.get("SAMLResponse", "")})
+    return _finish(request, connection, Protocol.SAML)
+
+
+def _ask(connection: Connection, email: str) -> tuple[str, dict[str, str]]:
+    if connection.protocol == Protocol.SAML:
+        url, request_id = saml.ask(connection)
+        return url, {"request_id": request_id}
+    url, asked = oidc.ask(connection, _callback_url(connection), hint=email)
+    return url, asked.as_dict()
+
+
+def _finish(request: HttpRequest, connection: Connection, protocol: Protocol) -> HttpResponse:
+    pending: dict[str, Any] = request.session.pop(PENDING, None) or {}
+    try:
+        _check_pending(pending, connection, protocol)
+        user = signing_in.admit(
+            connection=connection, vouched=_vouched(request, connection, pending)
+        )
+    except Refusal as reason:
+        if pending.get("organization_id") == connection.organization_id:
+            signing_in.refuse(
+                organization=connection.organization, who=pending["email"], reason=reason
+            )
+        return render(request, "sso/refused.html", {"reason": signing_in.words(reason)}, status=403)
+    setattr(request, CAME_BY_SSO, connection.organization_id)
+    record_authentication(request, user, "sso", organization=connection.organization_id)
+    return perform_login(request, Login(user=user, redirect_url=pending["next"] or None))
+
+
+def _check_pending(pending: dict[str, Any], connection: Connection, protocol: Protocol) -> None:
+    is_ours = (
+        pending.get("organization_id") == connection.organization_id
+        and connection.protocol == protocol
+        and time.time() - pending.get("at", 0) < PENDING_SECONDS
+    )
+    if not is_ours:
+        raise Conflict("This sign-in was not begun here, or too long ago. Begin again.")
+
+
+def _vouched(request: HttpRequest, connection: Connection, pending: dict[str, Any]) -> Vouched:
+    if connection.protocol == Protocol.SAML:
+        answer = request.POST.get("SAMLResponse", "")
+        return saml.vouched(connection, answer, request_id=pending["request_id"])
+    if "code" not in request.GET:
+        error = request.GET.get("error", "no code")[:100]
+        raise Invalid(f"The provider refused the sign-in: {error}.")
+    asked = oidc.Asked(*(pending[name] for name in ("state", "nonce", "verifier")))
+    return oidc.vouched(
+        connection,
+        _callback_url(connection),
+        asked,
+        code=request.GET["code"],
+        state=request.GET.get("state", ""),
+        iss=request.GET.get("iss", ""),
+    )
+
+
+def _callback_url(connection: Connection) -> str:
+    return absolute(f"/sso/{connection.organization_id}/callback")
+
+
+def _next(request: HttpRequest) -> str:
+    """Return where to go afterwards: an address of ours, or nothing."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) else ""

@@ -1,0 +1,78 @@
+"""Two organizations with domains that a real name server holds, and providers on the loopback."""
+
+import dataclasses
+from collections.abc import Iterator
+from ipaddress import ip_network
+
+import pytest
+from django.core.cache import cache
+
+from control.sso import services
+from control.sso.models import Connection
+from tests.support.identity_providers import (
+    OidcProvider,
+    SamlProvider,
+    running_oidc,
+    running_saml,
+)
+from tests.support.name_server import NameServer, serving_names
+from tests.support.organizations import House
+from tests.support.sso import CONSOLE, verify
+
+
+@pytest.fixture(autouse=True)
+def fresh_counts() -> None:
+    """No sign-in of another test counts."""
+    cache.clear()
+
+
+@pytest.fixture(scope="session")
+def oidc() -> Iterator[OidcProvider]:
+    with running_oidc() as provider:
+        yield provider
+
+
+@pytest.fixture(scope="session")
+def saml() -> Iterator[SamlProvider]:
+    with running_saml() as provider:
+        yield provider
+
+
+@pytest.fixture
+def names(settings) -> Iterator[NameServer]:
+    """A name server, and a platform that may reach providers on this machine."""
+    with serving_names() as server:
+        settings.CONFIG = dataclasses.replace(
+            settings.CONFIG,
+            console_url=CONSOLE,
+            dns_servers=server.servers,
+            webhook_http=True,
+            webhook_networks=(ip_network("127.0.0.0/8"),),
+        )
+        yield server
+
+
+@pytest.fixture
+def acme(house: House, names: NameServer) -> House:
+    """The organization, with its domain verified."""
+    verify(house, names, "acme.example")
+    return house
+
+
+@pytest.fixture
+def evil(outsider: House, names: NameServer) -> House:
+    """Another organization, with a domain of its own."""
+    verify(outsider, names, "outsider.example")
+    return outsider
+
+
+@pytest.fixture
+def connected(acme: House, oidc: OidcProvider) -> Connection:
+    """The organization, with an OpenID provider."""
+    return services.set_up_oidc(
+        actor=acme.actor,
+        organization=acme.organization,
+        issuer=oidc.url,
+        client_id="penstock",
+        client_secret="s3cret",
+    )

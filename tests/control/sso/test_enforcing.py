@@ -1,0 +1,259 @@
+"""Domains, and who must use the provider."""
+
+import pytest
+from allauth.account.models import EmailAddress
+from django.test import Client
+
+from control.actor import system
+from control.audit.models import Deed
+from control.errors import Conflict, Invalid, NotPermitted
+from control.sso import people, selectors, services
+from control.sso.models import Connection, Domain
+from control.tenants.models import User
+from control.tenants.services import consequences, delete_organization, remove_member
+from tests.support.identity_providers import OidcProvider, SamlProvider
+from tests.support.name_server import NameServer
+from tests.support.organizations import House
+from tests.support.sso import sign_in, verify, who
+
+PASSWORD = "correct horse battery staple"
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def enforced(connected: Connection, acme: House, oidc: OidcProvider) -> Connection:
+    acme.owner.set_password(PASSWORD)
+    acme.owner.save()
+    sign_in(Client(), oidc, acme.owner.email)
+    services.enforce(actor=acme.actor, organization=acme.organization)
+    connected.refresh_from_db()
+    return connected
+
+
+def log_in(client: Client, email: str):
+    return client.post("/accounts/login/", {"login": email, "password": PASSWORD})
+
+
+def add(house: House, name: str = "acme.example") -> Domain:
+    return services.add_domain(actor=house.actor, organization=house.organization, name=name)
+
+
+def check(house: House, domain: Domain) -> Domain:
+    return services.verify_domain(
+        actor=house.actor, organization=house.organization, domain_id=domain.id
+    )
+
+
+def test_a_domain_is_whose_dns_says_so(house: House, outsider: House, names: NameServer) -> None:
+    ours, theirs = add(house), add(outsider)
+    with pytest.raises(Invalid, match="no TXT record"):
+        check(house, ours)
+    names.texts[ours.record_name] = ["v=spf1 -all", ours.record_value]
+    with pytest.raises(Invalid, match="something else"):
+        check(outsider, theirs)
+    assert check(house, ours).verified_at is not None
+    names.texts[ours.record_name].append(theirs.record_value)
+    with pytest.raises(Conflict, match="another organization"):
+        check(outsider, theirs)
+
+
+def test_dns_has_the_last_word(acme: House, outsider: House, names: NameServer) -> None:
+    """Whoever let a domain go does not keep it from who has it now, nor speaks of its addresses."""
+    [ours] = acme.organization.sso_domains.all()
+    theirs = add(outsider)
+    names.texts[theirs.record_name] = [theirs.record_value]
+    assert check(outsider, theirs).verified_at is not None
+    ours.refresh_from_db()
+    assert ours.verified_at is None
+    assert selectors.verified_domains(acme.organization) == set()
+    assert Deed.objects.get(action="sso.lose_domain").organization_id == acme.id
+    with pytest.raises(NotPermitted, match="no verified domain"):
+        people.own_address(acme.organization, "grace@acme.example")
+
+
+def test_a_silent_name_server_is_told(house: House, names: NameServer, monkeypatch) -> None:
+    monkeypatch.setattr("control.sso.dns.DNS_SECONDS", 0.2)
+    monkeypatch.setattr(names, "answer", lambda wire: b"")
+    with pytest.raises(Invalid, match="no answer"):
+        check(house, add(house))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "com", "localhost", "a..b", "-a.com", "bücher.de", "a.com/x", "1.2.3.4", "a b.com"]
+)
+def test_what_is_no_domain_is_refused(name: str, house: House) -> None:
+    with pytest.raises(Invalid):
+        add(house, name)
+
+
+def test_it_is_enforced_after_an_owner_came_in_only(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    with pytest.raises(Conflict, match="yourself first"):
+        services.enforce(actor=acme.actor, organization=acme.organization)
+    sign_in(client, oidc, "grace@acme.example")
+    with pytest.raises(Conflict, match="yourself first"):
+        services.enforce(actor=acme.actor, organization=acme.organization)
+    sign_in(client, oidc, acme.owner.email)
+    assert services.enforce(actor=acme.actor, organization=acme.organization) == 2
+
+
+def test_admins_set_up_neither_provider_nor_enforcing(acme: House, oidc: OidcProvider) -> None:
+    admin = acme.actor_of(acme.join("admin"))
+    with pytest.raises(NotPermitted):
+        services.set_up_oidc(
+            actor=admin, organization=acme.organization, issuer=oidc.url,
+            client_id="x", client_secret="y",
+        )  # fmt: skip
+    for verb in (services.enforce, services.make_optional, services.make_token):
+        with pytest.raises(NotPermitted):
+            verb(actor=admin, organization=acme.organization)
+
+
+def test_a_password_does_not_help_and_is_not_looked_at(
+    enforced: Connection, acme: House, client: Client
+) -> None:
+    for email in (acme.owner.email, "nobody@acme.example"):
+        reply = log_in(client, email)
+        assert "Addresses of acme.example sign in with SSO only" in reply.content.decode()
+    assert who(client) is None
+
+
+def test_no_other_way_helps_either(enforced: Connection, acme: House, client: Client) -> None:
+    """By whatever way a person of the domain comes, `pre_login` is asked."""
+    EmailAddress.objects.create(user=acme.owner, email="private@gmail.example", verified=True)
+    reply = log_in(client, "private@gmail.example")
+    assert reply["location"] == "/sso/"
+    assert who(client) is None
+    sent = {"email": "new@acme.example", "password1": "a-long-enough-phrase"}
+    assert "SSO only" in client.post("/accounts/signup/", sent).content.decode()
+    assert not User.objects.filter(email="new@acme.example").exists()
+
+
+def test_another_address_is_no_way_around(
+    enforced: Connection, acme: House, client: Client
+) -> None:
+    """Who came in by the provider once cannot change the account's address and come by password."""
+    acme.owner.email = "private@gmail.example"
+    acme.owner.save()
+    EmailAddress.objects.filter(user=acme.owner).update(email="private@gmail.example")
+    assert log_in(client, "private@gmail.example")["location"] == "/sso/"
+
+
+def test_another_organizations_provider_is_no_way_around(
+    enforced: Connection, acme: House, evil: House, oidc: OidcProvider, client: Client
+) -> None:
+    """Nor can they come in by a provider of their own, of an address that it may speak of."""
+    services.set_up_oidc(
+        actor=evil.actor, organization=evil.organization, issuer=oidc.url,
+        client_id="evil", client_secret="evil",
+    )  # fmt: skip
+    acme.owner.email = "private@outsider.example"
+    acme.owner.save()
+    addresses = EmailAddress.objects.filter(user=acme.owner)
+    addresses.update(email=acme.owner.email, verified=True)
+    reply = sign_in(client, oidc, acme.owner.email, subject="private")
+    assert reply["location"] == "/sso/"
+    assert who(client) is None
+
+
+def test_who_left_is_free(enforced: Connection, acme: House, oidc: OidcProvider) -> None:
+    sign_in(Client(), oidc, "grace@acme.example")
+    grace = User.objects.get(email="grace@acme.example")
+    grace.email = "grace@gmail.example"
+    grace.set_password(PASSWORD)
+    grace.save()
+    EmailAddress.objects.filter(user=grace).update(email=grace.email)
+    client = Client()
+    assert log_in(client, grace.email)["location"] == "/sso/"
+    remove_member(actor=acme.actor, membership=acme.seat(grace))
+    log_in(client, grace.email)
+    assert who(client) == grace.id
+
+
+def test_others_are_not_concerned(enforced: Connection, acme: House, client: Client) -> None:
+    guest = acme.join("viewer")
+    guest.set_password(PASSWORD)
+    guest.save()
+    assert log_in(client, guest.email).status_code == 302
+    assert who(client) == guest.id
+
+
+def test_sessions_end_when_it_is_enforced(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(client, oidc, "grace@acme.example")
+    sign_in(Client(), oidc, acme.owner.email)
+    services.enforce(actor=acme.actor, organization=acme.organization)
+    assert client.get(f"/{acme.id}/overview").status_code == 302
+
+
+def test_the_operator_is_the_way_back_in(enforced: Connection, acme: House, client: Client) -> None:
+    services.make_optional(actor=system("operator"), organization=acme.organization)
+    log_in(client, acme.owner.email)
+    assert who(client) == acme.owner.id
+
+
+def test_operators_come_in_by_themselves(enforced: Connection, client: Client) -> None:
+    root = User.objects.create_superuser("root@acme.example", PASSWORD)
+    reply = log_in(client, root.email)
+    assert reply.status_code == 302
+    assert reply["location"] != "/sso/"
+
+
+def test_an_owner_is_never_locked_out_by_a_change(
+    enforced: Connection, acme: House, oidc: OidcProvider, saml: SamlProvider
+) -> None:
+    """Roles and groups make no owner less, and the provider that works stays the one."""
+    services.map_roles(
+        actor=acme.actor, organization=acme.organization, role_claim="groups",
+        role_map={"it": "viewer"}, default_role="",
+    )  # fmt: skip
+    client = Client()
+    sign_in(client, oidc, acme.owner.email, groups=["it"])
+    assert who(client) == acme.owner.id
+    assert acme.seat(acme.owner).role == "owner"
+    with pytest.raises(Conflict, match="make it optional"):
+        services.set_up_saml(
+            actor=acme.actor, organization=acme.organization, metadata_url=saml.metadata_url,
+            metadata="",
+        )  # fmt: skip
+
+
+def test_an_enforced_domain_and_provider_stay(enforced: Connection, acme: House) -> None:
+    [domain] = acme.organization.sso_domains.all()
+    with pytest.raises(Conflict):
+        services.remove_domain(
+            actor=acme.actor, organization=acme.organization, domain_id=domain.id
+        )
+    with pytest.raises(Conflict):
+        services.remove_provider(actor=acme.actor, organization=acme.organization)
+
+
+def test_the_end_of_the_organization_ends_it(
+    enforced: Connection, acme: House, outsider: House, names: NameServer, client: Client
+) -> None:
+    token = services.make_token(actor=acme.actor, organization=acme.organization)
+    told = [each.words for each in consequences(acme.organization)]
+    assert "Nobody signs in by your provider any more." in told
+    assert "The SCIM token opens nothing any more." in told
+    delete_organization(actor=acme.actor, organization=acme.organization, name="Acme")
+    scim = Client(headers={"authorization": f"Bearer {token}"})
+    assert scim.get("/scim/v2/Users").status_code == 401
+    assert client.get(f"/sso/{acme.id}/callback").status_code == 404
+    begun = client.post("/sso/", {"email": acme.owner.email})
+    assert "Nobody signs in with SSO" in begun.content.decode()
+    log_in(client, acme.owner.email)
+    assert who(client) == acme.owner.id
+    verify(outsider, names, "acme.example")
+
+
+def test_another_provider_starts_anew(
+    connected: Connection, acme: House, names: NameServer, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(client, oidc, acme.owner.email)
+    services.remove_provider(actor=acme.actor, organization=acme.organization)
+    connected.refresh_from_db()
+    assert (connected.is_tried, connected.sealed_secret, connected.provider) == (False, "", {})
+    assert client.post("/sso/", {"email": acme.owner.email}).status_code == 200
+    verify(acme, names, "second.example")

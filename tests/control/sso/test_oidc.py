@@ -1,0 +1,332 @@
+"""Sign-in by OpenID Connect, with a real provider."""
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.test import Client
+
+from control.audit.models import Deed
+from control.errors import Invalid
+from control.sso import oidc as flow
+from control.sso import services
+from control.sso.models import Connection
+from control.tenants.models import Membership, Organization, User
+from tests.support.identity_providers import OidcProvider
+from tests.support.organizations import House
+from tests.support.routes import Route, routes
+from tests.support.sso import begin, come_back, sign_in, who
+
+pytestmark = pytest.mark.integration
+
+
+def refusal(reply) -> str:
+    assert reply.status_code == 403
+    return str(reply.context["reason"])
+
+
+def test_a_newcomer_gets_an_account_and_a_seat(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    reply = sign_in(client, oidc, "grace@acme.example", name="Grace Hopper")
+    user = User.objects.get(email="grace@acme.example")
+    assert reply.status_code == 302
+    assert who(client) == user.id
+    assert user.name == "Grace Hopper"
+    assert not user.has_usable_password()
+    assert acme.seat(user).role == "developer"
+    assert Organization.objects.filter(memberships__user=user).count() == 1
+    assert Deed.objects.filter(action="sso.sign_in", actor_id=user.id).exists()
+    joined = Deed.objects.get(action="member.join")
+    assert joined.details == {"email": f"⟦{user.id}⟧", "role": "developer"}
+
+
+def test_a_member_comes_in_as_who_they_are(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(client, oidc, "owner@acme.example")
+    assert who(client) == acme.owner.id
+    assert acme.seat(acme.owner).role == "owner"
+    connected.refresh_from_db()
+    assert connected.is_tried
+
+
+def test_it_ends_where_it_was_meant_to(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    oidc.know("owner", email="owner@acme.example")
+    ours, theirs = f"/{acme.id}/team", "https://evil.example/"
+    for wanted, found in ((ours, ours), (theirs, "/"), ("//evil.example", "/")):
+        address = begin(client, "owner@acme.example", next=wanted)
+        assert come_back(client, oidc.sign_in(address, "owner"))["location"] == found
+
+
+def test_the_question_is_bound_to_browser_and_answer(connected: Connection, client: Client) -> None:
+    query = parse_qs(urlsplit(begin(client, "a@acme.example")).query)
+    assert query["code_challenge_method"] == ["S256"]
+    assert query["redirect_uri"][0].endswith(f"/sso/{connected.organization_id}/callback")
+    assert {"state", "nonce", "code_challenge"} <= query.keys()
+    assert query["login_hint"] == ["a@acme.example"]
+
+
+def test_an_answer_counts_in_the_browser_that_asked_only_and_once(
+    connected: Connection, oidc: OidcProvider, client: Client
+) -> None:
+    oidc.know("grace", email="grace@acme.example")
+    answer = oidc.sign_in(begin(client, "grace@acme.example"), "grace")
+    victim = Client()
+    assert "Begin again" in refusal(come_back(victim, answer))
+    begin(victim, "victim@acme.example")
+    assert "another sign-in" in refusal(come_back(victim, answer))
+    assert come_back(client, answer).status_code == 302
+    assert "Begin again" in refusal(come_back(client, answer))
+
+
+@pytest.mark.parametrize("route", routes("sso"), ids=lambda each: each.template)
+def test_nothing_opens_without_a_sign_in_that_was_begun(
+    route: Route, connected: Connection, acme: House, client: Client
+) -> None:
+    sent = {"code": "x", "state": "", "SAMLResponse": "eDw=", "again": "1"}
+    for organization_id in (acme.id, "org_nobody"):
+        path = route.path({"organization_id": organization_id})
+        for method in ("get", "post", "put", "delete"):
+            reply = getattr(client, method)(path, sent)
+            found = (200, 405) if route.template == "sso/" else (403, 404, 405)
+            assert reply.status_code in found, (method, path)
+            assert who(client) is None
+
+
+def test_another_organizations_provider_cannot_speak_of_our_addresses(
+    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+) -> None:
+    services.set_up_oidc(
+        actor=evil.actor, organization=evil.organization, issuer=oidc.url,
+        client_id="evil", client_secret="evil",
+    )  # fmt: skip
+    oidc.know("mallory", email="owner@acme.example", email_verified=True)
+    answer = oidc.sign_in(begin(client, "mallory@outsider.example"), "mallory")
+    assert "no verified domain" in refusal(come_back(client, answer))
+    assert who(client) is None
+    deed = Deed.objects.get(action="sso.refuse")
+    assert deed.organization_id == evil.id
+
+
+def test_an_answer_of_one_organization_does_not_count_for_another(
+    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+) -> None:
+    services.set_up_oidc(
+        actor=evil.actor, organization=evil.organization, issuer=oidc.url,
+        client_id="evil", client_secret="evil",
+    )  # fmt: skip
+    oidc.know("mallory", email="owner@acme.example")
+    answer = oidc.sign_in(begin(client, "mallory@outsider.example"), "mallory")
+    moved = answer.replace(evil.id, connected.organization_id)
+    assert "Begin again" in refusal(come_back(client, moved))
+
+
+@pytest.mark.parametrize(
+    ("claims", "words"),
+    [
+        ({"email": "x@outsider.example"}, "no verified domain"),
+        ({"email": "x@sub.acme.example"}, "no verified domain"),
+        ({"email": "x@acme.example.evil.example"}, "no verified domain"),
+        ({"email": "x@acme.example", "email_verified": False}, "did not verify"),
+        ({"email": "x@evil.example@acme.example"}, "no e-mail address"),
+        ({"email": "x@\u0430cme.example"}, "no e-mail address"),
+        ({"email": None}, "no e-mail address"),
+        ({"email": ["x@acme.example"]}, "no e-mail address"),
+    ],
+)
+def test_who_is_not_vouched_for_stays_out(
+    claims: dict, words: str, connected: Connection, oidc: OidcProvider, client: Client
+) -> None:
+    oidc.know("x", **claims)
+    answer = oidc.sign_in(begin(client, "x@acme.example"), "x")
+    assert words in refusal(come_back(client, answer))
+    assert who(client) is None
+
+
+def test_a_person_stays_the_same_subject(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(client, oidc, "owner@acme.example", subject="one")
+    mallory = Client()
+    oidc.know("two", email="owner@acme.example")
+    answer = oidc.sign_in(begin(mallory, "owner@acme.example"), "two")
+    assert "somebody else" in refusal(come_back(mallory, answer))
+    services.forget_identity(actor=acme.actor, organization=acme.organization, user=acme.owner)
+    assert sign_in(mallory, oidc, "owner@acme.example", subject="two").status_code == 302
+
+
+def test_operators_are_never_let_in(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    operator = User.objects.create_superuser("root@acme.example", "x")
+    assert "cannot be opened" in refusal(sign_in(client, oidc, operator.email))
+    sign_in(client, oidc, "owner@acme.example")
+    acme.owner.operator_role = "viewer"
+    acme.owner.save()
+    again = Client()
+    assert "cannot be opened" in refusal(sign_in(again, oidc, "owner@acme.example"))
+    assert who(again) is None
+
+
+def test_who_waited_in_an_account_with_a_strange_address_is_out(
+    connected: Connection, oidc: OidcProvider, client: Client
+) -> None:
+    """Somebody made an account with the address of a person who came later, and never proved it."""
+    squatter = Client()
+    sent = {"email": "late@acme.example", "password1": "a-long-enough-phrase"}
+    squatter.post("/accounts/signup/", sent)
+    late = User.objects.get(email="late@acme.example")
+    EmailAddress.objects.create(user=late, email="squatter@evil.example", verified=True)
+    Authenticator.objects.create(user=late, type="totp", data={"secret": "theirs"})
+    squatter.force_login(late)
+    sign_in(client, oidc, "late@acme.example")
+    assert who(client) == late.id
+    assert squatter.get("/", follow=True).redirect_chain[-1][0].startswith("/accounts/login/")
+    late.refresh_from_db()
+    assert not late.has_usable_password()
+    assert not Authenticator.objects.filter(user=late).exists()
+    kept = EmailAddress.objects.filter(user=late).values_list("email", "verified")
+    assert list(kept) == [("late@acme.example", True)]
+
+
+def test_a_second_factor_is_asked_for_all_the_same(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    """Whoever runs the provider does not so come into what else the account opens."""
+    Authenticator.objects.create(user=acme.owner, type="totp", data={"secret": "x"})
+    EmailAddress.objects.create(user=acme.owner, email=acme.owner.email, verified=True)
+    reply = sign_in(client, oidc, acme.owner.email)
+    assert reply["location"].startswith("/accounts/2fa/authenticate/")
+    assert who(client) is None
+
+
+def test_an_account_with_another_address_is_not_handed_over(
+    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+) -> None:
+    """Nor does a person get two accounts by an address that one of them holds already."""
+    EmailAddress.objects.create(user=evil.owner, email="grace@acme.example", verified=True)
+    assert "another address" in refusal(sign_in(client, oidc, "grace@acme.example"))
+    assert who(client) is None
+
+
+def test_who_has_another_address_now_is_not_the_providers(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    sign_in(Client(), oidc, acme.owner.email, subject="one")
+    acme.owner.email = "private@gmail.example"
+    acme.owner.save()
+    assert "no verified domain" in refusal(
+        sign_in(client, oidc, "owner@acme.example", subject="one")
+    )
+    assert who(client) is None
+
+
+def test_so_many_sign_ins_a_minute(client: Client, connected: Connection) -> None:
+    sent = {"email": "grace@acme.example"}
+    answers = [client.post("/sso/", sent).status_code for _ in range(125)]
+    assert answers[0] == 200
+    assert answers[-1] == 429
+
+
+def test_roles_follow_the_map(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    services.map_roles(
+        actor=acme.actor, organization=acme.organization, role_claim="groups",
+        role_map={"eng": "developer", "it": "admin"}, default_role="",
+    )  # fmt: skip
+    email = "grace@acme.example"
+    assert "no role" in refusal(sign_in(client, oidc, email, groups=["sales"]))
+    assert not User.objects.filter(email=email).exists()
+    for groups, role in ((["eng", "it"], "admin"), (["eng"], "developer"), ("it", "admin")):
+        sign_in(client, oidc, email, groups=groups)
+        assert Membership.objects.get(user__email=email).role == role
+    assert "no role" in refusal(sign_in(client, oidc, email, groups=["owner", "OWNER"]))
+    sign_in(client, oidc, "owner@acme.example", groups=["eng"])
+    assert acme.seat(acme.owner).role == "owner"
+
+
+def test_a_lost_domain_ends_sign_in(
+    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+) -> None:
+    address = begin(client, "owner@acme.example")
+    [domain] = acme.organization.sso_domains.all()
+    services.remove_domain(actor=acme.actor, organization=acme.organization, domain_id=domain.id)
+    oidc.know("owner", email="owner@acme.example")
+    assert "no verified domain" in refusal(come_back(client, oidc.sign_in(address, "owner")))
+
+
+def test_the_page_says_nothing_of_accounts(connected: Connection, client: Client) -> None:
+    known, unknown = (
+        client.post("/sso/", {"email": f"{name}@acme.example"}).content.decode()
+        for name in ("owner", "nobody")
+    )
+    assert ("Go on" in known) and ("Go on" in unknown)
+    elsewhere = client.post("/sso/", {"email": "owner@outsider.example"})
+    assert "Nobody signs in with SSO at outsider.example" in elsewhere.content.decode()
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "http://10.0.0.1",
+        "http://169.254.169.254/latest",
+        "http://localhost:1",
+        "ftp://acme.okta.com",
+        "https://user:pw@acme.okta.com",
+        "http://[::1]",
+        "nonsense",
+        "",
+    ],
+)
+def test_an_internal_or_broken_issuer_is_refused(issuer: str, acme: House) -> None:
+    with pytest.raises(Invalid):
+        services.set_up_oidc(
+            actor=acme.actor, organization=acme.organization, issuer=issuer,
+            client_id="x", client_secret="y",
+        )  # fmt: skip
+
+
+def test_an_issuer_that_calls_itself_otherwise_is_refused(
+    oidc: OidcProvider, acme: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one that speaks for the tenants of all the world."""
+    found = flow.discover(oidc.url) | {"issuer": "https://login.example/{tenantid}/v2.0"}
+    monkeypatch.setattr(flow, "fetch_json", lambda url: found)
+    with pytest.raises(Invalid, match="calls itself"):
+        flow.discover("https://login.example/common/v2.0")
+
+
+@pytest.mark.parametrize("name", [*flow.ENDPOINTS, "userinfo_endpoint"])
+@pytest.mark.parametrize("url", ["http://169.254.169.254/x", "javascript:alert(1)", 7])
+def test_an_issuer_that_leads_to_strange_places_is_refused(
+    name: str, url: object, oidc: OidcProvider, acme: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = flow.fetch_json(f"{oidc.url}{flow.WELL_KNOWN}") | {name: url}
+    monkeypatch.setattr(flow, "fetch_json", lambda url: found)
+    with pytest.raises(Invalid):
+        flow.discover(oidc.url)
+
+
+def test_the_secret_is_kept_sealed_and_stays(
+    connected: Connection, acme: House, oidc: OidcProvider
+) -> None:
+    assert "s3cret" not in connected.sealed_secret
+    again = services.set_up_oidc(
+        actor=acme.actor, organization=acme.organization, issuer=oidc.url,
+        client_id="other", client_secret="",
+    )  # fmt: skip
+    assert again.sealed_secret == connected.sealed_secret
+    assert "s3cret" not in str(list(Deed.objects.values_list("details", flat=True)))
+
+
+def test_google_vouches_for_its_workspaces_only(connected: Connection) -> None:
+    connected.issuer = flow.GOOGLE
+    claims = {"sub": "1", "email": "ada@acme.example", "email_verified": True}
+    with pytest.raises(Exception, match="private Google account"):
+        flow.told(connected, claims)
+    assert flow.told(connected, {**claims, "hd": "acme.example"}).email == "ada@acme.example"
