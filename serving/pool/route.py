@@ -51,7 +51,9 @@ def choose(
     is better than none.
     """
     usable = _usable(replicas, now, avoid)
-    free = [each for each in usable if each.has_room(width) and each not in kept]
+    free = [each for each in usable if each.has_room(width)]
+    if kept:
+        free = [each for each in free if each not in kept]
     if not free:
         return None
     if not blocks or len(usable) == 1:
