@@ -9,6 +9,7 @@ from datetime import timedelta
 from django.apps import apps
 from django.conf import settings
 from django.contrib.admin.utils import unquote
+from django.core.cache import cache
 from django.db.models import Model
 from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
@@ -46,15 +47,20 @@ def note_looks(
     if request.method != "GET" or response.status_code != 200 or page is None:
         return
     for sight in [*_of_address(page), *_of_question(request.GET)]:
+        actor = operator(request)
+        known = f"look:{actor.id}:{sight.target_kind}:{sight.target_id}"
+        if cache.get(known):  # so that a page looked at again asks nothing more of the database
+            continue
         record_once_in(
             PAUSE,
-            actor=operator(request),
+            actor=actor,
             action="organization.look" if sight.organization_id else "user.look",
             target_kind=sight.target_kind,
             target_id=sight.target_id[:ID_MAX],
             organization_id=sight.organization_id,
             details={"page": page.url_name or ""},
         )
+        cache.set(known, True, timeout=PAUSE.seconds)
 
 
 def _of_address(page: ResolverMatch) -> Iterator[Sight]:
