@@ -23,11 +23,11 @@ class Operator:
         self.page.get_by_label("Email").fill(email)
         self.page.get_by_label("Password").fill(password)
         self.page.get_by_role("button", name="Sign in", exact=True).click()
-        self._prove_second_factor(email, password)
+        self.prove_second_factor(email, password)
         self.page.goto(self.admin_url)
         expect(self.page.get_by_text("Live API keys")).to_be_visible()
 
-    def _prove_second_factor(self, email: str, password: str) -> None:
+    def prove_second_factor(self, email: str, password: str) -> None:
         """Set one up at the first sign-in, and be asked for it at the others."""
         whose = urlsplit(self.admin_url).netloc, email
         if whose not in SECRETS:  # then the password is asked once more
