@@ -26,8 +26,7 @@ from web.console.urls import urlpatterns
 pytestmark = pytest.mark.integration
 
 QUERIES_MAX = 10
-OTHER_QUERIES_MAX = {"overview": 8, "sso": 12}
-"""The page of single sign-on shows a provider, domains, a token, people and a log."""
+OVERVIEW_QUERIES_MAX = 8
 BYTES_MAX = 100_000
 """Of a page with all it loads, compressed, for somebody who comes the first time."""
 CHART_LIBRARY = "unfold/js/chart/chart.js"
@@ -152,7 +151,8 @@ def assert_few_queries(member: Client, name: str, url: str) -> None:
         reply = member.get(url)
         body = b"".join(reply) if reply.streaming else reply.content
     queries = [one["sql"] for one in asked if "SAVEPOINT" not in one["sql"]]
-    assert len(queries) <= OTHER_QUERIES_MAX.get(name, QUERIES_MAX), queries
+    queries_max = OVERVIEW_QUERIES_MAX if name == "overview" else QUERIES_MAX
+    assert len(queries) <= queries_max, queries
     assert body or name == "requests_jsonl"
 
 

@@ -4,7 +4,7 @@ Owners set up who vouches for people, since who does could sign in as an owner; 
 domains and map roles below an owner's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from django.contrib import messages
@@ -196,7 +196,7 @@ def scim_end(page: ConsolePage) -> HttpResponse:
 @console_page("team")
 def scim_heir(page: ConsolePage) -> HttpResponse:
     """Say who takes keys."""
-    form = HeirForm(page.request.POST, heirs=heirs(page))
+    form = HeirForm(page.request.POST, heirs=heirs(tenants.members(page.organization)))
 
     def act() -> None:
         chosen = form.cleaned_data["heir"]
@@ -235,6 +235,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
     organization = page.organization
     connection = selectors.connection(organization)
     domains = list(selectors.domains(organization))
+    access, seats = selectors.scim_access(organization), list(tenants.members(organization))
     forms: dict[str, Form] = {
         "oidc": OidcForm(
             initial={"issuer": connection.issuer, "client_id": connection.client_id}
@@ -244,7 +245,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
         "saml": SamlForm(initial={"metadata_url": connection.metadata_url}),
         "domain": DomainForm(),
         "roles": RolesForm.of(connection),
-        "heir": HeirForm(heirs=heirs(page), initial={"heir": _heir_id(page)}),
+        "heir": HeirForm(heirs=heirs(seats), initial={"heir": access.heir_id if access else ""}),
     }
     if form is not None:
         forms[name] = form
@@ -257,22 +258,23 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
         "callback_url": absolute(f"/sso/{organization.id}/callback"),
         "acs_url": saml.acs_url(organization.id),
         "entity_id": saml.entity_id(organization.id),
-        "scim": selectors.scim_access(organization),
+        "scim": access,
         "scim_url": absolute("/scim/v2"),
         "log": _log(selectors.last_deeds(organization)),
-        **_dry_run(page, connection, domains),
+        **_dry_run(page, connection, domains, seats),
     }
     refused = form is not None and form.errors
     return page.render("console/sso.html", context, status=400 if refused else 200)
 
 
-def _dry_run(page: ConsolePage, connection: Connection, domains: list[Domain]) -> dict[str, object]:
+def _dry_run(
+    page: ConsolePage, connection: Connection, domains: list[Domain], seats: list[Membership]
+) -> dict[str, object]:
     """Return whom enforcing concerns, and whom not."""
     names = {domain.name for domain in domains if domain.verified_at}
     if not connection.is_set_up or not names:
         return {"may_be_enforced": False}
     come = selectors.users_who_came(page.organization)
-    seats = list(tenants.members(page.organization))
     inside = [seat for seat in seats if selectors.domain_of(seat.user.email) in names]
     concerned = [
         Concerned(seat, seat.user_id in come) for seat in inside if not seat.user.operator_role
@@ -297,14 +299,9 @@ def _log(deeds: list[Deed]) -> list[LogRow]:
     return found
 
 
-def heirs(page: ConsolePage) -> list[Membership]:
+def heirs(seats: Iterable[Membership]) -> list[Membership]:
     """Return who may take keys."""
-    return [one for one in tenants.members(page.organization) if can(one.role, Action.MAKE_KEYS)]
-
-
-def _heir_id(page: ConsolePage) -> str:
-    access = selectors.scim_access(page.organization)
-    return access.heir_id or "" if access else ""
+    return [one for one in seats if can(one.role, Action.MAKE_KEYS)]
 
 
 def require_manager(page: ConsolePage) -> None:
