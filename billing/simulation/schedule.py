@@ -33,7 +33,13 @@ STUCK_SECONDS = 30.0
 DEADLOCK = "40P01"
 GIVEN_UP = "57014"
 
-BLOCKED = "SELECT pid FROM unnest(%s::int[]) AS pid WHERE cardinality(pg_blocking_pids(pid)) > 0"
+# Who waits for the server's own work, such as a vacuum that gives pages back, is only slow.
+BLOCKED = """
+SELECT pid FROM unnest(%s::int[]) AS pid WHERE EXISTS (
+    SELECT FROM unnest(pg_blocking_pids(pid)) AS holder, pg_stat_get_activity(holder) AS session
+    WHERE session.backend_type = 'client backend'
+)
+"""
 CANCEL = "SELECT pg_cancel_backend(%s)"
 
 FAILURE = "made to fail"
