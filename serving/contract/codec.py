@@ -1,5 +1,6 @@
 """JSON in and out of contract records, with errors that name the field, the value and the wish."""
 
+from functools import lru_cache
 from typing import TypeVar
 
 import msgspec
@@ -22,9 +23,15 @@ def decode(data: bytes | msgspec.Raw, kind: type[Record]) -> Record:
     Raises ContractError with the path of the bad field when the bytes are not such a record.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
+        return _decoder(kind).decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError, ValueError) as error:
         raise ContractError(f"{kind.__name__}: {error}") from error
+
+
+@lru_cache
+def _decoder(kind: type[Record]) -> msgspec.json.Decoder[Record]:
+    """To make one costs more than it takes to read a record."""
+    return msgspec.json.Decoder(kind)
 
 
 def bad_value(field: str, value: object, wanted: str) -> ValueError:

@@ -67,7 +67,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     @property
     def is_deletion(self) -> bool:
         """Whether the record is null: the id is no more."""
-        return bytes(self.record) == b"null"
+        return self.record == DELETED
 
 
 class Page(msgspec.Struct, frozen=True):

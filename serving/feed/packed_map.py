@@ -1,17 +1,16 @@
 """A map of many small values, packed: a million entries without an object for each.
 
-Keys are digests of one length. They are spread evenly, so their first bits choose a block; they
+Keys are digests of one length. They are spread evenly, so their first bytes choose a block; they
 occur in no value, so an entry is found by searching its block for them. An entry is the key, the
 turn that it was last put or named in, the length of its value, and the value. A million entries
-make blocks of some 30; each is written anew when one of its entries changes, so that none has room
+make blocks of some 15; each is written anew when one of its entries changes, so that none has room
 to spare.
 """
 
 from collections.abc import Iterator
 from struct import Struct
 
-BLOCKS_BITS = 15
-_NUMBER_SHIFT = 16 - BLOCKS_BITS
+BLOCKS = 1 << 16
 _TURN_AND_SIZE = Struct("<II")
 
 
@@ -22,7 +21,7 @@ class PackedMap:
     def __init__(self, key_bytes: int) -> None:
         self._key_bytes = key_bytes
         self._head_bytes = key_bytes + _TURN_AND_SIZE.size
-        self._blocks = [b""] * (1 << BLOCKS_BITS)
+        self._blocks = [b""] * BLOCKS
         self._count = self._fresh_count = 0
         self._turn = 0
 
@@ -98,4 +97,4 @@ class PackedMap:
 
 
 def _number(key: bytes) -> int:
-    return (key[0] << 8 | key[1]) >> _NUMBER_SHIFT
+    return key[0] << 8 | key[1]

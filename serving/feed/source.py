@@ -8,8 +8,8 @@ import aiohttp
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 40.0
 """A feed waits up to 25 s for news; silence beyond this is a dead connection."""
-PAGE_CHANGES = 3_000
-"""Of a snapshot, what is asked for at once: about 1 MB, which is parsed within 2 ms."""
+PAGE_CHANGES = 2_000
+"""Of a snapshot, what is asked for at once: less than 1 MB, which is parsed within 2 ms."""
 GONE = 410
 
 

@@ -39,8 +39,9 @@ class Keys:
         place = place_of(id_)
         opened = [] if record is None else _opened_by(record)
         digests = b"".join(digest for digest, _ in opened)
-        if self._digests.get(place) != (digests or None):
-            self._remove(place)
+        before = self._digests.get(place) or b""
+        if before and before != digests:
+            self._remove(place, before)
         for digest, key in opened:
             self._changing(digest.hex())
             self._keys.put(digest, self._packing.pack(key))
@@ -64,13 +65,13 @@ class Keys:
     def sweep(self) -> Iterator[None]:
         """Remove the rest, pausing at each step."""
         for entries in self._digests.stale():
-            for place, _ in entries:
-                self._remove(place)
+            for place, digests in entries:
+                self._remove(place, digests)
             yield
 
-    def _remove(self, place: bytes) -> None:
+    def _remove(self, place: bytes, digests: bytes) -> None:
         """Remove a key and its digests, unless one stands for another key by now."""
-        for digest in _each(self._digests.get(place) or b""):
+        for digest in _each(digests):
             self._changing(digest.hex())
             holder = self.find(digest.hex())
             if holder is not None and place_of(holder.key_id) == place:
@@ -80,11 +81,11 @@ class Keys:
 
 def _opened_by(record: ApiKeyRecord) -> list[tuple[bytes, ApiKeyRecord]]:
     """Return the digests of a key's secrets, each with the key as it opens it."""
-    old = [] if record.old_secrets is UNSET else record.old_secrets
-    return [
-        (bytes.fromhex(record.digest), record),
-        *((bytes.fromhex(secret.digest), _until(record, secret)) for secret in old),
-    ]
+    own = (bytes.fromhex(record.digest), record)
+    if record.old_secrets is UNSET:
+        return [own]
+    old = record.old_secrets
+    return [own, *((bytes.fromhex(one.digest), _until(record, one)) for one in old)]
 
 
 def _until(record: ApiKeyRecord, secret: OldSecret) -> ApiKeyRecord:
