@@ -118,7 +118,8 @@ class Watch:
     credit_nanos: dict[str, int] = field(default_factory=dict)
     """What was left to each organization that had credit."""
     called_back: set[int] = field(default_factory=set)
-    """Budgets of which all that gateways hold was asked back in this step."""
+    """Budgets of which all that gateways hold was asked back in this step, if for a moment: a
+    dispute that is heard of when it was won takes money and gives it back in one transaction."""
 
     def begin(self) -> None:
         """Begin a step: what is left of budgets from now on is what its calls may have seen."""
@@ -129,9 +130,14 @@ class Watch:
         self._learn_limits(self.budgets)
 
     def hear(self, statement: str, params: Any) -> None:
-        """Hear what is about to be said: who may not be refunded yet has everything called back."""
+        """Hear what is about to be said: who may not be refunded yet has everything called back,
+        and who has less than gateways hold."""
         if "SELECT credit_recall(" in statement:
             self.called_back.add(params[0])
+        elif "SELECT credit_fund(" in statement:
+            row, nanos, _ = params
+            if row in self.budgets and self.budgets[row].left_nanos + nanos < 0:
+                self.called_back.add(row)
 
     def look(self) -> None:
         """Compare what is committed now with what was before. Raises BrokenError."""
