@@ -186,7 +186,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
     external_urls: tuple[Name, ...] = ()
     dedicated_to: Id | None = None
     timeouts: Timeouts = Timeouts()
-    reserved_share: Share = 0.08
+    reserved_share: Share = 0.1
     task: Task = "generate"
     schema: int = SCHEMA
 

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
@@ -41,17 +42,17 @@ class Asked(msgspec.Struct, frozen=True):
     observe_gap: Callable[[float], None]
 
 
-class Try:
-    """`on_start` is called once it has its slot, `on_first_token` as the name says, and may raise:
-    then nothing of it reaches the client."""
+Heard = Callable[["Try"], None]
 
-    def __init__(
-        self,
-        asked: Asked,
-        slot: Slot,
-        on_start: Callable[["Try"], None],
-        on_first_token: Callable[["Try"], None] | None = None,
-    ) -> None:
+
+def _nobody(one: "Try") -> None:
+    """Hear nothing."""
+
+
+class Try:
+    """One of them; who runs it hears of it, and is not kept by it."""
+
+    def __init__(self, asked: Asked, slot: Slot) -> None:
         self.slot = slot
         self.replica_id: str | None = None
         self.relay: Relay | None = None
@@ -61,8 +62,6 @@ class Try:
         self.is_outrun = False
         """Whether another try at the same request goes on, and nobody wants this one."""
         self._asked = asked
-        self._on_start = on_start
-        self._on_first_token = on_first_token
 
     @property
     def has_usage(self) -> bool:
@@ -78,16 +77,20 @@ class Try:
         except AnswerBroken:
             return None
 
-    async def run(self) -> None:
+    async def run(self, on_start: Heard, on_first_token: Heard = _nobody) -> None:
         """Wait for the slot, and relay the answer to its end. Raises PoolError, EngineError or
-        ClientStalled."""
+        ClientStalled.
+
+        `on_start` is called once it has its slot, `on_first_token` as the name says, and may raise:
+        then nothing of it reaches the client.
+        """
         queued_at = time.perf_counter()
         async with self.slot as slot:
             self.queue_seconds = time.perf_counter() - queued_at
             self.replica_id = slot.replica.record.replica_id
-            self._on_start(self)
+            on_start(self)
             try:
-                await self._work()
+                await self._work(on_first_token)
             except (RequestRefused, ReplicaOverloaded):
                 slot.took(NO_TOKENS)
                 raise
@@ -110,7 +113,7 @@ class Try:
         if self._asked.interrupts.reason in ENGINE_SILENT:
             self.slot.broke()
 
-    async def _work(self) -> None:
+    async def _work(self, on_first_token: Heard) -> None:
         asked, record = self._asked, self.slot.replica.record
         deployment, request_id = asked.admitted.deployment, asked.conversation.request_id
         request = write(
@@ -135,7 +138,7 @@ class Try:
                 status = await answer.status()
                 if status != 200:
                     raise error_of(status, await _words(answer))
-                await relay.run(answer)
+                await relay.run(answer, partial(self._first_token, on_first_token))
 
     def _new_relay(self, request: EngineRequest) -> Relay:
         asked = self._asked
@@ -146,13 +149,11 @@ class Try:
             asked.interrupts,
             gap_seconds=asked.admitted.deployment.timeouts.gap_seconds,
             observe_gap=asked.observe_gap,
-            on_first_token=self._first_token,
         )
 
-    def _first_token(self) -> None:
+    def _first_token(self, on_first_token: Heard) -> None:
         self.slot.works()
-        if self._on_first_token is not None:
-            self._on_first_token(self)
+        on_first_token(self)
 
 
 def _engine_headers(request_id: str, traceparent: str | None) -> dict[str, str]:

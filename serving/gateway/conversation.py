@@ -71,7 +71,8 @@ class Conversation:
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
         self.client_request_id = self._client_label()
-        self._cycle: Cycle = scope["extensions"][CYCLE]
+        # It has the scope, which is not to keep it.
+        self._cycle: Cycle = scope["extensions"].pop(CYCLE)
         self._straight = Outgoing(self._cycle, pending)
         self._outgoing: Outlet = self._straight
         self._held: HeldBody | None = None

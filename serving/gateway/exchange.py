@@ -87,30 +87,31 @@ class Exchange:
     async def run(self) -> None:
         """Serve the request to its end. Raises ApiError when the client must be told of one."""
         outcome: Outcome = "engine_failed"
-        error: ApiError | None = None
         try:
             self._conversation.watch(self._client_left)
             await self._try_replicas()
             outcome = "client_cancelled" if self._interrupts.is_abandoned else "completed"
         except Interrupted as interrupted:
-            outcome, error = self._explain(interrupted)
+            outcome = "client_cancelled" if interrupted.reason == "client_gone" else "timed_out"
+            if interrupted.reason == "gateway_ends":
+                raise _restarting() from None
+            if interrupted.reason != "client_gone":
+                raise TimedOut("The model took too long to answer.", code="timeout") from None
         except ClientStalled:
             outcome = "client_cancelled"
             self._conversation.cut()
         except RequestRefused as refusal:
             outcome = "refused_by_engine"
-            error = self._job.dialect.refusal(refusal, self._job)
+            raise self._job.dialect.refusal(refusal, self._job) from None
         except PoolError as full:
-            error = no_slot(full)
+            raise no_slot(full) from None
         except ReplicaOverloaded:
-            error = busy()
+            raise busy() from None
         except EngineError:
-            error = _engine_failed()
+            raise _engine_failed() from None
         finally:
             self._unwatch()
             await self._end(outcome)
-        if error is not None:
-            raise error
         if outcome == "completed":
             await self._send_tail()
 
@@ -160,8 +161,8 @@ class Exchange:
         ticket, means = self._admitted.ticket, self._means
         slot = self._admitted.pool.slot(ticket, [str(one.replica_id) for one in self._tries])
         if not may_hedge(ticket, self._job.work):
-            self._try = Try(self._asked, slot, self._start)
-            await self._try.run()
+            self._try = Try(self._asked, slot)
+            await self._try.run(self._start)
             return
         hedge = Hedge(
             *(self._asked, slot, means.journal, self._metered, means.metrics),
@@ -307,13 +308,6 @@ class Exchange:
             return self._relay.headers
         cost = (b"x-penstock-cost-nanos", str(self.charged_nanos).encode())
         return [*self._relay.headers, cost]
-
-    def _explain(self, interrupted: Interrupted) -> tuple[Outcome, ApiError | None]:
-        if interrupted.reason == "client_gone":
-            return "client_cancelled", None
-        if interrupted.reason == "gateway_ends":
-            return "timed_out", _restarting()
-        return "timed_out", TimedOut("The model took too long to answer.", code="timeout")
 
 
 def _restarting() -> ApiError:

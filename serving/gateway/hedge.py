@@ -54,7 +54,7 @@ class Hedge:
         on_chosen: Callable[[Try], None],
         tries: list[Try],
     ) -> None:
-        self.first = Try(asked, slot, self._first_started, self._first_token)
+        self.first = Try(asked, slot)
         self.second: Try | None = None
         self._asked = asked
         self._journal = journal
@@ -98,7 +98,7 @@ class Hedge:
             raise RuntimeError("only a task can hedge")
         self._first_task, cancelling = task, task.cancelling()
         try:
-            await self.first.run()
+            await self.first.run(self._first_started, self._first_token)
         except (asyncio.CancelledError, EngineError):
             # As asyncio.timeout does: the cancellation is ours unless somebody else asked too.
             if self.first.is_outrun and task.uncancel() <= cancelling:
@@ -117,7 +117,7 @@ class Hedge:
         """The first token is late."""
         if self._chosen is None and not self._asked.interrupts.is_abandoned:
             slot = self.first.slot.beside()
-            self.second = Try(self._asked, slot, self._second_started, self._first_token)
+            self.second = Try(self._asked, slot)
             self._second_task = asyncio.create_task(self._run_second(self.second))
 
     def _second_started(self, second: Try) -> None:
@@ -129,7 +129,7 @@ class Hedge:
 
     async def _run_second(self, second: Try) -> None:
         try:
-            await second.run()
+            await second.run(self._second_started, self._first_token)
         except NoSpare:
             return
         except EngineError:

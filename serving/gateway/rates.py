@@ -78,7 +78,8 @@ class Rates:
             conversation.limit_headers = lambda: dialect.limit_headers(standings(), self._now())
 
     def _refused(self, conversation: Conversation, exceeded: RateExceeded) -> RateLimited:
-        self._tell(conversation, lambda: exceeded.standings)
+        standings = exceeded.standings  # not the error, which knows who raised it
+        self._tell(conversation, lambda: standings)
         return refusal(exceeded.excess, self._now())
 
 

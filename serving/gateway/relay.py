@@ -28,7 +28,6 @@ class Relay:
         *,
         gap_seconds: float,
         observe_gap: Callable[[float], None],
-        on_first_token: Callable[[], None],
     ) -> None:
         self.first_token_at: float | None = None
         self.tail = b""
@@ -39,7 +38,6 @@ class Relay:
         self._interrupts = interrupts
         self._gap_seconds = gap_seconds
         self._observe_gap = observe_gap
-        self._on_first_token = on_first_token
         self._last_at = 0.0
 
     @property
@@ -52,7 +50,7 @@ class Relay:
         """What the engine has said so far; at the end, what it took in all."""
         return self._reading.tokens
 
-    async def run(self, answer: Answer) -> None:
+    async def run(self, answer: Answer, on_first_token: Callable[[], None]) -> None:
         """Read the answer to its end, so much at once that others have their turn in between.
         Raises EngineError or ClientStalled."""
         reading, unread, size = self._reading, b"", 0
@@ -63,7 +61,11 @@ class Relay:
                 while unread:
                     piece, unread = unread[:at_once], unread[at_once:]
                     if events := reading.feed(piece):
-                        self._pass_on(events)
+                        now = time.perf_counter()
+                        if self.first_token_at is None:
+                            self.first_token_at = now
+                            on_first_token()
+                        self._pass_on(events, now)
                     # Where that ended our own task the cancellation is to be met here: before
                     # Python 3.13 one that is taken back unmet strikes at whatever is awaited next.
                     if unread or self._interrupts.reason is not None:
@@ -79,11 +81,7 @@ class Relay:
         else:
             self.tail = end(reading.tokens, whole)
 
-    def _pass_on(self, events: list[Event]) -> None:
-        now = time.perf_counter()
-        if self.first_token_at is None:
-            self.first_token_at = now
-            self._on_first_token()
+    def _pass_on(self, events: list[Event], now: float) -> None:
         if self._interrupts.is_abandoned:
             if self.has_usage:
                 self._interrupts.client_gone()

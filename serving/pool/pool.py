@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from dataclasses import replace
 
 from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
@@ -355,18 +356,20 @@ class Pool:
                 turn = await waiter.turn
         except TimeoutError:
             if waiter.turn.cancelled():
-                refused = self.queue.give_up(waiter)
-                self._call()
-                if not self.has_ready_replica:
-                    raise NoReplica(self.deployment_id) from None
-                raise refused from None
+                raise self._in_vain(waiter) from None
             turn = waiter.turn.result()
         except asyncio.CancelledError:
             self._withdraw(waiter)
             raise
         if isinstance(turn, PoolError):
-            raise turn
+            raise copy(turn)  # the first is kept by the waiter, which this frame keeps
         return turn
+
+    def _in_vain(self, waiter: Waiter) -> PoolError:
+        """Return what to tell one whose deadline came before its turn."""
+        refused = self.queue.give_up(waiter)
+        self._call()
+        return refused if self.has_ready_replica else NoReplica(self.deployment_id)
 
     def _withdraw(self, waiter: Waiter) -> None:
         """The client left, maybe just as it was given a place."""

@@ -26,7 +26,7 @@ class Reserve:
     their number than many do, by the root of it.
     """
 
-    def __init__(self, share: float = 0.08) -> None:
+    def __init__(self, share: float = 0.1) -> None:
         self.share = share
         self._used_at: dict[Tier, float] = {}
 

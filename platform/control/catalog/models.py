@@ -180,7 +180,7 @@ class Deployment(models.Model):
     replicas_max = models.PositiveIntegerField(default=1)
     slots = models.PositiveIntegerField(default=32, help_text="Sequences at once per replica.")
     reserved_share = models.FloatField(
-        default=0.08,
+        default=0.1,
         help_text="Part of all slots kept free for each tier whose clients wait, while in use.",
     )
     engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
