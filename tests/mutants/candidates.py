@@ -19,11 +19,13 @@ BOOKS = (
     "billing/credit/services/*.py", "billing/credit/selectors.py", "billing/credit/sql/*.sql",
     "billing/ledger/services.py", "billing/ledger/selectors.py", "billing/ledger/sql/*.sql",
     "billing/metering/batch.py", "billing/metering/claims.py", "billing/metering/days.py",
-    "billing/metering/ingest.py", "billing/metering/judging.py", "billing/metering/staging.py",
+    "billing/metering/effects.py", "billing/metering/ingest.py", "billing/metering/interning.py",
+    "billing/metering/judging.py", "billing/metering/staging.py",
     "billing/metering/sql/*.sql", "billing/following/closing.py", "billing/following/cursor.py",
     "billing/following/follow.py", "billing/following/posting.py",
-    "billing/following/postings.py", "billing/following/rollups.py",
-    "billing/following/sealing.py", "billing/following/sql/*.sql", "billing/rating/rate.py",
+    "billing/following/postings.py", "billing/following/rebuild.py",
+    "billing/following/rollups.py", "billing/following/sealing.py", "billing/following/spent.py",
+    "billing/following/sql/*.sql", "billing/rating/rate.py",
     "serving/contract/price.py", "serving/contract/budget.py",
 )  # fmt: skip
 """The money paths: authorization, facts, followers, ledger and rating."""

@@ -19,7 +19,7 @@ CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
 
 
-async def test_known_keys_are_served_by_a_gateway_that_starts_with_control_down(
+async def test_a_gateway_that_starts_with_control_down_knows_keys_and_has_no_money(
     stack: Stack,
 ) -> None:
     async with stack.post(CHAT, ASK) as reply:
