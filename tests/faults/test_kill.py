@@ -17,30 +17,39 @@ KILLS = 20
 CLIENTS = 6
 
 
-async def kill_under_load(stack, victim: str, seed: int) -> list[Seen]:
-    """Kill `victim` 20 times at random moments while a crowd keeps asking."""
+async def kill_under_load(stack, victim: str, seed: int, kills: int, clients: int) -> list[Seen]:
+    """Kill `victim` so often at random moments while a crowd keeps asking."""
     rng, killed = random.Random(seed), 0
     door = Door(stack.api_base, stack.api_key, stack.model)
 
     async def kill_again_and_again() -> None:
         nonlocal killed
-        while killed < KILLS:
+        while killed < kills:
             await asyncio.sleep(rng.uniform(0.2, 1.5))
             pid = await asyncio.to_thread(stack.living_pid, victim)
             os.kill(pid, signal.SIGKILL)
             killed += 1
 
     load = asyncio.create_task(
-        crowd(door, clients=CLIENTS, until=lambda _: killed >= KILLS, seed=seed)
+        crowd(door, clients=clients, until=lambda _: killed >= kills, seed=seed)
     )
     await kill_again_and_again()
     return await load
 
 
-@pytest.mark.parametrize("victim", ["gateway", "worker", "control", "postgres", "engine"])
-def test_who_saw_the_end_is_in_the_ledger_exactly_once(simulated_stack, victim: str) -> None:
+@pytest.mark.parametrize(
+    ("victim", "kills", "clients"),
+    [
+        *((one, KILLS, CLIENTS) for one in ("gateway", "worker", "control", "postgres", "engine")),
+        ("fleet", 5, CLIENTS),
+        ("gateway", 3, 100),
+    ],
+)
+def test_who_saw_the_end_is_in_the_ledger_exactly_once(
+    simulated_stack, victim: str, kills: int, clients: int
+) -> None:
     stack, books = simulated_stack, Books(simulated_stack.database_url)
-    seen = asyncio.run(kill_under_load(stack, victim, seed=len(victim)))
+    seen = asyncio.run(kill_under_load(stack, victim, len(victim), kills, clients))
     finished = [one.request_id for one in seen if one.finished]
     assert len(finished) == len(set(finished)) > 0
     stack.wait_ready(timeout_seconds=60)
