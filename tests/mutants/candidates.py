@@ -23,8 +23,8 @@ BOOKS = (
     "billing/metering/judging.py", "billing/metering/staging.py",
     "billing/metering/sql/*.sql", "billing/following/closing.py", "billing/following/cursor.py",
     "billing/following/follow.py", "billing/following/posting.py",
-    "billing/following/postings.py", "billing/following/rebuild.py",
-    "billing/following/rollups.py", "billing/following/sealing.py", "billing/following/spent.py",
+    "billing/following/postings.py", "billing/following/rollups.py",
+    "billing/following/sealing.py", "billing/following/spent.py",
     "billing/following/sql/*.sql", "billing/rating/rate.py",
     "serving/contract/price.py", "serving/contract/budget.py",
 )  # fmt: skip
