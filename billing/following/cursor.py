@@ -17,7 +17,8 @@ PAGE_EVENTS = 100_000
 
 # Lock a follower's cursor; nothing where somebody else follows.
 TAKE = """
-SELECT xid::text, lineage, pg_snapshot_xmin(pg_current_snapshot())::text
+SELECT xid::text, lineage, pg_snapshot_xmin(pg_current_snapshot())::text,
+    pg_snapshot_xmax(pg_current_snapshot())::text
 FROM following_cursor WHERE name = %s FOR UPDATE SKIP LOCKED
 """
 # The transaction of the n-th event after a cursor, by its number rather than its text; nothing
@@ -27,9 +28,16 @@ SELECT event.ingested_xid::text AS xid FROM metering_usage_event AS event
 WHERE event.ingested_xid >= %s::xid8 AND event.ingested_xid < %s::xid8
 ORDER BY event.ingested_xid OFFSET %s LIMIT 1
 """
+# By `head_at` no transaction from `head_xid` on had begun: once the cursor is there, all that was
+# written by then is followed, and the next head is taken. An open writer keeps it below.
 MOVE = """
-UPDATE following_cursor SET xid = %s::xid8, lineage = %s,
-    followed_at = CASE WHEN %s THEN %s ELSE followed_at END
+UPDATE following_cursor SET xid = page.until_xid, lineage = %s,
+    followed_at = CASE WHEN page.until_xid >= page.head_xid THEN page.at
+        WHEN page.until_xid >= following_cursor.head_xid THEN head_at ELSE followed_at END,
+    head_xid = CASE WHEN page.until_xid >= following_cursor.head_xid THEN page.head_xid
+        ELSE following_cursor.head_xid END,
+    head_at = CASE WHEN page.until_xid >= following_cursor.head_xid THEN page.at ELSE head_at END
+FROM (SELECT %s::xid8 AS until_xid, %s::xid8 AS head_xid, %s::timestamptz AS at) AS page
 WHERE name = %s
 """
 
@@ -45,7 +53,9 @@ class Page:
     from_xid: str
     until_xid: str
     is_last: bool
-    """Whether it reaches the end of what there is."""
+    """Whether it reaches the end of what can be read; an open writer may hold back more."""
+    head_xid: str
+    """The first transaction id that was not given out yet when it was taken."""
 
     @property
     def bounds(self) -> list[str]:
@@ -63,18 +73,18 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         row = cursor.fetchone()
         if row is None:
             return None
-        from_xid, known, head = row
+        from_xid, known, oldest, head = row
         if known not in ("", lineage()):
             raise ForeignLineageError(f"{name} followed database {known}; this is {lineage()}")
-        head = str(max(int(head), int(from_xid)))
-        cursor.execute(END_OF_PAGE, [from_xid, head, events - 1])
+        readable = str(max(int(oldest), int(from_xid)))
+        cursor.execute(END_OF_PAGE, [from_xid, readable, events - 1])
         end = cursor.fetchone()
     if end is None:
-        return Page(from_xid, head, True)
-    return Page(from_xid, str(int(end[0]) + 1), False)
+        return Page(from_xid, readable, True, head)
+    return Page(from_xid, str(int(end[0]) + 1), False, head)
 
 
 def move(name: str, page: Page, *, now: datetime) -> None:
     """Put the cursor behind a page that was applied in this transaction."""
     with connection.cursor() as cursor:
-        cursor.execute(MOVE, [page.until_xid, lineage(), page.is_last, now, name])
+        cursor.execute(MOVE, [lineage(), page.until_xid, page.head_xid, now, name])

@@ -19,7 +19,10 @@ class Cursor(models.Model):
     lineage = models.CharField(max_length=64)
     xid = Xid8Field()
     followed_at = models.DateTimeField()
-    """When it last came to the end of what there was."""
+    """All that was written by then is followed, in transactions still open at the time too."""
+    head_xid = Xid8Field()
+    """The first transaction id not given out at `head_at`: there, `followed_at` moves on."""
+    head_at = models.DateTimeField()
 
     class Meta:
         db_table = "following_cursor"

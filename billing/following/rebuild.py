@@ -47,8 +47,12 @@ WITH posted AS (
 UPDATE credit_unposted_usage AS unposted SET nanos = due.nanos FROM due WHERE due.id = unposted.id
 """
 FOLLOW_FROM_HERE = """
-UPDATE following_cursor SET lineage = %s, followed_at = %s,
-    xid = (pg_current_xact_id()::text::bigint + 1)::text::xid8
+UPDATE following_cursor SET lineage = %s, followed_at = at, head_at = at,
+    xid = here.xid, head_xid = here.xid
+FROM (
+    SELECT %s::timestamptz AS at,
+        (pg_current_xact_id()::text::bigint + 1)::text::xid8 AS xid
+) AS here
 """
 # Days closed by a transaction that this database has yet to make were closed before this one.
 CLOSED_BEFORE = """

@@ -9,7 +9,8 @@ LAG_MAX_SECONDS = 60
 
 
 def lag_seconds(now: datetime) -> dict[str, float]:
-    """Return how long ago each follower was last at the end of what there was."""
+    """Return how long ago all was written that each follower has followed: one open writer, too,
+    lets it grow."""
     rows = Cursor.objects.values_list("name", "followed_at")
     return {name: max((now - at).total_seconds(), 0.0) for name, at in rows}
 

@@ -187,7 +187,8 @@ def roll_up() -> None:
     """Sum all usage anew, that of this test's own transaction too, which no follower sees yet."""
     for rollup in (MinuteRollup, HourRollup):
         rollup.objects.all().delete()
-    follow_rollups(Page(from_xid="0", until_xid=str(2**64 - 1), is_last=True))
+    end = str(2**64 - 1)
+    follow_rollups(Page(from_xid="0", until_xid=end, is_last=True, head_xid=end))
 
 
 def broken_promises() -> list[str]:

@@ -203,12 +203,32 @@ def test_a_cursor_of_another_database_stops(customer, price):
 
 
 def test_a_follower_that_lags_is_told_of(customer):
-    catch_up(NOW)
+    for _ in range(2):  # what was open the first time is followed the second
+        catch_up(NOW)
     assert lag_seconds(NOW + timedelta(seconds=61)) == dict.fromkeys(FOLLOWERS, 61.0)
     Cursor.objects.filter(name="keys").update(followed_at=timezone.now() - timedelta(hours=1))
     Cursor.objects.exclude(name="keys").update(followed_at=timezone.now())
     watch()
     assert [row.kind for row in Tally.objects.all()] == ["late_follower_keys"]
+
+
+def test_an_open_writer_is_a_lag_of_all_followers(customer, price, writer):
+    before = timezone.now() - timedelta(seconds=62)
+    for _ in range(2):
+        catch_up(before)
+    writer.execute(COPY_EVENT, [make_event(customer, price).event_id])
+    for seconds in (1, 30, 60):
+        follow_all(now=before + timedelta(seconds=seconds))
+    later = before + timedelta(seconds=62)
+    assert all(lag >= 61 for lag in lag_seconds(later).values())
+    watch()
+    assert {row.kind for row in Tally.objects.all()} == {
+        f"late_follower_{name}" for name in FOLLOWERS
+    }
+    writer.commit()
+    for _ in range(2):
+        catch_up(later)
+    assert lag_seconds(later) == dict.fromkeys(FOLLOWERS, 0.0)
 
 
 def test_recurring_tasks_follow(customer, price):
