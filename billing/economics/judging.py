@@ -1,6 +1,7 @@
 """Judging each hour once, in its turn: what engines counted against what was booked, kept for
 operators to look at, with an alarm for what cannot be explained."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 import structlog
@@ -33,14 +34,22 @@ def missed_hours(now: datetime) -> list[datetime]:
     return [hour_at for hour_at in hours if hour_at not in judged]
 
 
-@transaction.atomic
 def judge_hour(hour_at: datetime, *, now: datetime) -> int:
     """Compare one hour of all replicas, keep what was found, and alarm the operator of what cannot
-    be explained; return of how many replicas. An hour that was judged is left alone."""
+    be explained; return of how many replicas. An hour that was judged is left alone.
+
+    Reads before it writes: a transaction that writes holds every follower up while it reads.
+    """
+    if JudgedHour.objects.filter(hour_at=hour_at).exists():
+        return 0
+    return _keep(hour_at, reconcile(hour_at, hour_at + ONE_HOUR, now=now), now=now)
+
+
+@transaction.atomic
+def _keep(hour_at: datetime, found: Sequence[Reconciled], *, now: datetime) -> int:
     hour, is_new = JudgedHour.objects.get_or_create(hour_at=hour_at, defaults={"judged_at": now})
     if not is_new:
         return 0
-    found = reconcile(hour_at, hour_at + ONE_HOUR, now=now)
     Judgement.objects.bulk_create(judgement_of(one, hour) for one in found)
     alarming = [one for one in found if one.is_alarming]
     for one in alarming:

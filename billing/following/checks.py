@@ -160,6 +160,10 @@ BUDGET_CHECKS = (
                 SELECT FROM metering_tally t WHERE t.organization_id = b.organization_id
                     AND t.kind IN ('lease_overrun', 'missing_lease', 'unknown_lease',
                         'foreign_lease', 'closed_lease', 'charge_difference')
+                    AND t.day >= (
+                        SELECT (min(l.granted_at) AT TIME ZONE 'UTC')::date FROM credit_lease l
+                        WHERE l.budget_id = b.id AND l.closed_at IS NULL
+                    )
             )
         """,
     ),

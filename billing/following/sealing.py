@@ -31,6 +31,8 @@ RECORD = (
     "lease_nanos", "digest",
 )  # fmt: skip
 """What is digested of a row, in this order."""
+MINUTE = "date_bin('1 minute', uuid_extract_timestamp(event_id), '2000-01-01 00:00+00')"
+ROW_DIGEST = f"sha256(convert_to(ROW({', '.join(RECORD)})::text, 'UTF8'))"
 
 SEALED_SUMS = f"""
     sum(sign) AS event_count,
@@ -48,6 +50,7 @@ def digests(source: str) -> str:
     """Return a query of each organization's digest over the records of a FROM item.
 
     Row by row, then by the minute, then all: no organization makes a string beyond all bounds.
+    `filed` folds the rows of a file alike.
     """
     return f"""
         SELECT organization_id, sha256(string_agg(digest, ''::bytea ORDER BY minute)) AS rows_digest
@@ -55,10 +58,7 @@ def digests(source: str) -> str:
             SELECT organization_id, minute,
                 sha256(string_agg(digest, ''::bytea ORDER BY event_id, kind)) AS digest
             FROM (
-                SELECT organization_id, event_id, kind,
-                    date_bin('1 minute', uuid_extract_timestamp(event_id), '2000-01-01 00:00+00')
-                        AS minute,
-                    sha256(convert_to(ROW({", ".join(RECORD)})::text, 'UTF8')) AS digest
+                SELECT organization_id, event_id, kind, {MINUTE} AS minute, {ROW_DIGEST} AS digest
                 FROM {source}
             ) AS one GROUP BY organization_id, minute
         ) AS minutes GROUP BY organization_id

@@ -3,7 +3,9 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
+from billing.economics import judging
 from billing.economics.judging import MISSED_MAX, judge_hour, judge_missed_hours, missed_hours
 from billing.economics.models import JudgedHour, Judgement
 from billing.economics.reconciliation import reconcile
@@ -44,6 +46,23 @@ def test_hours_missed_while_the_worker_was_away_are_made_up_for_once():
     assert judge_hour(HOUR, now=now) == 0
     assert (JudgedHour.objects.count(), Judgement.objects.count()) == (3, 3)
     assert count("engine_difference") == 3
+
+
+@pytest.mark.django_db(transaction=True)
+def test_judging_reads_before_it_keeps_followers_waiting(monkeypatch):
+    send(make_sample(60, output_tokens=1_000))
+    seen = []
+
+    def look(*args, **kwargs):
+        found = reconcile(*args, **kwargs)
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_current_xact_id_if_assigned()")
+            seen.append(cursor.fetchone())
+        return found
+
+    monkeypatch.setattr(judging, "reconcile", look)
+    assert judge_hour(HOUR, now=HOUR + 2 * ONE_HOUR) == 1
+    assert seen == [(None,)]
 
 
 def test_no_hour_is_judged_before_its_events_had_time():

@@ -10,7 +10,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from django.core.management import CommandError, call_command
-from django.db import connections
+from django.db import connection, connections
 from rest_framework.test import APIClient
 
 from billing.following import archive as archiving
@@ -128,6 +128,40 @@ def test_a_file_that_is_not_what_was_sealed_drops_nothing(old, folder, superuser
         run(folder)
     assert UsageEvent.objects.count() == 4
     assert not Day.objects.filter(archived_at__isnull=False).exists()
+
+
+def test_a_file_is_proved_in_groups_of_any_size(customer, outsider, price, folder, monkeypatch):
+    monkeypatch.setattr(parquet, "ROW_GROUP", 2)
+    for minutes in (0, 0, 0, 1, 3):
+        at = OLD + timedelta(minutes=minutes)
+        take_in(*(make_event(one, price, received_at=at) for one in (customer, outsider)), now=OLD)
+    finish(NOW)
+    assert f"{OLD.date()}: 10 records archived" in run(folder)
+
+
+def test_a_file_that_lacks_an_organization_or_a_row_is_not_what_was_sealed(old, folder):
+    day = OLD.date()
+    records = [row for rows in archiving._records(day) for row in rows]
+    path = folder / "usage.parquet"
+    for kept in (records[:-1], [row for row in records if row[2] != records[0][2]], []):
+        parquet.write(path, [kept] if kept else [])
+        with pytest.raises(ArchiveError, match="is not what was sealed"):
+            archiving._prove(path, day)
+
+
+def test_proving_a_file_keeps_no_follower_waiting(old, folder, monkeypatch):
+    seen, read = [], parquet.read
+
+    def look(path):
+        for rows in read(path):
+            yield rows
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT pg_current_xact_id_if_assigned()")
+                seen.append(cursor.fetchone())
+
+    monkeypatch.setattr(parquet, "read", look)
+    run(folder)
+    assert set(seen) == {(None,)}
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,12 @@ FAULTS = [
         "Nothing is leased beyond a limit",
     ),
     (
+        "DELETE FROM metering_tally; INSERT INTO metering_tally (organization_id, kind, day, count)"
+        " SELECT DISTINCT organization_id, 'charge_difference', DATE '2026-11-20', 1"
+        " FROM credit_budget; UPDATE credit_budget SET limit_nanos = 5",
+        "Nothing is leased beyond a limit",
+    ),
+    (
         "UPDATE credit_budget SET posted_nanos = posted_nanos + 1 WHERE kind = 'balance'",
         "Every balance was charged",
     ),
