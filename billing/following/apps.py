@@ -13,11 +13,15 @@ class FollowingConfig(AppConfig):
     verbose_name = "Following"
     duty = Duty.KEEP_BOOKS
     default_auto_field = "django.db.models.BigAutoField"
-    facts = ("following_seal",)
+    facts = ("following_seal", "following_proof")
 
     def ready(self) -> None:
-        """Tell budgets that are opened in mid-period what was spent before."""
+        """Tell budgets that are opened in mid-period what was spent before, and `/metrics` whether
+        the books are well."""
         from billing.credit.services.budgets import know_spent
+        from billing.following.metrics import gauges
         from billing.following.spent import spent_in
+        from control.http.metrics import tell
 
         know_spent(spent_in)
+        tell(gauges)

@@ -10,6 +10,7 @@ from django.db.models import F
 
 from billing.credit import integrity as credit
 from billing.following.checks import CHECKS
+from billing.following.models import Proof
 from billing.following.open_usage import drop_open_usage, sum_open_usage
 from billing.following.sealing import PATIENTLY, digests
 from billing.following.span import span, usage_of_span
@@ -52,7 +53,7 @@ def checks_above() -> list[Check]:
 
 
 def check_and_tell(*, now: datetime) -> list[Finding]:
-    """Run every check; raise an alarm for each that fails, and note which day was hashed."""
+    """Run every check; keep how many failed, with an alarm for each, and which day was hashed."""
     day = next_to_hash()
     findings = check_all()
     if day is not None:
@@ -60,6 +61,7 @@ def check_and_tell(*, now: datetime) -> list[Finding]:
     failed = [finding for finding in findings if not finding.holds]
     for finding in failed:
         logger.error("check_failed", sentence=finding.sentence, examples=finding.shown)
+    Proof.objects.create(made_at=now, check_count=len(findings), failed_count=len(failed))
     raise_alarms({(OPERATOR, "check_failed"): len(failed)}, now=now)
     return findings
 

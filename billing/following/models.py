@@ -136,3 +136,19 @@ class Seal(models.Model):
 
     def __str__(self) -> str:
         return f"{self.organization_id} {self.day_id}"
+
+
+class Proof(models.Model):
+    """One proving of the books: when, and how many of how many checks failed."""
+
+    made_at = models.DateTimeField()
+    check_count = models.IntegerField()
+    failed_count = models.IntegerField()
+
+    class Meta:
+        db_table = "following_proof"
+        ordering = ["-id"]
+        triggers = facts("proof")
+
+    def __str__(self) -> str:
+        return f"{self.failed_count} of {self.check_count} checks failed"

@@ -1,8 +1,9 @@
-"""Questions about followers."""
+"""Questions about followers, seals and proofs."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 
-from billing.following.models import Cursor
+from billing.following.models import Cursor, Proof
+from billing.following.span import open_span
 
 LAG_MAX_SECONDS = 60
 """Beyond it a person is told."""
@@ -18,3 +19,13 @@ def lag_seconds(now: datetime) -> dict[str, float]:
 def late_followers(now: datetime) -> list[str]:
     """Return the followers that lag behind by more than LAG_MAX_SECONDS."""
     return sorted(name for name, lag in lag_seconds(now).items() if lag > LAG_MAX_SECONDS)
+
+
+def last_proof() -> Proof | None:
+    """Return the latest proving of the books."""
+    return Proof.objects.first()
+
+
+def unsealed_day_count(now: datetime) -> int:
+    """Return how many days are over and not sealed, those that nobody has closed included."""
+    return max((now.astimezone(UTC).date() - open_span().first).days, 0)

@@ -14,7 +14,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from control.audit.selectors import last_proof, waiting_count
 from control.errors import is_database_away
-from control.http.metrics import REGISTRY
+from control.http.metrics import READINGS, REGISTRY, tell
 from control.outbox.selectors import standings
 from control.watch.task_counts import counts
 
@@ -39,7 +39,8 @@ class Collector:
         yield from _tasks()
         yield from _pool()
         try:
-            yield from _database()
+            for reading in READINGS:
+                yield from reading()
         except Exception as error:
             if not is_database_away(error):
                 raise
@@ -100,4 +101,5 @@ def _database() -> Iterator[Metric]:
         yield from (faults, age)
 
 
+tell(_database)
 REGISTRY.register(Collector())
