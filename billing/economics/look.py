@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from billing.economics.margin import Margin, margins
+from billing.economics.margin import ONE_HOUR, Margin, margins
 from billing.economics.margin_by_variant import Sold, allot_pools, request_count, used_by_variant
 from billing.economics.replica_hours import Step, deployment_hours, hour_count
+from billing.following.archive import dropped_days
 from control.catalog.selectors import deployments
 
 Basis = Literal["replica", "hour", "day"]
@@ -31,6 +32,8 @@ class Look:
     rows: tuple[Margin, ...]
     basis: Basis
     request_count: int
+    is_archived: bool = False
+    """Whether requests of some of these days are in files alone, and only sums are at hand."""
 
     @property
     def words(self) -> str:
@@ -42,10 +45,12 @@ def look(start: datetime, end: datetime) -> Look:
     """Return the margin of [start, end), both full hours (UTC). Revenue, tokens and the whole cost
     are exact on every basis; the shares of busy cost are as close as `basis` says."""
     count = request_count(start, end)
-    if count <= CLOSELY_MAX and hour_count(start, end) <= HOURS_CLOSELY_MAX:
+    is_archived = bool(dropped_days(start, end - ONE_HOUR))
+    is_small = count <= CLOSELY_MAX and hour_count(start, end) <= HOURS_CLOSELY_MAX
+    if is_small and not is_archived:
         return Look(tuple(margins(start, end)), "replica", count)
     step: Step = "hour" if end - start <= BY_HOUR_MAX else "day"
-    return Look(tuple(margins_by_variant(start, end, step)), step, count)
+    return Look(tuple(margins_by_variant(start, end, step)), step, count, is_archived)
 
 
 def margins_by_variant(start: datetime, end: datetime, step: Step) -> list[Margin]:

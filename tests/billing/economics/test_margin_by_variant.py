@@ -11,8 +11,10 @@ from billing.economics.look import look, margins_by_variant
 from billing.economics.margin import Margin, margins, summed
 from billing.economics.margin_by_variant import Place, Sold, allot_pools, request_count
 from billing.economics.replica_hours import ReplicaHour
+from billing.following.archive import archive_day, drop_day
 from billing.metering.ingest import ingest
 from tests.support.engines import HOUR, make_sample, send
+from tests.support.following import finish
 from tests.support.organizations import make_deployment
 from tests.support.usage import make_batch, make_event, roll_up
 
@@ -153,3 +155,25 @@ def test_much_usage_is_looked_at_less_closely(customer, price, monkeypatch):
     long = look(HOUR - timedelta(days=9), HOUR + ONE_HOUR)
     assert (long.basis, long.request_count) == ("day", 1)
     assert sum(row.revenue_nanos for row in long.rows) == 132_000
+
+
+@pytest.mark.integration
+@pytest.mark.django_db(transaction=True, databases=["default", "owner"])
+def test_days_whose_requests_are_in_files_alone_keep_their_revenue(customer, price, tmp_path):
+    deployment = make_deployment(price.variant, hourly_cost_nanos=1_000_000)
+    event = make_event(customer, price, received_at=HOUR, deployment_id=deployment.id)
+    ingest(make_batch([event]), now=HOUR + ONE_HOUR)
+    send(make_sample(60, "rep_1", deployment_id=deployment.id, busy_seconds=900))
+    finish(HOUR + timedelta(days=95))
+    before = look(HOUR, HOUR + ONE_HOUR)
+    assert (before.basis, before.is_archived) == ("replica", False)
+    archive_day(HOUR.date(), folder=tmp_path, now=HOUR + timedelta(days=95))
+    drop_day(HOUR.date(), now=HOUR + timedelta(days=95))
+    after = look(HOUR, HOUR + ONE_HOUR)
+    assert (after.basis, after.is_archived) == ("hour", True)
+    assert summed(after.rows, ()) == summed(before.rows, ())
+    assert (revenues(after.rows), costs(after.rows)) == (revenues(before.rows), costs(before.rows))
+    assert revenues(after.rows)[customer.id] == 132_000
+    midnight = HOUR.replace(hour=0) + timedelta(days=1)
+    assert not look(midnight, midnight + ONE_HOUR).is_archived
+    assert not look(HOUR - timedelta(days=2), midnight - timedelta(days=1)).is_archived
