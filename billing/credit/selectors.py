@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum, Value
-from django.db.models.functions import Coalesce
+from django.db.models.functions import Coalesce, Greatest
 
 from billing.arrays import array
 from billing.credit.models import Budget, CreditGrant, GrantKind, Lease, Payment, Welcome
@@ -20,6 +20,10 @@ from serving.contract.budget import balance_budget_id, limit_budget_id, period_s
 
 VOID_AFTER = timedelta(hours=24)
 """How long after its end a lease waits for the journal of a vanished gateway."""
+SILENT_AFTER = timedelta(hours=1)
+"""No request takes longer: a lease that is open so long after its end has lost its gateway."""
+HELD = Greatest(F("keep_nanos") - F("settled_nanos"), 0)
+"""What an open lease holds."""
 
 BUDGET_ROWS = """
 SELECT budget_id, starts_at, id FROM credit_budget
@@ -332,6 +336,17 @@ def abandoned_leases(lineage: str, now: datetime) -> list[Lease]:
     that another database granted."""
     gone = Q(admits_until__lte=now - VOID_AFTER) | ~Q(lineage=lineage)
     return list(Lease.objects.filter(gone, closed_at__isnull=True).order_by("pk"))
+
+
+def silent_leases(now: datetime) -> QuerySet[Lease]:
+    """Return the leases that are open long after their end."""
+    return Lease.objects.filter(closed_at__isnull=True, admits_until__lt=now - SILENT_AFTER)
+
+
+def living_gateways(gateway_ids: Collection[str], now: datetime) -> set[str]:
+    """Return those of some gateways that hold a lease which did not end long ago."""
+    young = Lease.objects.filter(closed_at__isnull=True, admits_until__gte=now - SILENT_AFTER)
+    return set(young.filter(gateway_id__in=gateway_ids).values_list("gateway_id", flat=True))
 
 
 def lease_terms(rows: Iterable[int]) -> dict[int, LeaseTerms]:

@@ -22,6 +22,7 @@ from billing.metering.event_list import (
     WithinFilter,
 )
 from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEvent
+from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
 from control.admin.fields import displayed, dollars, milliseconds
 from control.admin.rows import ReadOnlyAdmin
@@ -152,8 +153,12 @@ class TallyAdmin(ReadOnlyAdmin):
     ordering = ("-day", "kind")
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
-        """Return the address of the page of alarms."""
-        return (("alarms/", "metering_alarms", AlarmsPage.as_view(model_admin=self)),)
+        """Return the addresses of the page of alarms, and of a release of a silent gateway."""
+        release = ReleaseGatewayPage.as_view(model_admin=self)
+        return (
+            ("alarms/", "metering_alarms", AlarmsPage.as_view(model_admin=self)),
+            ("alarms/release/", "metering_release_gateway", release),
+        )
 
     @admin.display(description="Alarm", ordering="kind")
     def alarm(self, tally: Tally) -> str:

@@ -92,6 +92,7 @@ class AlarmsPage(OperatorPage):
             days=days,
             choices=DAYS,
             rows=rows,
+            may_release=self.request.user.has_perm("credit.change_lease"),
             letter_count=open_letter_count(),
             letters_url=address_behind("dead letters"),
             overruns=[

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db.models import F, Min, Sum
 from django.db.models.aggregates import Count
-from django.db.models.functions import Greatest
 
 from billing.credit.models import Lease
+from billing.credit.selectors import HELD, living_gateways, silent_leases
 from billing.metering.models import DeadLetter
 
-SILENT_AFTER = timedelta(hours=1)
-"""No request takes longer: a lease that is open so long after its end has lost its gateway."""
 SHOWN_MAX = 10
 
 
@@ -25,6 +23,8 @@ class SilentGateway:
     held_nanos: int
     ended_at: datetime
     """When the first of them stopped admitting."""
+    is_living: bool = False
+    """Whether it holds younger leases, too: it may be alive."""
 
 
 def open_letter_count() -> int:
@@ -43,11 +43,11 @@ def unseen_overruns(since: datetime) -> Sequence[Lease]:
 
 def silent_gateways(now: datetime) -> list[SilentGateway]:
     """Return the gateways whose leases are open long after their end, the dearest first."""
-    held = Greatest(F("keep_nanos") - F("settled_nanos"), 0)
     rows = (
-        Lease.objects.filter(closed_at__isnull=True, admits_until__lt=now - SILENT_AFTER)
+        silent_leases(now)
         .values_list("gateway_id")
-        .annotate(Count("pk"), held=Sum(held), ended=Min("admits_until"))
+        .annotate(Count("pk"), held=Sum(HELD), ended=Min("admits_until"))
         .order_by("-held")
-    )
-    return [SilentGateway(*row) for row in rows[:SHOWN_MAX]]
+    )[:SHOWN_MAX]
+    living = living_gateways([row[0] for row in rows], now)
+    return [SilentGateway(*row, is_living=row[0] in living) for row in rows]

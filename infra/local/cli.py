@@ -229,6 +229,14 @@ def close_month(context: typer.Context) -> None:
     become_manage(_environment(), ["close_month", *context.args])
 
 
+@app.command("release-gateway", context_settings=PASS_THROUGH)
+def release_gateway(context: typer.Context) -> None:
+    """Give back what a lost gateway's leases hold: ID --reason WORDS [--dry-run]."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["release_gateway", *context.args])
+
+
 @app.command("stripe-check", context_settings=PASS_THROUGH)
 def stripe_check(context: typer.Context) -> None:
     """Run a payment's whole path against a Stripe test account; refuses live keys."""

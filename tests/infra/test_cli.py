@@ -76,6 +76,7 @@ def test_every_command_explains_itself(run) -> None:
         "manage",
         "check-integrity",
         "close-month",
+        "release-gateway",
         "export-focus",
     ):
         assert f"\n  {name} " in overview

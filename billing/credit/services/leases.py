@@ -216,7 +216,8 @@ def void_abandoned_leases(*, now: datetime) -> int:
     for gone in abandoned_leases(lineage(), now):
         try:
             with waiting_at_most(BEAT_WAIT_MILLISECONDS):
-                voided += _void(gone, actor=system("billing"), reason="abandoned", now=now)
+                held = void(gone, actor=system("billing"), reason="abandoned", now=now)
+            voided += held is not None
         except BusyError:
             logger.warning("lease_busy", lease_id=gone.wire_id)
     return voided
@@ -234,13 +235,25 @@ def forget_leases(*, now: datetime) -> int:
             return forgotten
 
 
+def void(gone: Lease, *, actor: Actor, reason: str, now: datetime) -> int | None:
+    """Close a lease without its gateway, on record. Returns the nanos that it held; None where it
+    is closed. The caller holds a transaction."""
+    with connection.cursor() as cursor:
+        cursor.execute(VOID, [gone.pk, now])
+        held_nanos: int | None = cursor.fetchone()[0]
+    if held_nanos is not None:
+        _record(actor, "lease.void", gone, reason=reason, held_nanos=held_nanos)
+    return held_nanos
+
+
+@transaction.atomic
 def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) -> None:
     """Give back at once what the lease of a gateway holds whose journal is known to be lost.
 
     Events that arrive all the same are booked, with an alarm. Raises Conflict when it is closed.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
-    if not _void(lease(lease_id), actor=actor, reason=reason, now=now):
+    if void(lease(lease_id), actor=actor, reason=reason, now=now) is None:
         raise Conflict("The lease is closed already.")
 
 
@@ -339,17 +352,6 @@ def _answer(one: Wanted, lineage: str, decided: Decided) -> Answer:
 
 def _refusal(budget_id: str) -> Refusal:
     return REFUSAL[kind_of(budget_id) or "balance"]
-
-
-@transaction.atomic
-def _void(gone: Lease, *, actor: Actor, reason: str, now: datetime) -> bool:
-    with connection.cursor() as cursor:
-        cursor.execute(VOID, [gone.pk, now])
-        held_nanos = cursor.fetchone()[0]
-    if held_nanos is None:
-        return False
-    _record(actor, "lease.void", gone, reason=reason, held_nanos=held_nanos)
-    return True
 
 
 def _record(actor: Actor, action: str, about: Lease, **details: object) -> None:

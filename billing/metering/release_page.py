@@ -1,0 +1,70 @@
+"""The operator's page on which all leases of a lost gateway are released: what that gives back is
+said first."""
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from billing.credit.decisions import ReasonForm
+from billing.credit.services.lost_gateways import Held, held_by, release_gateway
+from control.admin.pages import OperatorPage
+from control.admin.rows import operator
+from control.errors import Refusal
+from serving.contract.money import exact_dollars, format_dollars
+
+ALARMS = "admin:metering_alarms"
+
+
+class ReleaseGatewayPage(OperatorPage):
+    """Asks once, with a reason, and releases."""
+
+    title = "Release a gateway"
+    purpose = (
+        "What a lost gateway's leases hold is free again at once. Release it only when its journal"
+        " is known to be lost: events that come all the same are booked, and may pass a limit."
+    )
+    permission_required = "credit.change_lease"
+    template_name = "metering/release_gateway.html"
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Say what would be released, and ask why."""
+        return self._show(request.GET.get("gateway", ""), ReasonForm())
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Release it, and say what was."""
+        gateway_id, form = request.GET.get("gateway", ""), ReasonForm(request.POST)
+        if not form.is_valid():
+            return self._show(gateway_id, form)
+        try:
+            released = release_gateway(
+                actor=operator(request), gateway_id=gateway_id, now=timezone.now(),
+                **form.cleaned_data,
+            )  # fmt: skip
+        except Refusal as error:
+            messages.error(request, error.message)
+        else:
+            messages.success(request, f"{gateway_id}: {_words(released)} released.")
+        return redirect(ALARMS)
+
+    def _show(self, gateway_id: str, form: ReasonForm) -> HttpResponse:
+        try:
+            held = held_by(gateway_id, now=timezone.now())
+        except Refusal as error:
+            messages.error(self.request, error.message)
+            return redirect(ALARMS)
+        context = self.get_context_data(
+            gateway_id=gateway_id,
+            form=form,
+            words=_words(held),
+            organization_count=held.organization_count,
+            held_exact=exact_dollars(held.held_nanos),
+        )
+        return self.render_to_response(context)
+
+
+def _words(held: Held) -> str:
+    plural = "" if held.lease_count == 1 else "s"
+    return f"{held.lease_count:,} lease{plural} holding {format_dollars(held.held_nanos)}"
