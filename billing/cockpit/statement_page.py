@@ -21,7 +21,8 @@ from billing.cockpit.statement import (
     page,
 )
 from billing.cockpit.statement_files import csv_pages, jsonl_pages
-from billing.cockpit.statement_query import ACCOUNTS, StatementQuery, parse_query, token
+from billing.cockpit.statement_query import ACCOUNTS, USED, StatementQuery, parse_query, token
+from billing.credit.selectors import unposted_nanos
 from billing.economics.pages.margin_rows import Money
 from billing.ledger.models import Account, Cause
 from control.admin.pages import OperatorPage, row_url
@@ -91,6 +92,7 @@ def _statement(query: StatementQuery, accounts: list[Account]) -> dict[str, Any]
             ("Balance now", _money(Place(LAST, sum(one.balance_nanos for one in its)), query)),
             *_edges(ids, query, bounds),
         ],
+        "unposted": Money(unposted_nanos(query.organization)) if query.account in USED else None,
         "ungranted_url": _address(query, grant="") if query.grant else "",
         "csv_url": _address(query, format="csv"),
         "jsonl_url": _address(query, format="jsonl"),

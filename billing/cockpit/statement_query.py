@@ -32,6 +32,13 @@ DEBITS = (
     AccountKind.BAD_DEBT,
 )
 """Accounts that debits fill; credits fill the others."""
+USED = (
+    AccountKind.ACCOUNTS_RECEIVABLE,
+    AccountKind.CUSTOMER_BALANCE,
+    AccountKind.PROMOTIONAL_CREDIT,
+    AccountKind.REVENUE,
+)
+"""Accounts that usage moves once it is posted."""
 
 
 @dataclass(frozen=True, slots=True)

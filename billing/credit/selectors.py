@@ -10,7 +10,15 @@ from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Sum, Value
 from django.db.models.functions import Coalesce, Greatest
 
 from billing.arrays import array
-from billing.credit.models import Budget, CreditGrant, GrantKind, Lease, Payment, Welcome
+from billing.credit.models import (
+    Budget,
+    CreditGrant,
+    GrantKind,
+    Lease,
+    Payment,
+    UnpostedUsage,
+    Welcome,
+)
 from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
 from control.budgets.limits import fine_hard_limits
@@ -336,6 +344,12 @@ def abandoned_leases(lineage: str, now: datetime) -> list[Lease]:
     that another database granted."""
     gone = Q(admits_until__lte=now - VOID_AFTER) | ~Q(lineage=lineage)
     return list(Lease.objects.filter(gone, closed_at__isnull=True).order_by("pk"))
+
+
+def unposted_nanos(organization_id: str) -> int:
+    """Return what was charged to an organization and followed, and is not in the ledger yet."""
+    rows = UnpostedUsage.objects.filter(organization_id=organization_id)
+    return int(rows.aggregate(nanos=Coalesce(Sum("nanos"), 0))["nanos"])
 
 
 def silent_leases(now: datetime) -> QuerySet[Lease]:

@@ -152,6 +152,25 @@ def test_a_statement_reads_like_a_banks(operator, at):
     assert bill.number not in cash
 
 
+def test_a_statement_says_what_is_used_and_not_posted_yet(operator):
+    acme, other = owing(), owing("Globex", 500)
+    finish_month()
+    price = make_price("today", at=AFTER, **MILLION_CENTS)
+    use_cents(acme, price, 678, AFTER)
+    catch_up(AFTER)
+
+    def figures(customer, **asked):
+        page = text(operator.get(STATEMENT, {"organization": customer.id, **asked}))
+        return dict(re.findall(r"<dt>([^<]+)</dt><dd[^>]*>([^<]+)</dd>", page))
+
+    assert figures(acme) == {"Balance now": "$123.45", "Used, not posted yet": "$6.78"}
+    assert figures(acme, account="revenue")["Used, not posted yet"] == "$6.78"
+    assert figures(acme, account="cash") == {"Balance now": "$0.00"}
+    assert figures(other) == {"Balance now": "$5.00", "Used, not posted yet": "$0.00"}
+    finish_month(AFTER + timedelta(days=1))
+    assert figures(acme) == {"Balance now": "$130.23", "Used, not posted yet": "$0.00"}
+
+
 def test_a_statement_is_filtered_by_days_and_cause(operator):
     acme = owing()
     finish_month()
