@@ -10,7 +10,7 @@ from billing.invoicing.models.documents import InvoiceLine, Meter
 from billing.invoicing.parties import buyer_party, seller_party
 from billing.invoicing.periods import Period
 from billing.invoicing.tax import Sale, Tax, calculator
-from billing.invoicing.usage import BEGINNING, Posted, Sold, Used, Ware
+from billing.invoicing.usage import Posted, Sold, Used, Ware
 from control.catalog.models import Variant
 from control.prices.models import Price
 from serving.contract.money import cents
@@ -96,15 +96,12 @@ def tax_of(
 
 
 def _agreed(organization_id: str, period: Period, ledger: Posted) -> Used:
-    """Return what was used as the ledger has it; usage booked by hand may be from long ago."""
-    rolled_nanos = 0
-    for since in (None, BEGINNING):
-        found = usage.used(organization_id, period, since=since)
-        rolled_nanos = found.nanos
-        if rolled_nanos == ledger.charged_nanos:
-            return found
+    """Return what was used, which is what the ledger has."""
+    found = usage.used(organization_id, period)
+    if found.nanos == ledger.charged_nanos:
+        return found
     raise DisagreementError(
-        f"{period}: usage comes to {rolled_nanos} nanos, the ledger charged {ledger.charged_nanos}"
+        f"{period}: usage comes to {found.nanos} nanos, the ledger charged {ledger.charged_nanos}"
     )
 
 

@@ -5,7 +5,7 @@ ever."""
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, NamedTuple
 
 from django.db import connection
@@ -16,8 +16,7 @@ from serving.contract.usage import BILLABLE
 
 METERS = ("input", "cached_input", "output")
 REACH = timedelta(days=100)
-"""How long before the month its late usage was received, unless somebody booked it by hand."""
-BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+"""How long before the month its late usage was received: ingest takes 90 days."""
 DONE = " + ".join(f"{outcome}_count" for outcome in sorted(BILLABLE))
 
 # Late usage is told apart by the month it was received in.
@@ -105,12 +104,9 @@ class Posted:
     owed_nanos: int
 
 
-def used(organization_id: str, period: Period, *, since: datetime | None = None) -> Used:
-    """Return what an organization is charged for in a month of the books.
-
-    `since` bounds how long before the month late usage was received: REACH by default.
-    """
-    values = _values(organization_id, period, since)
+def used(organization_id: str, period: Period) -> Used:
+    """Return what an organization is charged for in a month of the books."""
+    values = _values(organization_id, period)
     with connection.cursor() as cursor:
         cursor.execute(USED, values)
         rows = cursor.fetchall()
@@ -121,17 +117,17 @@ def used(organization_id: str, period: Period, *, since: datetime | None = None)
 def posted(organization_id: str, period: Period) -> Posted:
     """Return what the ledger holds of a month's usage."""
     with connection.cursor() as cursor:
-        cursor.execute(POSTED, _values(organization_id, period, None))
+        cursor.execute(POSTED, _values(organization_id, period))
         return Posted(*cursor.fetchone())
 
 
-def _values(organization_id: str, period: Period, since: datetime | None) -> dict[str, Any]:
+def _values(organization_id: str, period: Period) -> dict[str, Any]:
     return {
         "organization_id": organization_id,
         "first": period.starts_on,
         "last": period.last_day,
         "began": period.starts_at,
-        "since": since or period.starts_at - REACH,
+        "since": period.starts_at - REACH,
         "until": period.ends_at,
     }
 

@@ -14,6 +14,7 @@ from unfold.decorators import action
 from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.metering.alarm_words import words_of
 from billing.metering.alarms_page import AlarmsPage
+from billing.metering.batch import AGE_MAX
 from billing.metering.event_list import (
     FaultFilter,
     LetterFilter,
@@ -132,7 +133,8 @@ class DeadLetterAdmin(ReadOnlyAdmin):
         letter = self._letter(object_id)
         words = (
             f"It was not booked because: {letter.reason}. Dismissed, nobody is charged for it and"
-            " it waits for nobody; it is kept, and can still be booked."
+            " it waits for nobody; it is kept, and can still be booked while its request is less"
+            f" than {AGE_MAX.days} days old."
         )
         verb = partial(dismiss, letter_id=letter.pk, now=timezone.now())
         return decide(self, request, letter, Decision("Dismiss", words, ReasonForm, verb))

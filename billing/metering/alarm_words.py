@@ -24,7 +24,8 @@ WORDS: dict[str, Words] = {
     "dead_letter": Words(
         "Dead letter",
         "An event could not be booked and was kept as it came: nobody was charged for it.",
-        "Put the reason right, then book it again; dismiss it with a reason if it never can be.",
+        "Put the reason right, then book it again; dismiss it with a reason if it never can be, as"
+        " when its request is over 90 days old.",
         "dead letters",
     ),
     "archive_not_at_hand": Words(

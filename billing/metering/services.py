@@ -5,24 +5,34 @@ from datetime import datetime
 import msgspec
 from django.db import transaction
 
+from billing.metering.batch import AGE_MAX, canonical
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, Invalid
 from control.operators import Duty, require_operator
+from serving.contract.ids import moment_of
 from serving.contract.usage import UsageBatch
+
+TOO_OLD = (
+    f"Its request is over {AGE_MAX.days} days old: its day may be archived, so it can no longer be"
+    " booked. Dismiss it: nobody is charged for it."
+)
 
 
 def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     """Try to book a dead letter, say after its price was published.
 
     A dismissed one can be booked all the same. Raises Conflict with the reason when it still cannot
-    be booked, and for one that is booked already.
+    be booked, as for good beyond the window of ingest (decision 0045), and for one that is booked
+    already.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     if letter.booked_at is not None:
         raise Conflict("It is booked already.")
+    if _is_too_old(letter, now):
+        raise Conflict(TOO_OLD)
     batch = UsageBatch(letter.gateway_id, (msgspec.Raw(bytes(letter.payload)),))
     receipt = ingest(batch, now=now)
     if receipt.dead_lettered:
@@ -56,3 +66,11 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
         target_id=letter.id,
         details={"reason": reason.strip(), "event_id": letter.event_id},
     )
+
+
+def _is_too_old(letter: DeadLetter, now: datetime) -> bool:
+    event_id = canonical(letter.event_id)
+    try:
+        return event_id is not None and moment_of(event_id) < now - AGE_MAX
+    except OverflowError:
+        return False

@@ -50,4 +50,4 @@ def silent_gateways(now: datetime) -> list[SilentGateway]:
         .order_by("-held")
     )[:SHOWN_MAX]
     living = living_gateways([row[0] for row in rows], now)
-    return [SilentGateway(*row, is_living=row[0] in living) for row in rows]
+    return [SilentGateway(*row, row[0] in living) for row in rows]

@@ -58,7 +58,7 @@ def _check_undigested(cast: Cast, monitor: psycopg.Connection) -> None:
 
 
 def _check_archived(cast: Cast, monitor: psycopg.Connection) -> None:
-    """What comes for a day that was dropped waits for a look into the archive."""
+    """What comes for a day that was dropped is a letter, and its day is not made again."""
     event = _event_like(cast, monitor, is_lost=False)
     if event is None:
         return

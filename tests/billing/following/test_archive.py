@@ -13,13 +13,17 @@ from django.core.management import CommandError, call_command
 from django.db import connection, connections
 from rest_framework.test import APIClient
 
+from billing.credit.selectors import balance_nanos
 from billing.following import archive as archiving
 from billing.following import parquet
 from billing.following.archive import ArchiveError, archive, drop_day, find_event
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter, Tally, UsageEvent
+from billing.metering.services import book_again, dismiss
 from billing.reading.exports import jsonl_pages
 from billing.reading.filters import UsageFilters
+from control.actor import system
+from control.errors import Conflict
 from tests.support.following import catch_up, finish
 from tests.support.invoicing import customer_of
 from tests.support.organizations import make_house
@@ -215,6 +219,24 @@ def test_usage_of_a_dropped_day_is_a_dead_letter(old, folder, customer, price):
     take_in(make_event(customer, price, received_at=OLD), now=LATER)
     assert DeadLetter.objects.get().reason == f"{OLD.date()} is archived"
     assert not is_there(OLD.date())
+
+
+def test_a_letter_beyond_the_window_is_not_booked_but_dismissed(old, folder, customer, price):
+    """Neither of an archived day nor of one that nobody archived yet, nor what was booked then."""
+    run(folder)
+    funded = balance_nanos(customer.id)
+    late = make_event(customer, price, received_at=NOW - timedelta(days=90, hours=1))
+    for event in (old[0], late):
+        take_in(event)
+        letter = DeadLetter.objects.get(event_id=event.event_id)
+        with pytest.raises(Conflict, match="can no longer be booked"):
+            book_again(actor=system("tests"), letter=letter, now=NOW)
+        dismiss(actor=system("tests"), letter_id=letter.pk, reason="too old", now=NOW)
+        letter.refresh_from_db()
+        assert (letter.booked_at, letter.dismissed_at) == (None, NOW)
+    assert (UsageEvent.objects.count(), balance_nanos(customer.id)) == (0, funded)
+    assert not is_there(OLD.date())
+    assert broken_promises() == []
 
 
 def test_the_command_says_what_it_does(old, folder, customer, price):

@@ -1,7 +1,7 @@
 """Closing a month: lines, credit, tax, numbers and postings; safe to repeat; late usage goes on."""
 
 import re
-from datetime import timedelta
+from datetime import date, timedelta
 
 import psycopg
 import pytest
@@ -15,6 +15,7 @@ from billing.invoicing.periods import parse_period
 from billing.invoicing.selectors import standing
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
+from billing.metering.batch import AGE_MAX
 from control.actor import person
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.tenants.models import BillingMode
@@ -149,6 +150,20 @@ def test_late_usage_is_on_the_next_invoice_in_a_line_that_says_so(customer, pric
     months = [line.received_on for line in second.lines.order_by("position")]
     assert months == [NOVEMBER.starts_on] * 3 + [OCTOBER.starts_on] * 3
     assert first.usage_nanos + second.usage_nanos == 3 * 132_000
+    assert sound()
+
+
+def test_usage_that_is_as_late_as_ingest_takes_it_is_invoiced(customer):
+    received_at = AFTER - AGE_MAX + timedelta(minutes=1)
+    price = make_price(at=received_at)
+    finish_month()
+    use(customer, price, received_at, now=AFTER)
+    december = AFTER + timedelta(days=30, hours=1)
+    finish_month(december)
+    close(december, NOVEMBER)
+    found = invoice(customer, NOVEMBER)
+    assert {line.received_on for line in found.lines.all()} == {date(2026, 8, 1)}
+    assert found.usage_nanos == 132_000
     assert sound()
 
 

@@ -172,6 +172,20 @@ def test_a_letter_that_still_cannot_be_booked_says_why(operator, letter):
     assert b"UsageEvent" in answer.content
 
 
+@pytest.mark.parametrize(("hours", "is_booked"), [(-1, True), (1, False)])
+def test_a_letter_is_booked_again_for_ninety_days(operator, customer, hours, is_booked):
+    received_at = timezone.now() - timedelta(days=90, hours=hours)
+    price = make_price(at=received_at)
+    ingest(make_batch([make_event(customer, price, received_at=received_at, rating=99)]), now=NOW)
+    letter = DeadLetter.objects.get()
+    payload = bytes(letter.payload).replace(b'"rating":99', b'"rating":2')
+    DeadLetter.objects.update(payload=payload)
+    answer = operator.post(f"{LETTERS}{letter.pk}/book_one/", {"csrfmiddlewaretoken": "any"})
+    assert UsageEvent.objects.count() == is_booked
+    assert answer.status_code == (302 if is_booked else 200)
+    assert is_booked or "can no longer be booked" in answer.content.decode()
+
+
 def test_who_may_look_alone_may_neither_book_nor_dismiss(letter):
     clerk = User.objects.create_user("clerk@penstock.test", operator_role="viewer")
     client = log_in(clerk)
