@@ -1,7 +1,7 @@
 """What waits for an operator: rows behind alarms that nobody has dealt with."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db.models import F, Min, Sum
@@ -50,4 +50,4 @@ def silent_gateways(now: datetime) -> list[SilentGateway]:
         .order_by("-held")
     )[:SHOWN_MAX]
     living = living_gateways([row[0] for row in rows], now)
-    return [SilentGateway(*row, row[0] in living) for row in rows]
+    return [replace(SilentGateway(*row), is_living=row[0] in living) for row in rows]
