@@ -64,20 +64,20 @@ class App:
         self.means = means
         self.in_flight = 0
         self.bodies = Bodies()
+        self.pending = Pending()
         self._exchanges: set[Exchange] = set()
         self._admission = admission
         self._preparation = preparation
         self._once = once
         self._rates = rates
         self._counter = Counter(means.client, admission)
-        self._pending = Pending()
         self._peppers = [pepper.encode() for pepper in key_peppers]
         self._now = now
         self._make_id = make_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, on the `Cycle` that the scope brings."""
-        conversation = Conversation(scope, self._make_id(), self._pending)
+        conversation = Conversation(scope, self._make_id(), self.pending)
         self.in_flight += 1
         try:
             conversation.dialect = DIALECTS.get(conversation.path)

@@ -16,6 +16,7 @@ def add_gauges(gateway: "Gateway") -> None:
     gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
     gauge("tokens_under_way", "That wait or run, input.", lambda: gateway.pressure.tokens)
     gauge("body_bytes", "Of requests under way.", lambda: gateway.app.bodies.room.held)
+    gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.pending.total_bytes)
     gauge("lingering", "Of these, left by their clients.", lambda: gateway.lingering.total)
     _add_gauges_of_feeds(gateway)
     _add_gauges_of_books(gateway)

@@ -3,9 +3,14 @@
 As long as the client reads, bytes go straight to it. When it does not, they gather here, and the
 engine is read on: what it makes is counted. Too many of them, in one stream or in all, or none
 taken for half a minute, and the client is cut off.
+
+An answer that was made whole counts as well until its last piece is written. Where all together are
+too much it is not the newcomer that goes, but who takes most slowly.
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 PENDING_BYTES_MAX = 1024 * 1024
@@ -45,11 +50,69 @@ def seconds_to_take(size: int) -> float:
     return STALL_SECONDS + size / SLOWEST_BYTES
 
 
+class Pour:
+    """A whole answer on its way out: all of it is kept until its last piece is written."""
+
+    def __init__(self, size: int, until: asyncio.Timeout) -> None:
+        self.size = size
+        self.taken = 0
+        self._until = until
+        self._began_at = asyncio.get_running_loop().time()
+
+    def pace(self, now: float) -> float:
+        """Return how fast it is taken: as fast as can be at first, so that nobody is cut for having
+        just begun."""
+        return (PENDING_BYTES_MAX + self.taken) / max(now - self._began_at, 0.001)
+
+    def cut(self, now: float) -> None:
+        """End its time."""
+        if not self._until.expired():
+            self._until.reschedule(now)
+
+
 class Pending:
-    """How many bytes wait for slow clients, in the whole process."""
+    """How many bytes wait for slow clients, in the whole process: of streams, and of answers that
+    were made whole."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
+        self._poured_bytes = 0
+        self._pours: dict[Pour, None] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether too much waits in all."""
+        return self.total_bytes > ALL_PENDING_BYTES_MAX
+
+    @contextmanager
+    def pouring(self, size: int, until: asyncio.Timeout) -> Iterator[Pour]:
+        """Count an answer meanwhile; where it makes too much, somebody's time ends at once."""
+        pour = Pour(size, until)
+        self._pours[pour] = None
+        self._count(size)
+        self.make_room()
+        try:
+            yield pour
+        finally:
+            self._leave(pour)
+
+    def make_room(self) -> None:
+        """Where too much waits, cut those whole answers that are taken most slowly, as long as they
+        have more than half of all: streams have as good a right to it."""
+        now = asyncio.get_running_loop().time()
+        while self.is_full and self._poured_bytes > ALL_PENDING_BYTES_MAX // 2:
+            slowest = min(self._pours, key=lambda pour: pour.pace(now))
+            self._leave(slowest)
+            slowest.cut(now)
+
+    def _leave(self, pour: Pour) -> None:
+        if pour in self._pours:
+            del self._pours[pour]
+            self._count(-pour.size)
+
+    def _count(self, size: int) -> None:
+        self.total_bytes += size
+        self._poured_bytes += size
 
 
 class Outgoing:
@@ -78,12 +141,14 @@ class Outgoing:
         however fast that is, others have their turn in between. Raises ClientStalled."""
         left = memoryview(data)
         try:
-            async with asyncio.timeout(seconds_to_take(len(data))):
-                while len(left) > PIECE_BYTES:
-                    self._line.write(bytes(left[:PIECE_BYTES]))
-                    left = left[PIECE_BYTES:]
-                    await self._wait()
-                    await asyncio.sleep(0)
+            async with asyncio.timeout(seconds_to_take(len(data))) as until:
+                with self._pending.pouring(len(data), until) as pour:
+                    while len(left) > PIECE_BYTES:
+                        self._line.write(bytes(left[:PIECE_BYTES]))
+                        left = left[PIECE_BYTES:]
+                        await self._wait()
+                        pour.taken += PIECE_BYTES
+                        await asyncio.sleep(0)
         except TimeoutError:
             raise ClientStalled from None
         return bytes(left)
@@ -110,9 +175,10 @@ class Outgoing:
     def _keep(self, data: bytes) -> None:
         self._kept += data
         self._pending.total_bytes += len(data)
+        if self._pending.is_full:
+            self._pending.make_room()
         # Where all together keep too much, those go who keep more than a piece.
-        is_full = self._pending.total_bytes > ALL_PENDING_BYTES_MAX
-        if len(self._kept) > (PIECE_BYTES if is_full else PENDING_BYTES_MAX):
+        if len(self._kept) > (PIECE_BYTES if self._pending.is_full else PENDING_BYTES_MAX):
             raise ClientStalled
 
     async def _drain(self) -> None:

@@ -1,6 +1,7 @@
 """A client that reads slowly, or not at all, holds up nobody and pays for what was made for it."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -120,6 +121,85 @@ async def test_a_long_answer_taken_far_too_slowly_is_a_stall(
     with pytest.raises(ClientStalled):
         await Outgoing(line, pending).pour(bytes(20 * outgoing.PIECE_BYTES))
     assert 2 < len(line.sent) < 20
+
+
+async def test_of_whole_answers_those_go_that_are_taken_most_slowly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "PENDING_BYTES_MAX", outgoing.PIECE_BYTES)
+    answer = bytes(20 * outgoing.PIECE_BYTES)
+    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 4 * len(answer))
+    pending, lines = Pending(), [Line() for _ in range(12)]
+    for line in lines[:-1]:
+        line.pause()
+
+    async def pour(line: Line) -> int:
+        return len(await Outgoing(line, pending).pour(answer))
+
+    stuck = []
+    for line in lines[:-1]:
+        stuck.append(asyncio.create_task(pour(line)))
+        await asyncio.sleep(0.005)
+        assert pending.total_bytes <= 4 * len(answer)
+    # Who has just come is not cut for it, nor who takes: the oldest of the stuck ones are.
+    assert await pour(lines[-1]) == outgoing.PIECE_BYTES
+    assert [task.done() for task in stuck] == [True] * 8 + [False] * 3
+    with pytest.raises(ClientStalled):
+        await stuck[0]
+    for line in lines:
+        line.resume()
+    assert await asyncio.gather(*stuck[8:]) == [outgoing.PIECE_BYTES] * 3
+    await asyncio.gather(*stuck, return_exceptions=True)
+    assert pending.total_bytes == 0
+
+
+async def test_whole_answers_leave_half_of_the_room_to_streams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answer = bytes(4 * outgoing.PIECE_BYTES)
+    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 2 * len(answer))
+    pending, lines = Pending(), [Line() for _ in range(3)]
+    for line in lines:
+        line.pause()
+    poured = [asyncio.create_task(Outgoing(line, pending).pour(answer)) for line in lines[:2]]
+    await asyncio.sleep(0.005)
+    stream = Outgoing(lines[2], pending)
+    stream.put(answer)
+    assert pending.total_bytes == 2 * len(answer)
+    await asyncio.sleep(0.005)
+    assert [task.done() for task in poured] == [True, False]
+    with pytest.raises(ClientStalled):
+        stream.put(answer[: len(answer) // 2])
+    assert not poured[1].done()
+    stream.cut()
+    lines[1].resume()
+    await asyncio.gather(*poured, return_exceptions=True)
+    assert pending.total_bytes == 0
+
+
+async def test_slow_readers_of_whole_answers_hold_no_more_than_all_may(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stack.offer_embeddings()
+    ask = {"model": "demo-embed", "input": ["A penstock is"] * 2_000}
+    async with stack.post("/v1/embeddings", ask) as reply:
+        size = len(await reply.read())
+    assert size > 10 * outgoing.PIECE_BYTES
+    monkeypatch.setattr(outgoing, "ALL_PENDING_BYTES_MAX", 2 * size)
+    pending, most = stack.gateway.app.pending, 0
+    async with AsyncExitStack() as readers:
+        for number in range(5):
+            client = RawClient(stack.url, receive_bytes=2_048)
+            await readers.enter_async_context(client)
+            await client.send(request("/v1/embeddings", stack.tenant.secret, ask))
+            await client.read(16)
+            most = max(most, pending.total_bytes)
+            await eventually(lambda n=number: stack.gateway.app.in_flight == min(n + 1, 2))
+        assert size <= most <= 2 * size
+        async with stack.post("/v1/embeddings", ask) as reply:
+            assert len(await reply.read()) == size
+    await eventually(lambda: stack.gateway.app.in_flight == 0)
+    assert pending.total_bytes == 0
 
 
 async def test_too_much_is_a_stall(monkeypatch: pytest.MonkeyPatch) -> None:
