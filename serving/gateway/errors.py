@@ -197,15 +197,15 @@ class RateLimited(ApiError):
 
 
 class TooManyWaiting(ApiError):
-    """The organization's own requests fill what it may have waiting for a model."""
+    """The organization's own requests fill what it may have waiting, for a model or to be read."""
 
     status = 429
     kind = "requests"
 
-    def __init__(self, retry_after_seconds: int) -> None:
-        message = (
-            "Too many of your organization's requests wait for this model. Send fewer at once."
-        )
+    def __init__(
+        self, retry_after_seconds: int, what: str = "requests wait for this model"
+    ) -> None:
+        message = f"Too many of your organization's {what}. Send fewer at once."
         headers = [(b"retry-after", str(retry_after_seconds).encode())]
         super().__init__(message, code="rate_limit_exceeded", headers=headers)
 

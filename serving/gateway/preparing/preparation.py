@@ -14,7 +14,13 @@ from serving.aside.process import Died, Process
 from serving.aside.turns import Busy, Turns
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.dialect import Dialect, Generating, Job
-from serving.gateway.errors import BadRequest, TooLarge, Unavailable
+from serving.gateway.errors import (
+    ApiError,
+    BadRequest,
+    TooLarge,
+    TooManyWaiting,
+    Unavailable,
+)
 from serving.gateway.preparing.questions import Body, Refused
 
 HERE_BYTES_MAX = 32 * 1024
@@ -29,8 +35,9 @@ BODY_BYTES_MAX = 16 * 1024 * 1024
 PROCESSES = 2
 SECONDS_MAX = 5.0
 WAIT_SECONDS_MAX = 10.0
-WAITING_MAX = 64
-WAITING_OF_ONE_MAX = 8
+WAITING_MAX = 4_096
+WAITING_OF_ONE_MAX = 256
+"""Jobs, the one at work included. Bytes are bounded where bodies are held, time by the wait."""
 
 FindModel = Callable[[str], ModelRecord]
 
@@ -51,6 +58,8 @@ class Preparation:
             wait_seconds_max=WAIT_SECONDS_MAX,
         )
         self.bench = Bench(("serving.gateway.preparing",), turns, seconds_max=SECONDS_MAX)
+        self.refused = 0
+        self.refused_own = 0
 
     async def prepare(
         self, dialect: Dialect, body: Sequence[bytes], organization_id: str, find: FindModel
@@ -67,15 +76,22 @@ class Preparation:
         try:
             async with self.bench.process(organization_id) as process:
                 return await _beside(process, dialect, body, find)
-        except Busy:
-            message = "Too many large requests are being read. Please try again."
-            raise Unavailable(message, code="server_is_overloaded") from None
+        except Busy as busy:
+            raise self._busy(is_own=busy.is_own) from None
         except Late:
             message = f"Your request could not be read within {SECONDS_MAX:.0f} seconds."
             raise BadRequest(message, code="request_too_complex") from None
         except Died:
             message = "Your request could not be read. Please try again."
             raise Unavailable(message, code="server_is_overloaded") from None
+
+    def _busy(self, *, is_own: bool) -> ApiError:
+        if is_own:
+            self.refused_own += 1
+            return TooManyWaiting(1, "large requests wait to be read")
+        self.refused += 1
+        message = "Too many large requests are being read. Please try again."
+        return Unavailable(message, code="server_is_overloaded")
 
     async def close(self) -> None:
         """End the processes."""

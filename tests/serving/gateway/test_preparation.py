@@ -1,5 +1,6 @@
 """Large bodies become the same jobs, and the same refusals, as small ones; elsewhere."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,7 +13,14 @@ from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.completions import Completions
 from serving.gateway.dialects.dialect import Dialect, Job
 from serving.gateway.dialects.embeddings import Embeddings
-from serving.gateway.errors import ApiError, BadRequest, ModelNotFound, TooLarge
+from serving.gateway.errors import (
+    ApiError,
+    BadRequest,
+    ModelNotFound,
+    TooLarge,
+    TooManyWaiting,
+    Unavailable,
+)
 from serving.gateway.preparing import preparation
 from serving.gateway.preparing.preparation import HERE_BYTES_MAX, Preparation, body_bytes_max
 from tests.support.catalog import embedder, model
@@ -144,3 +152,25 @@ async def test_what_takes_too_long_is_refused_and_the_next_is_served(
     assert caught.value.code == "request_too_complex"
     monkeypatch.setattr(here_and_beside.bench, "_seconds_max", 5.0)
     await here_and_beside.prepare(CHAT, pieces(chat(messages=said(LARGE))), "org_b", find)
+
+
+async def test_many_large_bodies_of_one_at_once_are_read(here_and_beside: Preparation) -> None:
+    data = pieces(chat(messages=said(LARGE)))
+    asked = (here_and_beside.prepare(CHAT, data, "org_a", find) for _ in range(60))
+    assert len(await asyncio.gather(*asked)) == 60
+    assert (here_and_beside.refused, here_and_beside.refused_own) == (0, 0)
+
+
+async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
+    here_and_beside: Preparation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns = here_and_beside.bench._turns
+    monkeypatch.setattr(turns, "_waiting_of_one_max", 1)
+    monkeypatch.setattr(turns, "_waiting_max", 1)
+    data = pieces(chat(messages=said(LARGE)))
+    async with turns.turn("org_a"):
+        with pytest.raises(TooManyWaiting, match="your organization's large requests"):
+            await here_and_beside.prepare(CHAT, data, "org_a", find)
+        with pytest.raises(Unavailable):
+            await here_and_beside.prepare(CHAT, data, "org_b", find)
+    assert (here_and_beside.refused, here_and_beside.refused_own) == (1, 1)
