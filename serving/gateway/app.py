@@ -132,25 +132,30 @@ class App:
         cross_origin.check_origin(conversation, principal.project.allowed_origins)
         return principal
 
-    async def _list_models(self, conversation: Conversation) -> None:
+    def _looker(self, conversation: Conversation) -> Principal:
+        """Return who asks what there is, which is a request like any other."""
         principal = self._principal(conversation)
+        self._rates.check(conversation, principal)
+        self._rates.count(principal)
+        return principal
+
+    async def _list_models(self, conversation: Conversation) -> None:
+        principal = self._looker(conversation)
         await conversation.reply(200, models.list_models(self.directory, principal))
 
     async def _show_model(self, conversation: Conversation) -> None:
-        principal = self._principal(conversation)
+        principal = self._looker(conversation)
         name = conversation.path.removeprefix(MODELS_PATH)
         await conversation.reply(200, models.show_model(self.directory, principal, name))
 
     async def _count(self, conversation: Conversation, dialect: Counting) -> None:
         principal = self._principal(conversation)
-        if conversation.has_header(RAW_HEADER):
-            # Counting twice changes nothing: a key is right, and there is nothing to keep.
-            check_taken(principal)
-        self._rates.check(conversation, principal)
-        body = await self._body(conversation, principal)
-        job = await self._prepare(dialect, body, principal)
+        _, job = await self._read(conversation, principal, dialect)
         reserved = await self._rates.reserve(conversation, principal, job, makes=False)
         try:
+            if conversation.has_header(RAW_HEADER):
+                # Counting twice changes nothing: a key is right, and there is nothing to keep.
+                check_taken(principal)
             tokens = await self._counter.count(principal, dialect, job, conversation)
         finally:
             if reserved is not None:
@@ -159,9 +164,7 @@ class App:
 
     async def _generate(self, conversation: Conversation, dialect: Generating) -> None:
         principal = self._principal(conversation)
-        self._rates.check(conversation, principal)
-        body = await self._body(conversation, principal)
-        job = await self._prepare(dialect, body, principal)
+        body, job = await self._read(conversation, principal, dialect)
         reserved = await self._rates.reserve(conversation, principal, job)
         try:
             work = partial(self._work, conversation, principal, job, reserved)
@@ -234,6 +237,18 @@ class App:
             },
             time.perf_counter() - conversation.started_at,
         )
+
+    async def _read(
+        self, conversation: Conversation, principal: Principal, dialect: Dialect
+    ) -> tuple[list[bytes], Job]:
+        """Return a body and the job that it asks for. One that comes to none is a request too."""
+        self._rates.check(conversation, principal)
+        try:
+            body = await self._body(conversation, principal)
+            return body, await self._prepare(dialect, body, principal)
+        except Exception:
+            self._rates.count(principal)
+            raise
 
     async def _body(self, conversation: Conversation, principal: Principal) -> list[bytes]:
         of_whom = principal.organization

@@ -118,8 +118,7 @@ class Gateway:
         self.lingering = Lingering()
         self.claims = Claims(self.api, self.journal)
         window = NoWindow() if config.redis_url is None else RedisWindow(config.redis_url)
-        count = self.directory.live_gateway_count
-        self.limiter = Limiter(window, count, self.metrics.rate_limited)
+        self.limiter = Limiter(window, self.live_gateway_count, self.metrics.rate_limited)
         self.presence = Presence(self.api, self.journal.gateway_id)
         self.prefix_news = PrefixNews(
             config.redis_url, self.journal.gateway_id, lambda: self.directory.pools
@@ -180,6 +179,11 @@ class Gateway:
             control_feed(control, folder / "feed.sqlite3", self.directory),
             replica_feed(fleet, folder / "replicas.sqlite3", self.directory),
         )
+
+    def live_gateway_count(self) -> int:
+        """Return how many gateways there are, this one too: the fleet knows of one that came while
+        control was away, control of those that the fleet cannot hear."""
+        return max(self.directory.live_gateway_count(), self.shares.live_gateway_count)
 
     def why_not_ready(self) -> str:
         """Return what keeps this gateway from taking new clients, or nothing."""

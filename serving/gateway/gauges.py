@@ -77,7 +77,14 @@ def _add_gauges_of_others(gateway: "Gateway") -> None:
     gauge("share_failures", "Of asking for slots, in a row.", lambda: gateway.demand.failures)
     gauge("gateways_sharing_slots", "By the fleet.", lambda: gateway.shares.live_gateway_count)
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
-    gauge("preparers_lost", "Processes killed.", lambda: gateway.preparation.bench.lost_count)
+    preparation = gateway.preparation
+    gauge("preparers_lost", "Processes killed.", lambda: preparation.bench.lost_count)
+    gauge("bodies_refused", "Too many waited to be read.", lambda: preparation.refused)
+    gauge(
+        "bodies_refused_own",
+        "Too many of the organization's own waited to be read.",
+        lambda: preparation.refused_own,
+    )
     gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.untold_count)
     line = gateway.limiter.line
     gauge(
@@ -88,7 +95,9 @@ def _add_gauges_of_others(gateway: "Gateway") -> None:
     gauge("limits_calls", "Calls to Redis for rate limits.", lambda: line.calls)
     gauge("limits_failures", "Of these, without an answer in time.", lambda: line.failures)
     gauge(
-        "gateways_sharing_limits", "As control counts them.", gateway.directory.live_gateway_count
+        "gateways_sharing_limits",
+        "As control or the fleet counts them, whichever more.",
+        gateway.live_gateway_count,
     )
     news = gateway.prefix_news
     gauge("prefixes_told", "Prompts, to other gateways.", lambda: news.told)

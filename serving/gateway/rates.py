@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 
 from serving.contract.limits import Measure
 from serving.gateway.conversation import Conversation
+from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import RateLimited
 from serving.gateway.principals import Principal
@@ -48,6 +49,12 @@ class Rates:
         except RateExceeded as exceeded:
             raise self._refused(conversation, exceeded) from None
 
+    def count(self, principal: Principal) -> None:
+        """Take a request that asks for nothing that could be reserved; nobody waits for it."""
+        plan = self._plan(principal)
+        if plan is not None:
+            self._limiter.count(plan)
+
     async def reserve(
         self, conversation: Conversation, principal: Principal, job: Job, *, makes: bool = True
     ) -> Reservation | None:
@@ -74,7 +81,9 @@ class Rates:
         self, conversation: Conversation, standings: Callable[[], Sequence[Standing]]
     ) -> None:
         dialect = conversation.dialect
-        if dialect is not None:
+        if dialect is None:
+            conversation.limit_headers = lambda: openai.limit_headers(standings())
+        else:
             conversation.limit_headers = lambda: dialect.limit_headers(standings(), self._now())
 
     def _refused(self, conversation: Conversation, exceeded: RateExceeded) -> RateLimited:

@@ -110,6 +110,11 @@ class Limiter:
                 ask = Ask((Taking(check, 1),), ())
                 self._refuse(ask, Verdict(False, now, (known,), (), share))
 
+    def count(self, plan: Plan) -> None:
+        """Take a request of what is checked early, if there is one left, and wait for nobody."""
+        if plan.early:
+            self.line.ask(Ask(tuple(Taking(check, 1) for check in plan.early), ()))
+
     def known(self, plan: Plan) -> Sequence[Standing]:
         """Return how a caller's limits by the minute stand, as far as is known here."""
         now, full_at = self._clock.now(), self._counts.full_at

@@ -20,7 +20,7 @@ from serving.limits.window import Batch, Reply, Window, WindowAway
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 0.05
-"""That a request waits for Redis, at most."""
+"""That a request waits for Redis, at most: for the call that was under way, and for its own."""
 SILENT = f"no answer within {WAIT_SECONDS * 1_000:.0f} ms"
 PROBE_SECONDS = (0.02, 0.5)
 """How soon it is asked again, at first (it may have been our own loop that was late), and later."""
@@ -68,17 +68,24 @@ class Line:
 
     async def judge(self, ask: Ask) -> Verdict:
         """Decide, and take all or nothing."""
-        if not self.is_open:
-            return self._judge_alone(ask)
-        waiting = Waiting(ask, asyncio.get_running_loop().create_future())
-        self._outgoing.asks.append(waiting)
-        self._wake.set()
+        told = self.ask(ask)
         try:
-            return await waiting.told
+            return await told
         except asyncio.CancelledError:
-            if not waiting.told.cancelled():  # else it is given back once it is judged
-                self.undo(ask, waiting.told.result())
+            if not told.cancelled():  # else it is given back once it is judged
+                self.undo(ask, told.result())
             raise
+
+    def ask(self, ask: Ask) -> asyncio.Future[Verdict]:
+        """Have it decided, and all or nothing taken, whoever waits for it."""
+        loop = asyncio.get_running_loop()
+        waiting = Waiting(ask, loop.create_future(), loop.time())
+        if self.is_open:
+            self._outgoing.asks.append(waiting)
+            self._wake.set()
+        else:
+            waiting.told.set_result(self._judge_alone(ask))
+        return waiting.told
 
     def undo(self, ask: Ask, verdict: Verdict) -> None:
         """Give back all that an ask took."""
@@ -151,8 +158,7 @@ class Line:
             age_seconds = await self._join() / 1e6
         except (WindowAway, TimeoutError) as away:
             self.why_away = str(away) or SILENT
-            await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, PROBE_SECONDS[1])
+            await self._rest()
         else:
             if age_seconds < YOUNG_SECONDS:
                 self.why_away = "it lost its memory: all gateways tell it what they know"
@@ -161,7 +167,13 @@ class Line:
                 self.is_open, self._opened_at = True, time.monotonic()
                 log.info("limits_shared", calls=self.calls, failures=self.failures)
 
-    def _part(self, away: WindowAway, outgoing: Outgoing) -> None:
+    async def _rest(self) -> None:
+        pause = self._pause
+        self._pause = min(pause * 2, PROBE_SECONDS[1])
+        await asyncio.sleep(pause)
+
+    async def _part(self, away: WindowAway, outgoing: Outgoing) -> None:
+        """Go on alone, for a while at least: who is slow by turns is not asked at each turn."""
         self.is_open = False
         if time.monotonic() - self._opened_at > STEADY_SECONDS:
             self._pause = PROBE_SECONDS[0]
@@ -169,6 +181,7 @@ class Line:
         self.why_away = str(away)
         log.warning("limits_apart", reason=self.why_away, gateways=self._share())
         self._go_on_alone(outgoing)
+        await self._rest()
 
     def _go_on_alone(self, outgoing: Outgoing) -> None:
         """Judge and settle here what was on its way, and what would have followed."""
@@ -190,13 +203,13 @@ class Line:
             return
         self._is_due = False
         try:
-            async with asyncio.timeout(WAIT_SECONDS):
+            async with asyncio.timeout_at(outgoing.asked_at() + WAIT_SECONDS):
                 reply = await self._exchange(outgoing)
         except WindowAway as away:
-            self._part(away, outgoing)
+            await self._part(away, outgoing)
             return
         except TimeoutError:
-            self._part(WindowAway(SILENT), outgoing)
+            await self._part(WindowAway(SILENT), outgoing)
             return
         except BaseException:
             self._go_on_alone(outgoing)

@@ -21,10 +21,11 @@ class Names:
 
 @dataclass(slots=True)
 class Waiting:
-    """An ask on its way."""
+    """An ask on its way, `since` when by the loop's clock."""
 
     ask: Ask
     told: asyncio.Future[Verdict]
+    since: float
 
 
 @dataclass(slots=True)
@@ -36,6 +37,10 @@ class Outgoing:
     """What ended requests took more, or less, than they had asked for."""
     changed: list[str] = field(default_factory=list)
     """Limits of which more or fewer requests run than Redis was told."""
+
+    def asked_at(self) -> float:
+        """Return since when the longest of them waits, by the loop's clock."""
+        return self.asks[0].since if self.asks else asyncio.get_running_loop().time()
 
     def write(self, batch: Batch, running: Counter[str]) -> Names:
         """Write all of it into a batch; return the names of its counts."""

@@ -8,12 +8,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import anthropic
 import httpx
 import msgspec
 import openai
 import pytest
 
+from serving.contract.demand import DemandReport
+from serving.contract.limits import MINUTE, count_name
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.engine.simulated.faults import Fault
 from serving.gateway import exchange
@@ -157,6 +160,63 @@ async def test_every_reply_tells_how_limits_stand(
             "x-ratelimit-limit-tokens"
         )  # fmt: skip
         assert headers[name] == "50000"
+
+
+def used(stack: Stack, limit: int) -> int:
+    """How many of the organization's requests per minute the gateway knows to be used."""
+    limiter = stack.gateway.limiter
+    now = limiter._clock.now()
+    ahead = limiter._counts.full_at.get(count_name("org_a", "requests"), now) - now
+    return round(ahead * limit / MINUTE)
+
+
+LARGE = ASK | {"messages": [{"role": "user", "content": "a" * 1_200_000}]}
+BAD: dict[str, tuple[str, bytes, dict[str, str], int]] = {
+    "no JSON": (CHAT, b"{", {}, 400),
+    "a field of the wrong kind": (CHAT, b'{"model":"demo","messages":7}', {}, 400),
+    "no such model": (CHAT, json.dumps(ASK | {"model": "none"}).encode(), {}, 404),
+    "a body too large": (CHAT, json.dumps(LARGE).encode(), {}, 413),
+    "a compressed body": (CHAT, b"{}", {"content-encoding": "gzip"}, 415),
+    "tokens not counted": ("/v1/messages/count_tokens", b"{", {}, 400),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+async def test_what_is_no_request_for_a_model_counts_as_one(stack: Stack, name: str) -> None:
+    path, body, headers, expected = BAD[name]
+    await limit(stack, requests_per_minute=3)
+    statuses = []
+    for number in (1, 2, 3, 3):
+        async with stack.post(path, body, headers) as reply:
+            statuses.append(reply.status)
+        await eventually(lambda n=number: used(stack, 3) == n)
+    assert statuses == [expected] * 3 + [429]
+
+
+async def test_who_leaves_amid_a_body_made_a_request(stack: Stack) -> None:
+    await limit(stack, requests_per_minute=1)
+    async with RawClient(stack.url) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK)[:-1])
+        await eventually(lambda: stack.gateway.app.in_flight == 1)
+    await eventually(lambda: stack.gateway.app.in_flight == 0)
+    assert (await post(stack))[0] == 429
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/models/demo"])
+async def test_to_look_at_models_is_a_request(stack: Stack, path: str) -> None:
+    await limit(stack, requests_per_minute=2, input_tokens_per_minute=500)
+    headers = {"authorization": f"Bearer {stack.tenant.secret}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        for left in (2, 1):
+            async with session.get(stack.url + path) as reply:
+                assert reply.status == 200
+                assert reply.headers["x-ratelimit-limit-requests"] == "2"
+                assert reply.headers["x-ratelimit-remaining-requests"] == str(left)
+                assert reply.headers["x-ratelimit-remaining-tokens"] == "500"
+            await eventually(lambda n=left: used(stack, 2) == 3 - n)
+        async with session.get(stack.url + path) as reply:
+            assert reply.status == 429
+            assert reply.headers["retry-after"] == "30"
 
 
 async def test_who_has_no_limit_is_told_of_none_and_costs_no_call(stack: Stack) -> None:
@@ -347,3 +407,13 @@ async def test_without_redis_a_gateway_says_that_it_holds_its_part(
         redis_server.thaw()
     await eventually(lambda: stack.gateway.limiter.line.is_open)
     assert (await post(stack))[0] == 429
+
+
+async def test_without_control_limits_are_parted_by_what_the_fleet_counts(tmp_path: Path) -> None:
+    async with running_stack(tmp_path) as alone:
+        await limit(alone, requests_per_minute=6)
+        came = DemandReport("gw_that_came_later", 1, {})
+        alone.control.slots.shares.report(came, {}, time.monotonic())
+        await eventually(lambda: alone.gateway.live_gateway_count() == 2)
+        assert alone.gateway.directory.live_gateway_count() == 1
+        assert [(await post(alone))[0] for _ in range(4)] == [200] * 3 + [429]

@@ -2,15 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 
-from serving.contract.limits import STATE, count_name
+from serving.contract.limits import EPOCH, STATE, count_name
 from serving.contract.records import Limits, OrganizationRecord
 from serving.limits import line
 from serving.limits.checks import Plan, make_plan
 from serving.limits.limiter import Limiter, RateExceeded, Reservation, Size
+from serving.limits.window import Batch, Reply, Told
 from tests.support import catalog
 from tests.support.gateway import eventually
 from tests.support.limiters import limiters
@@ -259,3 +262,80 @@ async def test_a_gateway_that_comes_later_learns_what_is_used(server: RedisServe
         async with limiters(server, 1) as late:
             count += len(await admitted(late, plan))
         assert count <= 60 + time.monotonic() - began
+
+
+# Where it is slow
+
+
+class SlowWindow:
+    """A Redis that admits everything, `seconds` after it was asked to judge."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def judge(self, names: Sequence[str], batch: Batch) -> Reply:
+        if batch.asked:
+            await asyncio.sleep(self.seconds)
+        now = (time.time() - EPOCH) * 1e6
+        told = Told(True, (now,), ())
+        return Reply(batch.id, "ok", "life", 1e9, now, now, (told,) * len(batch.asked))
+
+
+@asynccontextmanager
+async def slowly(seconds: float) -> AsyncIterator[Limiter]:
+    """Run a gateway's limiter, one of three, over a slow Redis."""
+    limiter = Limiter(SlowWindow(seconds), lambda: 3, Counter())
+    running = asyncio.create_task(limiter.line.run())
+    try:
+        await eventually(lambda: limiter.line.is_open)
+        yield limiter
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_who_waits_for_anothers_call_waits_no_longer_in_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line, "WAIT_SECONDS", 0.4)
+    plan = plan_of(requests_per_minute=60)
+    async with slowly(0.36) as limiter:
+        first = asyncio.create_task(ask(limiter, plan))
+        await eventually(lambda: limiter.line.calls == 2)
+        began = time.monotonic()
+        assert await ask(limiter, plan) is not None
+        assert 0.36 < time.monotonic() - began < 0.6
+        assert not limiter.line.is_open
+        assert await first is not None
+
+
+async def test_who_is_slow_by_turns_is_asked_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(line, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(line, "PROBE_SECONDS", (0.05, 0.4))
+    plan = plan_of(requests_per_minute=6_000)
+    async with slowly(0.1) as limiter:
+        began = time.monotonic()
+        while time.monotonic() - began < 0.6:
+            await ask(limiter, plan)
+            await asyncio.sleep(0.005)
+        assert 2 <= limiter.line.failures <= 4  # after 0.05, 0.1, 0.2, 0.4 seconds
+
+
+async def test_who_was_steady_is_asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(line, "STEADY_SECONDS", 0.0)
+    plan = plan_of(requests_per_minute=6_000)
+    async with slowly(0.1) as limiter:
+        for number in range(6):
+            await eventually(lambda: limiter.line.is_open)
+            await ask(limiter, plan)
+            assert limiter.line.failures == number + 1
+            assert limiter.line._pause == 2 * line.PROBE_SECONDS[0]
