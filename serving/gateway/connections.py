@@ -5,10 +5,21 @@ that has been idle longest, so that who holds connections and asks nothing keeps
 """
 
 from collections import Counter, defaultdict
+from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol
 
 ADDRESS_SHARE = 4
 """One address has at most the fourth part of all, unless told otherwise."""
+
+
+def place_of(host: str) -> str:
+    """Return what counts as one address: of IPv6 the /64, all of which is one client's."""
+    if ":" not in host:
+        return host
+    address = IPv6Address(host.partition("%")[0])
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(IPv6Network((int(address) >> 64 << 64, 64)))
 
 
 class Line(Protocol):

@@ -10,16 +10,18 @@ too much it is not the newcomer that goes, but who takes most slowly.
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 PENDING_BYTES_MAX = 1024 * 1024
 ALL_PENDING_BYTES_MAX = 256 * 1024 * 1024
 PIECE_BYTES = 64 * 1024
 STALL_SECONDS = 30.0
-"""Within which a client takes a piece."""
+"""Within which a client takes something."""
 SLOWEST_BYTES = 16 * 1024
 """A second, in the mean, of a long answer that is there already."""
+SLOWEST_END_BYTES = 1024
+"""The same, of what a stream has left when it has ended."""
 
 
 class Line(Protocol):
@@ -27,6 +29,8 @@ class Line(Protocol):
 
     @property
     def is_blocked(self) -> bool: ...
+    @property
+    def unsent_bytes(self) -> int: ...
     def write(self, data: bytes) -> None: ...
     async def drain(self) -> None: ...
     def abort(self) -> None: ...
@@ -133,7 +137,8 @@ class Outgoing:
         if self._pump is None:
             self._pump = asyncio.get_running_loop().create_task(self._drain())
         elif self._pump.done():
-            self._pump.result()
+            if not self._pump.cancelled():
+                self._pump.result()
             raise ClientStalled
 
     async def pour(self, data: bytes) -> bytes:
@@ -155,11 +160,17 @@ class Outgoing:
 
     async def flush(self) -> None:
         """Wait until all that was kept has been taken. Raises ClientStalled."""
-        if self._pump is not None:
-            await self._pump
-            self._pump = None
-        if self._line.is_blocked:
-            await self._wait()
+        if self._pump is None and not self._line.is_blocked:
+            return
+        left = len(self._kept) + self._line.unsent_bytes
+        try:
+            async with asyncio.timeout(STALL_SECONDS + left / SLOWEST_END_BYTES):
+                if self._pump is not None:
+                    await self._pump
+                    self._pump = None
+                await self._wait()
+        except TimeoutError:
+            raise ClientStalled from None
 
     def cut(self) -> None:
         """Close the connection at once, whatever it still holds."""
@@ -191,11 +202,15 @@ class Outgoing:
         self._pump = None
 
     async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout(STALL_SECONDS):
-                await self._line.drain()
-        except TimeoutError:
-            raise ClientStalled from None
+        """Wait until more may be written. Raises ClientStalled when nothing is taken for long."""
+        while self._line.is_blocked:
+            before_bytes = self._line.unsent_bytes
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STALL_SECONDS):
+                    await self._line.drain()
+                    return
+            if self._line.unsent_bytes >= before_bytes:
+                raise ClientStalled
 
     def _forget(self) -> None:
         self._pending.total_bytes -= len(self._kept)

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from serving.gateway.connections import Connections
-from serving.gateway.cycle import CYCLE, Cycle
+from serving.gateway.connections import Connections, place_of
+from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
 from serving.gateway.dialects.openai import error_body
 from serving.gateway.errors import HeadersTooLarge
 
@@ -63,7 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close a connection on which nothing is ever asked, and hide no stall in the kernel."""
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
+        self._address = place_of(self.client[0]) if self.client else ""
         self._is_counted = self._lines.enter(self, self._address)
         if not self._is_counted:
             transport.write(NO_ROOM)
@@ -170,7 +170,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if not self.transport.is_closing():
             self._lines.note_idle(self, self._address)
-        self._watch_tail(self.transport.get_write_buffer_size())
+        if self.transport.get_write_buffer_size():
+            self._watch_tail(unsent_bytes(self.transport))
 
     def shutdown(self) -> None:
         """End once nothing is under way. Who has just connected is about to ask, and may."""
@@ -192,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.loop.call_later(TAIL_SECONDS, self._check_tail, left_bytes)
 
     def _check_tail(self, before_bytes: int) -> None:
-        left_bytes = self.transport.get_write_buffer_size()
+        left_bytes = unsent_bytes(self.transport)
         is_answering = self.cycle is not None and not self.cycle.response_complete
         if left_bytes >= before_bytes and not is_answering:
             self.transport.abort()

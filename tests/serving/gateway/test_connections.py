@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.config import ConfigError
 from serving.gateway import descriptors
-from serving.gateway.connections import Connections
+from serving.gateway.connections import Connections, place_of
 from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 from tests.support.raw_http import RawClient, request
 
@@ -67,6 +67,14 @@ def test_never_too_many_and_only_idle_ones_are_closed(
                 idle.pop(line, None)
         assert len(connections) == len(known) <= most
         assert not any(line.is_closed for line in known)
+
+
+def test_of_ipv6_a_network_counts_as_one_address() -> None:
+    one = place_of("2001:db8:0:7::1")
+    assert one == place_of("2001:db8::7:ffff:ffff:ffff:ffff") == "2001:db8:0:7::/64"
+    assert one != place_of("2001:db8:0:8::1")
+    assert place_of("fe80::1%eth0") == "fe80::/64"
+    assert place_of("::ffff:192.0.2.1") == place_of("192.0.2.1") == "192.0.2.1"
 
 
 async def test_idle_connections_make_room_for_who_asks(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Line:
     def __init__(self) -> None:
         self.is_blocked = False
         self.is_aborted = False
+        self.unsent_bytes = 0
         self.sent: list[bytes] = []
         self._writable = asyncio.Event()
         self._writable.set()
@@ -93,6 +94,9 @@ async def test_the_tail_of_an_answer_is_given_up_when_nothing_of_it_is_taken() -
         def get_write_buffer_size(self) -> int:
             return self.sizes.pop(0)
 
+        def get_extra_info(self, name: str) -> None:
+            return None
+
         def abort(self) -> None:
             self.is_aborted = True
 
@@ -118,6 +122,7 @@ async def test_a_long_answer_taken_far_too_slowly_is_a_stall(
     monkeypatch.setattr(outgoing, "SLOWEST_BYTES", 100 * outgoing.PIECE_BYTES)
     monkeypatch.setattr(Line, "drain", lambda line: asyncio.sleep(0.02))
     line, pending = Line(), Pending()
+    line.pause()
     with pytest.raises(ClientStalled):
         await Outgoing(line, pending).pour(bytes(20 * outgoing.PIECE_BYTES))
     assert 2 < len(line.sent) < 20
@@ -228,6 +233,59 @@ async def test_a_client_that_takes_nothing_is_given_up(monkeypatch: pytest.Monke
     with pytest.raises(ClientStalled):
         out.put(b"y")
     out.drop()
+
+
+async def test_a_client_that_takes_a_little_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
+    line = Line()
+    out = Outgoing(line, Pending())
+    line.pause()
+    line.unsent_bytes = 1_000
+    out.put(b"x")
+    flushed = asyncio.create_task(out.flush())
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+        line.unsent_bytes -= 1
+    assert not flushed.done()
+    line.resume()
+    await flushed
+    assert line.sent == [b"x"]
+
+
+async def test_what_a_stream_left_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.02)
+    monkeypatch.setattr(outgoing, "SLOWEST_END_BYTES", 10_000)
+    line = Line()
+    line.pause()
+    line.unsent_bytes = 1_000
+    flushed = asyncio.create_task(Outgoing(line, Pending()).flush())
+    async with asyncio.timeout(2):
+        while not flushed.done():
+            line.unsent_bytes -= 1
+            await asyncio.sleep(0.005)
+    with pytest.raises(ClientStalled):
+        await flushed
+
+
+async def test_who_reads_slowly_gets_all_of_it(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(outgoing, "SLOWEST_END_BYTES", 10_000)
+    async with RawClient(stack.url, receive_bytes=2_048) as client:
+        await client.send(request(CHAT, stack.tenant.secret, ASK | {"logprobs": True}))
+        told = bytearray(await client.read(16))
+        await eventually(lambda: stack.gateway.app.pending.total_bytes > 0)
+        for _ in range(20):
+            told += await client.read(1_024)
+            await asyncio.sleep(0.1)
+        assert stack.gateway.app.in_flight == 1
+        while not told.endswith(b"0\r\n\r\n"):
+            told += await client.read()
+    assert b"data: [DONE]" in told
+    assert (await stack.one_event()).outcome == "completed"
 
 
 async def test_the_engine_is_read_on_and_all_of_it_is_billed(
