@@ -90,7 +90,8 @@ class Try:
             self.replica_id = slot.replica.record.replica_id
             on_start(self)
             try:
-                await self._work(on_first_token)
+                with slot.unanswered:
+                    await self._work(on_first_token)
             except (RequestRefused, ReplicaOverloaded):
                 slot.took(NO_TOKENS)
                 raise

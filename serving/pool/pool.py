@@ -130,6 +130,9 @@ class Pool:
                 self._outliers.forget(replica_id)
         self.replicas = kept
         ready = [each for each in kept.values() if each.is_ready]
+        for replica in kept.values():
+            if ready and replica.is_lost:
+                replica.lose_unanswered()
         meant = ready or [each for each in kept.values() if each.is_coming]
         declared = [set(each.record.capabilities) for each in meant]
         self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()

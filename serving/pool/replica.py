@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from serving.contract.replica import ReplicaRecord
+from serving.pool.loss import Unanswered
 from serving.pool.prefixes import Seen
 
 EJECT_AFTER_INCIDENTS = 2
@@ -42,6 +43,8 @@ class Replica:
     slow_in_a_row: int = 0
     seen: Seen = field(default_factory=Seen)
     """What its prefix cache probably holds."""
+    unanswered: set[Unanswered] = field(default_factory=set)
+    """Requests that wait for their first token."""
     _organizations: set[str] = field(default_factory=set)
 
     @property
@@ -66,6 +69,11 @@ class Replica:
         return self.record.state in ("pending", "loading", "canary")
 
     @property
+    def is_lost(self) -> bool:
+        """Whether nothing that it was given will be answered, by the feed."""
+        return self.record.state in ("failed", "stopped")
+
+    @property
     def is_on_trial(self) -> bool:
         """Whether it was ejected and has not worked since, or not as fast as others: one request
         at a time tries it."""
@@ -76,6 +84,11 @@ class Replica:
         if not self.is_ready or now < self.ejected_until or now < self.slow_until:
             return False
         return not self.is_on_trial or self.in_flight == 0
+
+    def lose_unanswered(self) -> None:
+        """End the requests that it has not answered: another replica may."""
+        for one in list(self.unanswered):
+            one.lose()
 
     def note_success(self) -> None:
         """It made a token: whatever was held against it is forgotten."""

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from serving.engine.usage import NO_TOKENS, Tokens
+from serving.pool.loss import Unanswered
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
 
@@ -21,7 +22,7 @@ class Slot:
 
     __slots__ = (
         *("_avoid", "_began_at", "_first_at", "_incidents", "_is_spare", "_place", "_pool"),
-        *("replica", "ticket"),
+        *("replica", "ticket", "unanswered"),
     )
 
     def __init__(
@@ -41,6 +42,7 @@ class Slot:
         else:
             self._place = await pool.take(self.ticket, self._avoid)
         self.replica: Replica = self._place.replica
+        self.unanswered = Unanswered(self.replica.unanswered)
         self._incidents = self.replica.incidents
         self._began_at = pool.now
         return self
@@ -68,6 +70,7 @@ class Slot:
         """A token came."""
         self._pool.note_success(self.replica)
         if self._first_at is None:
+            self.unanswered.answered()
             self._first_at = self._pool.now
             self._place = self._pool.note_read(self._place)
             self._pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from serving.engine.errors import ReplicaUnreachable
 from serving.engine.transport.connection import Connection
+from serving.engine.transport.silence import bound_silence
 
 IDLE_SECONDS = 4.0
 """Below the 5 s after which a replica's HTTP server closes an idle connection."""
@@ -40,7 +41,8 @@ class Connections:
         """Return a new connection. Raises ReplicaUnreachable."""
         try:
             async with asyncio.timeout(connect_seconds):
-                _, connection = await self._loop.create_connection(Connection, *address)
+                transport, connection = await self._loop.create_connection(Connection, *address)
+            bound_silence(transport.get_extra_info("socket"))
         except (TimeoutError, OSError) as error:
             raise ReplicaUnreachable(type(error).__name__) from error
         return connection

@@ -1,5 +1,6 @@
 """A call to an external engine over TLS: aiohttp's work."""
 
+import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import lru_cache
 from types import TracebackType
@@ -7,6 +8,7 @@ from types import TracebackType
 import aiohttp
 
 from serving.engine.errors import AnswerBroken, ReplicaUnreachable
+from serving.engine.transport.silence import bound_silence
 
 READ_BUFFER_BYTES = 64 * 1024
 KEEPALIVE_SECONDS = 4.0
@@ -15,13 +17,24 @@ KEEPALIVE_SECONDS = 4.0
 def open_session() -> aiohttp.ClientSession:
     """Return the one session of a process: no cookies, no limit of connections."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS),
+        connector=aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=KEEPALIVE_SECONDS, socket_factory=_watched_socket
+        ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         auto_decompress=False,
         read_bufsize=READ_BUFFER_BYTES,
         skip_auto_headers=("user-agent", "accept", "accept-encoding"),
     )
+
+
+def _watched_socket(address: aiohttp.AddrInfoType) -> socket.socket:
+    """Return a socket on which a host that falls silent is found out."""
+    family, kind, protocol, *_ = address
+    line = socket.socket(family, kind, protocol)
+    line.setblocking(False)
+    bound_silence(line)
+    return line
 
 
 @lru_cache

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from serving.contract.usage import Outcome
@@ -168,10 +169,48 @@ async def test_a_second_try_may_wait_for_its_turn_longer_than_for_a_first_byte(
     await must_end(pair, "completed")
 
 
-async def answered(stack: Stack) -> int:
-    async with stack.post(CHAT, ASK | {"stream": True, "max_tokens": 3}) as reply:
+async def answered(stack: Stack, *, stream: bool = True) -> int:
+    async with stack.post(CHAT, ASK | {"stream": stream, "max_tokens": 3}) as reply:
         await reply.read()
         return reply.status
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_failed_replica_has_not_answered_is_tried_on_another(
+    pair: Stack, stream: bool
+) -> None:
+    engines = [one.engine for one in pair.engines]
+    for engine in engines:
+        engine.freeze(True)
+    asked = asyncio.create_task(answered(pair, stream=stream))
+    await eventually(lambda: any(engine.running for engine in engines))
+    lost = 1 if engines[0].running else 2
+    await fails(pair, lost)
+    await eventually(lambda: pair.gateway.metrics.retries == 1)
+    engines[2 - lost].freeze(False)
+    assert await asked == 200
+    await must_end(pair, "completed")
+    assert pair.events[0].replica_id == f"rep_{3 - lost}"
+
+
+async def test_what_has_a_token_or_nowhere_to_go_stays_with_a_failed_replica(pair: Stack) -> None:
+    for engine in pair.engines:
+        engine.script.add(Fault("stall", after_chunks=3, seconds=0.5))
+    async with pair.post(CHAT, ASK | {"stream": True, "max_tokens": 12}) as reply:
+        await reply.content.readuntil(b"\n\n")
+        await reply.content.readuntil(b"\n\n")
+        await fails(pair, 1)
+        await fails(pair, 2)
+        assert "[DONE]" in await reply.text()
+    assert pair.gateway.metrics.retries == 0
+
+
+async def fails(stack: Stack, number: int) -> None:
+    """The fleet calls a replica failed."""
+    [known] = [one.record for one in replicas(stack) if one.record.replica_id == f"rep_{number}"]
+    failed = msgspec.structs.replace(known, state="failed")
+    stack.control.fleet.publish("replica", failed.replica_id, failed)
+    await eventually(lambda: failed in [one.record for one in replicas(stack)])
 
 
 async def test_a_replica_that_refuses_connections_is_left_alone_after_a_while(pair: Stack) -> None:
