@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import replace
@@ -277,9 +277,11 @@ class Pool:
         """Give places to those whose turn it is, as long as there are any.
 
         One that needs more slots than any replica has free has one kept for it until there are
-        enough: else it would wait for ever behind narrower ones, which go on at the others.
+        enough: else it would wait for ever behind narrower ones, which go on at the others. Once
+        one is kept of each, nobody else has a turn, however many wait.
         """
-        passed, kept = list[Waiter](), list[Replica]()
+        passed: defaultdict[Tier, set[str]] = defaultdict(set)
+        kept = set[Replica]()
         while (waiter := self.queue.first(passed)) is not None:
             if not (self.has_ready_replica or self.is_waking):
                 self.queue.send_away(NoReplica(self.deployment_id))
@@ -291,10 +293,12 @@ class Pool:
                 continue
             if ticket.width == 1 and not avoid:
                 return
-            passed.append(waiter)
+            passed[ticket.tier].add(ticket.organization_id)
             replicas, now, width = self.replicas.values(), self._clock(), ticket.width
             if (replica := nearest(replicas, now, avoid, kept=kept, width=width)) is not None:
-                kept.append(replica)
+                kept.add(replica)
+            elif not avoid:
+                return
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
         """Give a place to one that need not wait."""

@@ -16,6 +16,7 @@ from serving.pool.ticket import Ticket
 UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
 """Each tier, and those that go before it."""
 ABOVE: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[:place] for place, tier in enumerate(TIERS)}
+NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
 answers are of any length."""
@@ -85,11 +86,11 @@ class FairQueue:
         late = self._seconds_until(ticket) - ticket.seconds_max
         return self._refused(ticket, Overloaded("waited", late))
 
-    def first(self, but: Collection[Waiter] = ()) -> Waiter | None:
-        """Return whose turn it is, `but` some, who keep theirs and whose organizations wait with
-        them; one whose client left just now is passed over."""
+    def first(self, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
+        """Return whose turn it is, `but` some organizations of each tier, which keep theirs; one
+        whose client left just now is passed over."""
         for tier, line in self.lines.items():
-            passed = [one.ticket.organization_id for one in but if one.ticket.tier == tier]
+            passed = but.get(tier, ())
             while (waiter := line.first(passed)) is not None:
                 if not waiter.turn.done():
                     return waiter

@@ -136,6 +136,26 @@ async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_
     await asyncio.gather(*tasks)
 
 
+async def test_a_crowd_of_wide_requests_is_looked_at_no_further_than_replicas_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    two, turn, last, log = pool(2, 2), asyncio.Event(), asyncio.Event(), []
+    holders = [asyncio.create_task(hold(two, f"h{n}", turn if n else last, log)) for n in range(4)]
+    await settle()
+    wide = [asyncio.create_task(hold(two, f"w{n}", turn, log, width=2)) for n in range(500)]
+    narrow = asyncio.create_task(hold(two, "narrow", turn, log))
+    await settle()
+    looks, first = [], two.queue.first
+    monkeypatch.setattr(two.queue, "first", lambda but: looks.append(but) or first(but))
+    two._call()
+    assert len(looks) == 3, "one for each replica, and one for which none is left"
+    assert len(log) == 4
+    turn.set()
+    last.set()
+    await asyncio.gather(*holders, *wide, narrow)
+    assert two.replicas["rep_1"].in_flight == two.replicas["rep_2"].in_flight == 0
+
+
 async def test_without_a_ready_replica_nobody_waits() -> None:
     with pytest.raises(NoReplica):
         async with pool().slot(Ticket("a")):
