@@ -184,7 +184,7 @@ class Line:
             each = tokens.output / ticket.width
             member.note_output(each)
             self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
-        self._charge(member, ticket.rates.cost(tokens) - service.charged)
+        self._charge(member, (ticket.rates.cost(tokens) - service.charged) / service.power)
 
     def end(self, service: Service) -> None:
         """A request's slots are free again."""
@@ -208,11 +208,11 @@ class Line:
         self._level = max(self._level, member.counter)
         cost = ticket.input_tokens + member.likely_output(ticket) * ticket.rates.output
         member.running += ticket.width
-        self._charge(member, cost)
-        return Service(member, ticket, cost)
+        self._charge(member, cost / member.power)
+        return Service(member, ticket, cost, member.power)
 
-    def _charge(self, member: Member, cost: float) -> None:
-        member.charge(cost)
+    def _charge(self, member: Member, service: float) -> None:
+        member.counter += service
         if member.waiters:
             self._turns.put(member.organization_id, member.counter)
 

@@ -63,10 +63,6 @@ class Member:
         self.waiting -= waiter.ticket.width
         self.tokens -= waiter.ticket.input_tokens
 
-    def charge(self, cost: float) -> None:
-        """Count service, or take back what was counted too much."""
-        self.counter += cost / self.power
-
     def likely_output(self, ticket: Ticket) -> float:
         """Return how many tokens an answer probably has."""
         return min(ticket.output_tokens_max, self.mean_output * ticket.width)
@@ -78,11 +74,13 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Service:
-    """One request being served, and what it was charged when it began."""
+    """One request being served, what it was charged when it began, and by which power: that it is
+    settled by too, whatever its organization's part is by then."""
 
     member: Member
     ticket: Ticket
     charged: float
+    power: float
 
 
 class Place(NamedTuple):

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass, field
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -133,6 +134,29 @@ def test_a_part_of_a_weight_gets_a_part_of_the_turns() -> None:
     busy.served.clear()
     busy.work(400, {})
     assert 0.8 < busy.served["here"] / busy.served["everywhere"] < 1.25
+
+
+PARTS = st.floats(0.0, 1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(PARTS, PARTS, st.integers(1, 9), st.integers(0, 400)), min_size=1))
+def test_what_is_charged_at_one_part_is_settled_at_it(
+    requests: list[tuple[float, float, int, int]],
+) -> None:
+    line, expected = Line(NO_BOUNDS), 0.0
+    keeper = line.serve_at_once(Ticket("a", rates=RATES))  # so that it is busy throughout
+    line.settle(keeper, Tokens())
+    for at_begin, at_end, weight, output in requests:
+        line.set_parts({"a": at_begin})
+        ticket = Ticket("a", weight, output_tokens_max=OUTPUT_MAX, rates=RATES)
+        service = line.serve_at_once(ticket)
+        line.set_parts({"a": at_end})
+        tokens = Tokens(input=3, output=output)
+        line.settle(service, tokens)
+        line.end(service)
+        expected += RATES.cost(tokens) / (weight * max(0.001, at_begin))
+    assert keeper.member.counter == pytest.approx(expected)
 
 
 def test_leaving_costs_the_same_however_many_wait() -> None:
