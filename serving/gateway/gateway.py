@@ -80,9 +80,9 @@ class Gateway:
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
         self.client = Client(self.session)
-        self.shares = Shares()
         self.pressure = Pressure(ALL_TOKENS_MAX)
         self.directory = Directory(config.salt_secret, make_pool=self._make_pool)
+        self.shares = Shares(self.directory.live_gateway_count)
         self.journal = Journal(config.directory / JOURNAL, now=clock.time)
         left_credential.leave(config.directory, config.credential)
         self.demand = DemandReporter(

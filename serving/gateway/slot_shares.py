@@ -1,7 +1,8 @@
 """This gateway's share of each replica's slots: the fleet is told all the time what there is to do.
 
-Until the fleet has answered once it takes none, and where the fleet cannot be asked, all of them. A
-gateway that the fleet does not answer any more keeps its last share.
+Until the fleet has answered once it takes none, and where the fleet cannot be asked, an even part,
+by the gateways that control counts. A gateway that the fleet does not answer any more keeps its
+last share.
 """
 
 import asyncio
@@ -35,20 +36,24 @@ LEAVE_SECONDS = 0.5
 
 
 class Shares:
-    """What the fleet granted; `of` is what pools go by."""
+    """What the fleet granted; `of` is what pools go by. `gateways` tells how many there are, as
+    control knows."""
 
-    def __init__(self) -> None:
+    def __init__(self, gateways: Callable[[], int]) -> None:
         self.live_gateway_count = 1
         self.is_told = False
         self.is_unanswered = False
         """Whether the fleet could not be asked and never answered."""
         self._told: dict[str, int] = {}
+        self._gateways = gateways
 
     def of(self, record: ReplicaRecord) -> int:
         """Return how many of a replica's slots this gateway may take."""
         if self.is_told:
             return min(record.slots, self._told.get(record.replica_id, 0))
-        return record.slots if self.is_unanswered else 0
+        if self.is_unanswered:
+            return min(record.slots, max(1, record.slots // self._gateways()))
+        return 0
 
     def hear(self, reply: ShareReply) -> bool:
         """Take in an answer; tell whether any share shrank."""
@@ -124,8 +129,9 @@ class DemandReporter:
         self.failures += 1
         if self.failures == 1:
             log.warning("fleet_divides_no_slots", error=str(error))
-        if not self._shares.is_told and not self._shares.is_unanswered:
+        if not self._shares.is_told:
             self._shares.is_unanswered = True
+            # Each time: there may be more gateways by now, or fewer.
             for pool in self._pools().values():
                 pool.set_shares({})
 

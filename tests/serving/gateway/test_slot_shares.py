@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from serving.contract.records import FleetSizeRecord
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
 from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, until
@@ -153,7 +154,9 @@ async def test_a_gateway_that_the_fleet_does_not_answer_any_more_keeps_its_share
     await eventually(lambda: stack.gateway.demand.failures == 0)
 
 
-async def test_where_the_fleet_never_answered_a_gateway_takes_all_slots(tmp_path: Path) -> None:
+async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
+    tmp_path: Path,
+) -> None:
     async with running_stack(tmp_path) as stack:
         stack.control.slots.is_down = True
         await stack.stop_gateway()
@@ -162,6 +165,11 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_all_slots(tmp_path
         assert await ask(stack) == 200
         pool = stack.gateway.directory.pools["dep_var_demo"]
         assert (pool.replicas["rep_1"].share, stack.gateway.shares.is_told) == (8, False)
+        for gateways, part in ((3, 2), (20, 1), (2, 4)):
+            size = FleetSizeRecord(gateways)
+            stack.control.feed.publish("fleet_size", "all", size)
+            await eventually(lambda part=part: pool.replicas["rep_1"].share == part)
+        assert await ask(stack) == 200
 
 
 async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
