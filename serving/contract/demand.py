@@ -47,13 +47,15 @@ class DeploymentDemand(msgspec.Struct, frozen=True):
 
 
 class DemandReport(msgspec.Struct, frozen=True):
-    """What one gateway has to do. `number` grows from report to report: an older one that comes
-    later is not believed. Who `is_leaving` holds nothing any more."""
+    """What one gateway has to do. `number` grows from report to report of one `life`: an older one
+    that comes later is not believed. A gateway that starts anew says so by another life, whatever
+    its clock shows by then. Who `is_leaving` holds nothing any more."""
 
     gateway_id: Id
     number: Version
     deployments: Annotated[dict[Id, DeploymentDemand], Meta(max_length=DEPLOYMENTS_MAX)]
     is_leaving: bool = False
+    life: Annotated[str, Meta(max_length=64)] = ""
     schema: int = SCHEMA
 
 

@@ -33,6 +33,14 @@ class Gateway:
     number: int
     deployments: Mapping[str, DeploymentDemand]
     may_run: dict[str, int] = field(default_factory=dict)
+    life: str = ""
+    life_before: str = ""
+
+    def is_late(self, report: DemandReport) -> bool:
+        """Tell whether a report was made before what it said last."""
+        if report.life == self.life:
+            return report.number <= self.number
+        return report.life != "" and report.life == self.life_before
 
 
 @dataclass(slots=True)
@@ -68,7 +76,7 @@ class SlotShares:
         """Take in what a gateway has to do, and return what it may take from now on."""
         self.forget_silent(now)
         known = self.gateways.get(report.gateway_id)
-        if known is not None and report.number <= known.number:
+        if known is not None and known.is_late(report):
             return self._empty_reply()
         if report.is_leaving:
             self.gateways.pop(report.gateway_id, None)
@@ -78,7 +86,10 @@ class SlotShares:
             for demand in report.deployments.values()
             for replica_id, held in demand.held.items()
         }
-        self.gateways[report.gateway_id] = Gateway(now, report.number, report.deployments, may_run)
+        self.gateways[report.gateway_id] = Gateway(
+            *(now, report.number, report.deployments, may_run, report.life),
+            life_before=_life_before(known, report.life),
+        )
         return self._reply(report, slots, now)
 
     def forget_silent(self, now: float) -> None:
@@ -136,3 +147,10 @@ class SlotShares:
             for gateway_id, gateway in self.gateways.items()
             if deployment_id in gateway.deployments
         }
+
+
+def _life_before(known: Gateway | None, life: str) -> str:
+    """Return which life of a gateway ended when this one began, of those heard of lately."""
+    if known is None:
+        return ""
+    return known.life_before if known.life == life else known.life

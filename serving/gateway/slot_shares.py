@@ -20,6 +20,7 @@ from serving.contract.demand import (
     OrganizationDemand,
     ShareReply,
 )
+from serving.contract.ids import new_id
 from serving.contract.replica import ReplicaRecord
 from serving.contract.units import Tier
 from serving.pool.line import Line
@@ -81,7 +82,9 @@ class DemandReporter:
         self._gateway_id = gateway_id
         self._shares = shares
         self._pools = pools
+        self._life = new_id()
         self._number = time.time_ns() // 1_000_000
+        """Of reports; by the clock for fleets that do not ask for a life."""
         self._news = asyncio.Event()
 
     def note_news(self) -> None:
@@ -139,7 +142,7 @@ class DemandReporter:
         self, demands: dict[str, DeploymentDemand], seconds: float, *, is_leaving: bool = False
     ) -> ShareReply:
         self._number += 1
-        report = DemandReport(self._gateway_id, self._number, demands, is_leaving)
+        report = DemandReport(self._gateway_id, self._number, demands, is_leaving, self._life)
         return await self._fleet.post("demand", report, ShareReply, seconds)
 
 

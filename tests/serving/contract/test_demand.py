@@ -33,6 +33,7 @@ REPORTS = st.builds(
     st.integers(0, 2**63 - 1),
     st.dictionaries(IDS, DEMANDS, max_size=3),
     st.booleans(),
+    st.text(max_size=64),
 )
 REPLIES = st.builds(
     ShareReply,

@@ -203,6 +203,23 @@ def test_a_report_that_comes_late_is_not_believed() -> None:
     assert fleet.granted("r1") == 8
 
 
+def test_a_new_life_is_believed_though_its_clock_was_set_back_and_the_old_one_no_more() -> None:
+    fleet, _ = world()
+    demands = {"dep": DeploymentDemand({"r1": Held(0, 0)})}
+
+    def report(number: int, life: str) -> int:
+        made = DemandReport("g1", number, demands, life=life)
+        return fleet.report(made, SLOTS, 0.0).shares.get("r1", 0)
+
+    assert report(100, "first") == 8
+    assert report(40, "second") == 8
+    assert report(101, "first") == 0, "it was under way while its gateway died"
+    assert report(40, "second") == 0
+    assert report(41, "second") == 8
+    assert report(7, "") == 8, "one that says nothing of lives"
+    assert report(7, "") == 0
+
+
 def test_a_gateway_is_granted_only_replicas_that_it_knows_of() -> None:
     fleet, [first, second] = world("g1", "g2")
     first.slots = {"dep": {"r1": 8}}

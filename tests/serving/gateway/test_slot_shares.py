@@ -172,6 +172,16 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
         assert await ask(stack) == 200
 
 
+async def test_each_life_of_a_gateway_says_that_it_is_another(stack: Stack) -> None:
+    reports = stack.control.slots.reports
+    await eventually(lambda: len(reports) > 2)
+    [first] = {report.life for report in reports}
+    await stack.stop_gateway()
+    await stack.start_gateway()
+    await eventually(lambda: reports[-1].life not in ("", first))
+    assert reports[-1].gateway_id == reports[0].gateway_id
+
+
 async def test_the_fleet_hears_who_waits_and_how_urgently(stack: Stack) -> None:
     flex = catalog.price(tier="flex", price_id="price_flex")
     stack.control.feed.publish("price", "price_flex", flex)
