@@ -6,7 +6,8 @@ however many gateways it comes through; there its slots follow its requests. Wha
 divided evenly, so that whoever comes next finds a slot.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heapreplace
 from math import ceil, floor
 
 from serving.contract.demand import DeploymentDemand
@@ -56,20 +57,42 @@ def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -
         return shares[replica][gateway] - quota[gateway] * slots[replica] / total
 
     free = {replica: slots[replica] - sum(own.values()) for replica, own in shares.items()}
-    for gateway in quota:
-        surplus = sum(own[gateway] for own in shares.values()) - quota[gateway]
-        for _ in range(surplus):
-            held = [replica for replica in shares if shares[replica][gateway]]
-            replica = max(held, key=lambda each: beyond(gateway, each))
-            shares[replica][gateway] -= 1
-            free[replica] += 1
-    for gateway in quota:
-        lack = quota[gateway] - sum(own[gateway] for own in shares.values())
-        for _ in range(lack):
-            replica = min(filter(free.get, free), key=lambda each: beyond(gateway, each))
-            shares[replica][gateway] += 1
-            free[replica] -= 1
+    order = list(shares)
+    surplus = {
+        gateway: sum(own[gateway] for own in shares.values()) - due
+        for gateway, due in quota.items()
+    }
+    for gateway, moves in surplus.items():
+        held = _heap(-beyond(gateway, one) if shares[one][gateway] else None for one in order)
+        for _ in range(moves):
+            place = held[0][1]
+            own = shares[order[place]]
+            own[gateway] -= 1
+            free[order[place]] += 1
+            _again(held, -beyond(gateway, order[place]) if own[gateway] else None)
+    for gateway, moves in surplus.items():
+        room = _heap(beyond(gateway, one) if free[one] else None for one in order)
+        for _ in range(-moves):
+            place = room[0][1]
+            shares[order[place]][gateway] += 1
+            free[order[place]] -= 1
+            _again(room, beyond(gateway, order[place]) if free[order[place]] else None)
     return shares
+
+
+def _heap(numbers: Iterable[float | None]) -> list[tuple[float, int]]:
+    """Return numbers with their places, but those that are None, the least first."""
+    heap = [(number, place) for place, number in enumerate(numbers) if number is not None]
+    heapify(heap)
+    return heap
+
+
+def _again(heap: list[tuple[float, int]], number: float | None) -> None:
+    """Put the first of a heap where another number belongs; without one, take it out."""
+    if number is None:
+        heappop(heap)
+    else:
+        heapreplace(heap, (number, heap[0][1]))
 
 
 def parts(demands: Demands, gateway: str) -> dict[str, float]:

@@ -131,3 +131,23 @@ def test_few_slots_move_when_few_change_hands() -> None:
         for gateway in after[replica]
     )
     assert moved == 2
+
+
+class Counting(dict[str, int]):
+    """Slots that count how often they are looked up."""
+
+    looks = 0
+
+    def __getitem__(self, replica: str) -> int:
+        self.looks += 1
+        return super().__getitem__(replica)
+
+
+def test_a_move_is_found_without_looking_at_every_replica() -> None:
+    slots = Counting({f"r{number}": 64 for number in range(100)})
+    first = assign({"g1": 6_400}, slots, {})
+    assert slots.looks < 4 * 6_400
+    slots.looks = 0
+    both = assign({"g1": 3_200, "g2": 3_200}, slots, first)
+    assert slots.looks < 4 * 6_400
+    assert {tuple(own.values()) for own in both.values()} == {(32, 32)}
