@@ -8,6 +8,7 @@ from billing.economics.margin import ONE_HOUR, Margin, margins
 from billing.economics.margin_by_variant import Sold, allot_pools, request_count, used_by_variant
 from billing.economics.replica_hours import Step, deployment_hours, hour_count
 from billing.following.archive import dropped_days
+from billing.metering.batch import AGE_MAX
 from control.catalog.selectors import deployments
 
 Basis = Literal["replica", "hour", "day"]
@@ -41,11 +42,12 @@ class Look:
         return SHARED_BY[self.basis]
 
 
-def look(start: datetime, end: datetime) -> Look:
+def look(start: datetime, end: datetime, *, now: datetime) -> Look:
     """Return the margin of [start, end), both full hours (UTC). Revenue, tokens and the whole cost
     are exact on every basis; the shares of busy cost are as close as `basis` says."""
     count = request_count(start, end)
-    is_archived = bool(dropped_days(start, end - ONE_HOUR))
+    may_be_archived = start < now - AGE_MAX
+    is_archived = may_be_archived and bool(dropped_days(start, end - ONE_HOUR))
     is_small = count <= CLOSELY_MAX and hour_count(start, end) <= HOURS_CLOSELY_MAX
     if is_small and not is_archived:
         return Look(tuple(margins(start, end)), "replica", count)

@@ -53,8 +53,7 @@ class ReleaseGatewayPage(OperatorPage):
         try:
             held = held_by(gateway_id, now=timezone.now())
         except Refusal as error:
-            messages.error(self.request, error.message)
-            return redirect(ALARMS)
+            return self.render_to_response(self.get_context_data(refusal=error.message))
         context = self.get_context_data(
             gateway_id=gateway_id,
             form=form,

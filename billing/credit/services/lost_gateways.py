@@ -49,7 +49,7 @@ def held_by(gateway_id: str, *, now: datetime) -> Held:
         organization_count=Count("organization_id", distinct=True),
     )
     if not found["lease_count"]:
-        raise Conflict(f"{gateway_id} has no open lease.")
+        raise Conflict(f"{gateway_id or 'Nobody'} has no open lease.")
     return Held(**found)
 
 

@@ -77,7 +77,7 @@ class MarginPage(OperatorPage):
 
 def answer(query: MarginQuery) -> tuple[Look, list[MarginRow], Names]:
     """Return a look, its rows and what they are called."""
-    found = look(query.start, query.end)
+    found = look(query.start, query.end, now=timezone.now())
     called = names(row.organization_id for row in found.rows if row.organization_id)
     return found, rows_of(found.rows, query, called), called
 

@@ -34,6 +34,8 @@ def make_hour(deployment_id="dep_1", hour=0, cost=0, busy=0):
     )
 
 
+NOW = HOUR + timedelta(days=95)
+"""When all of it may be archived."""
 HOURS = st.lists(
     st.builds(
         lambda deployment_id, hour, cost, share: make_hour(
@@ -146,13 +148,13 @@ def test_events_and_rollups_say_the_same_of_money_and_differ_in_shares_alone(
 def test_much_usage_is_looked_at_less_closely(customer, price, monkeypatch):
     ingest(make_batch([make_event(customer, price, received_at=HOUR)]), now=HOUR + ONE_HOUR)
     roll_up()
-    assert look(HOUR, HOUR + ONE_HOUR).basis == "replica"
+    assert look(HOUR, HOUR + ONE_HOUR, now=NOW).basis == "replica"
     with monkeypatch.context() as many_replicas:
         many_replicas.setattr(looking, "HOURS_CLOSELY_MAX", -1)
-        assert look(HOUR, HOUR + ONE_HOUR).basis == "hour"
+        assert look(HOUR, HOUR + ONE_HOUR, now=NOW).basis == "hour"
     monkeypatch.setattr(looking, "CLOSELY_MAX", 0)
-    assert look(HOUR, HOUR + ONE_HOUR).basis == "hour"
-    long = look(HOUR - timedelta(days=9), HOUR + ONE_HOUR)
+    assert look(HOUR, HOUR + ONE_HOUR, now=NOW).basis == "hour"
+    long = look(HOUR - timedelta(days=9), HOUR + ONE_HOUR, now=NOW)
     assert (long.basis, long.request_count) == ("day", 1)
     assert sum(row.revenue_nanos for row in long.rows) == 132_000
 
@@ -164,16 +166,16 @@ def test_days_whose_requests_are_in_files_alone_keep_their_revenue(customer, pri
     event = make_event(customer, price, received_at=HOUR, deployment_id=deployment.id)
     ingest(make_batch([event]), now=HOUR + ONE_HOUR)
     send(make_sample(60, "rep_1", deployment_id=deployment.id, busy_seconds=900))
-    finish(HOUR + timedelta(days=95))
-    before = look(HOUR, HOUR + ONE_HOUR)
+    finish(NOW)
+    before = look(HOUR, HOUR + ONE_HOUR, now=NOW)
     assert (before.basis, before.is_archived) == ("replica", False)
-    archive_day(HOUR.date(), folder=tmp_path, now=HOUR + timedelta(days=95))
-    drop_day(HOUR.date(), now=HOUR + timedelta(days=95))
-    after = look(HOUR, HOUR + ONE_HOUR)
+    archive_day(HOUR.date(), folder=tmp_path, now=NOW)
+    drop_day(HOUR.date(), now=NOW)
+    after = look(HOUR, HOUR + ONE_HOUR, now=NOW)
     assert (after.basis, after.is_archived) == ("hour", True)
     assert summed(after.rows, ()) == summed(before.rows, ())
     assert (revenues(after.rows), costs(after.rows)) == (revenues(before.rows), costs(before.rows))
     assert revenues(after.rows)[customer.id] == 132_000
     midnight = HOUR.replace(hour=0) + timedelta(days=1)
-    assert not look(midnight, midnight + ONE_HOUR).is_archived
-    assert not look(HOUR - timedelta(days=2), midnight - timedelta(days=1)).is_archived
+    assert not look(midnight, midnight + ONE_HOUR, now=NOW).is_archived
+    assert not look(HOUR - timedelta(days=2), midnight - timedelta(days=1), now=NOW).is_archived
