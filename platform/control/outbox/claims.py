@@ -146,7 +146,8 @@ def claim(
 ) -> list[Message]:
     """Take up to `page` messages that are due at `now`, for `LEASE`; they count as tried.
 
-    Of each kind the lanes behind the one in `after` come first, then those from the first on.
+    Of each kind the lanes behind the one in `after` come first, then those from the first on;
+    of either the oldest first.
     """
     bounds, after = bounds or Bounds(), after or {}
     found = _claim(now, page, bounds, after)
@@ -182,4 +183,6 @@ def values_of(
 
 @transaction.atomic
 def _claim(now: datetime, page: int, bounds: Bounds, after: Mapping[str, str]) -> list[Message]:
-    return list(Message.objects.raw(CLAIM, values_of(now, page, bounds, after)))
+    claimed = Message.objects.raw(CLAIM, values_of(now, page, bounds, after))
+    # What RETURNING gives is in no order.
+    return sorted(claimed, key=lambda message: (message.due_at, message.id))
