@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from billing.triggers import facts
+from control.facts import facts
 
 
 class DayRevenue(models.Model):

@@ -4,7 +4,7 @@ every step that was taken."""
 from django.db import models
 from django.db.models import Q
 
-from billing.triggers import facts
+from control.facts import facts
 from control.tenants.models import ID_MAX, Organization
 
 DAYS_MAX = 365

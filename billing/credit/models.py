@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.ledger.models import Account
-from billing.triggers import facts
+from control.facts import facts
 from control.ids import new_id as new_control_id
 
 ID_MAX = 64
@@ -319,6 +319,7 @@ class Welcome(models.Model):
 
     class Meta:
         db_table = "credit_welcome"
+        triggers = facts("welcome")
 
     def __str__(self) -> str:
         return self.user_id

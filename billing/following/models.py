@@ -6,7 +6,7 @@ from django.db import models
 
 from billing.fields import Xid8Field
 from billing.metering.models import ID_MAX, Caller, Day, Supply
-from billing.triggers import facts
+from control.facts import facts
 
 
 class Cursor(models.Model):

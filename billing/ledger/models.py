@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.fields import CurrentXid, Xid8Field
-from billing.triggers import facts
+from control.facts import all_stay, facts
 from serving.contract.ids import new_id
 
 
@@ -71,6 +71,7 @@ class Account(models.Model):
                 condition=Q(kind__in=AccountKind.values), name="account_kind_is_known"
             ),
         ]
+        triggers = [all_stay("account")]
 
     def __str__(self) -> str:
         return f"{self.organization_id} {self.kind}"

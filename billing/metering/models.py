@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.fields import CurrentXid, RealField, Xid8Field
-from billing.triggers import facts
+from control.facts import facts
 from serving.contract.ids import moment_of, new_id
 
 ID_MAX = 64
@@ -25,6 +25,7 @@ class Caller(models.Model):
 
     class Meta:
         db_table = "metering_caller"
+        triggers = facts("caller")
         constraints = [
             models.UniqueConstraint(
                 fields=["organization_id", "project_id", "key_id"], name="caller_is_unique"
@@ -46,6 +47,7 @@ class Supply(models.Model):
 
     class Meta:
         db_table = "metering_supply"
+        triggers = facts("supply")
         constraints = [
             models.UniqueConstraint(
                 fields=["model_id", "variant_id", "price_id", "endpoint", "tier"],
@@ -66,6 +68,7 @@ class Origin(models.Model):
 
     class Meta:
         db_table = "metering_origin"
+        triggers = facts("origin")
         constraints = [
             models.UniqueConstraint(
                 fields=["gateway_id", "deployment_id", "replica_id"], name="origin_is_unique"

@@ -217,3 +217,22 @@ def test_rights_are_what_apps_declare() -> None:
         "draw": ADD,
         "balance": READ,
     }
+
+
+BITS = {"DELETE": 8, "UPDATE": 16, "TRUNCATE": 32}
+"""Of `pg_trigger.tgtype`."""
+MOVED = {"ledger_account": {"UPDATE"}}
+"""What the owner's functions may do to a fact: entries move the balances of accounts."""
+
+
+@pytest.mark.parametrize("table", sorted(one for one in DECLARED if DECLARED[one] == ADD))
+def test_what_is_declared_a_fact_stays_one_for_its_owner_too(table: str) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            """SELECT bit_or(tgtype) FROM pg_trigger
+            WHERE tgrelid = %s::regclass AND tgtype & 2 = 2 AND tgenabled <> 'D'""",
+            [table],
+        )
+        (before,) = cursor.fetchone()
+    refused = {verb for verb, bit in BITS.items() if (before or 0) & bit}
+    assert refused >= BITS.keys() - MOVED.get(table, set())

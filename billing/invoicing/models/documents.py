@@ -8,7 +8,7 @@ from django.db.models import F, Q
 
 from billing.invoicing.models.parties import LegalEntity, Paper
 from billing.invoicing.periods import Period
-from billing.triggers import facts
+from control.facts import facts
 from control.ids import new_id
 from control.tenants.models import ID_MAX
 from serving.contract.money import CENT_NANOS

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.invoicing.models.documents import Invoice
-from billing.triggers import facts
+from control.facts import facts
 from control.tenants.models import ID_MAX
 
 

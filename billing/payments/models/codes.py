@@ -6,7 +6,7 @@ from django.db.models.functions import Upper
 
 from billing.credit.models import CreditGrant
 from billing.payments.models.customers import ID_MAX
-from billing.triggers import facts
+from control.facts import facts
 
 CODE_MAX = 40
 

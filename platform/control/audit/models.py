@@ -4,6 +4,8 @@ import pgtrigger
 from django.db import models
 from django.utils import timezone
 
+from control.facts import facts
+
 ID_MAX = 64
 
 
@@ -37,7 +39,7 @@ class Deed(models.Model):
             models.Index(fields=["actor_id", "-id"], name="audit_by_actor"),
         ]
         triggers = [
-            pgtrigger.Protect(name="deed_stays", operation=pgtrigger.Update | pgtrigger.Delete),
+            *facts("deed"),
             pgtrigger.Trigger(
                 name="deed_waits",
                 operation=pgtrigger.Insert,
@@ -71,9 +73,7 @@ class Link(models.Model):
 
     class Meta:
         db_table = "audit_link"
-        triggers = [
-            pgtrigger.Protect(name="link_stays", operation=pgtrigger.Update | pgtrigger.Delete)
-        ]
+        triggers = facts("link")
 
     def __str__(self) -> str:
         return f"link {self.position}"
@@ -90,9 +90,7 @@ class Proof(models.Model):
     class Meta:
         db_table = "audit_proof"
         ordering = ["-id"]
-        triggers = [
-            pgtrigger.Protect(name="proof_stays", operation=pgtrigger.Update | pgtrigger.Delete)
-        ]
+        triggers = facts("proof")
 
     def __str__(self) -> str:
         return f"{len(self.faults)} faults up to {self.position}"

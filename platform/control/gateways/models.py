@@ -3,6 +3,8 @@
 from django.db import models
 from django.utils import timezone
 
+from control.facts import facts
+
 GATEWAY_ID_MAX = 64
 NAME_MAX = 40
 
@@ -16,6 +18,7 @@ class NamedGateway(models.Model):
 
     class Meta:
         db_table = "gateways_named"
+        triggers = facts("named")
 
     def __str__(self) -> str:
         return f"{self.gateway_id} of {self.name}"
