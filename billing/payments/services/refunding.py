@@ -2,6 +2,7 @@
 that decides it, or waits to be free of gateways (`freeing.py`); the outbox asks Stripe, and a
 refund that comes back gives the credit again."""
 
+from contextlib import suppress
 from datetime import datetime
 
 import stripe
@@ -104,22 +105,15 @@ def pay_back(refund_id: str, *, now: datetime) -> None:
     """Have a refund made at Stripe, or find what became of it; at most once. Raises StripeAway, and
     StillHeldError while gateways hold its credit."""
     refund = take_freed(refund_id, now=now)
-    if refund.status != RefundStatus.CREATED:
+    if refund.status not in (RefundStatus.CREATED, RefundStatus.FAILED):
         return
     api = stripe_api()
     if api.keys.mode != refund.mode:
         raise StripeAway(f"asked for in {refund.mode} mode")
-    made = None
-    if Refund.objects.filter(id=refund_id, asked_at__isnull=True).update(asked_at=now) == 0:
-        made = _made_before(api, refund)
-    try:
-        if made is None:
-            made = api.create_refund(_question(refund), key=f"refund:{refund.id}")
-    except (StripeRefused, Declined, NotThere) as refused:
-        logger.error("refund_refused", refund_id=refund_id, why=str(refused))
-        come_back(refund_id, str(refused), now=now)
-        return
-    apply_refund(made, now=now)
+    if refund.status == RefundStatus.CREATED:
+        refund = _ask(api, refund, now=now)
+    if refund.status == RefundStatus.FAILED:
+        _look_beside(api, refund, now=now)
 
 
 @transaction.atomic
@@ -150,6 +144,27 @@ def come_back(refund_id: str, words: str, *, now: datetime) -> Refund:
     if refund.status != RefundStatus.FAILED:
         _end(refund, RefundStatus.FAILED, words, now=now)
     return refund
+
+
+def _ask(api: StripeApi, refund: Refund, *, now: datetime) -> Refund:
+    made = None
+    if Refund.objects.filter(id=refund.id, asked_at__isnull=True).update(asked_at=now) == 0:
+        made = _made_before(api, refund)
+    try:
+        if made is None:
+            made = api.create_refund(_question(refund), key=f"refund:{refund.id}")
+    except (StripeRefused, Declined, NotThere) as refused:
+        logger.error("refund_refused", refund_id=refund.id, why=str(refused))
+        return come_back(refund.id, str(refused), now=now)
+    return apply_refund(made, now=now) or refund
+
+
+def _look_beside(api: StripeApi, failed: Refund, *, now: datetime) -> None:
+    """Look at what was paid back of the payment at Stripe: beside a refund that was still to be
+    asked for there was no room for it, and whoever told of it tells no more."""
+    with suppress(NotThere, StripeRefused):
+        for made in list(api.refunds_of(failed.payment.intent_id or "")):
+            apply_refund(made, now=now)
 
 
 def _advance(refund: Refund, status: RefundStatus, made: stripe.Refund, *, now: datetime) -> Refund:

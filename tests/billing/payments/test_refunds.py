@@ -183,6 +183,23 @@ def test_a_refund_made_at_stripe_takes_its_credit(
         pay_back(paid, 7_001)
 
 
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_a_refund_made_at_stripe_before_ours_was_asked_for_is_known_all_the_same(
+    house: House, stripe: StripeDouble, paid: StripePayment, is_told_first: bool
+) -> None:
+    refund = pay_back(paid, 8_000)
+    stripe.pay_back(str(paid.intent_id), 3_000)
+    if is_told_first:
+        deliver(stripe)  # there is no room for it yet
+        assert Refund.objects.count() == 1
+    settle(stripe)
+    refund.refresh_from_db()
+    assert (refund.status, balance_cents(house)) == ("failed", 7_000)
+    assert Refund.objects.exclude(pk=refund.pk).get().requested_by == "Stripe"
+    settle(stripe, now=timezone.now() + timedelta(hours=1))
+    assert balance_cents(house) == 7_000
+
+
 def test_tax_goes_back_with_its_credit_to_the_cent(
     house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
