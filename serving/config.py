@@ -88,6 +88,14 @@ def seconds(environ: Environment, name: str, default: float | None = None) -> fl
     return float(value)
 
 
+def patience(environ: Environment, name: str, default: float) -> float:
+    """Return for how long something is waited for, which is some time. Raises ConfigError."""
+    value = seconds(environ, name, default)
+    if not value:
+        raise ConfigError(f"{name} is 0; wanted seconds, more than none")
+    return value
+
+
 def count(environ: Environment, name: str) -> int | None:
     """Return a number of things, at least 1; None when it is not set. Raises ConfigError."""
     value = environ.get(name)
@@ -156,6 +164,8 @@ class GatewayConfig:
     """For how long requests may then go on; None is as long as the longest may last."""
     connections_of_address_max: int | None = None
     """None is a fourth of all that are possible."""
+    body_begins_seconds: float = 10.0
+    """For how long a client that asked may send nothing of the body that it announced."""
     redis_url: str | None = None
     """Where rate limits are counted for all gateways; else each holds callers to its part."""
 
@@ -180,5 +190,6 @@ class GatewayConfig:
             lame_duck_seconds=seconds(environ, "PENSTOCK_LAME_DUCK_SECONDS") or 0.0,
             drain_seconds=seconds(environ, "PENSTOCK_DRAIN_SECONDS"),
             connections_of_address_max=count(environ, "PENSTOCK_CONNECTIONS_OF_ADDRESS_MAX"),
+            body_begins_seconds=patience(environ, "PENSTOCK_BODY_BEGINS_SECONDS", 10.0),
             redis_url=redis_url(environ, "REDIS_URL"),
         )

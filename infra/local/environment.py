@@ -40,6 +40,7 @@ def build_environment(
         "PENSTOCK_GATEWAYS_DIR": str(home.data),
         "PENSTOCK_INTERNAL_CREDENTIAL_FILE": str(home.credential_file(GATEWAY)),
         "PENSTOCK_FLEET_DIR": str(home.data / "fleet"),
+        "PENSTOCK_FLEET_KEEP_REPLICAS": "0",  # what one command starts, one command ends
         "PENSTOCK_ARCHIVE_DIR": str(home.data / "archive"),
         "PENSTOCK_REPLICA_COUNT_MAX": str(REPLICA_COUNT_MAX),
         RUN_VARIABLE: str(home.path),

@@ -34,11 +34,14 @@ def read_replicas(port: int, credential: str) -> list[ReplicaRecord] | None:
 
 
 def wait_for_replica(port: int, credential: str, current: Step) -> None:
-    """Wait until one replica is ready, telling how far it is. Raises StartFailed."""
+    """Wait until one replica is ready, or will be on demand, telling how far it is.
+
+    Raises StartFailed.
+    """
     started = datetime.now(UTC)
     while current.seconds < READY_SECONDS_MAX:
         replicas = read_replicas(port, credential) or []
-        if any(replica.state == "ready" for replica in replicas):
+        if any(replica.state in ("ready", "asleep") for replica in replicas):
             return
         _give_up_on_failures([each for each in replicas if each.started_at >= started])
         for replica in replicas:

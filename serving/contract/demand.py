@@ -45,6 +45,15 @@ class DeploymentDemand(msgspec.Struct, frozen=True):
     held: Annotated[dict[Id, Held], Meta(max_length=REPLICAS_MAX)] = {}
     tiers: dict[Tier, Demands] = {}
 
+    @property
+    def is_any(self) -> bool:
+        """Whether anything waits or runs."""
+        return any(
+            organization.running or organization.waiting
+            for organizations in self.tiers.values()
+            for organization in organizations.values()
+        )
+
 
 class DemandReport(msgspec.Struct, frozen=True):
     """What one gateway has to do. `number` grows from report to report of one `life`: an older one
@@ -59,15 +68,30 @@ class DemandReport(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
+class Strain(msgspec.Struct, frozen=True, array_like=True):
+    """How full an engine was when the fleet last looked at it, a second ago or two: how many
+    sequences wait in it for room, and what part of its KV cache is in use, to a tenth."""
+
+    waiting: Count
+    kv_cache_use: Share
+
+    @property
+    def total(self) -> float:
+        """Both as one number: who waits counts first."""
+        return self.waiting + self.kv_cache_use
+
+
 class ShareReply(msgspec.Struct, frozen=True):
     """Its slots of each replica that the report named: what is not here is none.
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
-    a part of the weight counts here. `epoch` grows with every division.
+    a part of the weight counts here. `strains` are those of the replicas in `shares` whose
+    engines tell, but of those that are empty. `epoch` grows with every division.
     """
 
     epoch: Version
     shares: dict[Id, Count]
     parts: dict[Id, dict[Id, Share]] = {}
     live_gateway_count: Count = 1
+    strains: dict[Id, Strain] = {}
     schema: int = SCHEMA

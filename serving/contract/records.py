@@ -167,7 +167,10 @@ class Timeouts(msgspec.Struct, frozen=True):
 
 
 class DeploymentRecord(msgspec.Struct, frozen=True):
-    """The desired state of running a variant; `replicas_min` of 0 stops it.
+    """The desired state of running a variant; `replicas_min` of 0 stops it, whoever asks for it.
+
+    After `sleep_after_seconds` without a request its replicas stop until there is one again (0:
+    they never do), which is waited for `wake_seconds`.
 
     `weights` is a local folder or a Hugging Face id; `slots` is how many sequences one replica
     works on at once, and `reserved_share` the part of all slots that is kept free for each tier
@@ -188,6 +191,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
     timeouts: Timeouts = Timeouts()
     reserved_share: Share = 0.1
     task: Task = "generate"
+    sleep_after_seconds: Seconds = 0.0
     schema: int = SCHEMA
 
     def __post_init__(self) -> None:
@@ -195,6 +199,15 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
         wanted = f"at least replicas_min, {self.replicas_min}"
         require(fits, "replicas_max", self.replicas_max, wanted)
         require(self.slots > 0, "slots", self.slots, "at least 1")
+        can_wake = self.timeouts.wake_seconds > 0 and self.engine != "external"
+        wanted = "0 where nobody waits for a replica, or others run it"
+        sleep = self.sleep_after_seconds
+        require(sleep == 0 or can_wake, "sleep_after_seconds", sleep, wanted)
+
+    @property
+    def may_sleep(self) -> bool:
+        """Whether its replicas stop while nobody needs them; one that is stopped does not sleep."""
+        return self.replicas_min > 0 and self.sleep_after_seconds > 0
 
     @property
     def served_name(self) -> str:

@@ -5,11 +5,13 @@ from typing import Literal
 import msgspec
 
 from serving.contract import SCHEMA
-from serving.contract.units import At, Count, Id, Name, Tokens
+from serving.contract.units import At, Count, Id, Name, Seconds, Tokens
 
-State = Literal["pending", "loading", "canary", "ready", "draining", "stopped", "failed"]
+State = Literal["pending", "loading", "canary", "ready", "draining", "stopped", "failed", "asleep"]
 """pending → loading → canary → ready → draining → stopped; failed from any. Only `ready` gets
-new work, `draining` finishes what it has."""
+new work, `draining` finishes what it has, and is `ready` again where a deployment is woken in the
+middle. `asleep` stands for all replicas of a deployment that sleeps: nothing runs, and demand is
+what starts them."""
 
 
 class ReplicaRecord(msgspec.Struct, frozen=True):
@@ -17,6 +19,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
 
     The probe tokens are what the fleet's own test generations used, over the replica's life:
     the engine counted them, no usage event did. They are up to date in snapshots only.
+    `load_seconds` is how long the deployment's last replica took until it was ready, if known.
     """
 
     replica_id: Id
@@ -31,4 +34,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     reason: str = ""
     probe_input_tokens: Tokens = 0
     probe_output_tokens: Tokens = 0
+    load_seconds: Seconds | None = None
     schema: int = SCHEMA

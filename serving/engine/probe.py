@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 PROBE_SALT = "penstock-probe"
 """Probes never share a prefix with a customer, nor tell one anything."""
 
+CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
 WAITING_REASONS = (None, "deferred")
 
@@ -34,6 +35,7 @@ class Vitals:
     prompt_tokens: int
     generation_tokens: int
     cache_usage: float
+    """The part of the KV cache that running requests hold, on the mean of its engines."""
     cached_tokens: int = 0
     requests: int = 0
     deferred: int = 0
@@ -165,7 +167,7 @@ def read_vitals(exposition: str) -> Vitals | None:
         "vllm:num_requests_waiting": 0.0,
         "vllm:prompt_tokens_total": 0.0,
         "vllm:generation_tokens_total": 0.0,
-        "vllm:kv_cache_usage_perc": 0.0,
+        CACHE_USAGE: 0.0,
         "vllm:prompt_tokens_cached_total": 0.0,
         "vllm:request_success_total": 0.0,
         DEFERRED: 0.0,
@@ -174,15 +176,17 @@ def read_vitals(exposition: str) -> Vitals | None:
     lines = [line for line in exposition.splitlines() if line.startswith(tuple(wanted))]
     if not lines:
         return None
+    caches = 0
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):
         for sample in family.samples:
             if sample.name in wanted and sample.labels.get("reason") in WAITING_REASONS:
                 wanted[sample.name] += sample.value
+                caches += sample.name == CACHE_USAGE
     running, waiting, prompt, generation, usage, cached, requests, deferred = wanted.values()
     counts = int(running), int(waiting), int(prompt), int(generation)
     return Vitals(
         *counts,
-        usage,
+        usage / max(1, caches),
         cached_tokens=int(cached),
         requests=int(requests),
         deferred=int(deferred),

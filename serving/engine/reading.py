@@ -34,6 +34,8 @@ _OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d
 class Reading(Protocol):
     """One answer; `tokens` is what the engine has said so far, at the end what it took in all."""
 
+    is_whole: ClassVar[bool]
+    """Whether nothing is known or told of it before its end."""
     piece_bytes: ClassVar[int]
     """What of it is worked on in about a millisecond."""
 
@@ -57,6 +59,7 @@ class Reading(Protocol):
 class StreamReading:
     """Of an answer that streams. `request_id` is given where the engine repeats it in its own."""
 
+    is_whole: ClassVar[bool] = False
     piece_bytes: ClassVar[int] = 32 * 1024
 
     def __init__(self, *, choices: int, prompts: int, request_id: str | None = None) -> None:
@@ -129,6 +132,7 @@ class WholeReading:
     Nothing is known of the work before its end.
     """
 
+    is_whole: ClassVar[bool] = True
     piece_bytes: ClassVar[int] = 64 * 1024
 
     def __init__(self, request_id: str | None = None) -> None:

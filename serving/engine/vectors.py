@@ -73,7 +73,8 @@ class VectorReading:
     """Of an answer with one vector for each of `inputs`. Nothing is known of the work before its
     end. `request_id` is given where the engine repeats it in its own."""
 
-    piece_bytes: ClassVar[int] = 4 * 1024
+    is_whole: ClassVar[bool] = True
+    piece_bytes: ClassVar[int] = 16 * 1024
 
     def __init__(self, inputs: int, request_id: str | None = None) -> None:
         self.tokens = Tokens()

@@ -71,7 +71,8 @@ class FleetConfig:
     directory: Path
     replica_port_base: int
     replica_count_max: int
-    keep_replicas: bool = False
+    keep_replicas: bool = True
+    """Whether they outlive it, for its next life to adopt."""
     kv_cache_gib: int = 1
     otlp_endpoint: str | None = None
     log_format: str = "console"
@@ -99,7 +100,7 @@ def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
         directory=Path(_text(environment, "PENSTOCK_FLEET_DIR")),
         replica_port_base=_number(environment, "PENSTOCK_REPLICA_PORT_BASE", 8710),
         replica_count_max=_number(environment, "PENSTOCK_REPLICA_COUNT_MAX", 8),
-        keep_replicas=_flag(environment, "PENSTOCK_FLEET_KEEP_REPLICAS"),
+        keep_replicas=_flag(environment, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
         kv_cache_gib=_number(environment, "PENSTOCK_KV_CACHE_GIB", 1),
         otlp_endpoint=(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
         log_format=environment.get("PENSTOCK_LOG_FORMAT", "console"),
@@ -119,8 +120,8 @@ def _number(environment: Mapping[str, str], name: str, default: int) -> int:
     return int(value)
 
 
-def _flag(environment: Mapping[str, str], name: str) -> bool:
-    value = environment.get(name, "0")
+def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
+    value = environment.get(name, str(int(default)))
     require(value in ("0", "1"), name, value, "0 or 1")
     return value == "1"
 

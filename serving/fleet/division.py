@@ -29,7 +29,7 @@ def quotas(
     """
     gateways = sorted(demands)
     if slots < len(gateways):
-        eager = [gateway for gateway in gateways if _has_work(demands[gateway])]
+        eager = [gateway for gateway in gateways if demands[gateway].is_any]
         return dict.fromkeys(gateways, 0) | _in_turns(slots, eager or gateways, turn)
     due = dict.fromkeys(gateways, 0.0)
     left = float(slots)
@@ -160,10 +160,6 @@ def _in_turns(slots: int, gateways: list[str], turn: int) -> dict[str, int]:
     for place in range(slots):
         given[gateways[(turn + place) % len(gateways)]] += 1
     return given
-
-
-def _has_work(demand: DeploymentDemand) -> bool:
-    return any(_needs(demand).values())
 
 
 def _needs(demand: DeploymentDemand) -> dict[str, int]:

@@ -53,7 +53,8 @@ class ReplicaFeed:
         if is_ours and after == self.version:
             news = self._news
             try:
-                await asyncio.wait_for(news.wait(), wait_seconds)
+                async with asyncio.timeout(wait_seconds):
+                    await news.wait()
             except TimeoutError:
                 return Page(self.version, False, (), self.lineage)
         if is_ours and self._oldest_answerable <= after <= self.version:

@@ -3,11 +3,14 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Literal
 
 import aiohttp
 import structlog
 
+from serving.contract.demand import DemandReport, Strain
 from serving.contract.ids import new_id
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
@@ -21,13 +24,17 @@ from serving.fleet.launcher import free_port
 from serving.fleet.life import Life
 from serving.fleet.loading import LoadingTurns, loads_at_once
 from serving.fleet.log_file import LogFile
-from serving.fleet.replica import Replica, Surroundings
+from serving.fleet.replica import NO_STRAIN, Replica, Surroundings
 from serving.fleet.restarts import Restarts
 from serving.fleet.samples import Samples
+from serving.fleet.sleepers import Sleepers
 from serving.fleet.store import Store, StoredFleet, StoredReplica
+from serving.fleet.wanted import is_current, least_useful, wanted_places
 
 log = structlog.get_logger(__name__)
 
+Standing = Literal["stopped", "asleep", "loading", "ready"]
+"""stopped: by an operator; asleep: until there is demand; loading: none is ready, though wanted."""
 ENDED_KEPT_MAX = 3
 """Stopped and failed replicas of one deployment that stay in the feed."""
 
@@ -45,13 +52,14 @@ class Fleet:
         self.config = config
         self.engines = engines
         self.store = store
-        self.samples = Samples(store.directory / "samples.json")
+        self.samples = Samples(store.directory / "samples.json", store.disk)
         self.fleet_id = ""
         self.feed = ReplicaFeed(version=time.time_ns() // 1_000_000, lineage=new_id())
         self.replicas: dict[str, Replica] = {}
         self.restarts: dict[str, Restarts] = {}
         self.restart_counts: Counter[str] = Counter()
         self.ejection_counts: Counter[str] = Counter()
+        self.sleepers = Sleepers(self.feed, engines)
         self.is_informed = False
         self.is_closing = False
         self._told = Records[DeploymentRecord]()
@@ -66,6 +74,7 @@ class Fleet:
             self._choose_port,
             self._changed,
             self._save,
+            self._saved,
         )
 
     def adopt(self, stored: StoredFleet) -> None:
@@ -73,13 +82,21 @@ class Fleet:
         self.fleet_id = stored.fleet_id or f"fl_{new_id()}"
         self._deployments = {record.deployment_id: record for record in stored.deployments}
         self.is_informed = bool(stored.deployments)
+        self.sleepers.restore(stored.asleep, stored.load_seconds)
+        self.sleepers.forget_others(self._deployments)
         for entry in stored.replicas:
             self._adopt(entry)
+        self.sleepers.tell(self._deployments)
         self._save()
 
     def deployment(self, deployment_id: str) -> DeploymentRecord | None:
         """Return a deployment as control wants it now."""
         return self._deployments.get(deployment_id)
+
+    def standings(self) -> dict[str, Standing]:
+        """Return how each deployment stands."""
+        ready = self.ready_slots()
+        return {id_: self._standing(one, id_ in ready) for id_, one in self._deployments.items()}
 
     def ready_slots(self) -> dict[str, dict[str, int]]:
         """Return, by deployment, the slots of each replica that may be given work."""
@@ -92,6 +109,11 @@ class Fleet:
                 )
         return slots
 
+    def strains(self, replica_ids: Iterable[str]) -> dict[str, Strain]:
+        """Return how full the engines of some replicas are, of those that are at all."""
+        found = {id_: self.replicas[id_].strain for id_ in replica_ids if id_ in self.replicas}
+        return {id_: strain for id_, strain in found.items() if strain != NO_STRAIN}
+
     def accept(self, batch: Batch) -> None:
         """Take in news of deployments from control, and act on them once they are whole."""
         self._mirror.apply(batch)
@@ -103,8 +125,18 @@ class Fleet:
         for deployment_id, record in self._deployments.items():
             if before.get(deployment_id) != record and deployment_id in self.restarts:
                 self.restarts[deployment_id].forgive()
+        self.sleepers.forget_others(self._deployments)
         self._save()
         self._wake.set()
+
+    def note_demand(self, report: DemandReport) -> None:
+        """Wake what sleeps where somebody waits, and have awake what is used."""
+        if self.is_closing:
+            return
+        for deployment_id, demand in report.deployments.items():
+            deployment = self._deployments.get(deployment_id)
+            if deployment is not None and demand.is_any and self.sleepers.note_demand(deployment):
+                self._wake_up(deployment)
 
     async def reconcile_forever(self) -> None:
         """Keep actual at desired, woken by news and at least every second."""
@@ -115,7 +147,9 @@ class Fleet:
                 self._save()
             self._forget_ended()
             try:
-                await asyncio.wait_for(self._wake.wait(), self.config.timings.poll_seconds)
+                # Not wait_for: before Python 3.12 it may forget that it was cancelled.
+                async with asyncio.timeout(self.config.timings.poll_seconds):
+                    await self._wake.wait()
             except TimeoutError:
                 continue
             self._wake.clear()
@@ -124,6 +158,7 @@ class Fleet:
         """Start what is missing, let go what is too much or out of date."""
         for deployment in self._deployments.values():
             self._reconcile(deployment)
+        self.sleepers.tell(self._deployments)
         for replica in self._living():
             if replica.deployment.deployment_id not in self._deployments:
                 replica.leave()
@@ -134,7 +169,7 @@ class Fleet:
         self.samples.take(self._living())
 
     async def close(self) -> None:
-        """Stop every replica in order, or leave all for adoption if so configured."""
+        """Leave all replicas for adoption, or stop each in order if so configured."""
         self.is_closing = True
         if not self.config.keep_replicas:
             for replica in self._living():
@@ -146,15 +181,21 @@ class Fleet:
         self.sample()
 
     def _reconcile(self, deployment: DeploymentRecord) -> None:
-        wanted = wanted_places(deployment)
-        own = [r for r in self._living() if r.deployment.deployment_id == deployment.deployment_id]
+        own = self._own(deployment)
+        is_failing = self._restarts_of(deployment).failures_in_a_row > 0
+        if self.sleepers.review(deployment, own, is_failing=is_failing):
+            self._save()
+        is_asleep = self.sleepers.is_asleep(deployment)
+        wanted = Counter[str]() if is_asleep else wanted_places(deployment)
         staying = [r for r in own if not r.is_leaving]
         current = [r for r in staying if is_current(r, deployment, wanted)]
         held = Counter(replica.place for replica in current)
-        for place in (wanted - held).elements():
-            self._start(deployment, place)
+        # One that wakes needs the memory of those that are ending.
+        if current or not deployment.may_sleep or not any(r.is_stopping for r in own):
+            for place in (wanted - held).elements():
+                self._start(deployment, place)
         for place, surplus in (held - wanted).items():
-            for replica in _least_useful([r for r in current if r.place == place])[:surplus]:
+            for replica in least_useful([r for r in current if r.place == place])[:surplus]:
                 replica.leave()
         self._retire([r for r in staying if r not in current], current, wanted)
 
@@ -166,6 +207,15 @@ class Fleet:
         for replica in outdated:
             if is_succeeded or replica.state != "ready":
                 replica.leave()
+
+    def _wake_up(self, deployment: DeploymentRecord) -> None:
+        """Call back those that only drain; the rest is started."""
+        wanted = wanted_places(deployment)
+        for replica in self._own(deployment):
+            if is_current(replica, deployment, wanted):
+                replica.stay()
+        self._save()
+        self._wake.set()
 
     def _start(self, deployment: DeploymentRecord, place: str) -> None:
         now = time.monotonic()
@@ -217,6 +267,7 @@ class Fleet:
             self._around,
             place=place,
             pause_seconds=pause_seconds,
+            load_seconds_before=self.sleepers.load_seconds.get(deployment.deployment_id),
         )
 
     def _changed(self, replica: Replica) -> None:
@@ -230,8 +281,15 @@ class Fleet:
             self.samples.take_last(replica)
         if replica.state == "failed":
             self._note_failure(replica)
+        if replica.state == "ready":
+            self._note_ready(replica)
         self._save()
         self._wake.set()
+
+    def _note_ready(self, replica: Replica) -> None:
+        deployment = self._deployments.get(replica.deployment.deployment_id)
+        if deployment is not None:
+            self.sleepers.note_ready(deployment, replica)
 
     def _note_failure(self, replica: Replica) -> None:
         now = time.monotonic()
@@ -257,6 +315,17 @@ class Fleet:
         self.feed.remove(replica.replica_id)
         replica.log_file.remove()
 
+    def _standing(self, deployment: DeploymentRecord, is_ready: bool) -> Standing:
+        if not deployment.replicas_min:
+            return "stopped"
+        if self.sleepers.is_asleep(deployment):
+            return "asleep"
+        return "ready" if is_ready else "loading"
+
+    def _own(self, deployment: DeploymentRecord) -> list[Replica]:
+        id_ = deployment.deployment_id
+        return [one for one in self._living() if one.deployment.deployment_id == id_]
+
     def _living(self) -> list[Replica]:
         return [replica for replica in self.replicas.values() if not replica.is_over]
 
@@ -275,54 +344,37 @@ class Fleet:
         return self.restarts.setdefault(deployment.deployment_id, fresh)
 
     def _choose_port(self) -> int:
-        taken = {replica.port for replica in self.replicas.values() if replica.group is not None}
+        taken = {
+            replica.port
+            for replica in self.replicas.values()
+            if replica.group is not None or not replica.is_over  # it may be about to start
+        }
         return free_port(self.config.replica_port_base, self.config.replica_count_max, taken)
 
-    def _save(self) -> bool:
-        """Remember all that may still run; a group being killed counts. Tell whether the disk took
-        it; what it did not is tried again each second."""
+    def _save(self) -> Future[bool]:
+        """Remember all that may still run; a group being killed counts. What the disk does not take
+        is tried again each second."""
         unfinished = [
             replica.stored
             for replica in self.replicas.values()
             if not replica.is_over or (replica.group is not None and replica.group.survivors)
         ]
         deployments = tuple(self._deployments.values())
-        return self.store.save(StoredFleet(tuple(unfinished), deployments, self.fleet_id))
+        return self.store.save(
+            StoredFleet(
+                *(tuple(unfinished), deployments, self.fleet_id),
+                asleep=tuple(sorted(self.sleepers.sleep.asleep)),
+                load_seconds=self.sleepers.load_seconds,
+            )
+        )
 
-
-def wanted_places(deployment: DeploymentRecord) -> Counter[str]:
-    """Return how many replicas are wanted at each place: an external URL, or here ("").
-
-    For now as many as `replicas_min`; 0 stops the deployment.
-    """
-    if deployment.replicas_min == 0:
-        return Counter()
-    if deployment.engine == "external":
-        return Counter(set(deployment.external_urls))
-    return Counter({"": deployment.replicas_min})
-
-
-def is_current(replica: Replica, deployment: DeploymentRecord, wanted: Counter[str]) -> bool:
-    """Tell whether a replica runs what the deployment now asks for, where it may still run."""
-    mine = replica.deployment
-    return (
-        mine.engine == deployment.engine
-        and mine.variant_id == deployment.variant_id
-        and mine.weights == deployment.weights
-        and mine.slots == deployment.slots
-        and mine.engine_arguments == deployment.engine_arguments
-        and (deployment.engine != "external" or replica.place in wanted)
-    )
+    async def _saved(self) -> bool:
+        """Remember them, and tell whether the disk took it."""
+        # Who stops waiting must not have what others count on written no more.
+        return await asyncio.shield(asyncio.wrap_future(self._save()))
 
 
 def is_same_news(record: ReplicaRecord, known: ReplicaRecord) -> bool:
     """Tell whether only the seconds of loading or the probes' tokens differ."""
     stages = {one.progress.partition(" (")[0] for one in (record, known)}
     return record.state == known.state and len(stages) == 1
-
-
-def _least_useful(replicas: list[Replica]) -> list[Replica]:
-    """Return replicas not yet ready first, then the youngest."""
-    return sorted(
-        replicas, key=lambda r: (r.state == "ready", -r.started_at.timestamp(), r.replica_id)
-    )

@@ -46,7 +46,8 @@ class Life:
         try:
             if await self._stays(self._become_ready()):
                 await self._watch()
-                await self._drain()
+                while not await self._drain():
+                    await self._watch()
             await self._stop()
         except ReplicaFailed as failure:
             self.replica.was_stuck = failure.was_stuck
@@ -71,7 +72,7 @@ class Life:
             await self._pause()
             # What runs elsewhere takes nothing of this machine.
             async with nullcontext() if self.replica.place else self._turn_to_load():
-                self._start()
+                await self._start()
                 await self._load_and_prove()
         else:
             await self._load_and_prove()
@@ -93,16 +94,16 @@ class Life:
             self.replica.now_is("pending", f"starts again in {self.replica.pause_seconds:.0f} s")
             await asyncio.sleep(self.replica.pause_seconds)
 
-    def _start(self) -> None:
+    async def _start(self) -> None:
         self.replica.started_at = datetime.now(UTC)
         try:
             if not self.replica.place:
-                self._launch()
+                await self._launch()
         except (CannotStart, WeightsUnreadable) as error:
             raise ReplicaFailed(str(error)) from error
         self.replica.now_is("loading", "starting")
 
-    def _launch(self) -> None:
+    async def _launch(self) -> None:
         """Start the engine; the intent is on disk before it, its pid as soon as the disk takes it
         after it: until then it would be found by its environment. Raises CannotStart."""
         replica = self.replica
@@ -111,11 +112,11 @@ class Life:
         replica.url = f"http://127.0.0.1:{replica.port}"
         launch = replica.engine.launch(replica.deployment, port=replica.port)
         if launch is not None:
-            if not self.around.saved():
+            if not await self.around.saved():
                 raise CannotStart("the disk does not take the fleet's state")
             path = replica.log_file.path
             replica.group = launcher.start(launch, replica_id=replica.replica_id, log=path)
-            self.around.saved()
+            self.around.save()
 
     async def _load(self) -> None:
         begun = time.monotonic()
@@ -189,15 +190,18 @@ class Life:
         else:
             pulse.generated(time.monotonic())
 
-    async def _drain(self) -> None:
-        """Wait for running requests to finish, up to the limit."""
+    async def _drain(self) -> bool:
+        """Wait for running requests to finish, up to the limit; False when it is called back."""
         self.replica.now_is("draining")
         limit = time.monotonic() + self.timings.drain_seconds
         await asyncio.sleep(self.timings.drain_grace_seconds)
-        while time.monotonic() < limit:
-            if not await self._has_work():
-                return
+        while self.replica.is_leaving:
+            is_done = time.monotonic() >= limit or not await self._has_work()
+            if is_done and self.replica.is_leaving:
+                return True
             await asyncio.sleep(min(0.5, self.timings.poll_seconds))
+        self.replica.now_is("ready")
+        return False
 
     async def _has_work(self) -> bool:
         if self._is_gone:
@@ -212,6 +216,7 @@ class Life:
         return not vitals.is_idle
 
     async def _stop(self) -> None:
+        self.replica.is_ending = True
         group = self.replica.group
         if group is not None:
             group.look()
@@ -234,7 +239,7 @@ class Life:
             group.kill()
         self._end("failed", reason)
         await self._kill()
-        self.around.saved()
+        self.around.save()
 
     async def _kill(self) -> None:
         """Kill the group, orphans included, and see it gone."""
@@ -265,7 +270,7 @@ class Life:
 
     def _remember_members(self) -> None:
         if self.replica.group is not None and self.replica.group.look():
-            self.around.saved()
+            self.around.save()
 
     def _probe(self, timeout_seconds: float | None = None) -> Probe:
         seconds = timeout_seconds or self.timings.answer_seconds
@@ -282,7 +287,8 @@ class Life:
 
     async def _leaves_within(self, seconds: float) -> bool:
         try:
-            await asyncio.wait_for(self.replica.leaving.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.replica.leaving.wait()
         except TimeoutError:
             return False
         return True

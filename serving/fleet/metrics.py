@@ -29,11 +29,13 @@ class FleetCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every family once."""
         yield self._replicas()
+        yield self._deployments()
         yield self._probe_tokens()
         yield self._load_seconds()
         for name, help_text, counts in (
             ("restarts", "Replicas started after a failure", self.fleet.restart_counts),
             ("ejections", "Replicas ejected for no progress", self.fleet.ejection_counts),
+            ("wakes", "Deployments woken by demand", self.fleet.sleepers.wake_counts),
         ):
             yield _by_label(f"penstock_fleet_{name}", help_text, "deployment_id", counts)
         rejected = self.follower.counts.rejected
@@ -61,6 +63,14 @@ class FleetCollector(Collector):
         )
         for values, count in counted.items():
             family.add_metric(values, count)
+        return family
+
+    def _deployments(self) -> Metric:
+        family = GaugeMetricFamily(
+            "penstock_fleet_deployments", "How each stands", labels=("deployment_id", "standing")
+        )
+        for deployment_id, standing in self.fleet.standings().items():
+            family.add_metric((deployment_id, standing), 1)
         return family
 
     def _probe_tokens(self) -> Metric:

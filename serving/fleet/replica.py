@@ -1,13 +1,15 @@
 """One replica as data: its state, its engine's process, and how both are told and stored."""
 
 import asyncio
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import aiohttp
 import structlog
 
+from serving.contract.demand import Strain
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
 from serving.engine.engine import Engine
@@ -19,20 +21,23 @@ from serving.fleet.loading import LoadingTurns
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import StoredReplica
 
+NO_STRAIN = Strain(0, 0.0)
+
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a replica needs of its fleet. `choose_port` raises CannotStart; `saved` tells whether
-    the fleet's state is on disk."""
+    """What a replica needs of its fleet. `choose_port` raises CannotStart; `save` has the
+    fleet's state written, `saved` waits for it and tells whether it is on disk."""
 
     timings: Timings
     loading: LoadingTurns
     session: aiohttp.ClientSession
     choose_port: Callable[[], int]
     changed: Callable[["Replica"], None]
-    saved: Callable[[], bool]
+    save: Callable[[], object]
+    saved: Callable[[], Awaitable[bool]]
 
 
 class Replica:
@@ -48,6 +53,7 @@ class Replica:
         *,
         place: str = "",
         pause_seconds: float = 0.0,
+        load_seconds_before: float | None = None,
     ) -> None:
         self.replica_id = replica_id
         self.deployment = deployment
@@ -68,11 +74,20 @@ class Replica:
         self.ready_at: datetime | None = None
         self.ready_until: datetime | None = None
         self.load_seconds: float | None = None
+        self.vitals: Vitals | None = None
+        """As its engine last showed them."""
+        self.load_seconds_before = load_seconds_before
+        """What the deployment's last replica took until it was ready,"""
+        self.took_seconds: float | None = None
+        """and what this one did."""
+        self._loads_since: float | None = None
         self.counted = UNSEEN if place else Counted()
         self.probes = NOTHING
         self.is_known = True
         self.pause_seconds = pause_seconds
         self.leaving = asyncio.Event()
+        self.is_ending = False
+        """Whether its engine is being ended: it has left, and cannot stay."""
 
     @property
     def is_over(self) -> bool:
@@ -83,6 +98,12 @@ class Replica:
     def is_leaving(self) -> bool:
         """Whether it was told to go."""
         return self.leaving.is_set()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it is about to give its memory back, whatever runs."""
+        has_left = self.is_leaving and self.state not in ("ready", "draining")
+        return not self.is_over and (self.is_ending or has_left)
 
     @property
     def is_counted(self) -> bool:
@@ -105,7 +126,18 @@ class Replica:
             reason=self.reason,
             probe_input_tokens=self.probes.input_tokens,
             probe_output_tokens=self.probes.output_tokens,
+            load_seconds=self.load_seconds_before,
         )
+
+    @property
+    def strain(self) -> Strain:
+        """Return how full its engine is, coarsely; whoever waits for a grammar waits for no
+        room."""
+        vitals = self.vitals
+        if vitals is None:
+            return NO_STRAIN
+        waiting = max(0, vitals.waiting - vitals.deferred)
+        return Strain(waiting, min(1.0, max(0.0, round(vitals.cache_usage, 1))))
 
     @property
     def stored(self) -> StoredReplica:
@@ -149,6 +181,7 @@ class Replica:
 
     def saw(self, vitals: Vitals) -> None:
         """Take in what the engine counted; all probes so far are part of it."""
+        self.vitals = vitals
         self.counted = self.counted.saw(vitals, self.probes, datetime.now(UTC))
         self.is_known = True
 
@@ -156,7 +189,7 @@ class Replica:
         """Take in a test generation, and have it remembered: nobody else can tell it apart."""
         self.probes = self.probes.plus_probe(made)
         self.around.changed(self)
-        self.around.saved()
+        self.around.save()
 
     def ready_seconds(self, at: datetime) -> int:
         """Return how long it was ready until `at`."""
@@ -167,6 +200,11 @@ class Replica:
     def leave(self) -> None:
         """Ask it to drain and stop; it does so at its next step."""
         self.leaving.set()
+
+    def stay(self) -> None:
+        """Ask it to be ready again, if it only drains."""
+        if self.state in ("ready", "draining") and not self.is_ending:
+            self.leaving.clear()
 
     def now_is(self, state: State, progress: str = "", *, reason: str = "") -> None:
         """Take on a state and tell the fleet."""
@@ -179,7 +217,12 @@ class Replica:
         self.around.changed(self)
 
     def _note_readiness(self, state: State) -> None:
-        if state == "ready":
-            self.ready_at = datetime.now(UTC)
+        if state == "loading":
+            self._loads_since = time.monotonic()
+        elif state == "ready":
+            if self.ready_at is None and self._loads_since is not None:
+                self.took_seconds = time.monotonic() - self._loads_since
+            # One that is called back has been ready all the while: its seconds only grow.
+            self.ready_at, self.ready_until = self.ready_at or datetime.now(UTC), None
         elif self.state == "ready":
             self.ready_until = datetime.now(UTC)

@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from serving.contract.counters import EngineSample
+from serving.fleet.disk import Disk, replace_file
 from serving.fleet.replica import Replica
-from serving.fleet.store import read_file, replace_file
+from serving.fleet.store import read_file
 
 log = structlog.get_logger(__name__)
 
@@ -26,8 +28,9 @@ class Samples:
     `arrived` is set while there are any. A failed write is logged and made up for by the next.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, disk: Disk) -> None:
         self.path = path
+        self._disk = disk
         self.arrived = asyncio.Event()
         self.dropped_count = 0
         self._unsent = {_key(sample): sample for sample in self._read()}
@@ -82,8 +85,11 @@ class Samples:
 
     def _save(self) -> None:
         self._tell()
+        self._disk.put(partial(self._write, list(self._unsent.values())))
+
+    def _write(self, samples: list[EngineSample]) -> None:
         try:
-            replace_file(self.path, msgspec.json.encode(list(self._unsent.values())))
+            replace_file(self.path, msgspec.json.encode(samples))
         except OSError as error:
             log.error("engine_samples_not_written", error=str(error))
 

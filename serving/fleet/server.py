@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import structlog
 from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
@@ -83,7 +84,9 @@ class FleetServer:
             log.warning("demand_refused", caller=str(caller), gateway_id=report.gateway_id, of=name)
             refusal = f"{report.gateway_id} is the gateway {name}, not {caller.name}"
             return web.json_response({"error": refusal}, status=403)
+        self.fleet.note_demand(report)
         reply = self.shares.report(report, self.fleet.ready_slots(), time.monotonic())
+        reply = msgspec.structs.replace(reply, strains=self.fleet.strains(reply.shares))
         return web.Response(body=encode(reply), content_type="application/json")
 
     async def _grammars(self, request: web.Request) -> web.Response:

@@ -1,6 +1,7 @@
 """What must survive the fleet itself: which processes it started, and what was wanted."""
 
-import os
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.replica import State
 from serving.contract.units import At
 from serving.fleet.counted import NOTHING, Counted, Counters
+from serving.fleet.disk import Disk, replace_file
 from serving.fleet.group import Member
 from serving.lock import Lock
 
@@ -39,11 +41,14 @@ class StoredReplica(msgspec.Struct, frozen=True):
 
 
 class StoredFleet(msgspec.Struct, frozen=True):
-    """All of it. The deployments are control's last word, for a start while control is down."""
+    """All of it. The deployments are control's last word, for a start while control is down;
+    `asleep` are those that sleep, and `load_seconds` is what the last replica of each took."""
 
     replicas: tuple[StoredReplica, ...] = ()
     deployments: tuple[DeploymentRecord, ...] = ()
     fleet_id: str = ""
+    asleep: tuple[str, ...] = ()
+    load_seconds: dict[str, float] = {}
     schema: int = SCHEMA
 
 
@@ -57,8 +62,11 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.path = directory / "fleet.json"
+        self.disk = Disk()
         self._lock: Lock | None = None
-        self._written = b""
+        self._asked = b""
+        """What is on disk, or on its way there."""
+        self._saved: Future[bool] = Future()
         self.failures = 0
         self.is_behind = False
 
@@ -68,19 +76,25 @@ class Store:
         self._lock = Lock(self.directory / "lock")
         return read_file(self.path, StoredFleet, default=StoredFleet())
 
-    def save(self, fleet: StoredFleet) -> bool:
-        """Write durably, if anything changed; tell whether it is on disk. What is not is to be
-        saved again: a sound engine needs no disk, only one that nobody would remember does."""
+    def save(self, fleet: StoredFleet) -> Future[bool]:
+        """Have it written durably, if anything changed; the future tells whether it is on disk.
+        What is not is to be saved again: a sound engine needs no disk, only one that nobody would
+        remember does."""
         data = encode(fleet)
-        if data != self._written:
-            try:
-                replace_file(self.path, data)
-            except OSError as error:
-                self.failures += 1
-                self.is_behind = True
-                log.error("fleet_state_not_written", error=str(error), failures=self.failures)
-                return False
-        self._written = data
+        if data != self._asked:
+            self._asked = data
+            self._saved = self.disk.put(partial(self._write, data))
+        return self._saved
+
+    def _write(self, data: bytes) -> bool:
+        try:
+            replace_file(self.path, data)
+        except OSError as error:
+            self._asked = b""
+            self.failures += 1
+            self.is_behind = True
+            log.error("fleet_state_not_written", error=str(error), failures=self.failures)
+            return False
         self.is_behind = False
         return True
 
@@ -89,14 +103,15 @@ class Store:
         return self.directory / "logs" / f"{replica_id}.log"
 
     def close(self) -> None:
-        """Unlock."""
+        """Unlock, once all is written."""
+        self.disk.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
 
 def read_file(path: Path, kind: type[Kept], *, default: Kept) -> Kept:
-    """Return what `replace_file` wrote, `default` without it; what is unreadable is kept aside."""
+    """Return what was written, `default` without it; what is unreadable is kept aside."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except FileNotFoundError:
@@ -106,13 +121,3 @@ def read_file(path: Path, kind: type[Kept], *, default: Kept) -> Kept:
         path.replace(aside)
         log.error("fleet_state_unreadable", kept_as=str(aside), error=str(error))
         return default
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file whole and durably: a crash leaves the old one or the new one."""
-    draft = path.with_suffix(".new")
-    with draft.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -1,6 +1,7 @@
 """Admission: the yes or no before any work, with the money for the worst case set aside."""
 
 from datetime import datetime
+from math import ceil
 
 import msgspec
 
@@ -13,7 +14,7 @@ from serving.gateway.dialects.dialect import Job
 from serving.gateway.directory import Directory
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.grammars import GrammarCheck
-from serving.gateway.places import Place, best, blocks_of_prompt
+from serving.gateway.places import Place, blocks_of_prompt, in_order
 from serving.gateway.price_list import Schedule
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
@@ -24,6 +25,8 @@ from serving.usage.hold import Hold
 from serving.usage.journal import Journal
 from serving.usage.treasury import BudgetRefused, MoneyRecalled, MoneyUnavailable, Treasury
 
+RETRY_SECONDS = 5
+"""Where nobody knows when a model will run."""
 _OF_WHOM: dict[BudgetKind, str] = {
     "organization": "organization's",
     "project": "project's",
@@ -33,14 +36,19 @@ _EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Where the job may run, by what ticket, at what prices, with what money held."""
+    """Where the job goes, and after that where it may run too, by what ticket, at what prices, with
+    what money held."""
 
-    deployment: DeploymentRecord
-    pool: Pool
+    places: tuple[Place, ...]
     ticket: Ticket
     schedule: Schedule
     hold: Hold
     cache_salt: str
+
+    @property
+    def deployment(self) -> DeploymentRecord:
+        """Where it goes."""
+        return self.places[0][0]
 
 
 class Admission:
@@ -68,9 +76,10 @@ class Admission:
         """
         if not self._journal.healthy:
             raise usage_unavailable()
-        places = self.places(job, principal.organization_id)
-        blocks = blocks_of_prompt(principal, job, [pool for _, pool in places])
-        deployment, pool = best(places, job, blocks)
+        able = self.places(job, principal.organization_id)
+        blocks = blocks_of_prompt(principal, job, [pool for _, pool in able])
+        places = in_order(able, job, blocks)
+        deployment, _ = places[0]
         if job.work.grammars is not None:
             await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
         schedule = self._schedule(principal, job, now)
@@ -87,7 +96,7 @@ class Admission:
             hold.void()
             raise usage_unavailable()
         ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]), blocks)
-        return Admitted(deployment, pool, ticket, schedule, hold, principal.cache_salt)
+        return Admitted(places, ticket, schedule, hold, principal.cache_salt)
 
     def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
         variant_id, organization_id = job.model.variant_id, principal.organization_id
@@ -110,7 +119,7 @@ class Admission:
         ready = [
             (deployment, pool)
             for deployment, pool in places
-            if (pool.has_ready_replica or pool.is_waking) and _may_serve(deployment, pool)
+            if pool.is_open and _may_serve(deployment, pool)
         ]
         if not ready:
             raise model_unavailable()
@@ -120,7 +129,8 @@ class Admission:
             lacking = needs.keys() - ready[0][1].capabilities
             reason = next(reason for feature, reason in needs.items() if feature in lacking)
             raise job.dialect.refusal(RequestRefused(reason), job)
-        return able
+        # Nobody is woken, or waited for, where another is there.
+        return [place for place in able if place[1].has_ready_replica] or able
 
 
 def ticket_of(
@@ -177,7 +187,9 @@ def money_recalled() -> Unavailable:
     return Unavailable("Your budget is in use elsewhere. Please retry.", code="usage_unavailable")
 
 
-def model_unavailable() -> Unavailable:
-    """Return the error for a model that runs nowhere right now."""
+def model_unavailable(seconds: float | None = None) -> Unavailable:
+    """Return the error for a model that runs nowhere right now; where one is on its way, in so many
+    seconds it should."""
     message = "The model is not running at the moment."
-    return Unavailable(message, code="model_unavailable", retry_after_seconds=5)
+    retry_after = RETRY_SECONDS if seconds is None else max(1, ceil(seconds))
+    return Unavailable(message, code="model_unavailable", retry_after_seconds=retry_after)

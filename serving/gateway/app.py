@@ -59,6 +59,7 @@ class App:
         key_peppers: Sequence[str],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
+        body_begins_seconds: float,
     ) -> None:
         self.directory = directory
         self.means = means
@@ -74,6 +75,7 @@ class App:
         self._peppers = [pepper.encode() for pepper in key_peppers]
         self._now = now
         self._make_id = make_id
+        self._body_begins_seconds = body_begins_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, on the `Cycle` that the scope brings."""
@@ -254,7 +256,7 @@ class App:
         of_whom = principal.organization
         held = self.bodies.hold(of_whom.organization_id, of_whom.weight)
         bytes_max = body_bytes_max(self.directory.request_tokens_max)
-        return await conversation.body(bytes_max, held)
+        return await conversation.body(bytes_max, held, first_seconds=self._body_begins_seconds)
 
     async def _prepare(self, dialect: Dialect, body: list[bytes], principal: Principal) -> Job:
         find = partial(models.find_for, dialect.task, self.directory, principal)

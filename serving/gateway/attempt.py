@@ -22,7 +22,9 @@ from serving.engine.work import EngineRequest, write
 from serving.gateway.admission import Admitted
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Job
+from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.interrupts import Interrupts
+from serving.gateway.places import deployment_of
 from serving.gateway.relay import Relay
 from serving.pool.slot import Slot
 from serving.telemetry import Trace
@@ -34,6 +36,7 @@ class Asked(msgspec.Struct, frozen=True):
     """What every try at one request works with; `observe_gap` hears the time between chunks."""
 
     client: Client
+    finishing: Finishing
     conversation: Conversation
     interrupts: Interrupts
     job: Job
@@ -55,6 +58,8 @@ class Try:
     def __init__(self, asked: Asked, slot: Slot) -> None:
         self.slot = slot
         self.replica_id: str | None = None
+        self.deployment_id = ""
+        """Of the replica, once there is one."""
         self.relay: Relay | None = None
         self.queue_seconds = 0.0
         self.is_broken = False
@@ -87,7 +92,8 @@ class Try:
         queued_at = time.perf_counter()
         async with self.slot as slot:
             self.queue_seconds = time.perf_counter() - queued_at
-            self.replica_id = slot.replica.record.replica_id
+            record = slot.replica.record
+            self.replica_id, self.deployment_id = record.replica_id, record.deployment_id
             on_start(self)
             try:
                 with slot.unanswered:
@@ -116,7 +122,8 @@ class Try:
 
     async def _work(self, on_first_token: Heard) -> None:
         asked, record = self._asked, self.slot.replica.record
-        deployment, request_id = asked.admitted.deployment, asked.conversation.request_id
+        deployment = deployment_of(asked.admitted.places, self.slot)
+        timeouts, request_id = deployment.timeouts, asked.conversation.request_id
         request = write(
             asked.job.work,
             served_name=deployment.served_name,
@@ -124,8 +131,7 @@ class Try:
             cache_salt=asked.admitted.cache_salt,
             request_id=request_id,
         )
-        self.relay = relay = self._new_relay(request)
-        timeouts = deployment.timeouts
+        self.relay = relay = self._new_relay(request, timeouts.gap_seconds)
         # What is not streamed sends its first byte at its end: only the total bounds it.
         if request.streams:
             asked.interrupts.expect("first_byte", timeouts.first_byte_seconds)
@@ -141,14 +147,17 @@ class Try:
                     raise error_of(status, await _words(answer))
                 await relay.run(answer, partial(self._first_token, on_first_token))
 
-    def _new_relay(self, request: EngineRequest) -> Relay:
+    def _new_relay(self, request: EngineRequest, gap_seconds: float) -> Relay:
         asked = self._asked
         return Relay(
             request.reading,
             asked.job.dialect.rendering(asked.job, asked.conversation.request_id),
             asked.conversation,
             asked.interrupts,
-            gap_seconds=asked.admitted.deployment.timeouts.gap_seconds,
+            organization_id=asked.admitted.ticket.organization_id,
+            finishing=asked.finishing,
+            here_bytes_max=asked.job.here_bytes_max,
+            gap_seconds=gap_seconds,
             observe_gap=asked.observe_gap,
         )
 

@@ -37,6 +37,8 @@ class Connections:
         self.is_retiring = False
         """Whether answers close their connections: the gateway is about to end."""
         self.refused = 0
+        self.unreadable = 0
+        """Requests that were no HTTP, or had too much around their bodies."""
         self.closed_idle = 0
         self._count = 0
         self._of: Counter[str] = Counter()

@@ -113,7 +113,7 @@ class Conversation:
         printable = "".join(letter for letter in label if letter.isprintable())
         return printable[:LABEL_CHARACTERS_MAX] or None
 
-    async def body(self, bytes_max: int, held: HeldBody) -> list[bytes]:
+    async def body(self, bytes_max: int, held: HeldBody, *, first_seconds: float) -> list[bytes]:
         """Return the whole body, in pieces, which are `held` until the end.
 
         Raises UnsupportedMedia, TooLarge, Unavailable where too many bytes are held, BadRequest
@@ -130,7 +130,8 @@ class Conversation:
             return await self._rest_of_body(await self._cycle.receive(), bytes_max, held)
         try:
             async with asyncio.timeout(BODY_SECONDS_MAX):
-                message = await self._cycle.receive()
+                async with asyncio.timeout(first_seconds):
+                    message = await self._cycle.receive()
                 return await self._rest_of_body(message, bytes_max, held)
         except TimeoutError:
             raise BadRequest("Your request's body did not arrive in time.") from None

@@ -16,7 +16,7 @@ from serving.gateway.dialects.dialect import Counting, Job
 from serving.gateway.errors import BadRequest, TimedOut
 from serving.gateway.interrupts import Interrupted, Interrupts
 from serving.gateway.no_slot import no_slot
-from serving.gateway.places import best
+from serving.gateway.places import deployment_of, in_order, slot_of
 from serving.gateway.principals import Principal
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
@@ -35,17 +35,19 @@ class Counter:
         """Return how many tokens the job's prompt has. Raises ApiError, and ClientGone as soon as
         nobody waits for it any more."""
         organization_id = principal.organization_id
-        deployment, pool = best(self._admission.places(job, organization_id), job)
+        places = in_order(self._admission.places(job, organization_id), job)
+        deployment, _ = places[0]
         ticket = replace(ticket_of(principal, job, deployment), width=1, output_tokens_max=0)
         timeouts = deployment.timeouts
         interrupts = Interrupts(timeouts.total_seconds)
         conversation.watch(interrupts.client_gone)
         try:
             with interrupts:
-                async with pool.slot(ticket) as slot:
+                async with slot_of(places, ticket) as slot:
+                    served_name = deployment_of(places, slot).served_name
                     interrupts.expect("first_byte", timeouts.first_byte_seconds)
                     return await self._ask(
-                        *(slot.replica, job, deployment.served_name, conversation.request_id),
+                        *(slot.replica, job, served_name, conversation.request_id),
                         timeouts.connect_seconds,
                     )
         except Interrupted as interrupted:

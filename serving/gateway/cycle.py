@@ -69,6 +69,11 @@ class Cycle(RequestResponseCycle):
         """Hear that the connection is closed."""
         self._on_gone()
 
+    def give_up(self) -> None:
+        """Have who works on an answer stop: the client, which is told something else, is gone."""
+        self.disconnected = True
+        self.message_event.set()
+
     def abort(self) -> None:
         """Close the connection, whatever it still holds."""
         self.transport.abort()
@@ -109,8 +114,6 @@ class Cycle(RequestResponseCycle):
         self._send_out(data)
         self.response_complete = True
         self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
         self.on_response()
 
     def _send_out(self, data: bytes) -> None:

@@ -7,6 +7,8 @@ reached an engine leaves exactly one event, durable before the client sees the e
 import time
 from dataclasses import dataclass
 
+import msgspec
+
 from serving.contract.usage import Outcome, UsageEvent
 from serving.engine.errors import AnswerBroken, EngineError, ReplicaOverloaded, RequestRefused
 from serving.engine.transport.client import Client
@@ -16,6 +18,7 @@ from serving.gateway.attempt import Asked, Try
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import ApiError, Headers, TimedOut, Unavailable
+from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.hedge import Hedge, may_hedge
 from serving.gateway.idempotency.turn import Turn
 from serving.gateway.interrupts import Interrupted, Interrupts
@@ -23,6 +26,7 @@ from serving.gateway.lingering import LINGER_SECONDS, Lingering
 from serving.gateway.metrics import Metrics
 from serving.gateway.no_slot import busy, no_slot
 from serving.gateway.outgoing import ClientStalled
+from serving.gateway.places import slot_of
 from serving.gateway.relay import Relay
 from serving.limits.limiter import Reservation
 from serving.pool.errors import PoolError
@@ -40,6 +44,7 @@ class Means:
     """What every exchange of a gateway works with."""
 
     client: Client
+    finishing: Finishing
     journal: Journal
     metrics: Metrics
     retries: RetryBudget
@@ -72,7 +77,8 @@ class Exchange:
         """Of a request with an idempotency key: who keeps its answer."""
         self._interrupts = Interrupts(admitted.deployment.timeouts.total_seconds)
         self._asked = Asked(
-            *(means.client, conversation, self._interrupts, job, admitted, trace),
+            *(means.client, means.finishing, conversation, self._interrupts),
+            *(job, admitted, trace),
             means.metrics.variants[job.model.variant_id].gap.observe,
         )
         self._try: Try | None = None
@@ -158,9 +164,10 @@ class Exchange:
 
     async def _try_one(self) -> None:
         """Have a replica work on it, and a second one too where it lets an urgent request wait."""
-        ticket, means = self._admitted.ticket, self._means
-        slot = self._admitted.pool.slot(ticket, [str(one.replica_id) for one in self._tries])
-        if not may_hedge(ticket, self._job.work):
+        means, admitted = self._means, self._admitted
+        tried = [str(one.replica_id) for one in self._tries]
+        slot = slot_of(admitted.places, admitted.ticket, tried)
+        if not may_hedge(slot.ticket, self._job.work):
             self._try = Try(self._asked, slot)
             await self._try.run(self._start)
             return
@@ -182,12 +189,14 @@ class Exchange:
         """It is this try that counts. From here on the request leaves an event, even if this
         process dies."""
         self._try, self._replica_id = one, one.replica_id
+        self._metered = msgspec.structs.replace(self._metered, deployment_id=one.deployment_id)
         self._means.journal.open(self._metered.event_id, self._lost)
 
     def _convict(self) -> None:
         """What broke replicas was served by another: it was their fault."""
-        if broken := [str(one.replica_id) for one in self._tries if one.is_broken]:
-            self._admitted.pool.convict(broken, self._admitted.ticket.fingerprint)
+        for one in self._tries:
+            if one.is_broken:
+                one.slot.convict()
 
     def _lost(self) -> UsageEvent:
         return make_event(self._metered, outcome="gateway_lost", replica_id=self._replica_id)

@@ -17,6 +17,7 @@ from serving.gateway.connections import Connections
 from serving.gateway.directory import Directory
 from serving.gateway.exchange import Means
 from serving.gateway.feeds import FollowedFeed, control_feed, replica_feed
+from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.gauges import add_gauges
 from serving.gateway.grammars import GrammarCheck
 from serving.gateway.idempotency.once import Once
@@ -114,6 +115,7 @@ class Gateway:
         )
         self.control_feed, self.replica_feed = self._feeds(config)
         self.preparation = Preparation()
+        self.finishing = Finishing()
         self.grammars = GrammarCheck(self.session, config.fleet_url, config.credential)
         self.lingering = Lingering()
         self.claims = Claims(self.api, self.journal)
@@ -137,6 +139,7 @@ class Gateway:
             Admission(self.directory, self.treasury, self.journal, clock, self.grammars),
             Means(
                 self.client,
+                self.finishing,
                 self.journal,
                 self.metrics,
                 RetryBudget(),
@@ -155,6 +158,7 @@ class Gateway:
             key_peppers=config.key_peppers,
             now=clock.now,
             make_id=IdMaker(clock.time),
+            body_begins_seconds=config.body_begins_seconds,
         )
 
     def _make_pool(self, deployment_id: str) -> Pool:
@@ -257,6 +261,7 @@ class Gateway:
         await self.control_feed.close()
         await self.replica_feed.close()
         await self.preparation.close()
+        await self.finishing.close()
         await self.limiter.line.close()
         await self.prefix_news.close()
         self.client.close()

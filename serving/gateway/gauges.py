@@ -14,6 +14,7 @@ def add_gauges(gateway: "Gateway") -> None:
     gauge("connections", "Of clients.", lambda: len(lines))
     gauge("connections_refused", "There was no room.", lambda: lines.refused)
     gauge("connections_closed_idle", "To make room.", lambda: lines.closed_idle)
+    gauge("requests_unreadable", "No HTTP, or too much of it.", lambda: lines.unreadable)
     gauge("tokens_under_way", "That wait or run, input.", lambda: gateway.pressure.tokens)
     gauge("body_bytes", "Of requests under way.", lambda: gateway.app.bodies.room.held)
     gauge("unread_bytes", "Kept for slow clients.", lambda: gateway.app.pending.total_bytes)
@@ -85,6 +86,9 @@ def _add_gauges_of_others(gateway: "Gateway") -> None:
         "Too many of the organization's own waited to be read.",
         lambda: preparation.refused_own,
     )
+    finishing = gateway.finishing
+    gauge("finishers_lost", "Processes killed.", lambda: finishing.bench.lost_count)
+    gauge("answers_unfinished", "Made here, for want of one.", lambda: finishing.unfinished)
     gauge("keyed_endings_untold", "To control.", lambda: gateway.claims.untold_count)
     line = gateway.limiter.line
     gauge(

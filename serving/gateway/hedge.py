@@ -192,7 +192,7 @@ class Hedge:
     def _event(self, one: Try) -> UsageEvent:
         seconds = time.perf_counter() - self._asked.conversation.started_at
         return make_event(
-            self._metered,
+            msgspec.structs.replace(self._metered, deployment_id=one.deployment_id),
             outcome="hedged",
             replica_id=one.replica_id,
             tokens=one.counted() or NO_TOKENS,

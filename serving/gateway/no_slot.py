@@ -12,7 +12,7 @@ RETRY_SECONDS_MAX = 60
 def no_slot(full: errors.PoolError) -> ApiError:
     """Return the error for a request that got no slot."""
     if isinstance(full, errors.NoReplica):
-        return model_unavailable()
+        return model_unavailable(full.seconds)
     if isinstance(full, errors.Quarantined):
         return _quarantined(full.seconds)
     if isinstance(full, errors.TooManyWaiting):

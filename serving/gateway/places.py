@@ -1,6 +1,6 @@
 """Which of the deployments that a job may run on it goes to: all that are ready take part."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from serving.contract.records import DeploymentRecord
@@ -9,6 +9,8 @@ from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
 from serving.pool.prefixes import Blocks, blocks_of
 from serving.pool.route import choose
+from serving.pool.slot import Slot
+from serving.pool.ticket import Ticket
 
 Place = tuple[DeploymentRecord, Pool]
 
@@ -22,6 +24,31 @@ def blocks_of_prompt(principal: Principal, job: Job, pools: Iterable[Pool]) -> B
     if sum(len(pool.replicas) for pool in pools if pool.has_prefix_cache) < 2:
         return ()
     return blocks_of(job.work.fields, principal.cache_salt + job.model.variant_id)
+
+
+def in_order(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> tuple[Place, ...]:
+    """Return where a job goes, and then where it may go too. What a grammar is compiled for goes on
+    only where the same engine has the same weights: that is where it is looked at."""
+    home = best(places, job, blocks)
+    others = [place for place in places if place is not home]
+    if job.work.grammars is not None:
+        others = [place for place in others if _compiles_alike(place[0], home[0])]
+    return home, *others
+
+
+def slot_of(places: Sequence[Place], ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
+    """Return a slot where a job goes, or where it may go too if there is one there before."""
+    (_, pool), *others = places
+    return pool.slot(ticket, avoid, [other for _, other in others])
+
+
+def deployment_of(places: Sequence[Place], slot: Slot) -> DeploymentRecord:
+    """Return what a slot is held of."""
+    return next(deployment for deployment, pool in places if pool is slot.pool)
+
+
+def _compiles_alike(one: DeploymentRecord, other: DeploymentRecord) -> bool:
+    return (one.engine, one.weights) == (other.engine, other.weights)
 
 
 def best(places: Sequence[Place], job: Job, blocks: Blocks = ()) -> Place:

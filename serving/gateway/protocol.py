@@ -12,14 +12,21 @@ from typing import Any
 from urllib.parse import unquote
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from serving.gateway.connections import Connections, place_of
+from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
-from serving.gateway.dialects.openai import error_body
-from serving.gateway.errors import HeadersTooLarge
+from serving.gateway.dialects.openai import error_reply
+from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
 
-AROUND_BYTES_MAX = 64 * 1024
+ADDRESS_BYTES_MAX = 4 * 1024
+HEAD_BYTES_MAX = 24 * 1024
+"""Kept of a head that has not ended: who sends slowly, on many connections, holds no more."""
+HEADERS_READ_MAX = 512
+"""Of a message, trailers included. Too many are refused in words once the head is whole; beyond
+this the rest is not even read."""
+AROUND_BYTES_MAX = 32 * 1024
 """Of what is no body: the address, headers, trailers, the frames of chunks. As much as the body is
 long comes on top, so that small chunks are no offence."""
 SEND_BYTES = 128 * 1024
@@ -29,6 +36,12 @@ TAIL_SECONDS = 30.0
 """Within which a client takes something of what is left of an answer that ended."""
 UNASKED_SECONDS = 0.5
 """For which who has just connected may still ask a gateway that ends."""
+PARSED_BYTES = 16 * 1024
+"""At once: small chunks cost more than their bytes, and are refused before many are read."""
+PART_SECONDS = 1.0
+"""For which who is refused may still send and read."""
+DROPPED_BYTES_MAX = 16 * 1024 * 1024
+"""That may come of a body that was refused, or behind what was: as much as a body may have."""
 NO_ROOM = (
     b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\nretry-after: 1\r\n"
     b"content-length: 0\r\n\r\n"
@@ -54,11 +67,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._around_bytes = 0
         self._body_bytes = 0
         self._piece_body_bytes = 0
-        """Of the bytes just received, as far as they are parsed: a message may begin among them."""
+        """Of the bytes being parsed: a message may begin among them."""
+        self._headers_read = 0
         self._has_head = True
         self._is_deaf = False
         """Whether what comes is dropped: the connection closes after the answer under way."""
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._is_parting = False
+        self._dropped_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        """Until the connection closes, unless a head ends first."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close a connection on which nothing is ever asked, and hide no stall in the kernel."""
@@ -78,7 +95,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer, and tell who works for a client that left."""
-        self._stop_head_timer()
+        self._stop_timer()
         if self._is_counted:
             self._lines.leave(self, self._address)
         super().connection_lost(exc)
@@ -88,35 +105,77 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what came, within bounds."""
         if self._is_deaf or not self._is_counted:
+            if self._is_parting:
+                self._drop(data)
             return
+        self._unset_keepalive_if_required()
+        view = memoryview(data)
+        for start in range(0, len(data), PARSED_BYTES):
+            self._parse(view[start : start + PARSED_BYTES])
+            if self._is_deaf:
+                return
+        if self._waits_for_head and self._timer is None:
+            self._timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _parse(self, piece: memoryview) -> None:
         self._piece_body_bytes = 0
-        super().data_received(data)
-        self._around_bytes += len(data) - self._piece_body_bytes
-        if self._around_bytes > AROUND_BYTES_MAX + self._body_bytes:
-            self._refuse()
-        elif self._waits_for_head and self._head_timer is None:
-            self._head_timer = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade as upgrade:
+            # Nobody is upgraded, and what follows in the same piece went unread.
+            if upgrade.args[0] < len(piece):
+                self._hear_no_more()
+        except httptools.HttpParserError as error:
+            self._refuse(_reason(error))
+            return
+        self._around_bytes += len(piece) - self._piece_body_bytes
+        if self._is_too_much:
+            self._refuse(HeadersTooLarge("Your request has too many or too large headers."))
+
+    @property
+    def _is_too_much(self) -> bool:
+        most = AROUND_BYTES_MAX + self._body_bytes if self._has_head else HEAD_BYTES_MAX
+        return self._around_bytes > most
 
     def on_message_begin(self) -> None:
         """Begin to count."""
         super().on_message_begin()
-        self._around_bytes = self._body_bytes = 0
+        self._around_bytes = self._body_bytes = self._headers_read = self._dropped_bytes = 0
         self._has_head = False
 
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the address. Raises HeadersTooLarge."""
+        super().on_url(url)
+        if len(self.url) > ADDRESS_BYTES_MAX:
+            raise HeadersTooLarge("Your request's address is too long.")
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; what comes after the body is none."""
-        if not self._has_head:
-            super().on_header(name, value)
+        """Keep a header, and one more than are taken; what comes after the body is none.
+
+        Raises HeadersTooLarge, or BadRequest for a body whose end others might see elsewhere.
+        """
+        self._headers_read += 1
+        if self._headers_read > HEADERS_READ_MAX:
+            raise HeadersTooLarge("Your request has too many or too large headers.")
+        if self._has_head or len(self.headers) > HEADER_COUNT_MAX:
+            return
+        super().on_header(name, value)
+        if self.headers[-1][0] == b"transfer-encoding":
+            is_plain = value.strip().lower() == b"chunked"
+            if not is_plain or self.parser.get_http_version() != "1.1":
+                raise BadRequest("Transfer-Encoding may be 'chunked', in HTTP/1.1, and no more.")
 
     def on_headers_complete(self) -> None:
         """Begin to answer. A request sent ahead of the last one's answer is left unread: while it
         waits, uvicorn would not hear that the client is gone."""
         self._has_head = True
-        self._stop_head_timer()
+        self._stop_timer()
         if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
-            self._is_deaf = True
+            self._hear_no_more()
             return
+        if self.parser.should_upgrade() and self._announces_body:
+            # The parser takes such a request for ended, and its body for the next one.
+            raise BadRequest("No other protocol is spoken here: send your body without Upgrade.")
         self._lines.note_busy(self, self._address)
         path = httptools.parse_url(self.url).path.decode("ascii")
         self.scope["http_version"] = self.parser.get_http_version()
@@ -125,6 +184,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle = self._new_cycle()
         self.scope["extensions"] = {CYCLE: self.cycle}  # type: ignore[dict-item]
         self._start_asgi_task(self.cycle, self.app)
+
+    @property
+    def _announces_body(self) -> bool:
+        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
 
     def _new_cycle(self) -> Cycle:
         return Cycle(
@@ -151,8 +214,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Take a part of the body."""
         self._body_bytes += len(body)
         self._piece_body_bytes += len(body)
-        if not self._is_deaf:
-            super().on_body(body)
+        if self._is_deaf:
+            return
+        super().on_body(body)
+        if self.cycle is not None and self.cycle.response_complete:
+            self._drop(body)
 
     def on_message_complete(self) -> None:
         """End the body."""
@@ -161,12 +227,14 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _waits_for_head(self) -> bool:
-        """Whether bytes came, and no whole head among them."""
+        """Whether bytes came, and no whole head among them, while nothing is being answered."""
         is_answered = self.cycle is None or self.cycle.response_complete
-        return not self._has_head or (is_answered and self.timeout_keep_alive_task is None)
+        return is_answered and (not self._has_head or self.timeout_keep_alive_task is None)
 
     def on_response_complete(self) -> None:
-        """Go on; what the client has not taken yet is not kept for ever."""
+        """Go on, or close; what the client has not taken yet is not kept for ever."""
+        if self.cycle is not None and not self.cycle.keep_alive:
+            self._close_after(self.cycle)
         super().on_response_complete()
         if not self.transport.is_closing():
             self._lines.note_idle(self, self._address)
@@ -200,20 +268,56 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not is_answering:
             self._watch_tail(left_bytes)
 
-    def _refuse(self) -> None:
+    def _hear_no_more(self) -> None:
+        """Close after the answer under way."""
         self._is_deaf = True
-        if self.cycle is None or self.cycle.response_complete:
-            body = error_body(HeadersTooLarge("Your request has too many or too large headers."))
-            head = (
-                b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n"
-                b"content-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body)
-            )
-            self.transport.write(head + body)
-            self.transport.close()
+        if self.cycle is not None:
+            self.cycle.keep_alive = False
+
+    def _refuse(self, error: ApiError) -> None:
+        """Answer what is no request, and close. What was asked before it is answered first."""
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not cycle.more_body:
+                self._hear_no_more()
+                return
+            cycle.give_up()
+        self._lines.unreadable += 1
+        status, body = error_reply(error)
+        head = (
+            b"%bconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        )
+        self.transport.write(head % (STATUS_LINE[status], len(body)) + body)
+        self._part()
+
+    def _close_after(self, answered: Cycle) -> None:
+        if answered.more_body:
+            self._part()
         else:
+            self.transport.close()
+
+    def _part(self) -> None:
+        """Close when the client has, or soon: closed with bytes unread, a connection is reset, and
+        what the client was told may be lost with it."""
+        self._is_deaf = self._is_parting = True
+        self._stop_timer()
+        self._lines.note_idle(self, self._address)
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._timer = self.loop.call_later(PART_SECONDS, self.transport.abort)
+
+    def _drop(self, data: bytes) -> None:
+        self._dropped_bytes += len(data)
+        if self._dropped_bytes > DROPPED_BYTES_MAX:
             self.transport.abort()
 
-    def _stop_head_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def _reason(error: httptools.HttpParserError) -> ApiError:
+    """Return what our own part of parsing found, or that it is no HTTP."""
+    found = error.__context__
+    return found if isinstance(found, ApiError) else BadRequest("Your request is not valid HTTP.")

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event
-from serving.engine.reading import Reading
+from serving.engine.reading import ANSWER_BYTES_MAX, Reading
 from serving.engine.transport.call import Answer
 from serving.engine.usage import Tokens
 from serving.gateway.conversation import Conversation
 from serving.gateway.dialects.dialect import Rendering
+from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.interrupts import Interrupts
 
 LONG_BYTES = 1024 * 1024
@@ -26,6 +28,9 @@ class Relay:
         conversation: Conversation,
         interrupts: Interrupts,
         *,
+        organization_id: str,
+        finishing: Finishing,
+        here_bytes_max: int,
         gap_seconds: float,
         observe_gap: Callable[[float], None],
     ) -> None:
@@ -36,6 +41,11 @@ class Relay:
         self._rendering = rendering
         self._conversation = conversation
         self._interrupts = interrupts
+        self._organization_id = organization_id
+        self._finishing = finishing
+        self._here_bytes_max = here_bytes_max
+        self._finished: Finished | None = None
+        """Of a long answer that is told whole."""
         self._gap_seconds = gap_seconds
         self._observe_gap = observe_gap
         self._last_at = 0.0
@@ -43,21 +53,27 @@ class Relay:
     @property
     def has_usage(self) -> bool:
         """Whether the engine has said anything of what the request takes."""
-        return self._reading.has_usage
+        return self._finished is not None or self._reading.has_usage
 
     @property
     def tokens(self) -> Tokens:
         """What the engine has said so far; at the end, what it took in all."""
-        return self._reading.tokens
+        return self._reading.tokens if self._finished is None else self._finished.tokens
 
     async def run(self, answer: Answer, on_first_token: Callable[[], None]) -> None:
         """Read the answer to its end, so much at once that others have their turn in between.
         Raises EngineError or ClientStalled."""
         reading, unread, size = self._reading, b"", 0
-        at_once = reading.piece_bytes
+        at_once, here, rest = reading.piece_bytes, self._here_bytes_max, list[bytes]()
         try:
             while unread := await answer.read():
                 size += len(unread)
+                if reading.is_whole and size > self._here_bytes_max:
+                    unread, beyond = unread[:here], unread[here:]
+                    rest.append(beyond)
+                    if size > ANSWER_BYTES_MAX:
+                        raise AnswerBroken("the answer is larger than 64 MB")
+                here -= len(unread)
                 while unread:
                     piece, unread = unread[:at_once], unread[at_once:]
                     if events := reading.feed(piece):
@@ -75,11 +91,45 @@ class Relay:
             # What had arrived was generated: it is metered though nobody will see it.
             reading.feed(unread + answer.read_nowait())
             raise
+        if rest and await self._finish_beside(rest):
+            return
         whole, end = reading.end(), self._rendering.end
         if size > LONG_BYTES:
             self.tail = await asyncio.to_thread(end, reading.tokens, whole)
         else:
             self.tail = end(reading.tokens, whole)
+
+    async def _finish_beside(self, rest: list[bytes]) -> bool:
+        """Have the end of a long answer made elsewhere; where that cannot be, read it here, and
+        return that its end is yet to be made. Raises AnswerBroken."""
+        self._interrupts.expect_nothing()
+        job = asyncio.ensure_future(
+            self._finishing.finish(
+                self._organization_id,
+                self._reading,
+                None if self._interrupts.is_abandoned else self._rendering,
+                rest,
+            )
+        )
+        try:
+            self._finished = await asyncio.shield(job)
+        except asyncio.CancelledError:
+            # What it took is known soon, and paid for whoever leaves.
+            self._finished = await job
+            raise
+        if self._finished is not None:
+            self.tail = self._finished.body
+            return True
+        await self._read_here(rest)
+        return False
+
+    async def _read_here(self, rest: list[bytes]) -> None:
+        at_once = self._reading.piece_bytes
+        for part in rest:
+            for start in range(0, len(part), at_once):
+                events = self._reading.feed(part[start : start + at_once])
+                self._pass_on(events, time.perf_counter())
+                await asyncio.sleep(0)
 
     def _pass_on(self, events: list[Event], now: float) -> None:
         if self._interrupts.is_abandoned:

@@ -119,6 +119,7 @@ class DemandReporter:
         if self._shares.hear(reply):
             self.note_news()
         for deployment_id, pool in pools.items():
+            pool.set_strains(reply.strains)
             pool.set_shares(reply.parts.get(deployment_id, {}))
 
     async def leave(self) -> None:
@@ -132,6 +133,8 @@ class DemandReporter:
         self.failures += 1
         if self.failures == 1:
             log.warning("fleet_divides_no_slots", error=str(error))
+        for pool in self._pools().values():
+            pool.set_strains({})
         if not self._shares.is_told:
             self._shares.is_unanswered = True
             # Each time: there may be more gateways by now, or fewer.

@@ -1,7 +1,7 @@
 """Why a request gets no slot.
 
 PoolError
-├── NoReplica       no replica of the deployment is ready
+├── NoReplica       no replica of the deployment is ready; in `seconds` one should be, if any
 ├── NoSpare         a second try finds no place, or is not allowed
 ├── Overloaded      too much waits, or it would wait for too long: come back in `seconds`
 │   └── TooManyWaiting   of the organization's own
@@ -25,7 +25,11 @@ class PoolError(Exception):
 
 
 class NoReplica(PoolError):
-    """No replica of the deployment is ready."""
+    """No replica of the deployment is ready; in `seconds` one should be, None: nobody knows."""
+
+    def __init__(self, deployment_id: str, seconds: float | None = None) -> None:
+        super().__init__(deployment_id)
+        self.seconds = seconds
 
 
 class NoSpare(PoolError):

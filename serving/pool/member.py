@@ -4,11 +4,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
 from serving.pool.ticket import Ticket
+
+if TYPE_CHECKING:
+    from serving.pool.pool import Pool
+    from serving.pool.queue import FairQueue
 
 RECENT = 0.2
 """How much the latest answer counts in the mean length of answers."""
@@ -16,11 +20,24 @@ RECENT = 0.2
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """A request in line; `turn` is done when its wait is over, one way or the other."""
+    """A request in line, in each of `queues`; `turn` is done when its wait is over, one way or the
+    other."""
 
     ticket: Ticket
     avoid: Collection[str]
     turn: asyncio.Future["Place | PoolError"]
+    queues: list["FairQueue"] = field(default_factory=list)
+
+    @property
+    def may_have_kept(self) -> bool:
+        """Whether a pool may keep a replica for it, which others could use: it needs several slots
+        of one, or avoids some."""
+        return self.ticket.width > 1 or bool(self.avoid)
+
+    def leave(self) -> None:
+        """Step out of all lines; harmless when one is in none."""
+        for queue in self.queues:
+            queue.leave(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -87,6 +104,7 @@ class Place(NamedTuple):
     """Where a request is worked on, what that counts for its organization, and how many blocks of
     its prompt are read before it is answered."""
 
+    pool: "Pool"
     replica: Replica
     service: Service
     unread: int = 0

@@ -4,18 +4,17 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from copy import copy
-from dataclasses import replace
 
 from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
+from serving.contract.demand import Strain
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from serving.contract.units import Tier
-from serving.engine.usage import NO_TOKENS, Tokens
-from serving.pool.errors import NoReplica, NoSpare, PoolError, Quarantined
+from serving.engine.usage import Tokens
+from serving.pool.errors import NoReplica, NoSpare, Quarantined
 from serving.pool.hedging import Hedging
 from serving.pool.line import BOUNDS, Bounds
-from serving.pool.member import Place, Service, Waiter
+from serving.pool.member import Place, Service
 from serving.pool.outliers import Outliers
 from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
@@ -26,6 +25,7 @@ from serving.pool.route import Choice, Why, choose, nearest
 from serving.pool.slot import Slot
 from serving.pool.suspicion import Fingerprint, Suspicions
 from serving.pool.ticket import Ticket
+from serving.pool.waiting import wait_before
 
 
 def all_slots(record: ReplicaRecord) -> int:
@@ -52,15 +52,16 @@ class Pool:
         self.deployment_id = deployment_id
         self.replicas: dict[str, Replica] = {}
         self.capabilities: frozenset[str] = frozenset()
-        """What every ready replica declares; where none is, those on their way."""
+        """What every ready replica declares; where none is, those on their way, or asleep."""
         self.wake_seconds = 0.0
+        self._may_sleep = False
         self.queue = FairQueue(clock, bounds)
         self.reserve = Reserve()
         self.choices: Counter[Why] = Counter()
         """Requests by why they went where they did."""
         self._clock = clock
         self._share_of = share_of
-        self._on_demand = on_demand
+        self.on_demand = on_demand
         self._on_prompt = on_prompt
         self._suspicions = Suspicions(clock)
         self.pressure = Pressure(within=all_pressure)
@@ -74,9 +75,26 @@ class Pool:
 
     @property
     def is_waking(self) -> bool:
-        """Whether none is ready, one is on its way, and requests may wait for it."""
+        """Whether none is ready, one is on its way or will be on demand, and requests may wait for
+        it. What sleeps can do is known from the fleet alone."""
         coming = any(replica.is_coming for replica in self.replicas.values())
-        return self.wake_seconds > 0 and coming and not self.has_ready_replica
+        is_asleep = self._may_sleep and bool(self.capabilities)
+        return self.wake_seconds > 0 and (coming or is_asleep) and not self.has_ready_replica
+
+    @property
+    def ready_in_seconds(self) -> float | None:
+        """In how many seconds the first replica should be ready; None where none is waited for."""
+        if not self.is_waking:
+            return None
+        replicas, now = self.replicas.values(), self._clock()
+        meant = [one for one in replicas if one.is_coming] or [o for o in replicas if o.is_asleep]
+        known = [seconds for o in meant if (seconds := o.ready_in_seconds(now)) is not None]
+        return min(known, default=self.wake_seconds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may wait here."""
+        return self.has_ready_replica or self.is_waking
 
     @property
     def is_isolating(self) -> bool:
@@ -111,16 +129,20 @@ class Pool:
         """Take in what the deployment says of its slots."""
         self.reserve.share = record.reserved_share
         self.wake_seconds = record.timeouts.wake_seconds
-        self._call()
+        self._may_sleep = record.may_sleep
+        self.call()
 
     def set_replicas(self, records: Mapping[str, ReplicaRecord]) -> None:
         """Bring the pool to what the feed says; a replica that stays keeps its counts."""
         kept = {}
         for replica_id, record in records.items():
             share = self._share_of(record)
-            replica = self.replicas.get(replica_id) or Replica(record, share)
+            replica = self.replicas.get(replica_id) or Replica(
+                record, share, loads_since=self._clock()
+            )
             if record.started_at != replica.record.started_at:
                 replica.seen.clear()
+                replica.loads_since = self._clock()
             replica.record, replica.share = record, share
             kept[replica_id] = replica
         for replica_id in self.replicas:
@@ -133,11 +155,13 @@ class Pool:
         for replica in kept.values():
             if ready and replica.is_lost:
                 replica.lose_unanswered()
-        meant = ready or [each for each in kept.values() if each.is_coming]
+        self.queue.set_served(bool(ready))
+        meant = ready or [each for each in kept.values() if each.is_coming or each.is_asleep]
         declared = [set(each.record.capabilities) for each in meant]
-        self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
-        self._on_demand()
-        self._call()
+        if declared or not self._may_sleep:
+            self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
+        self.on_demand()
+        self.call()
 
     def set_shares(self, parts: Mapping[str, float]) -> None:
         """Take in what may be taken of each replica from now on, and of which organizations only a
@@ -145,19 +169,30 @@ class Pool:
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
         self.queue.set_parts(parts)
-        self._call()
+        self.call()
+
+    def set_strains(self, strains: Mapping[str, Strain]) -> None:
+        """Take in how full engines are; of one that is not named nothing is known."""
+        for replica_id, replica in self.replicas.items():
+            strain = strains.get(replica_id)
+            replica.strain = 0.0 if strain is None else strain.total
 
     def has_room(self, tier: Tier, width: int) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
         return self.queue.is_first(tier) and self._find(tier, width) is not None
 
-    def slot(self, ticket: Ticket, avoid: Collection[str] = ()) -> Slot:
-        """Return a slot to hold with `async with`, once it is its turn; entering it raises
-        PoolError."""
-        return Slot(self, ticket, avoid)
+    def slot(
+        self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
+    ) -> Slot:
+        """Return a slot to hold with `async with`, once it is its turn, here or in one of those
+        `elsewhere`; entering it raises PoolError."""
+        return Slot(self, ticket, avoid, elsewhere)
 
-    async def take(self, ticket: Ticket, avoid: Collection[str]) -> Place:
-        """Wait for one's turn and take a place on the chosen replica. Raises PoolError."""
+    async def take(
+        self, ticket: Ticket, avoid: Collection[str], elsewhere: Collection["Pool"] = ()
+    ) -> Place:
+        """Take a place on the chosen replica: here if there is one, else the first that there is,
+        here or `elsewhere`. Raises PoolError."""
         if seconds := self._suspicions.quarantined_seconds(ticket.fingerprint):
             raise Quarantined(seconds)
         self.reserve.note(ticket.tier, self._clock())
@@ -165,22 +200,18 @@ class Pool:
             self.hedging.budget.note_request()
         if not self.pressure.fits(ticket):
             raise self.queue.pressed(ticket)
-        if self.queue.is_first(ticket.tier) and (choice := self._find_for(ticket, avoid)):
-            return self._place(ticket, choice)
-        if self.is_waking:
-            ticket = replace(ticket, seconds_max=self.wake_seconds)
-        elif not self.has_ready_replica:
-            raise NoReplica(self.deployment_id)
-        waiter = self.queue.join(ticket, avoid)
-        self.pressure.add(ticket)
-        self._call()
-        if len(self.queue) == 1:
-            self._on_demand()
-        try:
-            return await self._wait(waiter)
-        except BaseException:
-            self.pressure.remove(ticket)
-            raise
+        pools = [self, *(pool for pool in elsewhere if pool.trusts(ticket))]
+        for pool in pools:
+            if pool.queue.is_first(ticket.tier) and (choice := pool._find_for(ticket, avoid)):
+                return pool._place(ticket, choice)
+        pools = [pool for pool in pools if pool.is_open]
+        if not pools:
+            raise self.no_replica()
+        return await wait_before(pools, ticket, avoid)
+
+    def trusts(self, ticket: Ticket) -> bool:
+        """Tell whether such requests are not refused for having broken engines."""
+        return not self._suspicions.quarantined_seconds(ticket.fingerprint)
 
     def take_spare(self, ticket: Ticket, avoid: Collection[str]) -> Place:
         """Take a place for the second try at a request, on a sound replica that has one to spare,
@@ -202,7 +233,7 @@ class Pool:
     def give_back(self, place: Place) -> None:
         """End what `take` began."""
         self.pressure.remove(place.service.ticket)
-        self._free(place)
+        self.free(place)
 
     def late_seconds(self, replica: Replica, ticket: Ticket) -> float | None:
         """Return after how long without a token a second replica should be asked too; None: never,
@@ -239,7 +270,7 @@ class Pool:
         self._outliers.note(replica.record.replica_id, tokens, first, each)
         self._call_when_over(self._outliers.judge(replica, self.replicas.values()))
         if was_out and not replica.slow_until:
-            self._call()
+            self.call()
 
     def note_success(self, replica: Replica) -> None:
         """A replica made a token: it works."""
@@ -247,7 +278,7 @@ class Pool:
             was_on_trial = replica.is_on_trial
             replica.note_success()
             if was_on_trial:
-                self._call()
+                self.call()
 
     def suspect(self, replica: Replica, fingerprint: Fingerprint) -> None:
         """Such a request may have broken a replica."""
@@ -259,21 +290,19 @@ class Pool:
         pause = replica.note_incident(ticket.organization_id, now, is_at_fault=is_at_fault)
         self._call_when_over(pause)
 
-    def convict(self, replica_ids: Collection[str], fingerprint: Fingerprint) -> None:
-        """What broke these replicas was served by another: it was their fault."""
+    def convict(self, replica: Replica, fingerprint: Fingerprint) -> None:
+        """What broke a replica was served by another: it was the replica's fault."""
         self._suspicions.clear(fingerprint)
-        for replica_id in replica_ids:
-            replica = self.replicas.get(replica_id)
-            if replica is not None and replica.in_a_row:
-                replica.is_at_fault = True
-                self._call_when_over(replica.eject(self._clock()))
+        if self._has(replica) and replica.in_a_row:
+            replica.is_at_fault = True
+            self._call_when_over(replica.eject(self._clock()))
 
     def _call_when_over(self, pause: float) -> None:
         """Those who wait look again when an ejection ends."""
         if pause:
-            asyncio.get_running_loop().call_later(pause, self._call)
+            asyncio.get_running_loop().call_later(pause, self.call)
 
-    def _call(self) -> None:
+    def call(self) -> None:
         """Give places to those whose turn it is, as long as there are any.
 
         One that needs more slots than any replica has free has one kept for it until there are
@@ -283,15 +312,16 @@ class Pool:
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
         kept = set[Replica]()
         while (waiter := self.queue.first(passed)) is not None:
-            if not (self.has_ready_replica or self.is_waking):
-                self.queue.send_away(NoReplica(self.deployment_id))
+            if not self.is_open:
+                self.queue.send_away(self.no_replica())
                 return
             ticket, avoid = waiter.ticket, waiter.avoid
             if (choice := self._find_for(ticket, avoid, kept)) is not None:
                 self._occupy(choice, ticket)
-                self.queue.serve(waiter, choice)
+                service = self.queue.serve(waiter)
+                waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
                 continue
-            if ticket.width == 1 and not avoid:
+            if not waiter.may_have_kept:
                 return
             passed[ticket.tier].add(ticket.organization_id)
             replicas, now, width = self.replicas.values(), self._clock(), ticket.width
@@ -304,7 +334,7 @@ class Pool:
         """Give a place to one that need not wait."""
         self.pressure.add(ticket)
         self._occupy(choice, ticket)
-        return Place(choice.replica, self.queue.serve_at_once(ticket), choice.unread)
+        return Place(self, choice.replica, self.queue.serve_at_once(ticket), choice.unread)
 
     def _occupy(self, choice: Choice, ticket: Ticket) -> None:
         """Count what a request takes of its replica, and what that learns from it."""
@@ -315,11 +345,12 @@ class Pool:
             choice.replica.seen.note(ticket.blocks)
             self._on_prompt(choice.replica.record.replica_id, ticket.blocks)
 
-    def _free(self, place: Place) -> None:
+    def free(self, place: Place) -> None:
+        """A place's slots may be taken by others."""
         place.replica.in_flight -= place.service.ticket.width
         place.replica.unread -= place.unread
         self.queue.end(place.service)
-        self._call()
+        self.call()
 
     def _find_for(
         self, ticket: Ticket, avoid: Collection[str], kept: Collection[Replica] = ()
@@ -357,32 +388,6 @@ class Pool:
         free = sum(replica.free for replica in ready if replica not in kept)
         return reserved > 0 and free - width < reserved
 
-    async def _wait(self, waiter: Waiter) -> Place:
-        try:
-            async with asyncio.timeout(waiter.ticket.seconds_max):
-                turn = await waiter.turn
-        except TimeoutError:
-            if waiter.turn.cancelled():
-                raise self._in_vain(waiter) from None
-            turn = waiter.turn.result()
-        except asyncio.CancelledError:
-            self._withdraw(waiter)
-            raise
-        if isinstance(turn, PoolError):
-            raise copy(turn)  # the first is kept by the waiter, which this frame keeps
-        return turn
-
-    def _in_vain(self, waiter: Waiter) -> PoolError:
-        """Return what to tell one whose deadline came before its turn."""
-        refused = self.queue.give_up(waiter)
-        self._call()
-        return refused if self.has_ready_replica else NoReplica(self.deployment_id)
-
-    def _withdraw(self, waiter: Waiter) -> None:
-        """The client left, maybe just as it was given a place."""
-        if not waiter.turn.done() or waiter.turn.cancelled():
-            self.queue.leave(waiter)
-            self._call()
-        elif isinstance(place := waiter.turn.result(), Place):
-            self.settle(place.service, NO_TOKENS)
-            self._free(place)
+    def no_replica(self) -> NoReplica:
+        """Return what to tell whoever waited in vain for the first replica."""
+        return NoReplica(self.deployment_id, self.ready_in_seconds)

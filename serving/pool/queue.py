@@ -2,15 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from serving.contract.units import TIERS, Tier
 from serving.engine.usage import Tokens
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
 from serving.pool.line import Bounds, Line
-from serving.pool.member import Place, Service, Waiter
+from serving.pool.member import Service, Waiter
 from serving.pool.pace import Pace
-from serving.pool.route import Choice
 from serving.pool.ticket import Ticket
 
 UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
@@ -24,12 +23,17 @@ answers are of any length."""
 
 class FairQueue:
     """Bounded by what waits, tier by tier, and by how long that would take. `clock` is monotonic
-    seconds."""
+    seconds.
+
+    A request that may be worked on in several pools stands in line before each of them, by the
+    bounds of the one that it comes to. The first that has a place for it takes it out of all lines.
+    """
 
     def __init__(self, clock: Callable[[], float], bounds: Bounds) -> None:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
         self._pace = Pace()
+        self._is_served = True
         self._in_order = tuple(self.lines.values())
         self._clock = clock
 
@@ -55,19 +59,25 @@ class FairQueue:
             self._pace.gave(ticket.width)
         return self.lines[ticket.tier].serve_at_once(ticket)
 
-    def join(self, ticket: Ticket, avoid: Collection[str]) -> Waiter:
-        """Stand in line. Raises Overloaded, or has another give up its place."""
-        line = self.lines[ticket.tier]
-        self._look()
-        if line.is_full_of(ticket):
+    def join(
+        self, ticket: Ticket, avoid: Collection[str], others: Sequence["FairQueue"] = ()
+    ) -> Waiter:
+        """Stand in line, and in those of others. Raises Overloaded, or has another give up its
+        place."""
+        queues = [self, *others]
+        for queue in queues:
+            queue._look()
+        if self.lines[ticket.tier].is_full_of(ticket):
             raise self._refused(ticket, TooManyWaiting(self._seconds_for(ticket, ticket.width)))
-        late = self._seconds_until(ticket) - SURE * ticket.seconds_max
+        seconds = min(queue._seconds_until(ticket) for queue in queues)
+        late = seconds - SURE * ticket.seconds_max
         if late > 0:
             raise self._refused(ticket, Overloaded("too_long", late))
         self._make_room(ticket)
-        self._pace.came_in(ticket.tier, ticket.width)
-        waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future())
-        line.join(waiter)
+        waiter = Waiter(ticket, avoid, asyncio.get_running_loop().create_future(), queues)
+        for queue in queues:
+            queue._pace.came_in(ticket.tier, ticket.width)
+            queue.lines[ticket.tier].join(waiter)
         return waiter
 
     def pressed(self, ticket: Ticket) -> Overloaded:
@@ -75,14 +85,14 @@ class FairQueue:
         return self._refused(ticket, Overloaded("pressed", self._seconds_until(ticket)))
 
     def leave(self, waiter: Waiter) -> None:
-        """Step out of line; harmless when one is not in it."""
+        """Step out of this line; harmless when one is not in it."""
         self._look()
         self.lines[waiter.ticket.tier].leave(waiter)
 
     def give_up(self, waiter: Waiter) -> Overloaded:
         """Return what to tell one whose deadline came before its turn."""
         ticket = waiter.ticket
-        self.leave(waiter)
+        waiter.leave()
         late = self._seconds_until(ticket) - ticket.seconds_max
         return self._refused(ticket, Overloaded("waited", late))
 
@@ -97,13 +107,15 @@ class FairQueue:
                 line.leave(waiter)
         return None
 
-    def serve(self, waiter: Waiter, choice: Choice) -> None:
-        """Give one that waits its place."""
-        tier = waiter.ticket.tier
-        self._look()
-        self._pace.gave(waiter.ticket.width)
-        service = self.lines[tier].serve(waiter)
-        waiter.turn.set_result(Place(choice.replica, service, choice.unread))
+    def serve(self, waiter: Waiter) -> Service:
+        """Begin to serve one that waits: all lines in which it stands move on."""
+        ticket = waiter.ticket
+        for queue in waiter.queues:
+            queue._look()
+            queue._pace.gave(ticket.width)
+            if queue is not self:
+                queue.leave(waiter)
+        return self.lines[ticket.tier].serve(waiter)
 
     def settle(self, service: Service, tokens: Tokens | None) -> None:
         """Count what one really took."""
@@ -113,16 +125,24 @@ class FairQueue:
         """One is served no more."""
         self.lines[service.ticket.tier].end(service)
 
+    def set_served(self, is_served: bool) -> None:
+        """Say whether anybody is served at all: a wait for the first replica says nothing of how
+        fast the queue moves once it is there."""
+        self._look()
+        self._is_served = is_served
+
     def set_parts(self, parts: Mapping[str, float]) -> None:
         """Say of which organizations only a part of the weight counts here."""
         for line in self.lines.values():
             line.set_parts(parts)
 
     def send_away(self, error: PoolError) -> None:
-        """Tell all that wait that they wait in vain."""
+        """Tell all that wait that they wait in vain here: who stands in another line goes on."""
         while (waiter := self.first()) is not None:
             self.leave(waiter)
-            waiter.turn.set_result(error)
+            waiter.queues.remove(self)
+            if not waiter.queues:
+                waiter.turn.set_result(error)
 
     def _make_room(self, ticket: Ticket) -> None:
         line, outweighed = self.lines[ticket.tier], list[Waiter]()
@@ -136,6 +156,7 @@ class FairQueue:
             line.leave(waiter)
             outweighed.append(waiter)
         for waiter in outweighed:
+            waiter.leave()
             if not waiter.turn.done():
                 late = self._seconds_until(waiter.ticket)
                 refused = self._refused(waiter.ticket, Overloaded("outweighed", late))
@@ -146,7 +167,7 @@ class FairQueue:
         return error
 
     def _look(self) -> None:
-        self._pace.look(self._clock(), waited=self.is_waited)
+        self._pace.look(self._clock(), waited=self._is_served and self.is_waited)
 
     def _seconds_until(self, ticket: Ticket) -> float:
         """Return how long one that comes now would wait: for whoever waits in the tiers above, and

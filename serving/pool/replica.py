@@ -33,6 +33,9 @@ class Replica:
     """Blocks of prompts that it was given and has not answered;"""
     unread_elsewhere: int = 0
     """and those that other gateways gave it, as far as they told."""
+    strain: float = 0.0
+    """How full its engine is, by its own word: requests that wait in it, and the part of its KV
+    cache that is in use."""
     incidents: int = 0
     in_a_row: int = 0
     is_at_fault: bool = False
@@ -45,6 +48,8 @@ class Replica:
     """What its prefix cache probably holds."""
     unanswered: set[Unanswered] = field(default_factory=set)
     """Requests that wait for their first token."""
+    loads_since: float = 0.0
+    """When it was first told of, or began to load."""
     _organizations: set[str] = field(default_factory=set)
 
     @property
@@ -67,6 +72,18 @@ class Replica:
     def is_coming(self) -> bool:
         """Whether it is not ready yet, and should be."""
         return self.record.state in ("pending", "loading", "canary")
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether it stands for those of a deployment that sleeps."""
+        return self.record.state == "asleep"
+
+    def ready_in_seconds(self, now: float) -> float | None:
+        """Return in how many seconds it should be ready; None where nobody knows."""
+        seconds = self.record.load_seconds
+        if seconds is None or self.record.state not in ("loading", "canary"):
+            return seconds
+        return max(0.0, self.loads_since + seconds - now)
 
     @property
     def is_lost(self) -> bool:

@@ -88,8 +88,10 @@ def _usable(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> 
     return usable
 
 
-def _load(replica: Replica) -> float:
-    return replica.in_flight / replica.share
+def _load(replica: Replica) -> tuple[float, float]:
+    """Return how busy one is: the part of its slots that is taken, and of equal ones how full its
+    engine says that it is."""
+    return replica.in_flight / replica.share, replica.strain
 
 
 def slots_max(replica: Replica, mean: float) -> int:

@@ -18,70 +18,78 @@ PACED_TOKENS_MIN = 8
 class Slot:
     """Held with `async with`; `works` and `broke` say how the request fares, and neither is said
     of a client that left. What nobody says it `took` stays as it was estimated. One that `is_spare`
-    waits for nothing: it is there, or there is none."""
+    waits for nothing: it is there, or there is none. `pool` is, once it is held, the one that it
+    is of."""
 
     __slots__ = (
-        *("_avoid", "_began_at", "_first_at", "_incidents", "_is_spare", "_place", "_pool"),
-        *("replica", "ticket", "unanswered"),
+        *("_avoid", "_began_at", "_elsewhere", "_first_at", "_incidents", "_is_spare", "_place"),
+        *("pool", "replica", "ticket", "unanswered"),
     )
 
     def __init__(
-        self, pool: "Pool", ticket: Ticket, avoid: Collection[str], *, is_spare: bool = False
+        self,
+        pool: "Pool",
+        ticket: Ticket,
+        avoid: Collection[str],
+        elsewhere: Collection["Pool"] = (),
+        *,
+        is_spare: bool = False,
     ) -> None:
+        self.pool = pool
         self.ticket = ticket
-        self._pool = pool
         self._avoid = avoid
+        self._elsewhere = elsewhere
         self._is_spare = is_spare
         self._first_at: float | None = None
 
     async def __aenter__(self) -> "Slot":
         """Raises PoolError."""
-        pool = self._pool
         if self._is_spare:
-            self._place = pool.take_spare(self.ticket, self._avoid)
+            self._place = self.pool.take_spare(self.ticket, self._avoid)
         else:
-            self._place = await pool.take(self.ticket, self._avoid)
+            self._place = await self.pool.take(self.ticket, self._avoid, self._elsewhere)
+        self.pool = self._place.pool
         self.replica: Replica = self._place.replica
         self.unanswered = Unanswered(self.replica.unanswered)
         self._incidents = self.replica.incidents
-        self._began_at = pool.now
+        self._began_at = self.pool.now
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._pool.give_back(self._place)
+        self.pool.give_back(self._place)
 
     @property
     def late_seconds(self) -> float | None:
         """After how long without a token a second replica should be asked too; None: never."""
-        return self._pool.late_seconds(self.replica, self.ticket)
+        return self.pool.late_seconds(self.replica, self.ticket)
 
     def beside(self) -> "Slot":
         """Return a slot on another replica for the same request, where there is one to spare."""
         avoid = (*self._avoid, self.replica.record.replica_id)
-        return Slot(self._pool, self.ticket, avoid, is_spare=True)
+        return Slot(self.pool, self.ticket, avoid, is_spare=True)
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        self._pool.settle(self._place.service, tokens)
+        self.pool.settle(self._place.service, tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
             self._note_times(tokens, self._first_at - self._began_at)
 
     def works(self) -> None:
         """A token came."""
-        self._pool.note_success(self.replica)
+        self.pool.note_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
-            self._first_at = self._pool.now
-            self._place = self._pool.note_read(self._place)
-            self._pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)
+            self._first_at = self.pool.now
+            self._place = self.pool.note_read(self._place)
+            self.pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)
 
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
         that it would have taken longer yet."""
-        self._pool.settle(self._place.service, NO_TOKENS)
-        seconds, late = self._pool.now - self._began_at, self.late_seconds
+        self.pool.settle(self._place.service, NO_TOKENS)
+        seconds, late = self.pool.now - self._began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
-            self._pool.note_first(self.replica, self.ticket, seconds)
+            self.pool.note_first(self.replica, self.ticket, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
             self._note_times(Tokens(self.ticket.input_tokens), seconds)
 
@@ -91,8 +99,12 @@ class Slot:
         if self._incidents != self.replica.incidents:
             return
         if self._first_at is None and not is_at_fault:
-            self._pool.suspect(self.replica, self.ticket.fingerprint)
-        self._pool.note_incident(self.replica, self.ticket, is_at_fault=is_at_fault)
+            self.pool.suspect(self.replica, self.ticket.fingerprint)
+        self.pool.note_incident(self.replica, self.ticket, is_at_fault=is_at_fault)
+
+    def convict(self) -> None:
+        """What broke the replica was served by another: it was the replica's fault."""
+        self.pool.convict(self.replica, self.ticket.fingerprint)
 
     def _note_times(self, tokens: Tokens, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
@@ -100,5 +112,5 @@ class Slot:
             return  # It says nothing of how the replica fares since it was put out.
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
-            each = (self._pool.now - self._began_at - first) / (made - 1)
-        self._pool.note_times(self.replica, tokens, first, each)
+            each = (self.pool.now - self._began_at - first) / (made - 1)
+        self.pool.note_times(self.replica, tokens, first, each)

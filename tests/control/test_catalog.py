@@ -112,11 +112,25 @@ def test_how_long_requests_wait_and_what_is_kept_free_is_published(variant: Vari
     assert record.reserved_share == 0.25
 
 
+def test_when_a_deployment_sleeps_is_published(variant: Variant) -> None:
+    deployment = make_deployment(variant, replicas_min=1)
+    assert not deployed(deployment).may_sleep
+    changes = {"sleep_after_seconds": 600.0, "wake_seconds": 90.0}
+    services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
+    assert deployed(deployment).sleep_after_seconds == 600.0
+    assert deployed(deployment).may_sleep
+    services.scale_deployment(actor=OPERATOR, deployment=deployment, replicas_min=0, replicas_max=1)
+    assert not deployed(deployment).may_sleep, "stopped is not asleep"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"replicas_min": 2},
         {"reserved_share": 1.5},
+        {"sleep_after_seconds": -1.0},
+        {"sleep_after_seconds": 60.0},
+        {"sleep_after_seconds": 60.0, "wake_seconds": 90.0, "engine": "external"},
         {"slots": 0},
         {"engine": "magic"},
         {"variant": None},

@@ -39,6 +39,7 @@ def test_the_environment_is_ours_whatever_is_inherited(home: Home) -> None:
     assert environment["DJANGO_SETTINGS_MODULE"] == "control.settings"
     assert environment["PENSTOCK_API_BASE"] == "http://127.0.0.1:9001/v1"
     assert environment["LANG"] == "C"
+    assert environment["PENSTOCK_FLEET_KEEP_REPLICAS"] == "0", "one command ends what it started"
     assert environment[RUN_VARIABLE] == str(home.path)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from serving.contract.codec import decode, encode
-from serving.contract.demand import DemandReport
+from serving.contract.demand import DemandReport, Strain
 from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.idempotency import Claim, Endings, KeepAnswer
 from serving.contract.lease import LeaseRequest
@@ -103,6 +103,7 @@ class Slots:
     def __init__(self, feed: Feed) -> None:
         self.shares = SlotShares(epoch=1)
         self.reports: list[DemandReport] = []
+        self.strains: dict[str, Strain] = {}
         self.is_down = False
         self._feed = feed
 
@@ -112,7 +113,7 @@ class Slots:
         report = decode(await request.read(), DemandReport)
         self.reports.append(report)
         reply = self.shares.report(report, self._ready(), time.monotonic())
-        return web.Response(body=encode(reply))
+        return web.Response(body=encode(msgspec.structs.replace(reply, strains=self.strains)))
 
     def _ready(self) -> dict[str, dict[str, int]]:
         known = {change["id"]: change["record"] for change in self._feed.changes}

@@ -116,6 +116,7 @@ class FleetProcess:
             "PENSTOCK_CONTROL_URL": control.url,
             "PENSTOCK_INTERNAL_SECRET": SECRET,
             "PENSTOCK_FLEET_DIR": str(directory),
+            "PENSTOCK_FLEET_KEEP_REPLICAS": "0",
             "PENSTOCK_FLEET_PORT": str(self.port),
             "PENSTOCK_REPLICA_PORT_BASE": str(free_ports(8)[0]),
             "PENSTOCK_REPLICA_COUNT_MAX": "8",

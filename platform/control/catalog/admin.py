@@ -181,7 +181,15 @@ class DeploymentAdmin(OfVariants):
     list_filter = ("engine",)
     fieldsets = (
         (None, {"fields": ("variant", "engine", "dedicated_to", "live_replicas", "replicas")}),
-        ("Size", {"fields": (("replicas_min", "replicas_max", "slots"), "reserved_share")}),
+        (
+            "Size",
+            {
+                "fields": (
+                    ("replicas_min", "replicas_max", "slots"),
+                    *("reserved_share", "sleep_after_seconds"),
+                )
+            },
+        ),
         ("Engine", {"fields": ("engine_arguments", "external_urls")}),
         ("Cost", {"fields": ("hourly_cost_nanos",)}),
         (

@@ -170,6 +170,8 @@ class Engine(models.TextChoices):
 class Deployment(models.Model):
     """The desired state of running a variant; `replicas_min` of 0 stops it. Waits in seconds.
 
+    One that may sleep (`sleep_after_seconds`) has no replica while nobody asks, and is woken by
+    whoever does; one that is stopped is not.
     `hourly_cost_nanos` is what one replica costs the operator for an hour, None where unknown.
     """
 
@@ -196,6 +198,10 @@ class Deployment(models.Model):
     wake_seconds = models.FloatField(
         default=0.0, help_text="For a replica on its way where none is ready; 0: refused at once."
     )
+    sleep_after_seconds = models.FloatField(
+        default=0.0,
+        help_text="Without a request for so long all replicas stop until there is one; 0: never.",
+    )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -210,6 +216,13 @@ class Deployment(models.Model):
             models.CheckConstraint(
                 condition=Q(reserved_share__gte=0, reserved_share__lte=1),
                 name="reserved_share_is_a_part",
+            ),
+            models.CheckConstraint(
+                condition=Q(sleep_after_seconds=0)
+                | Q(sleep_after_seconds__gt=0, wake_seconds__gt=0) & ~Q(engine=Engine.EXTERNAL),
+                name="sleeps_only_where_it_is_waited_for",
+                violation_error_message="Only a deployment that requests wait for (wake_seconds)"
+                " and whose replicas are ours may sleep.",
             ),
             models.CheckConstraint(
                 condition=Q(hourly_cost_nanos__isnull=True) | Q(hourly_cost_nanos__gte=0),

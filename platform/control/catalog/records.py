@@ -54,5 +54,6 @@ def deployment_news(deployment: Deployment) -> News:
         ),
         reserved_share=deployment.reserved_share,
         task=variant.model.task,  # type: ignore[arg-type]
+        sleep_after_seconds=deployment.sleep_after_seconds,
     )
     return News("deployment", deployment.id, record)

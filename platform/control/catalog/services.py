@@ -27,7 +27,8 @@ DEPLOYMENT_FIELDS = frozenset(
     {
         "engine", "replicas_min", "replicas_max", "slots", "engine_arguments", "external_urls",
         "dedicated_to", "connect_seconds", "first_byte_seconds", "gap_seconds", "total_seconds",
-        "queue_seconds", "wake_seconds", "reserved_share", "hourly_cost_nanos",
+        "queue_seconds", "wake_seconds", "sleep_after_seconds", "reserved_share",
+        "hourly_cost_nanos",
     }
 )  # fmt: skip
 OURS = frozenset({"hourly_cost_nanos"})

@@ -35,7 +35,8 @@ class WaitingRoom:
             self._listening = asyncio.create_task(self._listen())
         if self.ring_count == ring_count and not self.is_closed:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._bell.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._bell.wait()
 
     def ring(self) -> None:
         """Wake everybody."""

@@ -62,7 +62,8 @@ async def serve(settings: Settings, faults: list[Fault]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stopping.wait(), settings.load_seconds or 0.001)
+        async with asyncio.timeout(settings.load_seconds or 0.001):
+            await stopping.wait()
         return
     server = Server(settings, faults)
     await server.start()

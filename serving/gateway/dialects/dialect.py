@@ -17,6 +17,9 @@ from serving.gateway.price_list import Schedule
 from serving.limits.standing import Standing
 
 BYTES_EACH_TOKEN = 4
+HERE_BYTES_MAX = 256 * 1024
+"""Of an engine's answer that is told whole: up to here the client's body is made on the loop, in a
+millisecond. To hand less to a process would cost the loop more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class Job:
 
     `model_name` is what the client called the model, `body_bytes` how long its body was,
     `prompt_tokens_max` a bound of its prompt, `asked_tokens` what the client asked for, `tier` how
-    urgent it is, and `body` what of its body the answer repeats.
+    urgent it is, `here_bytes_max` up to which length a whole answer is made on the loop, and `body`
+    what of its body the answer repeats.
     """
 
     dialect: "Generating"
@@ -37,6 +41,7 @@ class Job:
     prompt_tokens_max: int
     asked_tokens: int | None
     tier: Tier = "default"
+    here_bytes_max: int = HERE_BYTES_MAX
     body: Any = None
 
     @property

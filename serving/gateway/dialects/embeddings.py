@@ -16,7 +16,7 @@ from serving.engine.vectors import vector_of
 from serving.engine.work import Work
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.dialect import HERE_BYTES_MAX, ErrorReply, Job, Rendering
 from serving.gateway.dialects.messages import Closed
 from serving.gateway.dialects.sampling import Label
 from serving.gateway.errors import JSON, ApiError, BadRequest, Headers
@@ -28,6 +28,8 @@ INPUTS_MAX = 2_048
 """What OpenAI takes in one request."""
 NUMBERS_MAX = {"float": 2**20, "base64": 2**22}
 """In all vectors of an answer: 22 MB either way."""
+TEXT_HERE_BYTES_MAX = 64 * 1024
+"""Of an answer whose numbers are written as text, which takes ten times as long as base64."""
 MARKS_MAX = 4
 """The most tokens that a tokenizer adds of its own to an input."""
 
@@ -96,6 +98,7 @@ class Embeddings:
             body_bytes=body_bytes,
             prompt_tokens_max=body_bytes + MARKS_MAX * inputs,
             asked_tokens=None,
+            here_bytes_max=HERE_BYTES_MAX if encoding == "base64" else TEXT_HERE_BYTES_MAX,
             body=encoding,
         )
 

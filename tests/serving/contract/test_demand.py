@@ -12,6 +12,7 @@ from serving.contract.demand import (
     Held,
     OrganizationDemand,
     ShareReply,
+    Strain,
 )
 from serving.contract.units import TIERS
 
@@ -41,6 +42,7 @@ REPLIES = st.builds(
     st.dictionaries(IDS, COUNTS),
     st.dictionaries(IDS, st.dictionaries(IDS, st.floats(0, 1), max_size=3), max_size=3),
     COUNTS,
+    st.dictionaries(IDS, st.builds(Strain, COUNTS, st.floats(0, 1)), max_size=3),
 )
 
 
@@ -52,6 +54,27 @@ def test_a_report_arrives_as_it_left(report: DemandReport) -> None:
 @given(REPLIES)
 def test_a_reply_arrives_as_it_left(reply: ShareReply) -> None:
     assert decode(encode(reply), ShareReply) == reply
+
+
+@given(COUNTS, COUNTS, st.floats(0, 1), st.floats(0, 1))
+def test_who_waits_for_room_tells_more_than_a_cache_in_use(
+    less: int, more: int, use: float, other_use: float
+) -> None:
+    less, more = sorted((less, more))
+    if less < more:
+        assert Strain(less, use).total <= Strain(more, other_use).total
+    else:
+        assert (Strain(less, use).total <= Strain(more, other_use).total) or use > other_use
+
+
+@pytest.mark.parametrize("strain", [Strain(-1, 0.0), Strain(0, -0.1), Strain(0, 1.1)])
+def test_an_engine_is_no_fuller_than_full(strain: Strain) -> None:
+    with pytest.raises(ContractError):
+        decode(encode(ShareReply(1, {}, strains={"rep": strain})), ShareReply)
+
+
+def test_a_fleet_that_tells_nothing_of_engines_is_understood() -> None:
+    assert decode(b'{"epoch":1,"shares":{"rep":3}}', ShareReply).strains == {}
 
 
 @pytest.mark.parametrize(

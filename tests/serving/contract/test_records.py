@@ -12,7 +12,7 @@ from serving.contract.codec import ContractError, decode, encode
 from serving.contract.ids import uuid7
 from serving.contract.key import BASE62, digest, is_well_formed, make_secret
 from serving.contract.lease import Granted, LeaseReply, Refused
-from serving.contract.records import ModelRecord, PriceRecord
+from serving.contract.records import DeploymentRecord, ModelRecord, PriceRecord, Timeouts
 from serving.contract.usage import LeaseCharge, UsageEvent
 from tests.support import catalog
 
@@ -88,6 +88,24 @@ def test_a_bad_record_is_refused_by_the_name_of_its_field(field: str, value: int
 def test_a_price_of_an_older_control_plane_is_of_the_default_tier(record: PriceRecord) -> None:
     raw = msgspec.json.decode(encode(record)) | {"tier": "standard"}
     assert decode(msgspec.json.encode(raw), type(record)) == record
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"timeouts": {"wake_seconds": 0.0}}, {"engine": "external"}, {"sleep_after_seconds": -1.0}],
+)
+def test_what_nobody_would_wake_may_not_sleep(fields: dict[str, object]) -> None:
+    record = catalog.deployment(timeouts=Timeouts(wake_seconds=9.0), sleep_after_seconds=60.0)
+    raw = msgspec.json.decode(encode(record))
+    assert decode(encode(record), DeploymentRecord).may_sleep
+    with pytest.raises(ContractError, match="sleep_after_seconds"):
+        decode(msgspec.json.encode(raw | fields), DeploymentRecord)
+
+
+def test_a_deployment_of_an_older_control_plane_never_sleeps() -> None:
+    raw = msgspec.json.decode(encode(catalog.deployment()))
+    del raw["sleep_after_seconds"]
+    assert not decode(msgspec.json.encode(raw), DeploymentRecord).may_sleep
 
 
 def test_keys_stay_what_they_are() -> None:

@@ -143,6 +143,8 @@ def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
         'vllm:num_requests_running{engine="0"} 2.0\n'
         'vllm:num_requests_running{engine="1"} 1.0\n'
         'vllm:num_requests_waiting_by_reason{engine="0",reason="capacity"} 9.0\n'
+        'vllm:kv_cache_usage_perc{engine="0"} 0.75\n'
+        'vllm:kv_cache_usage_perc{engine="1"} 0.25\n'
         'vllm:generation_tokens_total{engine="0"} 10.0\n'
         'vllm:generation_tokens_created{engine="0"} 1.7e+09\n'
         'vllm:prompt_tokens_cached_total{engine="0"} 4.0\n'
@@ -150,7 +152,7 @@ def test_vitals_are_summed_over_engines_and_missing_is_none() -> None:
         'vllm:request_success_total{engine="0",finished_reason="stop"} 2.0\n'
         'vllm:request_success_total{engine="0",finished_reason="abort"} 1.0\n'
     )
-    assert read_vitals(text) == Vitals(3, 0, 0, 10, 0.0, cached_tokens=4, requests=3)
+    assert read_vitals(text) == Vitals(3, 0, 0, 10, 0.5, cached_tokens=4, requests=3)
     assert read_vitals("llamacpp:tokens 3\n") is None
 
 

@@ -18,7 +18,8 @@ def test_reads_what_is_given_and_defaults_the_rest() -> None:
     assert config.control_url == "http://127.0.0.1:8702"
     assert config.directory == Path("fleet")
     assert (config.timings.stuck_seconds, config.timings.poll_seconds) == (2.5, 1.0)
-    assert not config.keep_replicas
+    assert config.keep_replicas
+    assert not read_config(GOOD | {"PENSTOCK_FLEET_KEEP_REPLICAS": "0"}).keep_replicas
 
 
 @pytest.mark.parametrize(

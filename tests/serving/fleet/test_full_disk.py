@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -18,18 +19,24 @@ FAILURES = "penstock_fleet_state_failures_total"
 def fill(directory: Path) -> Path:
     """Let no state be written, for root neither; what is returned is in the way."""
     in_the_way = directory / "fleet.new"
-    in_the_way.mkdir(parents=True)
-    return in_the_way
+    directory.mkdir(exist_ok=True)
+    while True:
+        try:
+            in_the_way.mkdir()
+        except FileExistsError:  # it is being written
+            time.sleep(0.005)
+        else:
+            return in_the_way
 
 
 def test_what_was_not_written_is_written_by_the_next_try(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.open() == StoredFleet()
     in_the_way = fill(tmp_path)
-    assert not store.save(StoredFleet(fleet_id="fl_1"))
+    assert not store.save(StoredFleet(fleet_id="fl_1")).result()
     assert (store.is_behind, store.failures) == (True, 1)
     in_the_way.rmdir()
-    assert store.save(StoredFleet(fleet_id="fl_1"))
+    assert store.save(StoredFleet(fleet_id="fl_1")).result()
     assert (store.is_behind, store.failures) == (False, 1)
     store.close()
     again = Store(tmp_path)

@@ -7,6 +7,7 @@ import pytest
 
 from serving.contract.counters import EngineSample
 from serving.fleet import samples as module
+from serving.fleet.disk import Disk
 from serving.fleet.samples import Samples
 
 pytestmark = pytest.mark.unit
@@ -21,21 +22,24 @@ def sample(minute: int, replica_id: str = "r1", *, is_last: bool = False) -> Eng
 
 
 def test_what_was_not_acknowledged_is_found_again(tmp_path: Path) -> None:
-    path = tmp_path / "samples.json"
-    first = Samples(path)
+    path, disk = tmp_path / "samples.json", Disk()
+    first = Samples(path, disk)
     assert not first.arrived.is_set()
     first.add([sample(1), sample(2), sample(3)])
     first.forget(first.oldest(1))
-    again = Samples(path)
+    disk.close()
+    disk = Disk()
+    again = Samples(path, disk)
     assert again.arrived.is_set()
     assert again.oldest(10) == (sample(2), sample(3))
     again.forget(again.oldest(10))
     assert not again.arrived.is_set()
-    assert len(Samples(path)) == 0
+    disk.close()
+    assert len(Samples(path, disk)) == 0
 
 
 def test_what_came_while_others_were_under_way_stays(tmp_path: Path) -> None:
-    samples = Samples(tmp_path / "samples.json")
+    samples = Samples(tmp_path / "samples.json", Disk())
     samples.add([sample(1)])
     sent = samples.oldest(10)
     samples.add([sample(2)])
@@ -47,7 +51,7 @@ def test_too_many_lose_their_oldest_but_no_replicas_last_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SAMPLES_KEPT_MAX", 3)
-    samples = Samples(tmp_path / "samples.json")
+    samples = Samples(tmp_path / "samples.json", Disk())
     samples.add([sample(1, "gone"), sample(2, "gone", is_last=True)])
     samples.add([sample(minute) for minute in (3, 4, 5)])
     assert samples.oldest(9) == (sample(2, "gone", is_last=True), sample(4), sample(5))
@@ -55,8 +59,10 @@ def test_too_many_lose_their_oldest_but_no_replicas_last_figures(
 
 
 def test_a_disk_that_refuses_costs_nothing_while_the_fleet_lives(tmp_path: Path) -> None:
-    samples = Samples(tmp_path / "away" / "samples.json")
+    path, disk = tmp_path / "away" / "samples.json", Disk()
+    samples = Samples(path, disk)
     samples.add([sample(1)])
-    (tmp_path / "away").mkdir()
+    disk.put(path.parent.mkdir)
     samples.add([sample(2)])
-    assert Samples(tmp_path / "away" / "samples.json").oldest(9) == (sample(1), sample(2))
+    disk.close()
+    assert Samples(path, disk).oldest(9) == (sample(1), sample(2))

@@ -1,9 +1,14 @@
 """What the fleet remembers survives it, and belongs to one fleet only."""
 
+import os
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from serving.contract.records import DeploymentRecord
+from serving.fleet import disk
 from serving.fleet.group import Member
 from serving.fleet.store import Store, StoredFleet, StoredReplica
 
@@ -37,6 +42,30 @@ def test_what_was_saved_is_found_again(tmp_path: Path) -> None:
     store.save(FLEET)
     store.close()
     again = Store(tmp_path / "fleet")
+    assert again.open() == FLEET
+    again.close()
+
+
+def test_nobody_waits_for_the_disk_who_does_not_ask_and_what_is_last_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_free, fsync = threading.Event(), os.fsync
+
+    def slow(descriptor: int) -> None:
+        assert is_free.wait(10)
+        fsync(descriptor)
+
+    monkeypatch.setattr(disk.os, "fsync", slow)
+    store = Store(tmp_path)
+    store.open()
+    first, last = store.save(StoredFleet(fleet_id="fl_1")), store.save(FLEET)
+    assert not first.done()
+    assert store.save(FLEET) is last
+    is_free.set()
+    store.close()
+    assert first.result()
+    assert last.result()
+    again = Store(tmp_path)
     assert again.open() == FLEET
     again.close()
 

@@ -237,8 +237,8 @@ async def test_when_the_last_who_joined_leaves_too_the_work_ends(paced: Stack) -
         await asyncio.sleep(0.1)
         assert paced.engines[0].engine.slots_used == 1
     await eventually(lambda: paced.engines[0].engine.slots_used == 0)
+    await eventually(lambda: paced.gateway.app.in_flight == 0)
     assert await outcomes(paced) == ["client_cancelled"]
-    assert paced.gateway.app.in_flight == 0
     await eventually(lambda: not paced.control.keys.claims)
 
 

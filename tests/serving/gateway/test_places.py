@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from serving.contract.capabilities import NO_PREFIX_CACHE
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.every import GENERATING
-from serving.gateway.places import Place, best, blocks_of_prompt
+from serving.gateway.places import Place, best, blocks_of_prompt, in_order
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCK_BYTES
@@ -79,6 +79,26 @@ def test_where_none_has_room_the_shorter_wait_is_chosen() -> None:
     assert name_of(best([own, shared], job())) == "own"
     fill(own, 2.0)
     assert name_of(best([own, shared], job())) == "shared"
+
+
+def test_after_where_it_goes_come_the_others_ones_own_first() -> None:
+    own, one, other = place("own", 4, dedicated_to="org_a"), place("one", 4), place("other", 4)
+    for full in (own, one):
+        fill(full, 1.0)
+    assert in_order([own, one, other], job()) == (other, own, one)
+
+
+def test_what_a_grammar_is_compiled_for_goes_where_the_same_engine_has_the_same_weights() -> None:
+    home, (alike, alike_pool), (deployment, pool) = place("a", 8), place("b", 4), place("c", 4)
+    other = msgspec.structs.replace(deployment, weights="others"), pool
+    places = [home, (alike, alike_pool), other]
+    fill(home, 0.0)
+    fill(other, 0.5)
+    fill((alike, alike_pool), 0.5)
+    schema = {"name": "s", "schema": {"type": "object"}}
+    asked = job(response_format={"type": "json_schema", "json_schema": schema})
+    assert in_order(places, asked) == (home, (alike, alike_pool))
+    assert in_order(places, job()) == tuple(places)
 
 
 def test_short_prompts_go_where_there_is_most_room_for_its_slots() -> None:

@@ -31,6 +31,7 @@ class Said:
 class Heard:
     """A reading that knows what was taken from the first piece on."""
 
+    is_whole = False
     piece_bytes = 1_024
     tokens = Tokens(3, 0, 1)
     has_usage = True
@@ -58,6 +59,9 @@ async def test_work_that_ends_for_nobody_leaves_no_cancellation_behind() -> None
         cast(Any, Nothing()),
         cast(Conversation, None),
         interrupts,
+        organization_id="org_a",
+        finishing=cast(Any, None),
+        here_bytes_max=2**30,
         gap_seconds=60.0,
         observe_gap=lambda seconds: None,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from serving.contract.demand import Strain
 from serving.contract.records import FleetSizeRecord
 from tests.support import catalog
 from tests.support.fake_control import FakeControl
@@ -170,6 +171,18 @@ async def test_where_the_fleet_never_answered_a_gateway_takes_its_part_of_all(
             stack.control.feed.publish("fleet_size", "all", size)
             await eventually(lambda part=part: pool.replicas["rep_1"].share == part)
         assert await ask(stack) == 200
+
+
+async def test_how_full_engines_are_is_known_as_long_as_the_fleet_tells(stack: Stack) -> None:
+    pool, slots = stack.gateway.directory.pools["dep_var_demo"], stack.control.slots
+    slots.strains = {"rep_1": Strain(2, 0.5), "rep_9": Strain(1, 1.0)}
+    await eventually(lambda: pool.replicas["rep_1"].strain == 2.5)
+    slots.is_down = True
+    await eventually(lambda: pool.replicas["rep_1"].strain == 0.0)
+    slots.is_down = False
+    await eventually(lambda: pool.replicas["rep_1"].strain == 2.5)
+    slots.strains = {}
+    await eventually(lambda: pool.replicas["rep_1"].strain == 0.0)
 
 
 async def test_each_life_of_a_gateway_says_that_it_is_another(stack: Stack) -> None:

@@ -15,6 +15,7 @@ from serving.contract.units import Tier
 from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
+from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
 from serving.pool.suspicion import FORGET_SECONDS, Fingerprint
 from serving.pool.ticket import Ticket
@@ -147,7 +148,7 @@ async def test_a_crowd_of_wide_requests_is_looked_at_no_further_than_replicas_ar
     await settle()
     looks, first = [], two.queue.first
     monkeypatch.setattr(two.queue, "first", lambda but: looks.append(but) or first(but))
-    two._call()
+    two.call()
     assert len(looks) == 3, "one for each replica, and one for which none is left"
     assert len(log) == 4
     turn.set()
@@ -310,7 +311,7 @@ async def test_whose_request_another_replica_answered_broke_nothing() -> None:
     both, poison = pool(8, 8), Ticket("poison")
     for _ in range(4):
         await breaks(both, "poison")
-        both.convict(["rep_1"], poison.fingerprint)
+        both.convict(both.replicas["rep_1"], poison.fingerprint)
     async with both.slot(poison):
         pass
 
@@ -344,7 +345,9 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     for _ in range(2):
         both.note_incident(sick, Ticket("a"), is_at_fault=False)
     assert not sick.is_on_trial
-    both.convict(["rep_1", "gone"], Fingerprint("a", "plain"))
+    gone = Replica(replica("http://r3", 3), 1)
+    for broken in (gone, sick):
+        both.convict(broken, Fingerprint("a", "plain"))
     assert sick.is_on_trial
 
 

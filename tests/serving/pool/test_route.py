@@ -125,6 +125,31 @@ def test_idle_replicas_are_filled_by_their_slots() -> None:
     assert 420 < taken["rep_1"] < 580
 
 
+@settings(max_examples=300)
+@given(pools(), PROMPT, st.lists(st.floats(0, 9), min_size=6, max_size=6))
+def test_a_full_engine_is_spared_only_where_all_else_is_equal(
+    replicas: list[Replica], blocks: Blocks, strains: list[float]
+) -> None:
+    before = choose(replicas, NOW, blocks=blocks)
+    for one, strain in zip(replicas, strains, strict=False):
+        one.strain = strain
+    after = choose(replicas, NOW, blocks=blocks)
+    assert (before is None) == (after is None)
+    if before is not None and after is not None and before.replica is not after.replica:
+        assert after.replica.strain <= before.replica.strain
+        taken, spared = after.replica, before.replica
+        assert taken.in_flight / taken.share == spared.in_flight / spared.share
+
+
+def test_of_two_that_are_as_busy_the_less_full_engine_is_taken() -> None:
+    replicas = [replica(0, in_flight=2), replica(1, in_flight=2), replica(2, in_flight=3)]
+    replicas[0].strain = 0.7
+    for blocks in ((), PROMPTS[0], PROMPTS[1]):
+        assert choose(replicas, NOW, blocks=blocks) == (replicas[1], "load", len(blocks))
+    replicas[0].seen.note(PROMPTS[0])
+    assert choose(replicas, NOW, blocks=PROMPTS[0]) == (replicas[0], "affinity", 0)
+
+
 def test_a_short_prompt_goes_to_the_least_busy() -> None:
     replicas = [replica(0, slots=16, in_flight=3), replica(1, slots=4, in_flight=1)]
     assert choose(replicas, NOW) == (replicas[0], "load", 0)

@@ -236,7 +236,7 @@ class WholeResponse:
     headers: Headers = JSON
 
     def __init__(self, job: Job, request_id: str) -> None:
-        self._job = job
+        self._begun = begun(job, request_id, 0)
         self._request_id = request_id
         self._assembly = Assembly(job.work.choices)
 
@@ -254,5 +254,5 @@ class WholeResponse:
         whole = whole or WholeAnswer(self._assembly.created, self._assembly.chat())
         choice = whole.choices[0]
         items = items_of(passages_of(choice), self._request_id, choice.finish_reason)
-        response = begun(self._job, self._request_id, whole.created)
+        response = msgspec.structs.replace(self._begun, created_at=whole.created)
         return _encode(ended(response, items, choice.finish_reason, tokens))

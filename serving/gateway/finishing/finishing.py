@@ -1,0 +1,81 @@
+"""Long answers that are told whole: made in a process, since to make one keeps an event loop, and
+whoever needs the interpreter beside it, busy for tenths of a second.
+
+Measured on one core of a server: two million numbers, written as text, take 250 ms of the loop
+where they are made on it, and 50 where they go to a process and come back; as base64 43 and 14.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from serving.aside.bench import Bench, Late
+from serving.aside.process import Died, Process
+from serving.aside.turns import Busy, Turns
+from serving.engine.errors import AnswerBroken
+from serving.engine.reading import Reading
+from serving.engine.usage import Tokens
+from serving.gateway.dialects.dialect import Rendering
+from serving.gateway.finishing.questions import Begun, Broken
+
+PROCESSES = 2
+SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
+WAITING_MAX = 4_096
+"""Answers, which have the slots of their replicas meanwhile: these are what bounds them."""
+JOINED_HERE_BYTES_MAX = 1024 * 1024
+"""Joining more takes milliseconds; a thread joins without the interpreter."""
+
+
+class Finished(NamedTuple):
+    """What an answer took, and the client's body."""
+
+    tokens: Tokens
+    body: bytes
+
+
+class Finishing:
+    """Keeps the processes that make long answers."""
+
+    def __init__(self) -> None:
+        turns = Turns(
+            PROCESSES,
+            waiting_max=WAITING_MAX,
+            waiting_of_one_max=WAITING_MAX,
+            wait_seconds_max=WAIT_SECONDS_MAX,
+        )
+        self.bench = Bench(("serving.gateway.finishing",), turns, seconds_max=SECONDS_MAX)
+        self.unfinished = 0
+
+    async def finish(
+        self,
+        organization_id: str,
+        reading: Reading,
+        rendering: Rendering | None,
+        rest: Sequence[bytes],
+    ) -> Finished | None:
+        """Return the end of an answer of which all but `rest` was read; without `rendering` its
+        tokens alone. None where no process is to be had for it, and what was read stays as it was.
+
+        Raises AnswerBroken.
+        """
+        begun = Begun(reading, rendering)
+        try:
+            async with self.bench.process(organization_id) as process:
+                return await _ask(process, begun, rest)
+        except (Busy, Late, Died):
+            self.unfinished += 1
+            return None
+
+    async def close(self) -> None:
+        """End the processes."""
+        await self.bench.close()
+
+
+async def _ask(process: Process, begun: Begun, rest: Sequence[bytes]) -> Finished:
+    reply, pieces = await process.ask(begun, rest)
+    if isinstance(reply, Broken):
+        raise AnswerBroken(reply.reason)
+    if sum(map(len, pieces)) <= JOINED_HERE_BYTES_MAX:
+        return Finished(reply.tokens, b"".join(pieces))
+    return Finished(reply.tokens, await asyncio.to_thread(b"".join, pieces))

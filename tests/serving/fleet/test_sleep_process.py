@@ -1,0 +1,76 @@
+"""The fleet as a process lets a simulated engine sleep, and is asked for it again."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serving.contract.codec import encode
+from serving.contract.demand import DemandReport, DeploymentDemand, OrganizationDemand
+from serving.contract.records import Timeouts
+from serving.contract.replica import ReplicaRecord
+from tests.serving.fleet.test_fleet import DEPLOYMENT, chat
+from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet, until
+
+pytestmark = pytest.mark.integration
+
+SLEEPS = msgspec.structs.replace(
+    DEPLOYMENT, timeouts=Timeouts(wake_seconds=20.0), sleep_after_seconds=0.8
+)
+
+
+async def ask(process: FleetProcess, number: int) -> None:
+    """Tell the fleet that somebody waits, as gateways do."""
+    demand = DeploymentDemand({}, {"default": {"org_a": OrganizationDemand(1, 0, 1)}})
+    report = DemandReport("gw_1", number, {"dep_1": demand})
+    headers = {"authorization": f"Bearer {OF_A_GATEWAY}"}
+    url = f"{process.base}/demand"
+    async with process.session.post(url, data=encode(report), headers=headers) as answer:
+        assert answer.status == 200
+
+
+async def test_work_that_no_gateway_told_of_keeps_it_awake_and_probes_do_not(
+    tmp_path: Path,
+) -> None:
+    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_IDLE_PROBE_SECONDS="0.3") as (
+        control,
+        process,
+    ):
+        control.deploy(SLEEPS)
+        [replica] = await process.ready()
+        events = await chat(process.session, replica.url, 120)
+        assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
+
+        async def is_gone() -> bool:
+            states = sorted(one.state for one in await process.replicas())
+            return states == ["asleep", "stopped"]
+
+        await until(is_gone)
+        assert process.engines() == []
+        assert await process.metric("penstock_fleet_probe_tokens_total", kind="output") > 8
+
+
+async def test_one_that_is_asked_for_while_it_drains_is_ready_again(tmp_path: Path) -> None:
+    async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_DRAIN_GRACE_SECONDS="2") as (
+        control,
+        process,
+    ):
+        control.deploy(SLEEPS)
+        [before] = await process.ready()
+        engine = process.leader(before.replica_id)
+
+        async def drains() -> bool:
+            return {"asleep", "draining"} == {one.state for one in await process.replicas()}
+
+        await until(drains)
+        await ask(process, 1)
+
+        async def is_back() -> list[ReplicaRecord]:
+            found = await process.replicas()
+            return found if [one.state for one in found] == ["ready"] else []
+
+        [after] = await until(is_back)
+        assert after.replica_id == before.replica_id
+        assert process.engines() == [engine]
+        await until(drains)  # and it may sleep again

@@ -1,0 +1,82 @@
+"""How full engines are, as gateways are told with their shares."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from serving.contract.codec import decode, encode
+from serving.contract.credential import Caller, Callers, issue
+from serving.contract.demand import DemandReport, DeploymentDemand, Held, ShareReply, Strain
+from serving.engine.adapters import adapters
+from serving.engine.probe import Vitals
+from serving.fleet.config import FleetConfig
+from serving.fleet.fleet import Fleet
+from serving.fleet.grammars import Grammars
+from serving.fleet.replica import NO_STRAIN
+from serving.fleet.server import FleetServer
+from serving.fleet.shares import SlotShares
+from serving.fleet.store import Store
+from tests.support import catalog
+
+ROOT = "a secret"
+
+
+def vitals(waiting: int, cache_usage: float, deferred: int = 0) -> Vitals:
+    return Vitals(3, waiting, 0, 0, cache_usage, deferred=deferred)
+
+
+def fleet_of(folder: Path, session: aiohttp.ClientSession) -> Fleet:
+    """Return a fleet of three ready replicas, which runs none."""
+    config = FleetConfig("http://control", "", Callers((ROOT,)), "127.0.0.1", 1, folder, 20_000, 3)
+    fleet = Fleet(config, adapters(otlp_endpoint=None, kv_cache_gib=1), Store(folder), session)
+    for name in ("full", "empty", "silent"):
+        replica = fleet._replica(name, catalog.deployment(slots=4), "")
+        replica.state = "ready"
+        fleet.replicas[name] = replica
+    return fleet
+
+
+@pytest.mark.parametrize(
+    ("seen", "strain"),
+    [
+        (vitals(0, 0.0), NO_STRAIN),
+        (vitals(0, 0.04), NO_STRAIN),
+        (vitals(0, 0.56), Strain(0, 0.6)),
+        (vitals(3, 1.0), Strain(3, 1.0)),
+        (vitals(3, 0.2, deferred=2), Strain(1, 0.2)),
+        (vitals(1, 0.0, deferred=2), NO_STRAIN),
+        (vitals(0, 1.7), Strain(0, 1.0)),
+    ],
+)
+async def test_what_waits_for_room_and_the_cache_in_use_are_told_coarsely(
+    tmp_path: Path, seen: Vitals, strain: Strain
+) -> None:
+    async with aiohttp.ClientSession() as session:
+        replica = fleet_of(tmp_path, session).replicas["full"]
+        replica.saw(seen)
+        assert replica.strain == strain
+
+
+async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
+    tmp_path: Path,
+) -> None:
+    callers = Callers((ROOT,))
+    async with aiohttp.ClientSession() as session:
+        fleet = fleet_of(tmp_path, session)
+        fleet.replicas["full"].saw(vitals(2, 0.93))
+        fleet.replicas["empty"].saw(vitals(0, 0.0))
+        shares = SlotShares(epoch=1)
+        server = FleetServer(fleet, CollectorRegistry(), callers, Grammars({}), shares)
+        url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/demand"
+        headers = {"authorization": f"Bearer {issue(ROOT, Caller('gateway', 'a'))}"}
+        try:
+            for number, known in enumerate((("full", "empty", "silent", "gone"), ("empty",)), 1):
+                held = DeploymentDemand({name: Held(0, 0) for name in known})
+                report = DemandReport("gw", number, {"dep_var_demo": held})
+                async with session.post(url, data=encode(report), headers=headers) as answer:
+                    reply = decode(await answer.read(), ShareReply)
+                assert reply.strains == ({"full": Strain(2, 0.9)} if number == 1 else {})
+        finally:
+            await server.stop()

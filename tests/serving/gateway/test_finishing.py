@@ -1,0 +1,315 @@
+"""Long answers that are told whole: the same bytes wherever they are made; beside the loop."""
+
+import asyncio
+import json
+import time
+from array import array
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.aside.frames import HEAD_BYTES, pack, unpack
+from serving.aside.process import Died
+from serving.engine.errors import AnswerBroken
+from serving.engine.reading import Reading, WholeReading
+from serving.engine.usage import Tokens
+from serving.engine.vectors import VectorReading
+from serving.gateway.conversation import Conversation
+from serving.gateway.dialects.anthropic.route import Messages
+from serving.gateway.dialects.chat import Chat
+from serving.gateway.dialects.dialect import Generating, Rendering
+from serving.gateway.dialects.embeddings import Embeddings
+from serving.gateway.dialects.responses.route import Responses
+from serving.gateway.finishing.__main__ import finish
+from serving.gateway.finishing.finishing import Finished, Finishing
+from serving.gateway.finishing.questions import Begun, Broken, Took
+from serving.gateway.interrupts import Interrupts
+from serving.gateway.relay import Relay
+from tests.support import catalog
+from tests.support.gateway import Stack, eventually, running_stack
+from tests.support.loop_meter import KEPT, metered_loop
+from tests.support.raw_http import RawClient, request
+
+SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+VECTORS = st.lists(st.lists(SINGLE, min_size=1, max_size=6), min_size=1, max_size=5)
+EMBEDDINGS = Embeddings()
+PATH = "/v1/embeddings"
+ID = "our-id"
+
+
+def as_engines_say(vectors: list[list[float]], *, is_base64: bool = True) -> bytes:
+    data = [
+        {
+            "index": index,
+            "object": "embedding",
+            "embedding": b64encode(array("f", numbers).tobytes()).decode()
+            if is_base64
+            else numbers,
+        }
+        for index, numbers in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": 7, "total_tokens": 7}
+    said = {"id": f"embd-{ID}", "object": "list", "model": "var_1", "data": data, "usage": usage}
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def vectors_of(inputs: int, encoding: str) -> tuple[VectorReading, Rendering]:
+    fields = {"model": "demo-embed", "input": ["a"] * inputs, "encoding_format": encoding}
+    asked = EMBEDDINGS.decode(json.dumps(fields).encode())
+    job = EMBEDDINGS.job(asked, body_bytes=100, model=catalog.embedder())
+    return VectorReading(inputs, ID), EMBEDDINGS.rendering(job, ID)
+
+
+def read_here(reading: Reading, rendering: Rendering, data: bytes, at: int) -> bytes:
+    for part in (data[:at], data[at:]):
+        rendering.take(reading.feed(part))
+    whole = reading.end()
+    return rendering.end(reading.tokens, whole)
+
+
+def read_beside(
+    reading: Reading, rendering: Rendering, data: bytes, at: int
+) -> tuple[Took | Broken, bytes]:
+    """As a process does it that is given what was read until then."""
+    rendering.take(reading.feed(data[:at]))
+    return finish(unpack(pack(Begun(reading, rendering), 0)[HEAD_BYTES:]), data[at:])
+
+
+@given(VECTORS, st.booleans(), st.sampled_from(["float", "base64"]), st.integers(0, 400), st.data())
+def test_vectors_are_told_in_the_same_bytes_wherever_they_are_read(
+    vectors: list[list[float]], is_base64: bool, encoding: str, at: int, data: st.DataObject
+) -> None:
+    said = as_engines_say(vectors, is_base64=is_base64)
+    here = read_here(
+        *vectors_of(len(vectors), encoding), said, data.draw(st.integers(0, len(said)))
+    )
+    reply, body = read_beside(*vectors_of(len(vectors), encoding), said, at)
+    assert (reply, body) == (Took(Tokens(input=7)), here)
+    told = [each["embedding"] for each in json.loads(body)["data"]]
+    wanted = json.loads(as_engines_say(vectors, is_base64=encoding == "base64"))["data"]
+    assert told == [each["embedding"] for each in wanted]
+
+
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+SAID = [{"role": "user", "content": "hi"}]
+ASKED: dict[str, tuple[Generating, dict[str, Any]]] = {
+    "chat": (Chat(), {"messages": SAID, "tools": [{"type": "function", "function": FUNCTION}]}),
+    "responses": (Responses(), {"input": "hi", "tools": [{"type": "function", **FUNCTION}]}),
+    "messages": (
+        Messages(),
+        {
+            "messages": SAID,
+            "max_tokens": 9,
+            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+@given(st.text(max_size=50), st.integers(0, 900))
+def test_calls_of_tools_are_told_in_the_same_bytes_wherever_they_are_read(
+    name: str, text: str, at: int
+) -> None:
+    arguments = json.dumps({"text": text})
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    message = {"role": "assistant", "content": text, "tool_calls": [call]}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    said = json.dumps({"id": ID, "created": 5, "choices": [choice], "usage": usage}).encode()
+
+    def made() -> tuple[Reading, Rendering]:
+        dialect, fields = ASKED[name]
+        asked = dialect.decode(json.dumps({"model": "demo"} | fields).encode())
+        job = dialect.job(asked, body_bytes=100, model=catalog.model())
+        return WholeReading(ID), dialect.rendering(job, ID)
+
+    here = read_here(*made(), said, len(said) // 2)
+    assert read_beside(*made(), said, at) == (Took(Tokens(input=7, output=3)), here)
+
+
+def test_what_nobody_waits_for_is_counted_and_not_made() -> None:
+    reading, _ = vectors_of(1, "float")
+    reply = finish(Begun(reading, None), as_engines_say([[1.0]]))
+    assert reply == (Took(Tokens(input=7)), b"")
+
+
+@pytest.mark.parametrize(
+    "said", [b"{}", as_engines_say([[1.0]]), as_engines_say([[1.0]] * 3), as_engines_say([])]
+)
+def test_what_is_no_answer_is_broken_there_too(said: bytes) -> None:
+    reply, body = finish(Begun(*vectors_of(2, "float")), said)
+    assert isinstance(reply, Broken)
+    assert body == b""
+
+
+INPUTS = 256
+NUMBERS = [[(row * 31 + place) % 97 / 97 - 0.5 for place in range(1_024)] for row in range(INPUTS)]
+LARGE = as_engines_say(NUMBERS)
+
+
+class Said:
+    """An engine's whole answer, as it comes off a socket."""
+
+    def __init__(self, data: bytes, piece: int = 128 * 1024) -> None:
+        self.pieces = [data[at : at + piece] for at in range(0, len(data), piece)]
+
+    async def status(self) -> int:
+        return 200
+
+    async def read(self) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+    def read_nowait(self) -> bytes:
+        return b""
+
+
+@pytest.fixture
+async def finishing() -> AsyncIterator[Finishing]:
+    made = Finishing()
+    yield made
+    await made.close()
+
+
+HERE = 2**30
+BESIDE = 32 * 1024
+
+
+async def relayed(
+    finishing: Finishing, said: bytes, encoding: str = "float", *, here: int = BESIDE
+) -> Relay:
+    interrupts = Interrupts(60.0)
+    relay = Relay(
+        *vectors_of(INPUTS, encoding),
+        cast(Conversation, None),
+        interrupts,
+        organization_id="org_a",
+        finishing=finishing,
+        here_bytes_max=here,
+        gap_seconds=60.0,
+        observe_gap=lambda seconds: None,
+    )
+    with interrupts:
+        await relay.run(Said(said), lambda: None)
+    return relay
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+async def test_a_relay_ends_alike_here_and_beside(encoding: str, finishing: Finishing) -> None:
+    here = await relayed(finishing, LARGE, encoding, here=HERE)
+    assert finishing.bench._idle == []
+    beside = await relayed(finishing, LARGE, encoding)
+    assert len(finishing.bench._idle) == 1
+    assert (beside.tail, beside.tokens) == (here.tail, here.tokens)
+    assert beside.has_usage
+    assert beside.first_token_at is not None
+
+
+async def test_where_no_process_is_to_be_had_it_is_made_here(
+    finishing: Finishing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def died(organization_id: str) -> Any:
+        raise Died
+
+    monkeypatch.setattr(finishing.bench, "process", died)
+    made = await relayed(finishing, LARGE)
+    assert made.tail == (await relayed(finishing, LARGE, here=HERE)).tail
+    assert finishing.unfinished == 1
+
+
+async def test_a_long_answer_that_is_none_is_broken(finishing: Finishing) -> None:
+    with pytest.raises(AnswerBroken, match="a vector for each input"):
+        await relayed(finishing, as_engines_say(NUMBERS[:-1]))
+    assert finishing.bench.lost_count == 0
+
+
+async def test_a_long_answer_takes_little_of_the_loop(finishing: Finishing) -> None:
+    """It took all of what the vectors take. CPU of this thread, so that a busy machine does not
+    blame the code; the best of several."""
+
+    async def cpu_seconds(here: int) -> float:
+        began = time.thread_time()
+        await relayed(finishing, LARGE, here=here)
+        return time.thread_time() - began
+
+    here = min([await cpu_seconds(HERE) for _ in range(KEPT)])
+    await cpu_seconds(BESIDE)
+    with metered_loop(but_this_task=False) as longest:
+        beside = min([await cpu_seconds(BESIDE) for _ in range(KEPT)])
+    assert beside < here / 2
+    assert longest.repeated_seconds < 0.015, longest
+
+
+@pytest.fixture
+async def house(tmp_path: Any) -> AsyncIterator[Stack]:
+    async with running_stack(tmp_path) as running:
+        await running.offer_embeddings()
+        yield running
+
+
+TEXTS = [f"text number {number}" for number in range(1_000)]
+
+
+async def body_of(house: Stack, texts: list[str], encoding: str) -> bytes:
+    asked = {"model": "demo-embed", "input": texts, "encoding_format": encoding}
+    async with house.post(PATH, asked) as reply:
+        assert reply.status == 200
+        return await reply.read()
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64"])
+async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, house: Stack) -> None:
+    few = [
+        json.loads(await body_of(house, TEXTS[start : start + 100], encoding))["data"]
+        for start in range(0, len(TEXTS), 100)
+    ]
+    bench = house.gateway.finishing.bench
+    assert bench._idle == []
+    body = await body_of(house, TEXTS, encoding)
+    assert len(bench._idle) == 1
+    wanted = [each["embedding"] for part in few for each in part]
+    data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(wanted)]
+    told = json.loads(body)
+    usage = told["usage"]
+    answer = {"object": "list", "data": data, "model": "demo-embed", "usage": usage}
+    assert body == msgspec.json.encode(answer)
+    await eventually(lambda: len(house.events) == 11)
+    event = house.events[-1]
+    assert event.input_tokens == usage["prompt_tokens"] == usage["total_tokens"] > 0
+    assert sum(part.charged_nanos for part in event.charges) == 150 * event.input_tokens
+
+
+async def test_who_leaves_while_it_is_made_pays_for_it(
+    house: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finishing = house.gateway.finishing
+    asked, may_go_on = asyncio.Event(), asyncio.Event()
+    finish_for_real = finishing.finish
+
+    async def slow(*given: Any) -> Finished | None:
+        asked.set()
+        await may_go_on.wait()
+        return await finish_for_real(*given)
+
+    monkeypatch.setattr(finishing, "finish", slow)
+    monkeypatch.setattr("serving.gateway.exchange.LINGER_SECONDS", 0.05)
+    async with RawClient(house.url) as client:
+        body = {"model": "demo-embed", "input": TEXTS}
+        await client.send(request(PATH, house.tenant.secret, body))
+        async with asyncio.timeout(10):
+            await asked.wait()
+    lingering = house.gateway.app.means.lingering
+    [exchange] = house.gateway.app._exchanges
+    await eventually(lambda: exchange._interrupts.reason == "client_gone")
+    assert lingering.total == 1
+    assert house.events == []
+    may_go_on.set()
+    event = await house.one_event()
+    assert event.outcome == "client_cancelled"
+    assert sum(part.charged_nanos for part in event.charges) == 150 * event.input_tokens > 0
+    assert (lingering.total, house.gateway.metrics.unmetered) == (0, 0)

@@ -1,0 +1,175 @@
+"""A model that sleeps: listed, waited for, told of in every dialect; and woken by whoever asks."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from serving.contract.records import DeploymentRecord
+from tests.support import catalog
+from tests.support.fake_control import FakeControl
+from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, until
+from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.support.gateway_process import GatewayProcess, gateway_process
+
+CHAT = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
+QUESTIONS = [
+    ("/v1/chat/completions", CHAT),
+    ("/v1/chat/completions", CHAT | {"stream": True}),
+    ("/v1/messages", CHAT),
+    ("/v1/messages/count_tokens", {"model": "demo", "messages": MESSAGES}),
+    ("/v1/responses", {"model": "demo", "input": "hello", "max_output_tokens": 16}),
+]
+
+
+def sleeper(wake_seconds: float, **fields: Any) -> DeploymentRecord:
+    timeouts = msgspec.structs.replace(catalog.TIMEOUTS, wake_seconds=wake_seconds)
+    return msgspec.structs.replace(catalog.deployment(timeouts=timeouts), **fields)
+
+
+async def fall_asleep(stack: Stack, **fields: Any) -> None:
+    """Have the fleet say that the model sleeps, and needs 40 s to be ready."""
+    control, pool = stack.control, stack.gateway.directory.pools["dep_var_demo"]
+    record = msgspec.structs.replace(
+        catalog.replica("http://127.0.0.1:0"),
+        replica_id="dep_var_demo",
+        state="asleep",
+        load_seconds=40.0,
+    )
+    control.feed.publish("deployment", "dep_var_demo", sleeper(0.2, **fields))
+    control.fleet.publish("replica", "dep_var_demo", record)
+    control.fleet.publish("replica", "rep_1", None)
+    await eventually(lambda: list(pool.replicas) == ["dep_var_demo"] and pool.wake_seconds == 0.2)
+
+
+@pytest.mark.parametrize(("path", "body"), QUESTIONS)
+async def test_who_waits_in_vain_is_told_when_to_come_back(
+    stack: Stack, path: str, body: dict[str, Any]
+) -> None:
+    await fall_asleep(stack, sleep_after_seconds=300.0)
+    begun = time.monotonic()
+    async with stack.post(path, body) as reply:
+        said = await reply.text()
+    status = 529 if path.startswith("/v1/messages") else 503
+    assert (reply.status, reply.headers["retry-after"]) == (status, "40")
+    assert time.monotonic() - begun >= 0.2, "it waits first"
+    assert "not running at the moment" in said
+    demands = [one.deployments.get("dep_var_demo") for one in stack.control.slots.reports]
+    assert any(one is not None and one.is_any for one in demands), "the fleet is told"
+
+
+async def test_what_sleeps_is_listed_and_what_is_stopped_is_not(stack: Stack) -> None:
+    async def listed() -> list[str]:
+        client = stack.client()
+        return [model.id async for model in client.models.list()]
+
+    await fall_asleep(stack, sleep_after_seconds=300.0)
+    assert await listed() == ["demo", "demo:bf16"]
+    await fall_asleep(stack, sleep_after_seconds=300.0, replicas_min=0)
+    await eventually(lambda: not stack.gateway.directory.pools["dep_var_demo"].is_waking)
+    assert await listed() == []
+    begun = time.monotonic()
+    async with stack.post("/v1/chat/completions", CHAT) as reply:
+        assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+    assert time.monotonic() - begun < 0.2, "nobody waits for what an operator stopped"
+
+
+@dataclass
+class House:
+    """A gateway on a fleet that lets its one deployment sleep after a second."""
+
+    control: FakeControl
+    fleet: FleetProcess
+    gateway: GatewayProcess
+    session: aiohttp.ClientSession
+    tenant: catalog.Tenant
+
+    async def ask(self, **fields: Any) -> tuple[int, str, str]:
+        headers = {"authorization": f"Bearer {self.tenant.secret}"}
+        url = f"{self.gateway.url}/v1/chat/completions"
+        async with self.session.post(url, json=CHAT | fields, headers=headers) as reply:
+            return reply.status, reply.headers.get("retry-after", ""), await reply.text()
+
+    async def is_asleep(self) -> bool:
+        states = [one.state for one in await self.fleet.replicas()]
+        return "asleep" in states and not {"ready", "draining"} & set(states)
+
+    async def stands(self, standing: str) -> bool:
+        name = "penstock_fleet_deployments"
+        return await self.fleet.metric(name, standing=standing) == 1
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    control, tenant = FakeControl(), catalog.tenant()
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(control.serving())
+        catalog.publish(control, tenant)
+        control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=20.0))
+        fleet = FleetProcess(control, tmp_path / "fleet")  # type: ignore[arg-type]
+        stack.push_async_callback(fleet.clear_up)
+        await fleet.start()
+        await fleet.ready()
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        gateway = await stack.enter_async_context(
+            gateway_process(
+                tmp_path / "gateway",
+                control.url,
+                fleet_url=fleet.base,
+                credential=OF_A_GATEWAY,
+            )
+        )
+        yield House(control, fleet, gateway, session, tenant)
+
+
+def sleeps(wake_seconds: float, **fields: Any) -> DeploymentRecord:
+    arguments = ("--itl-seconds", "0.02", "--load-seconds", "2")
+    return sleeper(
+        wake_seconds, **{"sleep_after_seconds": 1.0, "engine_arguments": arguments} | fields
+    )
+
+
+@pytest.mark.integration
+async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(house: House) -> None:
+    fleet = house.fleet
+    await until(house.is_asleep)
+    assert await house.stands("asleep")
+    assert fleet.engines() == []
+
+    both = await asyncio.gather(house.ask(), house.ask(max_tokens=100, ignore_eos=True))
+    assert [status for status, _, _ in both] == [200, 200]
+    assert '"completion_tokens":100' in both[1][2]  # two seconds, longer than until it sleeps
+    assert await fleet.metric("penstock_fleet_wakes_total") == 1
+    assert await house.stands("ready")
+    await until(house.is_asleep)
+
+    # What it takes to load is known by now, to a fleet that starts anew too.
+    house.control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=0.3))
+    await fleet.end()
+    await fleet.start()
+
+    async def in_vain() -> int:
+        await until(house.is_asleep)
+        status, seconds, _ = await house.ask()
+        return int(seconds) if status == 503 else 0  # else the gateway had not heard of it yet
+
+    assert 2 <= await until(in_vain, 30) <= 8
+    await fleet.ready()
+    await until(house.is_asleep)
+
+    house.control.feed.publish(
+        "deployment", "dep_var_demo", sleeps(wake_seconds=20.0, replicas_min=0)
+    )
+
+    async def is_stopped() -> bool:
+        return (await house.ask())[:2] == (503, "5") and await house.stands("stopped")
+
+    await until(is_stopped)
+    assert fleet.engines() == []

@@ -1,0 +1,345 @@
+"""Pools that one request may be worked on in: it waits before all, and goes on in the first."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.contract.units import TIERS
+from serving.engine.usage import Tokens
+from serving.pool.errors import NoReplica, Overloaded, PoolError
+from serving.pool.line import Bounds
+from serving.pool.pool import Pool
+from serving.pool.pressure import Pressure
+from serving.pool.ticket import Ticket
+from tests.support import catalog
+
+BOUNDS = Bounds(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
+
+
+def set_slots(pool: Pool, *slots: int, state: str = "ready") -> None:
+    records = [
+        msgspec.structs.replace(
+            catalog.replica(f"http://{pool.deployment_id}{number}", number, slots=count),
+            replica_id=f"{pool.deployment_id}_{number}",
+            state=state,
+        )
+        for number, count in enumerate(slots)
+    ]
+    pool.set_replicas({one.replica_id: one for one in records})
+
+
+def pools(*names: str, slots: int = 1, **options: Any) -> list[Pool]:
+    made = [Pool(name, **options) for name in names]
+    for pool in made:
+        set_slots(pool, slots)
+    return made
+
+
+@dataclass(eq=False)
+class Client:
+    """One request, the pools that it may go to, and those in whose lines it must stand."""
+
+    ticket: Ticket
+    pools: list[Pool]
+    stands: set[Pool] = field(default_factory=set)
+    served_in: list[Pool] = field(default_factory=list)
+    may_end: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.task = asyncio.create_task(self.ask())
+
+    async def ask(self) -> None:
+        first, *others = self.pools
+        self.stands = {pool for pool in self.pools if pool.is_open}
+        async with first.slot(self.ticket, (), others) as slot:
+            self.stands = set()
+            self.served_in.append(slot.pool)
+            await self.may_end.wait()
+            slot.took(Tokens(self.ticket.input_tokens, 0, 5))
+
+    async def end(self) -> None:
+        self.may_end.set()
+        await self.task
+
+
+async def settle() -> None:
+    for _ in range(8):
+        await asyncio.sleep(0)
+
+
+async def come(ticket: Ticket, *of: Pool) -> Client:
+    client = Client(ticket, list(of))
+    await settle()
+    return client
+
+
+async def test_who_waits_goes_on_in_the_first_pool_that_has_a_place() -> None:
+    one, other = pools("one", "other")
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    waiting = await come(Ticket("b"), one, other)
+    assert (len(one.queue), len(other.queue)) == (1, 1)
+    await holders[1].end()
+    await settle()
+    assert waiting.served_in == [other]
+    assert (len(one.queue), len(other.queue)) == (0, 0)
+    assert (one.pressure.tokens, other.pressure.tokens) == (1, 1)
+    await waiting.end()
+    await holders[0].end()
+    for pool in (one, other):
+        assert not any(list(line.busy()) for line in pool.queue.lines.values())
+
+
+async def test_a_place_that_is_there_at_once_is_taken_ones_own_first() -> None:
+    own, shared = pools("own", "shared")
+    clients = [await come(Ticket("a"), own, shared) for _ in range(2)]
+    assert [one.served_in for one in clients] == [[own], [shared]]
+    for client in clients:
+        await client.end()
+
+
+async def test_a_more_urgent_request_goes_first_wherever_it_came_to() -> None:
+    one, other = pools("one", "other")
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    patient = await come(Ticket("b", tier="flex"), other)
+    urgent = await come(Ticket("c", tier="priority"), one, other)
+    await holders[1].end()
+    await settle()
+    assert urgent.served_in == [other]
+    assert not patient.served_in
+    for client in (urgent, patient, holders[0]):
+        await client.end()
+
+
+async def test_those_who_may_go_to_one_pool_only_have_their_turns_there() -> None:
+    own, shared = pools("own", "shared")
+    taken = await come(Ticket("a"), own)
+    busy = await come(Ticket("a"), shared)
+    waiting = [await come(Ticket("a"), own, shared) for _ in range(6)]
+    waiting += [await come(Ticket("b"), shared) for _ in range(6)]
+    order, last = list[str](), busy
+    for _ in range(8):
+        await last.end()
+        await settle()
+        [last] = [one for one in waiting if one.served_in == [shared] and not one.task.done()]
+        order.append(last.ticket.organization_id)
+    assert order.count("b") in (4, 5), order
+    assert all(order[place : place + 3].count("b") for place in range(6)), order
+    for client in (taken, *waiting):
+        await client.end()
+
+
+async def test_a_wide_request_that_begins_elsewhere_leaves_what_was_kept_for_it() -> None:
+    one, other = pools("one", "other", slots=2)
+    long, brief = await come(Ticket("a"), one), await come(Ticket("a"), one)
+    holder = await come(Ticket("a", width=2), other)
+    wide = await come(Ticket("b", width=2), one, other)
+    narrow = await come(Ticket("c"), one)
+    await brief.end()
+    await settle()
+    assert not narrow.served_in, "the only replica is kept for the wide one"
+    await holder.end()
+    await settle()
+    assert (wide.served_in, narrow.served_in) == ([other], [one])
+    for client in (long, wide, narrow):
+        await client.end()
+
+
+async def test_who_waits_before_a_pool_that_ends_goes_on_before_the_others() -> None:
+    one, other = pools("one", "other")
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    both, only = await come(Ticket("b"), one, other), await come(Ticket("b"), one)
+    set_slots(one, 1, state="failed")
+    await settle()
+    assert isinstance(only.task.exception(), NoReplica)
+    assert (len(one.queue), len(other.queue)) == (0, 1)
+    await holders[1].end()
+    await settle()
+    assert both.served_in == [other]
+    again = await come(Ticket("b"), one, other)
+    assert len(other.queue) == 1, "what comes to it now waits before the other"
+    await both.end()
+    await settle()
+    assert again.served_in == [other]
+    for client in (again, holders[0]):
+        await client.end()
+
+
+async def test_who_gives_up_leaves_all_lines() -> None:
+    one, other = pools("one", "other")
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    leaver = await come(Ticket("b"), one, other)
+    late = await come(Ticket("b", seconds_max=0.01), other, one)
+    leaver.task.cancel()
+    with pytest.raises(Overloaded, match="waited"):
+        await late.task
+    assert (len(one.queue), len(other.queue)) == (0, 0)
+    for client in holders:
+        await client.end()
+    assert (one.pressure.tokens, other.pressure.tokens) == (0, 0)
+
+
+async def test_who_is_given_up_for_another_leaves_all_lines() -> None:
+    one, other = pools("one", "other", bounds=Bounds(requests=2))
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    first, last = [await come(Ticket("a"), one, other) for _ in range(2)]
+    newcomer = await come(Ticket("b"), other)
+    with pytest.raises(Overloaded, match="outweighed"):
+        await last.task
+    assert (len(one.queue), len(other.queue)) == (1, 2)
+    for client in holders:
+        await client.end()
+    await settle()
+    assert (first.served_in, newcomer.served_in) == ([one], [other])
+    for client in (first, newcomer):
+        await client.end()
+
+
+async def test_who_leaves_just_as_it_is_given_a_place_gives_it_back_there() -> None:
+    one, other = pools("one", "other")
+    holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
+    leaver = await come(Ticket("b"), one, other)
+    set_slots(other, 2)
+    assert other.replicas["other_0"].in_flight == 2, "it has its place, and does not know yet"
+    leaver.task.cancel()
+    await settle()
+    assert not leaver.served_in
+    assert other.replicas["other_0"].in_flight == 1
+    for client in holders:
+        await client.end()
+    assert not any(list(line.busy()) for line in other.queue.lines.values())
+    assert (one.pressure.tokens, other.pressure.tokens) == (0, 0)
+
+
+async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
+    one, other = pools("one", "other")
+    poison = Ticket("poison")
+    for _ in range(2):
+        other.suspect(other.replicas["other_0"], poison.fingerprint)
+    holder = await come(Ticket("a"), one)
+    waiting = await come(poison, one, other)
+    assert (len(one.queue), len(other.queue)) == (1, 0)
+    await holder.end()
+    await settle()
+    assert waiting.served_in == [one]
+    await waiting.end()
+
+
+async def test_the_line_that_moves_faster_says_how_long_one_waits() -> None:
+    now = [100.0]
+    slow, fast = pools("slow", "fast", clock=lambda: now[0])
+
+    async def moves(pool: Pool, seconds: float) -> list[Client]:
+        """Have one after the other served there, while another waits; return those two."""
+        pair = [await come(Ticket("a"), pool) for _ in range(2)]
+        for _ in range(20):
+            now[0] += seconds
+            await pair[0].end()
+            await settle()
+            pair = [pair[1], await come(Ticket("a"), pool)]
+        return pair
+
+    others = [await moves(slow, 2.0), await moves(fast, 0.2)]
+    with pytest.raises(Overloaded, match="too_long"):
+        await Client(Ticket("b", seconds_max=1.0), [slow]).task
+    waiting = await come(Ticket("b", seconds_max=1.0), slow, fast)
+    assert (len(slow.queue), len(fast.queue)) == (2, 2)
+    await others[1][0].end()
+    await settle()
+    assert waiting.served_in == [fast]
+    for client in (waiting, others[1][1], *others[0]):
+        await client.end()
+
+
+COMES = st.tuples(
+    st.builds(
+        Ticket,
+        organization_id=st.sampled_from("abcd"),
+        weight=st.integers(1, 3),
+        tier=st.sampled_from(TIERS),
+        width=st.integers(1, 3),
+        input_tokens=st.integers(1, 200),
+    ),
+    st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True),
+)
+DEEDS = st.one_of(
+    COMES,
+    st.tuples(st.sampled_from(("end", "leave")), st.integers(0, 50)),
+    st.tuples(st.just("slots"), st.integers(0, 2), st.integers(0, 4)),
+    st.tuples(st.just("away"), st.integers(0, 2)),
+)
+
+
+class World:
+    """Clients before three pools, and what must hold at any time."""
+
+    def __init__(self) -> None:
+        self.pressure = Pressure()
+        self.pools = pools("x", "y", "z", slots=2, bounds=BOUNDS, all_pressure=self.pressure)
+        self.clients: list[Client] = []
+
+    async def do(self, deed: Any) -> None:
+        if isinstance(deed[0], Ticket):
+            ticket, places = deed
+            self.clients.append(Client(ticket, [self.pools[place] for place in places]))
+        elif deed[0] == "slots":
+            set_slots(self.pools[deed[1]], deed[2], 1)
+        elif deed[0] == "away":
+            set_slots(self.pools[deed[1]], 1, state="draining")
+            for client in self.clients:
+                client.stands.discard(self.pools[deed[1]])
+        elif self.clients:
+            client = self.clients[deed[1] % len(self.clients)]
+            client.may_end.set() if deed[0] == "end" else client.task.cancel()
+        await settle()
+        for client in [one for one in self.clients if one.task.done()]:
+            error = None if client.task.cancelled() else client.task.exception()
+            assert error is None or isinstance(error, PoolError)
+            self.clients.remove(client)
+        self.check()
+
+    def check(self) -> None:
+        assert all(len(one.served_in) <= 1 for one in self.clients), "placed twice"
+        served = [one for one in self.clients if one.served_in]
+        waiting = [one for one in self.clients if not one.served_in]
+        tokens = sum(one.ticket.input_tokens for one in self.clients)
+        assert self.pressure.tokens == sum(one.pressure.tokens for one in self.pools) == tokens
+        assert all(one.stands for one in waiting)
+        for pool in self.pools:
+            here = sum(one.ticket.width for one in served if one.served_in == [pool])
+            runs = sum(
+                member.running for line in pool.queue.lines.values() for member in line.busy()
+            )
+            assert runs == here
+            assert len(pool.queue) == sum(pool in one.stands for one in waiting)
+            head = pool.queue.first()
+            if head is not None:
+                assert pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
+
+    async def clear(self) -> None:
+        for pool in self.pools:
+            set_slots(pool, 4, 4)
+        for place in range(100):
+            await self.do(("end", place))
+        assert not self.clients
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.lists(DEEDS, max_size=60))
+def test_nobody_waits_where_it_may_go_and_none_is_placed_twice(deeds: list[Any]) -> None:
+    async def live() -> None:
+        world = World()
+        for deed in deeds:
+            await world.do(deed)
+        await world.clear()
+        for pool in world.pools:
+            assert pool.pressure.tokens == 0
+            assert all(one.in_flight == 0 for one in pool.replicas.values())
+            assert all(not list(line.busy()) for line in pool.queue.lines.values())
+
+    asyncio.run(live())
