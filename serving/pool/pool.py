@@ -21,7 +21,7 @@ from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
 from serving.pool.reserve import Reserve
-from serving.pool.route import Choice, Why, choose, nearest
+from serving.pool.route import Choice, Why, choose, has_other, nearest
 from serving.pool.slot import Slot
 from serving.pool.suspicion import Fingerprint, Suspicions
 from serving.pool.ticket import Ticket
@@ -192,7 +192,8 @@ class Pool:
         self, ticket: Ticket, avoid: Collection[str], elsewhere: Collection["Pool"] = ()
     ) -> Place:
         """Take a place on the chosen replica: here if there is one, else the first that there is,
-        here or `elsewhere`. Raises PoolError."""
+        here or `elsewhere`; a pool whose sound replicas are all to `avoid` is none of them where
+        another has others. Raises PoolError."""
         if seconds := self._suspicions.quarantined_seconds(ticket.fingerprint):
             raise Quarantined(seconds)
         self.reserve.note(ticket.tier, self._clock())
@@ -201,6 +202,8 @@ class Pool:
         if not self.pressure.fits(ticket):
             raise self.queue.pressed(ticket)
         pools = [self, *(pool for pool in elsewhere if pool.trusts(ticket))]
+        if avoid:
+            pools = [pool for pool in pools if pool.has_other(avoid)] or pools
         for pool in pools:
             if pool.queue.is_first(ticket.tier) and (choice := pool._find_for(ticket, avoid)):
                 return pool._place(ticket, choice)
@@ -208,6 +211,10 @@ class Pool:
         if not pools:
             raise self.no_replica()
         return await wait_before(pools, ticket, avoid)
+
+    def has_other(self, avoid: Collection[str]) -> bool:
+        """Tell whether a sound replica is there besides those to `avoid`."""
+        return has_other(self.replicas.values(), self._clock(), avoid)
 
     def trusts(self, ticket: Ticket) -> bool:
         """Tell whether such requests are not refused for having broken engines."""

@@ -78,6 +78,12 @@ def nearest(
     return min(others, key=slots_to_finish, default=None)
 
 
+def has_other(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> bool:
+    """Tell whether a usable replica with slots is there that is none of those to avoid."""
+    usable = (each for each in replicas if each.is_usable(now) and each.share)
+    return any(each.record.replica_id not in avoid for each in usable)
+
+
 def _usable(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> list[Replica]:
     replicas = list(replicas)
     usable = [each for each in replicas if each.is_usable(now)]

@@ -230,6 +230,34 @@ async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
     await waiting.end()
 
 
+async def second_try(ticket: Ticket, avoid: str, *of: Pool) -> asyncio.Task[Pool]:
+    async def ask() -> Pool:
+        first, *others = of
+        async with first.slot(ticket, [avoid], others) as slot:
+            return slot.pool
+
+    task = asyncio.create_task(ask())
+    await settle()
+    return task
+
+
+async def test_a_second_try_goes_where_there_is_another_replica() -> None:
+    one, other = pools("one", "other")
+    assert await (await second_try(Ticket("a"), "one_0", one, other)) == other
+    holder = await come(Ticket("a"), other)
+    waiting = await second_try(Ticket("a"), "one_0", one, other)
+    assert (len(one.queue), len(other.queue)) == (0, 1), "the replica that failed it has a place"
+    await holder.end()
+    assert await waiting == other
+
+
+@pytest.mark.parametrize("state", ["draining", "failed"])
+async def test_a_second_try_goes_to_the_same_replica_where_there_is_no_other(state: str) -> None:
+    one, other = pools("one", "other")
+    set_slots(other, 1, state=state)
+    assert await (await second_try(Ticket("a"), "one_0", one, other)) == one
+
+
 async def test_the_line_that_moves_faster_says_how_long_one_waits() -> None:
     now = [100.0]
     slow, fast = pools("slow", "fast", clock=lambda: now[0])
