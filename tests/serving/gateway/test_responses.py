@@ -90,6 +90,37 @@ async def test_a_stream_that_was_cut_short_is_incomplete(stack: Stack) -> None:
     assert events[-1].response.output[0].status == "incomplete"  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("description", ["Opens a gate.", "é" * 8_000], ids=["short", "long"])
+async def test_tools_and_formats_are_told_as_they_were_asked(
+    stack: Stack, description: str
+) -> None:
+    """Long ones are read, and written, by a process beside the loop."""
+    tools = [TOOL | {"name": f"gate_{each}", "description": description} for each in range(8)]
+    schema = {"type": "object", "properties": {"level": {"type": "number"}}}
+    asked: dict[str, Any] = {
+        "instructions": 'Say "hm".',
+        "max_output_tokens": 16,
+        "tools": tools,
+        "tool_choice": {"type": "function", "name": "gate_1"},
+        "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema}},
+    }
+    async with stack.post(PATH, ASK | {"tools": tools[:1]}) as reply:
+        [plain] = (await reply.json())["tools"]
+    assert plain == tools[0]
+    async with stack.post(PATH, ASK | asked) as reply:
+        whole = await reply.json()
+    async with stack.post(PATH, ASK | asked | {"stream": True}) as reply:
+        lines = [line[6:] async for line in reply.content if line.startswith(b"data: {")]
+    events = [json.loads(line) for line in lines]
+    told = [whole, *(event["response"] for event in events if "response" in event)]
+    assert len(told) == 4
+    for answer in told:
+        assert answer["text"]["format"]["schema"] == schema
+        assert {name: answer[name] for name in asked if name != "text"} == {
+            name: value for name, value in asked.items() if name != "text"
+        }
+
+
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_a_function_is_called_and_its_answer_taken(stack: Stack, streamed: bool) -> None:
     client = stack.client()

@@ -10,7 +10,7 @@ from serving.engine.usage import Tokens
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, passages_of
-from serving.gateway.dialects.responses.request import PlainText, ResponsesRequest, TextOptions
+from serving.gateway.dialects.responses.asked import Asked, ReasoningTold
 from serving.gateway.errors import JSON, ApiError, Headers
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -100,13 +100,6 @@ class Incomplete(msgspec.Struct):
     reason: str
 
 
-class ReasoningTold(msgspec.Struct):
-    """How hard the model was asked to think."""
-
-    effort: str | None = None
-    summary: None = None
-
-
 class Response(msgspec.Struct, kw_only=True):
     """The whole of an answer, with what was asked."""
 
@@ -117,7 +110,7 @@ class Response(msgspec.Struct, kw_only=True):
     background: bool = False
     error: None = None
     incomplete_details: Incomplete | None = None
-    instructions: str | None
+    instructions: msgspec.Raw
     max_output_tokens: int | None
     metadata: dict[str, str]
     model: str
@@ -130,9 +123,9 @@ class Response(msgspec.Struct, kw_only=True):
     service_tier: Tier
     store: bool = False
     temperature: float | None
-    text: TextOptions
-    tool_choice: Any
-    tools: list[Any]
+    text: msgspec.Raw
+    tool_choice: msgspec.Raw
+    tools: msgspec.Raw
     top_logprobs: int
     top_p: float | None
     truncation: str = "disabled"
@@ -142,27 +135,14 @@ class Response(msgspec.Struct, kw_only=True):
 
 def begun(job: Job, request_id: str, created: int) -> Response:
     """Return the answer before anything was said: what was asked."""
-    asked: ResponsesRequest = job.body
+    asked: Asked = job.body
     return Response(
         id=f"resp_{request_id}",
         created_at=created,
         status="in_progress",
-        instructions=asked.instructions,
-        max_output_tokens=asked.max_output_tokens,
-        metadata=asked.metadata or {},
         model=job.model_name,
-        parallel_tool_calls=asked.parallel_tool_calls is not False,
-        prompt_cache_key=asked.prompt_cache_key,
-        reasoning=ReasoningTold(asked.reasoning.effort if asked.reasoning else None),
-        safety_identifier=asked.safety_identifier,
         service_tier=job.tier,
-        temperature=asked.temperature,
-        text=TextOptions(format=(asked.text and asked.text.format) or PlainText()),
-        tool_choice=asked.tool_choice or "auto",
-        tools=[msgspec.to_builtins(tool) | {"strict": tool.strict} for tool in asked.tools or ()],
-        top_logprobs=asked.top_logprobs or 0,
-        top_p=asked.top_p,
-        user=asked.user,
+        **msgspec.structs.asdict(asked),
     )
 
 

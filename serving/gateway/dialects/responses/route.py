@@ -16,6 +16,7 @@ from serving.gateway.dialects.decode import BodyDecoder, invalid
 from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
 from serving.gateway.dialects.refusals import Names, renamed, with_names
 from serving.gateway.dialects.responses.answer import WholeResponse
+from serving.gateway.dialects.responses.asked import asked_of
 from serving.gateway.dialects.responses.items import read_items
 from serving.gateway.dialects.responses.lowering import lower
 from serving.gateway.dialects.responses.request import ResponsesRequest, check
@@ -69,8 +70,8 @@ class Responses:
             job = self._chat.job(lower(request, items), body_bytes=body_bytes, model=model)
         except BadRequest as error:
             raise renamed(error, NAMES) from None
-        body, work = msgspec.structs.replace(request, input=""), with_names(job.work, NAMES)
-        return replace(job, dialect=self, work=work, body=body)
+        work = with_names(job.work, NAMES)
+        return replace(job, dialect=self, work=work, body=asked_of(request))
 
     def rendering(self, job: Job, request_id: str) -> Rendering:
         """Return how the answer is told."""
