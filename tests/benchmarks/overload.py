@@ -39,8 +39,8 @@ QUEUE_SECONDS = 1.5
 """What the deployment lets a request wait for a slot: the objective, less what an engine needs."""
 LOADS = (1, 2, 5)
 ORGANIZATIONS = 10
-SECONDS = 10.0
-SKIP_SECONDS = 3.0
+SECONDS = 20.0
+SKIP_SECONDS = 5.0
 """At the beginning, until slots and lines are full."""
 INTERACTIVE = 0.3 * CAPACITY
 BATCHES = 2 * SLOTS
@@ -134,7 +134,8 @@ def _remarks() -> list[str]:
         f"Requests come by chance at a steady rate, from {ORGANIZATIONS} organizations,"
         f" {TOKENS[0]} to {TOKENS[-1]} tokens each, each on a connection of its own; those of the"
         f" first {SKIP_SECONDS:g} s of a round count for nothing. Peak is the best goodput of the"
-        f" round. The deployment's `queue_seconds` is {QUEUE_SECONDS:g}.",
+        f" round. The deployment's `queue_seconds` is {QUEUE_SECONDS:g}. From its first request of"
+        " the tier `priority` on, a tenth of the slots is kept free for such, in all rounds after.",
         f"interactive: {INTERACTIVE:g} requests/s of the tier `default`; filled: with {BATCHES}"
         " requests of the tier `batch` always under way. Idle tokens are what the engine made at"
         " 2x, less the interactive ones.",
