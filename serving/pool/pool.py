@@ -1,6 +1,5 @@
 """The pool of one deployment: its replicas, their slots, and the queue before them."""
 
-import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
@@ -12,10 +11,9 @@ from serving.contract.replica import ReplicaRecord
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
-from serving.pool.hedging import Hedging
+from serving.pool.health import Health
 from serving.pool.line import BOUNDS, Bounds
 from serving.pool.member import Place, Service
-from serving.pool.outliers import Outliers
 from serving.pool.prefixes import Blocks
 from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
@@ -23,7 +21,6 @@ from serving.pool.replica import Replica
 from serving.pool.reserve import Reserve
 from serving.pool.route import Choice, Why, choose, has_other, nearest
 from serving.pool.slot import Slot
-from serving.pool.suspicion import Fingerprint, Suspicions
 from serving.pool.ticket import Ticket
 from serving.pool.waiting import wait_before
 
@@ -63,10 +60,8 @@ class Pool:
         self._share_of = share_of
         self.on_demand = on_demand
         self._on_prompt = on_prompt
-        self._suspicions = Suspicions(clock)
+        self.health = Health(clock, self.call)
         self.pressure = Pressure(within=all_pressure)
-        self.hedging = Hedging(clock)
-        self._outliers = Outliers(clock)
 
     @property
     def has_ready_replica(self) -> bool:
@@ -145,11 +140,7 @@ class Pool:
                 replica.loads_since = self._clock()
             replica.record, replica.share = record, share
             kept[replica_id] = replica
-        for replica_id in self.replicas:
-            if replica_id not in kept or not kept[replica_id].is_ready:
-                self._suspicions.forget_replica(replica_id)
-                self.hedging.forget(replica_id)
-                self._outliers.forget(replica_id)
+        self.health.set_replicas(kept)
         self.replicas = kept
         ready = [each for each in kept.values() if each.is_ready]
         for replica in kept.values():
@@ -194,11 +185,11 @@ class Pool:
         """Take a place on the chosen replica: here if there is one, else the first that there is,
         here or `elsewhere`; a pool whose sound replicas are all to `avoid` is none of them where
         another has others. Raises PoolError."""
-        if seconds := self._suspicions.quarantined_seconds(ticket.fingerprint):
+        if seconds := self.health.quarantined_seconds(ticket):
             raise Quarantined(seconds)
         self.reserve.note(ticket.tier, self._clock())
         if ticket.tier == "priority" and not avoid:
-            self.hedging.budget.note_request()
+            self.health.hedging.budget.note_request()
         if not self.pressure.fits(ticket):
             raise self.queue.pressed(ticket)
         pools = [self, *(pool for pool in elsewhere if pool.trusts(ticket))]
@@ -218,7 +209,7 @@ class Pool:
 
     def trusts(self, ticket: Ticket) -> bool:
         """Tell whether such requests are not refused for having broken engines."""
-        return not self._suspicions.quarantined_seconds(ticket.fingerprint)
+        return not self.health.quarantined_seconds(ticket)
 
     def take_spare(self, ticket: Ticket, avoid: Collection[str]) -> Place:
         """Take a place for the second try at a request, on a sound replica that has one to spare,
@@ -229,7 +220,7 @@ class Pool:
         spare = choice.replica
         if not spare.is_usable(self._clock()) or spare.is_on_trial:
             raise NoSpare
-        if not self.pressure.fits(ticket) or not self.hedging.budget.take():
+        if not self.pressure.fits(ticket) or not self.health.hedging.budget.take():
             raise NoSpare
         return self._place(ticket, choice)
 
@@ -242,72 +233,10 @@ class Pool:
         self.pressure.remove(place.service.ticket)
         self.free(place)
 
-    def late_seconds(self, replica: Replica, ticket: Ticket) -> float | None:
-        """Return after how long without a token a second replica should be asked too; None: never,
-        as for what may have broken an engine."""
-        if ticket.tier != "priority" or ticket.width > 1:
-            return None
-        if self._suspicions.is_suspected(ticket.fingerprint):
-            return None
-        return self.hedging.seconds_for(replica.record.replica_id, ticket.input_tokens)
-
     def note_read(self, place: Place) -> Place:
         """A prompt was read: its first token came. Return the place, with nothing left to read."""
         place.replica.unread -= place.unread
         return place._replace(unread=0)
-
-    def note_first(self, replica: Replica, ticket: Ticket, seconds: float) -> None:
-        """A first token took so long, or longer."""
-        replica_id = replica.record.replica_id
-        if self._has(replica):
-            self.hedging.times.note(replica_id, ticket.input_tokens, seconds, self._clock())
-
-    def _has(self, replica: Replica) -> bool:
-        """Tell whether it is not gone: of those that are nothing is remembered."""
-        return self.replicas.get(replica.record.replica_id) is replica
-
-    def note_times(
-        self, replica: Replica, tokens: Tokens, first: float, each: float | None
-    ) -> None:
-        """A first token took so long, and each of those after it; put the replica out, or take it
-        back, if that says so."""
-        if not self._has(replica):
-            return
-        was_out = replica.slow_until > 0.0
-        self._outliers.note(replica.record.replica_id, tokens, first, each)
-        self._call_when_over(self._outliers.judge(replica, self.replicas.values()))
-        if was_out and not replica.slow_until:
-            self.call()
-
-    def note_success(self, replica: Replica) -> None:
-        """A replica made a token: it works."""
-        if replica.in_a_row:
-            was_on_trial = replica.is_on_trial
-            replica.note_success()
-            if was_on_trial:
-                self.call()
-
-    def suspect(self, replica: Replica, fingerprint: Fingerprint) -> None:
-        """Such a request may have broken a replica."""
-        self._suspicions.note_incident(fingerprint, replica.record.replica_id)
-
-    def note_incident(self, replica: Replica, ticket: Ticket, *, is_at_fault: bool) -> None:
-        """A replica broke under a request, and is or may be at fault."""
-        now = self._clock()
-        pause = replica.note_incident(ticket.organization_id, now, is_at_fault=is_at_fault)
-        self._call_when_over(pause)
-
-    def convict(self, replica: Replica, fingerprint: Fingerprint) -> None:
-        """What broke a replica was served by another: it was the replica's fault."""
-        self._suspicions.clear(fingerprint)
-        if self._has(replica) and replica.in_a_row:
-            replica.is_at_fault = True
-            self._call_when_over(replica.eject(self._clock()))
-
-    def _call_when_over(self, pause: float) -> None:
-        """Those who wait look again when an ejection ends."""
-        if pause:
-            asyncio.get_running_loop().call_later(pause, self.call)
 
     def call(self) -> None:
         """Give places to those whose turn it is, as long as there are any.

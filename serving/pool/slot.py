@@ -61,7 +61,7 @@ class Slot:
     @property
     def late_seconds(self) -> float | None:
         """After how long without a token a second replica should be asked too; None: never."""
-        return self.pool.late_seconds(self.replica, self.ticket)
+        return self.pool.health.late_seconds(self.replica, self.ticket)
 
     def beside(self) -> "Slot":
         """Return a slot on another replica for the same request, where there is one to spare."""
@@ -76,12 +76,12 @@ class Slot:
 
     def works(self) -> None:
         """A token came."""
-        self.pool.note_success(self.replica)
+        self.pool.health.note_success(self.replica)
         if self._first_at is None:
             self.unanswered.answered()
             self._first_at = self.pool.now
             self._place = self.pool.note_read(self._place)
-            self.pool.note_first(self.replica, self.ticket, self._first_at - self._began_at)
+            self.pool.health.note_first(self.replica, self.ticket, self._first_at - self._began_at)
 
     def outrun(self) -> None:
         """Another replica was faster: its organization pays no turn for it. One that was late says
@@ -89,7 +89,7 @@ class Slot:
         self.pool.settle(self._place.service, NO_TOKENS)
         seconds, late = self.pool.now - self._began_at, self.late_seconds
         if self._first_at is None and late is not None and seconds >= late:
-            self.pool.note_first(self.replica, self.ticket, seconds)
+            self.pool.health.note_first(self.replica, self.ticket, seconds)
             # As if all of the prompt had to be read: how much of it was cached is not known.
             self._note_times(Tokens(self.ticket.input_tokens), seconds)
 
@@ -99,12 +99,12 @@ class Slot:
         if self._incidents != self.replica.incidents:
             return
         if self._first_at is None and not is_at_fault:
-            self.pool.suspect(self.replica, self.ticket.fingerprint)
-        self.pool.note_incident(self.replica, self.ticket, is_at_fault=is_at_fault)
+            self.pool.health.suspect(self.replica, self.ticket.fingerprint)
+        self.pool.health.note_incident(self.replica, self.ticket, is_at_fault=is_at_fault)
 
     def convict(self) -> None:
         """What broke the replica was served by another: it was the replica's fault."""
-        self.pool.convict(self.replica, self.ticket.fingerprint)
+        self.pool.health.convict(self.replica, self.ticket.fingerprint)
 
     def _note_times(self, tokens: Tokens, first: float) -> None:
         """Say how long the first token took, and each of those after it."""
@@ -113,4 +113,4 @@ class Slot:
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
             each = (self.pool.now - self._began_at - first) / (made - 1)
-        self.pool.note_times(self.replica, tokens, first, each)
+        self.pool.health.note_times(self.replica, tokens, first, each)

@@ -62,9 +62,9 @@ def remember(pool: Pool) -> None:
     for replica_id in pool.replicas:
         for _ in range(USUAL):
             for tokens in (1, 2, 4, 8, 16, 32, 64, 128):
-                pool.hedging.times.note(replica_id, tokens, 0.01, pool.now)
+                pool.health.hedging.times.note(replica_id, tokens, 0.01, pool.now)
     for _ in range(60):
-        pool.hedging.budget.note_request()
+        pool.health.hedging.budget.note_request()
 
 
 async def ask(stack: Stack, **fields: Any) -> tuple[int, str, list[str]]:
@@ -267,10 +267,10 @@ async def test_through_any_trouble_each_request_counts_once(
         await prepare(stack)
         pool, whole = pool_of(stack), list[str]()
         for _ in range(600):
-            pool.hedging.budget.note_request()
+            pool.health.hedging.budget.note_request()
 
         async def one() -> None:
-            pool.hedging.budget.note_request()
+            pool.health.hedging.budget.note_request()
             await asyncio.sleep(chance.uniform(0, 1.0))
             asking = asyncio.create_task(ask(stack))
             if chance.random() < 0.2:

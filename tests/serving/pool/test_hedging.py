@@ -25,7 +25,7 @@ def pool(*slots: int, clock: Callable[[], float] = time.monotonic) -> Pool:
     records = [replica(f"http://r{n}", n, slots=count) for n, count in enumerate(slots, start=1)]
     made.set_replicas({record.replica_id: record for record in records})
     for _ in range(20 * 20):
-        made.hedging.budget.note_request()
+        made.health.hedging.budget.note_request()
     return made
 
 
@@ -67,14 +67,14 @@ def test_what_was_long_ago_is_forgotten_and_nobody_is_late_within_a_moment() -> 
 
 async def test_only_single_urgent_requests_that_broke_nothing_have_a_second_try() -> None:
     both = pool(8, 8)
-    remember(both.hedging, 0.3, "rep_1", "rep_2")
+    remember(both.health.hedging, 0.3, "rep_1", "rep_2")
     asked = {
         "urgent": URGENT,
         "default": Ticket("a", input_tokens=100),
         "wide": Ticket("a", tier="priority", input_tokens=100, width=2),
         "suspected": Ticket("poison", tier="priority", input_tokens=100),
     }
-    both.suspect(both.replicas["rep_1"], Fingerprint("poison", "plain"))
+    both.health.suspect(both.replicas["rep_1"], Fingerprint("poison", "plain"))
     late = {}
     for name, ticket in asked.items():
         async with both.slot(ticket) as slot:
@@ -154,13 +154,13 @@ async def test_the_pool_counts_its_urgent_requests_for_them() -> None:
 async def test_a_first_token_that_never_came_says_that_it_was_late() -> None:
     now = [100.0]
     both = pool(8, 8, clock=lambda: now[0])
-    remember(both.hedging, 0.0, "rep_1", "rep_2")
+    remember(both.health.hedging, 0.0, "rep_1", "rep_2")
     size = URGENT.input_tokens.bit_length()
     async with both.slot(URGENT) as late:
         now[0] += 5.0
         late.outrun()
-    assert max(both.hedging.times.of(late.replica.record.replica_id, size, now[0])) == 5.0
+    assert max(both.health.hedging.times.of(late.replica.record.replica_id, size, now[0])) == 5.0
     async with both.slot(URGENT) as late, late.beside() as second:
         second.outrun()
-    seen = both.hedging.times.of(second.replica.record.replica_id, size, now[0])
+    seen = both.health.hedging.times.of(second.replica.record.replica_id, size, now[0])
     assert len(seen) == SAMPLES_MIN, "it was cancelled before anybody could say"

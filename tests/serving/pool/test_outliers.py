@@ -75,10 +75,11 @@ async def test_nothing_is_remembered_of_who_is_gone() -> None:
         world.now += 1.0
         slot.works()
         slot.took(Tokens(100, 0, 20))
-    pool = world.pool
-    for times in (pool.hedging.times, pool._outliers._first, pool._outliers._each):
+    health = world.pool.health
+    outliers = health._outliers
+    for times in (health.hedging.times, outliers._first, outliers._each):
         assert times.sizes_of(slot.replica.record.replica_id) == []
-    assert pool._outliers._looked_at.keys() <= left.keys()
+    assert outliers._looked_at.keys() <= left.keys()
 
 
 async def test_so_is_one_whose_tokens_come_far_slower() -> None:

@@ -311,7 +311,7 @@ async def test_whose_request_another_replica_answered_broke_nothing() -> None:
     both, poison = pool(8, 8), Ticket("poison")
     for _ in range(4):
         await breaks(both, "poison")
-        both.convict(both.replicas["rep_1"], poison.fingerprint)
+        both.health.convict(both.replicas["rep_1"], poison.fingerprint)
     async with both.slot(poison):
         pass
 
@@ -343,11 +343,11 @@ async def test_what_another_replica_serves_was_the_first_ones_fault() -> None:
     both = pool(1, 1)
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.note_incident(sick, Ticket("a"), is_at_fault=False)
+        both.health.note_incident(sick, Ticket("a"), is_at_fault=False)
     assert not sick.is_on_trial
     gone = Replica(replica("http://r3", 3), 1)
     for broken in (gone, sick):
-        both.convict(broken, Fingerprint("a", "plain"))
+        both.health.convict(broken, Fingerprint("a", "plain"))
     assert sick.is_on_trial
 
 
@@ -356,7 +356,7 @@ async def test_who_waits_is_woken_when_an_ejection_ends(monkeypatch: pytest.Monk
     both, done, log = pool(1, 1), asyncio.Event(), []
     sick = both.replicas["rep_1"]
     for _ in range(2):
-        both.note_incident(sick, Ticket("a"), is_at_fault=True)
+        both.health.note_incident(sick, Ticket("a"), is_at_fault=True)
     tasks = [asyncio.create_task(hold(both, name, done, log)) for name in "ab"]
     await settle()
     assert len(log) == 1

@@ -220,7 +220,7 @@ async def test_nobody_goes_on_where_such_requests_broke_engines() -> None:
     one, other = pools("one", "other")
     poison = Ticket("poison")
     for _ in range(2):
-        other.suspect(other.replicas["other_0"], poison.fingerprint)
+        other.health.suspect(other.replicas["other_0"], poison.fingerprint)
     holder = await come(Ticket("a"), one)
     waiting = await come(poison, one, other)
     assert (len(one.queue), len(other.queue)) == (1, 0)
