@@ -63,11 +63,13 @@ class PackedRecords(Generic[Record]):
 
     def take(self, id_: str, record: Record | None) -> None:
         """Put a record in the place of the last one of this id; None removes it."""
-        self._changing(self.get(id_), record)
+        place = place_of(id_)
+        before = self._map.get(place)
+        self._changing(None if before is None else self._packing.unpack(before), record)
         if record is None:
-            self._map.pop(place_of(id_))
+            self._map.pop(place)
         else:
-            self._map.put(place_of(id_), self._packing.pack(record))
+            self._map.put(place, self._packing.pack(record))
 
     def begin(self) -> None:
         """From now on whatever is neither taken nor kept is to be swept out."""

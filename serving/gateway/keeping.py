@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import structlog
@@ -62,8 +63,8 @@ class Keeper:
             try:
                 if self._is_behind:
                     await self._catch_up()
-                elif self._written_count < len(self._unsaved):
-                    await self._write(self._unsaved[self._written_count])
+                elif batches := self._next():
+                    await self._write(batches)
                 else:
                     self._add(await self._queue.get())
             except (sqlite3.Error, OSError) as error:
@@ -81,15 +82,27 @@ class Keeper:
         self._awaits_snapshot = False
         self._unsaved.append(batch)
 
-    async def _write(self, batch: Batch) -> None:
-        if batch.is_first:
+    def _next(self) -> list[Batch]:
+        """Return what waits to be written, of one version at most: to hand over batches one by one
+        takes the loop as long as to take one in."""
+        while not self._queue.empty():
+            self._add(self._queue.get_nowait())
+        batches: list[Batch] = []
+        for batch in islice(self._unsaved, self._written_count, None):
+            if batches and (batch.is_first or batches[-1].is_last):
+                break
+            batches.append(batch)
+        return batches
+
+    async def _write(self, batches: list[Batch]) -> None:
+        if batches[0].is_first:
             self._drop_written()  # of a snapshot that was begun anew
-        is_durable = await self._do(partial(self._file.write, batch))
-        self._written_count += 1
+        is_durable = await self._do(partial(self._file.write, batches))
+        self._written_count += len(batches)
         if is_durable:
-            self.saved_version, self.failures = batch.version, 0
+            self.saved_version, self.failures = batches[-1].version, 0
             self._drop_written()
-        elif len(self._unsaved) > UNSAVED_MAX:
+        while len(self._unsaved) > UNSAVED_MAX and self._written_count:
             self._unsaved.popleft()
             self._written_count -= 1
             self._is_cut = True

@@ -38,7 +38,7 @@ class Keys:
         """Put a key in the place of the last one of this id; None removes it."""
         place = place_of(id_)
         opened = [] if record is None else _opened_by(record)
-        digests = b"".join(digest for digest, _ in opened)
+        digests = b"".join([digest for digest, _ in opened])
         before = self._digests.get(place) or b""
         if before and before != digests:
             self._remove(place, before)

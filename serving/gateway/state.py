@@ -89,22 +89,17 @@ class StateFile:
             log.error("saved_state_unreadable", file=self.name, error=str(error))
             self._mend(error)
 
-    def write(self, batch: Batch) -> bool:
-        """Write a batch; tell whether its version is now durable. Raises sqlite3.Error and
-        OSError."""
+    def write(self, batches: Sequence[Batch]) -> bool:
+        """Write batches that follow each other, none but the last of them the last of its version;
+        tell whether that is now durable. Raises sqlite3.Error and OSError."""
         try:
             db = self._open()
-            self._begin(db, batch)
-            self._put(db, batch)
-            if not batch.is_last:
-                return False
-            if batch.snapshot:
-                db.execute(DELETE_STALE, [self._turn])
-            known = fingerprint(tuple(self._kinds.items()))
-            db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._turn])
-            db.execute("COMMIT")
-            self._committed_turn = self._turn
-            return True
+            for batch in batches:
+                self._begin(db, batch)
+                self._put(db, batch)
+            if batches[-1].is_last:
+                self._commit(db, batches[-1])
+            return batches[-1].is_last
         except (sqlite3.Error, OSError) as error:
             self._mend(error)
             raise
@@ -165,6 +160,14 @@ class StateFile:
         if not db.in_transaction:
             db.execute("BEGIN IMMEDIATE")
             self._turn = self._committed_turn + batch.snapshot
+
+    def _commit(self, db: sqlite3.Connection, batch: Batch) -> None:
+        if batch.snapshot:
+            db.execute(DELETE_STALE, [self._turn])
+        known = fingerprint(tuple(self._kinds.items()))
+        db.execute(PUT_STATE, [SCHEMA, known, batch.version, batch.lineage, self._turn])
+        db.execute("COMMIT")
+        self._committed_turn = self._turn
 
     def _put(self, db: sqlite3.Connection, batch: Batch) -> None:
         last = {(update.kind, update.id): bytes(update.raw) for update in batch.updates}

@@ -1,4 +1,5 @@
-"""A variant is started and stopped by a form of the admin; nothing is restarted for it."""
+"""A variant is started, put to sleep and stopped by forms of the admin; nothing is restarted for
+it."""
 
 from collections.abc import Iterator
 
@@ -6,13 +7,14 @@ import openai
 import pytest
 
 from tests.support.load import wait_until
-from tests.support.operator import at_the_admin
+from tests.support.operator import Operator, at_the_admin
 from tests.support.stack import Stack
 
 pytestmark = pytest.mark.house
 
 START_SECONDS_MAX = 150
 STOP_SECONDS_MAX = 60
+SLEEP_AFTER_SECONDS = 3.0
 LONG_ANSWER_TOKENS = 1_500
 
 
@@ -58,6 +60,24 @@ def long_stream(client: openai.OpenAI, model: str) -> Iterator[str | None]:
     return (chunk.choices[0].finish_reason for chunk in chunks if chunk.choices)
 
 
+def sleeps_and_wakes(client: openai.OpenAI, operator: Operator, variant: str) -> None:
+    """Leave a variant alone until its engine has stopped; the next request has it started, and is
+    answered."""
+    operator.let_sleep(
+        variant, after_seconds=SLEEP_AFTER_SECONDS, wake_seconds=float(START_SECONDS_MAX)
+    )
+    wait_until(
+        lambda: set(operator.live_replicas(variant).split(", ")) == {"1 stopped", "1 asleep"},
+        timeout_seconds=STOP_SECONDS_MAX,
+        what=f"{variant} sleeps",
+        every_seconds=0.5,
+    )
+    assert variant in offered(client)
+    assert "Penstock" in ask(client, variant)
+    operator.let_sleep(variant, after_seconds=0.0, wake_seconds=0.0)
+    assert set(operator.live_replicas(variant).split(", ")) == {"1 stopped", "1 ready"}
+
+
 def test_a_variant_is_started_and_stopped_by_the_admin_alone(
     stack: Stack, client: openai.OpenAI
 ) -> None:
@@ -77,6 +97,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         assert variant in offered(client)
         assert "Penstock" in ask(client, variant)
         assert operator.live_replicas(variant) == "1 ready"
+        sleeps_and_wakes(client, operator, variant)
 
         running = long_stream(client, variant)
         operator.set_replicas(variant, 0)
@@ -87,7 +108,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         )
         assert list(running)[-1] == "length"
         wait_until(
-            lambda: operator.live_replicas(variant) == "1 stopped",
+            lambda: operator.live_replicas(variant) == "2 stopped",
             timeout_seconds=STOP_SECONDS_MAX,
             what="the replica is stopped",
         )

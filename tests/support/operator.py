@@ -48,6 +48,15 @@ class Operator:
         self.page.get_by_label("Replicas min").fill(str(count))
         self._save()
 
+    def let_sleep(self, variant: str, *, after_seconds: float, wake_seconds: float) -> None:
+        """Change after how long without a request a variant sleeps (0: never), and how long
+        requests wait for one that wakes."""
+        self.page.goto(f"{self.admin_url}catalog/deployment/")
+        self.page.get_by_role("link", name=f"{variant} on").click()
+        self.page.get_by_label("Sleep after seconds").fill(str(after_seconds))
+        self.page.get_by_label("Wake seconds").fill(str(wake_seconds))
+        self._save()
+
     def live_replicas(self, variant: str) -> str:
         """Return what the list of deployments says of a variant's replicas."""
         self.page.goto(f"{self.admin_url}catalog/deployment/")

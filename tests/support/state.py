@@ -47,7 +47,7 @@ def batches(told: Page, *, begins: bool = True, kinds: Kinds = RECORD_OF_KIND) -
 def write(file: StateFile, told: Iterable[Batch]) -> None:
     """Write batches one after the other."""
     for batch in told:
-        file.write(batch)
+        file.write([batch])
 
 
 def read(path: Path, kinds: Kinds = RECORD_OF_KIND) -> Found:

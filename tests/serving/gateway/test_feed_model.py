@@ -253,7 +253,7 @@ def check_disk(folder: Path, at_version: dict[int, State], written: list[Batch])
     path = folder / f"{len(list(folder.iterdir()))}.sqlite3"
     file = StateFile(path, RECORD_OF_KIND)
     for batch in written:
-        file.write(batch)
+        file.write([batch])
     found = read_as_if_killed(path, folder / f"killed-{path.name}")
     file.close()
     durable = max((batch.version for batch in written if batch.is_last), default=0)

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -32,9 +32,9 @@ class Disk(StateFile):
     is_full = False
     error: sqlite3.Error | None = None
 
-    def write(self, batch: Batch) -> bool:
+    def write(self, batches: Sequence[Batch]) -> bool:
         self._look()
-        return super().write(batch)
+        return super().write(batches)
 
     def probe(self) -> None:
         self._look()
