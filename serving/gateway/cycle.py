@@ -22,11 +22,12 @@ _COUNT = struct.Struct("i")
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
     """Return how much waits to be taken, what the kernel has included: it asks for more only once
-    a third of that is gone, which takes a slow client longer than it is given."""
+    a third of that is gone, which takes a slow client longer than it is given. Of a line that is
+    closed nothing waits."""
     waiting = transport.get_write_buffer_size()
     line = transport.get_extra_info("socket")
     if line is not None:
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # the latter where it has no number any more
             told = fcntl.ioctl(line.fileno(), termios.TIOCOUTQ, bytes(_COUNT.size))
             waiting += _COUNT.unpack(told)[0]
     return waiting
