@@ -28,7 +28,7 @@ BATCH_TOKENS_MAX = 300_000
 """That all inputs of one request for embeddings may have, as OpenAI allows."""
 
 
-class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
+class Limits(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Rate limits; None is no limit. Cached input tokens do not count."""
 
     requests_per_minute: Limit | None = None
@@ -37,14 +37,14 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrent_requests: Limit | None = None
 
 
-class ModelLimits(msgspec.Struct, frozen=True):
+class ModelLimits(msgspec.Struct, frozen=True, gc=False):
     """Rate limits of one model, beside those of all models together."""
 
     model_id: Id
     limits: Limits
 
 
-class LimitTierRecord(msgspec.Struct, frozen=True):
+class LimitTierRecord(msgspec.Struct, frozen=True, gc=False):
     """What each of the organizations that stand in a limit tier may do."""
 
     limit_tier_id: Id
@@ -53,7 +53,7 @@ class LimitTierRecord(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class OrganizationRecord(msgspec.Struct, frozen=True):
+class OrganizationRecord(msgspec.Struct, frozen=True, gc=False):
     """An organization as the gateway needs it; `budget_ids` are its balance's, and its limit's
     where one is set (`serving.contract.budget`).
 
@@ -74,7 +74,7 @@ class OrganizationRecord(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class ProjectRecord(msgspec.Struct, frozen=True):
+class ProjectRecord(msgspec.Struct, frozen=True, gc=False):
     """A project; it has a budget only where a spend limit is set."""
 
     project_id: Id
@@ -87,14 +87,14 @@ class ProjectRecord(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class OldSecret(msgspec.Struct, frozen=True):
+class OldSecret(msgspec.Struct, frozen=True, gc=False):
     """A secret that a key had before, which opens it until a moment all the same."""
 
     digest: Digest
     ends_at: At
 
 
-class ApiKeyRecord(msgspec.Struct, frozen=True):
+class ApiKeyRecord(msgspec.Struct, frozen=True, gc=False):
     """An API key by its digest; the secret itself never travels. Revoking deletes the record.
 
     `models` and `networks` (CIDR) of None mean any; it has a budget where a limit is set. While
@@ -115,7 +115,7 @@ class ApiKeyRecord(msgspec.Struct, frozen=True):
     schema: int = SCHEMA
 
 
-class ModelRecord(msgspec.Struct, frozen=True):
+class ModelRecord(msgspec.Struct, frozen=True, gc=False):
     """One name that customers may put in `model`, and the variant that answers to it.
 
     The record's id is the variant's: the default variant carries the model's own public id,
@@ -154,7 +154,7 @@ class ModelRecord(msgspec.Struct, frozen=True):
         return self.context_tokens
 
 
-class Timeouts(msgspec.Struct, frozen=True):
+class Timeouts(msgspec.Struct, frozen=True, gc=False):
     """How long a gateway waits for a replica of a deployment, in seconds; `queue_seconds` for a
     free slot of one, `wake_seconds` where none is ready and one is on its way."""
 
@@ -166,7 +166,7 @@ class Timeouts(msgspec.Struct, frozen=True):
     wake_seconds: Seconds = 0.0
 
 
-class DeploymentRecord(msgspec.Struct, frozen=True):
+class DeploymentRecord(msgspec.Struct, frozen=True, gc=False):
     """The desired state of running a variant; `replicas_min` of 0 stops it, whoever asks for it.
 
     After `sleep_after_seconds` without a request its replicas stop until there is one again (0:
@@ -215,7 +215,7 @@ class DeploymentRecord(msgspec.Struct, frozen=True):
         return self.weights if self.engine == "external" else self.variant_id
 
 
-class PriceRecord(msgspec.Struct, frozen=True):
+class PriceRecord(msgspec.Struct, frozen=True, gc=False):
     """One band of what a variant costs in a tier, in force from `effective_at`: it applies to
     requests with at least `input_tokens_min` input tokens. All bands of one book begin together.
     """
@@ -242,7 +242,7 @@ class ContractPriceRecord(PriceRecord, frozen=True, kw_only=True):
     ends_at: At | None = None
 
 
-class FleetSizeRecord(msgspec.Struct, frozen=True):
+class FleetSizeRecord(msgspec.Struct, frozen=True, gc=False):
     """How many gateways are live: each one's share when Redis is away."""
 
     live_gateway_count: Count
