@@ -1,4 +1,8 @@
-"""The records of the change feed: what a gateway and the fleet know of the control plane."""
+"""The records of the change feed: what a gateway and the fleet know of the control plane.
+
+None can be part of a cycle, so the garbage collector need not look at them (`gc=False`): while a
+snapshot is read it would stop the loop for what waits to be written to disk.
+"""
 
 from typing import Literal
 

@@ -11,7 +11,7 @@ from serving.contract.feed import Change, Page
 
 Kinds = Mapping[str, type[msgspec.Struct]]
 """The kinds a reader wants, each with its record type."""
-PART_CHANGES = 200
+PART_CHANGES = 150
 """What is decoded and taken in at once holds the loop for some 2 ms."""
 
 

@@ -8,7 +8,7 @@ import aiohttp
 CONNECT_SECONDS = 2.0
 READ_SECONDS = 40.0
 """A feed waits up to 25 s for news; silence beyond this is a dead connection."""
-PAGE_CHANGES = 2_000
+PAGE_CHANGES = 1_500
 """Of a snapshot, what is asked for at once: less than 1 MB, which is parsed within 2 ms."""
 GONE = 410
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 QUEUED_MAX = 8
 """Batches. While the disk takes them, whoever reads a snapshot goes no faster than it."""
 UNSAVED_MAX = 50
-"""Batches kept to be written again, until their version is durable: 10,000 changes, or two pages.
+"""Batches kept to be written again, until their version is durable: 7,500 changes, or five pages.
 Of a longer snapshot not all is kept."""
 RETRY_SECONDS = 1.0
 
