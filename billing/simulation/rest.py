@@ -42,6 +42,7 @@ from billing.simulation.refusals_payments import check_payment_refusals
 from billing.simulation.rest_payments import bring_payments_to_rest
 from billing.simulation.returns import check_returns
 from billing.simulation.schedule import FAILURE
+from billing.simulation.writing import id_meant
 from control.errors import Conflict
 
 POLLS_MAX = 3
@@ -169,8 +170,9 @@ def _book_again(cast: Cast) -> None:
     """Book the letters of statements that were made to fail, as an operator would."""
     for letter in DeadLetter.objects.filter(reason__endswith=FAILURE):
         book_again(actor=OPERATOR, letter=letter, now=cast.now)
-        cast.dead.discard(letter.event_id)
-        cast.acknowledged.add(letter.event_id)
+        event_id = id_meant(letter.event_id)
+        cast.dead.discard(event_id)
+        cast.acknowledged.add(event_id)
 
 
 def _finish_books(cast: Cast, monitor: psycopg.Connection) -> None:

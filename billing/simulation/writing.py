@@ -1,6 +1,7 @@
 """The ways in which one and the same event may be written: JSON leaves more than one."""
 
 import json
+import uuid
 from typing import Any
 
 import msgspec
@@ -15,6 +16,14 @@ def written_somehow(event: UsageEvent, chance: int) -> bytes:
         _long_ago,
     )  # fmt: skip
     return ways[chance % len(ways)](event)
+
+
+def id_meant(written: str) -> str:
+    """Return an event's id, however it was written: a letter tells it as its gateway did."""
+    try:
+        return str(uuid.UUID(written))
+    except ValueError:
+        return written
 
 
 def _plainly(event: UsageEvent) -> bytes:

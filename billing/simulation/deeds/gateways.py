@@ -13,6 +13,7 @@ from billing.simulation.gateway import Gateway
 from billing.simulation.odd import spoil
 from billing.simulation.oracle import require
 from billing.simulation.plan import Deed
+from billing.simulation.writing import id_meant
 from serving.contract.codec import decode, encode
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import UsageEvent
@@ -75,7 +76,7 @@ def hear_receipt(cast: Cast, gateway: Gateway, batch: Any, receipt: Any) -> None
     wanted = Counter(journal.poison[raw] for raw in poison)
     require(not wanted - letters, "What cannot be booked is told", wanted, letters)
     cast.poisoned |= poison
-    dead = set(letters) - set(wanted)
+    dead = {id_meant(one) for one in letters.keys() - wanted.keys()}
     cast.dead |= dead
     for raw in payloads:
         if raw not in poison and journal.payloads[raw].event_id not in dead:

@@ -72,7 +72,8 @@ class Command(BaseCommand):
         if report.failure is None:
             return progress.step()
         if not options["no_shrink"]:
-            progress.say(f"seed {seed} fails; looking for the shortest plan that does")
+            progress.say(f"seed {seed} fails: {report.failure}")
+            progress.say("looking for the shortest plan that does")
             self._tell(shrink(simulator, report))
         raise CommandError(f"seed {seed} fails: {report.failure}")
 
