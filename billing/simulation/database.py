@@ -17,8 +17,9 @@ NAME_PREFIX = "penstock_simulation"
 REFUSED = "refused by the simulator"
 """A request that calls itself so is one that the database does not take."""
 KEPT = ("django_%", "auth_%")
-QUICK = ("synchronous_commit = off", "deadlock_timeout = '50ms'", "jit = off")
-PATIENT = ("lock_timeout = '60s'",)
+SETTINGS = (
+    "synchronous_commit = off", "deadlock_timeout = '50ms'", "jit = off", "lock_timeout = '60s'",
+)  # fmt: skip
 """How long somebody waits for a lock is for the seed to say, not for how busy the machine is."""
 
 TABLES = """
@@ -131,7 +132,7 @@ def _make(server: psycopg.Connection, name: str, *, template: str = "template1")
     owner = connections["owner"].settings_dict["USER"]
     names = (sql.Identifier(one) for one in (name, owner, template))
     server.execute(sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE {}").format(*names))
-    for setting in QUICK + PATIENT:
+    for setting in SETTINGS:
         change = sql.SQL("ALTER DATABASE {} SET ").format(sql.Identifier(name)) + sql.SQL(setting)
         server.execute(change)
 

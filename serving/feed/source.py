@@ -77,6 +77,7 @@ class HttpSource:
                     raise SnapshotGone(f"{self.url} does not go on with its snapshot")
                 if answer.status != 200:
                     raise FeedUnavailable(f"{self.url} answered {answer.status}")
-                return await answer.read()
+                # `read()` would let a whole page in without letting the loop go between its parts.
+                return b"".join([part async for part in answer.content.iter_any()])
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise FeedUnavailable(f"{self.url}: {type(error).__name__}: {error}") from error
