@@ -1,6 +1,7 @@
 """Random ids of the control plane: a prefix that says what it is, and 24 base62 characters."""
 
 import secrets
+import string
 
 from serving.contract.key import BASE62
 
@@ -8,5 +9,10 @@ RANDOM_CHARACTERS = 24
 
 
 def new_id(prefix: str) -> str:
-    """Return a fresh id such as `org_4fK…`: 142 random bits, so that nobody guesses another's."""
-    return f"{prefix}_" + "".join(secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS))
+    """Return a fresh id such as `org_fK4…`: 142 random bits, so that nobody guesses another's.
+
+    They begin with a letter: the admin would take `_3F` in an address for a quoted `?`, so an id
+    that somebody puts into one by hand might not be found.
+    """
+    rest = (secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS - 1))
+    return f"{prefix}_{secrets.choice(string.ascii_letters)}" + "".join(rest)

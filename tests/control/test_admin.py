@@ -14,6 +14,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from control.admin.pages import row_url
 from control.audit.models import Deed
 from control.catalog import fleet
 from control.catalog import services as catalog
@@ -74,7 +75,7 @@ def deployment(variant: Variant) -> Deployment:
 
 def change_url(row: Any) -> str:
     label = f"admin:{row._meta.app_label}_{row._meta.model_name}_change"
-    return reverse(label, args=[row.pk])
+    return row_url(label, row.pk)
 
 
 def save(client: Client, row: Any, **changes: Any) -> Any:
@@ -95,7 +96,7 @@ def save(client: Client, row: Any, **changes: Any) -> Any:
 
 def decide(book: PriceBook, verb: str) -> str:
     """Return the address where a price book is published or cancelled."""
-    return reverse(f"admin:prices_pricebook_{verb}", args=[book.pk])
+    return row_url(f"admin:prices_pricebook_{verb}", book.pk)
 
 
 def act(client: Client, row: Any, action: str) -> str:
@@ -202,6 +203,16 @@ def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant
     assert page.status_code == 302
     assert last_record("price", price.id) is not None
     assert Deed.objects.filter(action="price_book.set_price").exists()
+
+
+def test_an_id_that_reads_like_a_quoted_character_leads_back_to_its_page(
+    operator: Client, variant: Variant
+) -> None:
+    book = PriceBook.objects.create(id="book_3Fold", name="Old")
+    pricing.set_price(actor=OPERATOR, book=book, variant=variant, **METERS)
+    moment = {"effective_at_0": "", "effective_at_1": ""}
+    done = operator.post(decide(book, "publish"), moment, follow=True)
+    assert (done.status_code, done.context["original"]) == (200, book)
 
 
 def test_the_publish_page_shows_old_and_new_and_asks_for_words(

@@ -12,6 +12,7 @@ from django.utils.safestring import mark_safe
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
+from control.admin.pages import row_url
 from control.admin.rows import operator
 from control.errors import Refusal
 from control.prices import selectors, services
@@ -50,7 +51,7 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
         except Refusal as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
-            return _done(admin, request, book, "is published")
+            return _done(request, book, "is published")
     changes = _changes(book, form)
     if unusual := [change for change in changes if change.is_unusual]:
         form.ask_for(sentence_of(book, unusual))
@@ -73,7 +74,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
         except Refusal as error:
             messages.error(request, error.message)
         else:
-            return _done(admin, request, book, "is cancelled")
+            return _done(request, book, "is cancelled")
     words = (
         f"{audience(book)} They are to take effect on {book.effective_at:%Y-%m-%d %H:%M} UTC."
         " Cancelled, the prices before them stay in force; the book stays on record."
@@ -105,9 +106,9 @@ def _changes(book: PriceBook, form: PublishForm) -> list[Change]:
     return changes_of(book, selectors.prices(book), asked_at or timezone.now())
 
 
-def _done(admin: ModelAdmin, request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
+def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
     messages.success(request, f"{book} {words}.")
-    return redirect(f"{admin.admin_site.name}:prices_pricebook_change", book.pk)
+    return redirect(row_url("admin:prices_pricebook_change", book.pk))
 
 
 def _page(
