@@ -8,15 +8,14 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.contrib.admin.utils import quote
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
 from control.admin.fields import DollarsField
+from control.admin.pages import row_url
 from control.admin.rows import operator
 from control.errors import Refusal
 
@@ -57,8 +56,7 @@ class Decision:
 def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision) -> HttpResponse:
     """Show the form; once it is sent, do what it says or show why not."""
     form = decision.form(request.POST or None)
-    page = f"{admin.admin_site.name}:{admin.opts.app_label}_{admin.opts.model_name}_change"
-    back = reverse(page, args=[quote(row.pk)])
+    back = row_url(f"admin:{admin.opts.app_label}_{admin.opts.model_name}_change", row.pk)
     if request.method == "POST" and form.is_valid():
         try:
             decision.verb(actor=operator(request), **form.cleaned_data)

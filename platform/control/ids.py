@@ -14,5 +14,6 @@ def new_id(prefix: str) -> str:
     They begin with a letter: the admin would take `_3F` in an address for a quoted `?`, so an id
     that somebody puts into one by hand might not be found.
     """
-    rest = (secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS - 1))
-    return f"{prefix}_{secrets.choice(string.ascii_letters)}" + "".join(rest)
+    first = secrets.choice(string.ascii_letters)
+    rest = "".join(secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS - 1))
+    return f"{prefix}_{first}{rest}"
