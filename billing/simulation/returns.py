@@ -69,7 +69,8 @@ def _go_and_return(monitor: psycopg.Connection, given: dict[str, Any]) -> None:
 def _check_debts(cast: Cast, monitor: psycopg.Connection, owner: str) -> None:
     """Who owes is given less than that, and then more: it pays debts, to the nano, before all."""
     before = _accounts(monitor, owner)
-    nanos = max(-before[PAID], 0) + max(-before[PROMOTIONAL], 0) + WORTH
+    # A bill that rounds down what was paid already leaves a part of a cent in their favour.
+    nanos = sum(max(-before[kind], 0) for kind in (PAID, PROMOTIONAL, OWED)) + WORTH
     given = _given(cast, owner, "debt", nanos, 0)
     _do_twice(take_back, given | {"cause": Cause.DISPUTE})
     owed = _accounts(monitor, owner)[OWED]
