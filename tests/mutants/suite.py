@@ -1,11 +1,11 @@
 """Forty mutants of gateway, control plane and console: does the test suite notice them?
 
 python -m tests.mutants.suite                          print the forty
-python -m tests.mutants.suite --coverage FILE          run the tests that reach each, print the table
+python -m tests.mutants.suite --coverage FILE          run the tests that reach each
 python -m tests.mutants.suite --draw                   draw them anew
 
-forty.json holds the lot, each a change of one line within a function. FILE is what coverage.py wrote
-of a run of the tests with `--cov-context=test`: it names the tests that reach a line. Only those
+forty.json holds the lot, each a change of one line within a function. FILE is what coverage.py
+wrote of a run with `--cov-context=test`: it names the tests that reach a line. Only those
 run: a test that never comes to a line cannot notice that it has changed.
 """
 
@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from infra.local.config import ROOT
-from tests.mutants.candidates import SUITE, Mutant, candidates
+from tests.mutants.candidates import Mutant, candidates
 
 LOT = Path(__file__).with_name("forty.json")
 SEED = 23
