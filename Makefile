@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
-TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.support.settings
+TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.fixtures.settings
 
 # Bytecode is kept, whatever the shell says: without it each process compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
@@ -32,12 +32,12 @@ status: ## Show processes, replicas, ports and versions.
 reset: ## End it and delete its data, after asking.
 	@exec $(BIN)/penstock reset
 
-test: setup-browser test-fast ## Run every test: unit, integration, seeds, house, faults.
+test: setup-browser test-fast ## Run every test: unit, integration, seeds, end-to-end.
 	@exec $(BIN)/python -m pytest -n 2 -m seeds
-	@exec $(BIN)/python -m pytest -m "house or faults"
+	@exec $(BIN)/python -m pytest -m e2e
 
 test-fast: setup ## Run the tests without vLLM, in about a dozen minutes on two cores.
-	@exec $(BIN)/python -m pytest -n 2 -m "not house and not faults and not seeds"
+	@exec $(BIN)/python -m pytest -n 2 -m "not e2e and not seeds"
 
 check: setup ## Lint, format, types, import contracts, migrations.
 	$(BIN)/ruff check .
@@ -53,7 +53,7 @@ clients: setup ## Try other people's clients against real vLLM: who can do what,
 	@exec $(BIN)/python -m tests.clients
 
 mutants: setup ## Break the books on purpose, thirty times, and see the simulator find it.
-	@exec $(BIN)/python -m tests.mutants
+	@exec $(BIN)/python -m tests.long.mutants
 
 pins: setup ## Resolve the pinned versions anew, after a change of pyproject.toml.
 	@$(PYTHON) infra/local/setup.py --pin

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, settings
 from pytest_django import DjangoDbBlocker
 
-from tests.support import database, environment, postgres
-from tests.support.leftovers import leftover_processes
-from tests.support.second_factor import proved_with_forced_logins
-from tests.support.second_gateway import SecondGateway, beside
-from tests.support.stack import QUICK_RESTARTS, Stack, running
-from tests.support.traces import Traces, receiving
+from tests.fixtures import database, environment, postgres
+from tests.fixtures.leftovers import leftover_processes
+from tests.fixtures.second_factor import proved_with_forced_logins
+from tests.fixtures.second_gateway import SecondGateway, beside
+from tests.fixtures.stack import QUICK_RESTARTS, Stack, running
+from tests.fixtures.traces import Traces, receiving
 
 # A busy machine is slow at making examples; that says nothing of what they are for.
-settings.register_profile("house", suppress_health_check=[HealthCheck.too_slow], deadline=None)
-settings.load_profile("house")
+settings.register_profile("default", suppress_health_check=[HealthCheck.too_slow], deadline=None)
+settings.load_profile("default")
 proved_with_forced_logins()
 
 

@@ -9,8 +9,8 @@ import typer
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.report import Row, Table, percentile
-from tests.support.attacks import BODIES
-from tests.support.beside import Seen, beside
+from tests.fixtures.attacks import BODIES
+from tests.fixtures.beside import Seen, beside
 
 SECONDS = 3.0
 REMARKS = (
@@ -40,10 +40,10 @@ async def _attack(name: str, rounds: int) -> list[Row]:
     dialect, make = BODIES[name]
     body, alone, under = make(), list[Seen](), list[Seen]()
     with TemporaryDirectory(prefix="penstock-attack-") as folder:
-        async with beside(Path(folder)) as house:
+        async with beside(Path(folder)) as org:
             for _ in range(rounds):
-                alone.append(await house.alone(SECONDS))
-                under.append(await house.under(dialect.path, body, SECONDS))
+                alone.append(await org.alone(SECONDS))
+                under.append(await org.under(dialect.path, body, SECONDS))
     ratios = [_p99_ms(b) / _p99_ms(a) for a, b in zip(alone, under, strict=True)]
     return [
         Row(name, "p99 alone", "ms", [_p99_ms(seen) for seen in alone]),

@@ -60,15 +60,15 @@ def measure(plan: Plan) -> Table:
     rows: list[Row] = []
     checks: list[str] = []
     for gateways in (1, 3):
-        with _house(plan, gateways) as house:
+        with _set_up(plan, gateways) as setup:
             scenes = [name for name in SCENES if gateways == 1 or name not in OF_ONE_GATEWAY]
-            house.run("many", seed=0)
+            setup.run("many", seed=0)
             seen = [
-                {name: house.run(name, seed) for name in _in_turn(scenes, seed)}
+                {name: setup.run(name, seed) for name in _in_turn(scenes, seed)}
                 for seed in range(1, plan.rounds + 1)
             ]
             rows += _rows(f"{gateways} gateway" + "s" * (gateways > 1), seen)
-            checks.append(house.close_books())
+            checks.append(setup.close_books())
     title = (
         f"Fairness: {SLOTS} slots of {CAPACITY:g} requests/s, a victim with {VICTIM:g}/s,"
         f" rounds of {SECONDS:g} s"
@@ -128,7 +128,7 @@ def _idle(name: str, seen: list[dict[str, Figures]]) -> tuple[Row, Row]:
     return Row("batch tokens", name, "/s", batch), Row("idle tokens", name, "/s", idle)
 
 
-class House:
+class Setup:
     """Gateways before one simulated engine, and all that was asked of them."""
 
     def __init__(self, engine_url: str, behind: Behind, doors: list[Gateway]) -> None:
@@ -220,7 +220,7 @@ def _figures(seen: list[Seen], who: str, window: TokenRate) -> Figures:
 
 
 @contextmanager
-def _house(plan: Plan, gateways: int) -> Iterator[House]:
+def _set_up(plan: Plan, gateways: int) -> Iterator[Setup]:
     split = Split(ANYWHERE, ANYWHERE)
     port = free_port()
     command = [sys.executable, "-m", "serving.engine.simulated", "--port", str(port)]
@@ -241,4 +241,4 @@ def _house(plan: Plan, gateways: int) -> Iterator[House]:
             child = enter(behind.gateway(folder=plan.folder, cores=ANYWHERE, port=own))
             target = Target("gateway", f"http://127.0.0.1:{own}", behind.api_key, child)
             doors.append(Gateway(target, behind.stand_in_url))
-        yield House(url, behind, doors)
+        yield Setup(url, behind, doors)

@@ -6,8 +6,8 @@ import time
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.report import Row, Table
-from tests.support.replaying import GATEWAYS, Replays, must_be_once, replay, turn_on
-from tests.support.stack import QUICK_RESTARTS, Stack, running
+from tests.fixtures.replaying import GATEWAYS, Replays, must_be_once, replay, turn_on
+from tests.fixtures.stack import QUICK_RESTARTS, Stack, running
 
 KEYS = 2_000
 TIMES = 3

@@ -22,10 +22,10 @@ from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.process import free_port
 from tests.benchmarks.report import Row, Table, percentile
-from tests.support import catalog
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import CREDENTIAL
-from tests.support.redis_server import RedisServer
+from tests.fixtures import catalog
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import CREDENTIAL
+from tests.fixtures.redis_server import RedisServer
 
 GATEWAYS = 3
 CLIENTS = 4

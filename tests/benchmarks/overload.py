@@ -105,18 +105,18 @@ class Figures:
 def measure(plan: Plan) -> Table:
     """Return goodput by load and tier, the time to a refusal, batches' part of idle tokens, and a
     neighbour's times beside slow connections."""
-    with _house(plan) as house:
-        house.run(OVERLOADS[1], seed=0)
+    with _set_up(plan) as setup:
+        setup.run(OVERLOADS[1], seed=0)
         rounds = range(1, plan.rounds + 1)
-        seen = [{one.name: house.run(one, seed) for one in _in_turn(seed)} for seed in rounds]
+        seen = [{one.name: setup.run(one, seed) for one in _in_turn(seed)} for seed in rounds]
         alone, beside = [], []
         for seed in rounds:
-            alone.append(house.run(BESIDE, seed))
-            with house.slow_connections(plan, seed):
-                beside.append(house.run(BESIDE, seed))
+            alone.append(setup.run(BESIDE, seed))
+            with setup.slow_connections(plan, seed):
+                beside.append(setup.run(BESIDE, seed))
         rows = [*_goodputs(seen), *_refusals(seen), *_tiers(seen), *_batches(seen)]
         rows += _beside(alone, beside)
-        checks = [house.close_books(), *house.remarks]
+        checks = [setup.close_books(), *setup.remarks]
     title = (
         f"Overload: {SLOTS} slots of {CAPACITY:g} requests/s, first tokens due in"
         f" {OBJECTIVE_SECONDS:g} s, rounds of {SECONDS:g} s"
@@ -196,7 +196,7 @@ def _beside(alone: list[Figures], beside: list[Figures]) -> Iterator[Row]:
     yield from (theirs, ours, ratio("neighbour's p99 TTFT, with ÷ without", ours, theirs))
 
 
-class House:
+class Setup:
     """A gateway before one simulated engine, and all that was asked of it."""
 
     def __init__(self, engine_url: str, behind: Behind, door: Gateway) -> None:
@@ -290,7 +290,7 @@ def _wait_until_connected(crowd: Child) -> int:
 
 
 @contextmanager
-def _house(plan: Plan) -> Iterator[House]:
+def _set_up(plan: Plan) -> Iterator[Setup]:
     port, own = free_port(), free_port()
     command = [sys.executable, "-m", "serving.engine.simulated", "--port", str(port)]
     command += ["--served-model-name", VARIANT_ID, "--slots", str(SLOTS)]
@@ -313,4 +313,4 @@ def _house(plan: Plan) -> Iterator[House]:
         )
         child = enter(behind.gateway(folder=plan.folder, cores=ANYWHERE, port=own))
         target = Target("gateway", f"http://127.0.0.1:{own}", behind.api_key, child)
-        yield House(url, behind, Gateway(target, behind.stand_in_url))
+        yield Setup(url, behind, Gateway(target, behind.stand_in_url))

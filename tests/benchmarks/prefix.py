@@ -31,7 +31,7 @@ from tests.benchmarks.report import Row, Table, percentile, ratio
 from tests.benchmarks.stage import START_SECONDS, Behind, Gateway
 from tests.benchmarks.stand_in import BEGAN, VARIANT_ID
 from tests.benchmarks.target import Target
-from tests.support.redis_server import running_redis
+from tests.fixtures.redis_server import running_redis
 
 SIZES = Sizes()
 SEED = 9

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.plan import Plan
 from tests.benchmarks.report import Row, Table, percentile
-from tests.support.stack import Stack, running
-from tests.support.wrong_passwords import (
+from tests.fixtures.stack import Stack, running
+from tests.fixtures.wrong_passwords import (
     Browser,
     Meanwhile,
     attack,

@@ -22,7 +22,7 @@ from tests.benchmarks.books.deeds import (
     webhooks,
     world,
 )
-from tests.support import database
+from tests.fixtures import database
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from control.prices.models import Price
-from tests.support.usage import Customer, make_customer, make_price
+from tests.fixtures.usage import Customer, make_customer, make_price
 
 
 @pytest.fixture

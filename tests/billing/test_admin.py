@@ -18,8 +18,8 @@ from control.actor import person, system
 from control.audit.models import Deed
 from control.errors import Conflict, NotPermitted
 from control.tenants.models import User
-from tests.support.spending import settle, use
-from tests.support.usage import GATEWAY, NOW, ask_for, give_credit, make_batch, make_event
+from tests.fixtures.spending import settle, use
+from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ADD = "/admin/credit/creditgrant/add/"

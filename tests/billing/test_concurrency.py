@@ -34,9 +34,9 @@ from control.tenants.services import set_organization_terms
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.ids import new_id
 from serving.contract.lease import Answer, Ask, Deferred, Granted, LeaseRequest, Refused, Return
-from tests.support import database
-from tests.support.books import differences
-from tests.support.usage import (
+from tests.fixtures import database
+from tests.fixtures.books import differences
+from tests.fixtures.usage import (
     GATEWAY,
     NOW,
     Customer,

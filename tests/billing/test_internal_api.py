@@ -11,8 +11,8 @@ from billing.metering.models import UsageEvent
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, LeaseReply, LeaseRequest
 from serving.contract.usage import EVENTS_MAX, UsageReceipt
-from tests.support.credentials import bearer
-from tests.support.usage import GATEWAY, give_credit, make_batch, make_event
+from tests.fixtures.credentials import bearer
+from tests.fixtures.usage import GATEWAY, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 LEASES = "/internal/v1/leases"

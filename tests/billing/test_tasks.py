@@ -5,8 +5,8 @@ import pytest
 from billing.credit.selectors import balance_nanos
 from billing.credit.tasks import close_grants, void_leases
 from control.celery import app, beat_schedule
-from tests.support.books import differences
-from tests.support.usage import NOW, ask_for, give_credit
+from tests.fixtures.books import differences
+from tests.fixtures.usage import NOW, ask_for, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

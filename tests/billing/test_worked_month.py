@@ -16,8 +16,8 @@ from billing.metering.ingest import ingest
 from control.actor import system
 from control.publish.lineage import lineage
 from serving.contract.lease import Return
-from tests.support.following import catch_up
-from tests.support.usage import (
+from tests.fixtures.following import catch_up
+from tests.fixtures.usage import (
     GATEWAY,
     Customer,
     ask_for,

@@ -14,9 +14,9 @@ from infra.local.config import DEMO
 from tests.clients.client import CLIENTS, FEATURES, Client
 from tests.clients.table import failures, markdown, refusals
 from tests.clients.trial import Target, Trial, run_trial
-from tests.support import environment
-from tests.support.load import wait_until
-from tests.support.stack import Stack, running
+from tests.fixtures import environment
+from tests.fixtures.load import wait_until
+from tests.fixtures.stack import Stack, running
 
 ENGINES = 2
 """One that generates, one that embeds."""

@@ -7,34 +7,34 @@ from django.db import connections
 from rest_framework.test import APIClient
 
 from control.keys.models import ApiKey
-from tests.support.organizations import House, make_house
+from tests.fixtures.organizations import SeededOrganization, make_organization
 
 
 @pytest.fixture
-def house(db: None) -> House:
-    return make_house("Acme")
+def org(db: None) -> SeededOrganization:
+    return make_organization("Acme")
 
 
 @pytest.fixture
-def outsider(db: None) -> House:
-    return make_house("Outsider")
+def outsider(db: None) -> SeededOrganization:
+    return make_organization("Outsider")
 
 
 @pytest.fixture
-def key(house: House) -> ApiKey:
-    return house.mint()[0]
+def key(org: SeededOrganization) -> ApiKey:
+    return org.mint()[0]
 
 
 @pytest.fixture
-def api(house: House) -> APIClient:
+def api(org: SeededOrganization) -> APIClient:
     """The owner's session in the management API."""
     client = APIClient()
-    client.force_login(house.owner)
+    client.force_login(org.owner)
     return client
 
 
 @pytest.fixture
-def stranger(outsider: House) -> APIClient:
+def stranger(outsider: SeededOrganization) -> APIClient:
     """Another organization's owner."""
     client = APIClient()
     client.force_login(outsider.owner)
@@ -42,8 +42,8 @@ def stranger(outsider: House) -> APIClient:
 
 
 @pytest.fixture
-def base(house: House) -> str:
-    return f"/api/v1/organizations/{house.id}"
+def base(org: SeededOrganization) -> str:
+    return f"/api/v1/organizations/{org.id}"
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from control.publish.models import Change
 from control.tenants.models import Membership, Organization, Role, User
 from control.tenants.selectors import people_to_tell
 from control.tenants.signals import organization_created
-from tests.support.mails import delivered, html_of, link_in
-from tests.support.organizations import House
-from tests.support.signing_in import without_tokens
+from tests.fixtures.mails import delivered, html_of, link_in
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.signing_in import without_tokens
 
 PASSWORD = "correct horse battery staple"
 FORM = {"email": "Ada@Example.com", "password1": PASSWORD}
@@ -236,10 +236,12 @@ def test_a_sign_up_whose_mail_cannot_be_decided_leaves_nothing(
     assert not Message.objects.exists()
 
 
-def test_people_to_tell_are_those_with_money_and_a_verified_address(house: House) -> None:
+def test_people_to_tell_are_those_with_money_and_a_verified_address(
+    org: SeededOrganization,
+) -> None:
     for role in Role.values:
-        user = house.join(role)
+        user = org.join(role)
         EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
-    EmailAddress.objects.create(user=house.owner, email=house.owner.email, verified=False)
-    told = [address.split(".")[0] for address in people_to_tell(house.id)]
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=False)
+    told = [address.split(".")[0] for address in people_to_tell(org.id)]
     assert told == ["admin", "billing", "owner"]

@@ -28,9 +28,9 @@ from control.tenants.models import User
 from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
 from serving.contract.replica import ReplicaRecord
-from tests.support.organizations import (
+from tests.fixtures.organizations import (
     OPERATOR,
-    House,
+    SeededOrganization,
     make_deployment,
     make_model,
     make_variant,
@@ -109,31 +109,31 @@ def act(client: Client, row: Any, action: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_list_opens(
-    operator: Client, house: House, key: ApiKey, deployment: Deployment, page: str
+    operator: Client, org: SeededOrganization, key: ApiKey, deployment: Deployment, page: str
 ) -> None:
     catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
     pricing.draft_book(actor=OPERATOR, name="Draft")
     assert operator.get(reverse(f"admin:{page}_changelist")).status_code == 200
 
 
-def test_the_first_page_counts(operator: Client, house: House, key: ApiKey) -> None:
+def test_the_first_page_counts(operator: Client, org: SeededOrganization, key: ApiKey) -> None:
     page = operator.get("/admin/").content.decode()
     assert "Organizations" in page
     assert "the fleet does not answer" in page
 
 
 def test_every_page_of_a_row_opens(
-    operator: Client, house: House, key: ApiKey, deployment: Deployment
+    operator: Client, org: SeededOrganization, key: ApiKey, deployment: Deployment
 ) -> None:
     catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
-    rows = [deployment, deployment.variant, deployment.variant.model, house.organization, key,
-            house.owner, Deed.objects.first()]  # fmt: skip
+    rows = [deployment, deployment.variant, deployment.variant.model, org.organization, key,
+            org.owner, Deed.objects.first()]  # fmt: skip
     for row in rows:
         assert operator.get(change_url(row)).status_code == 200
 
 
-def test_members_see_no_admin(client: Client, house: House) -> None:
-    client.force_login(house.owner)
+def test_members_see_no_admin(client: Client, org: SeededOrganization) -> None:
+    client.force_login(org.owner)
     assert client.get("/admin/").status_code == 302
 
 
@@ -175,13 +175,13 @@ def test_engine_arguments_come_one_per_line(operator: Client, deployment: Deploy
     assert deployment.engine_arguments == ['--a={"x": 1, "y": 2}', "--b"]
 
 
-def test_a_model_is_added_and_closed_to_others(operator: Client, house: House) -> None:
-    form = {"public_id": "new", "name": "New", "description": "", "organization_ids": house.id}
+def test_a_model_is_added_and_closed_to_others(operator: Client, org: SeededOrganization) -> None:
+    form = {"public_id": "new", "name": "New", "description": "", "organization_ids": org.id}
     form |= {"task": "embed"}
     inline = {"variants-TOTAL_FORMS": 0, "variants-INITIAL_FORMS": 0}
     assert operator.post(reverse("admin:catalog_model_add"), form | inline).status_code == 302
     model = Model.objects.get()
-    assert (model.organization_ids, model.task) == ([house.id], "embed")
+    assert (model.organization_ids, model.task) == ([org.id], "embed")
     save(operator, model, organization_ids="", task="generate")
     model.refresh_from_db()
     assert (model.organization_ids, model.task) == (None, "embed")
@@ -262,8 +262,8 @@ def test_a_book_to_come_is_cancelled_on_a_page_of_its_own(
 
 
 @pytest.mark.parametrize("verb", ["publish", "cancel"])
-def test_members_decide_no_price_books(client: Client, house: House, verb: str) -> None:
-    client.force_login(house.owner)
+def test_members_decide_no_price_books(client: Client, org: SeededOrganization, verb: str) -> None:
+    client.force_login(org.owner)
     book = pricing.draft_book(actor=OPERATOR, name="Draft")
     assert client.post(decide(book, verb)).status_code == 302
     assert not PriceBook.objects.get().is_published
@@ -299,18 +299,20 @@ def test_keys_are_looked_at_and_revoked(operator: Client, key: ApiKey) -> None:
     assert last_record("api_key", key.id) is None
 
 
-def test_an_organization_is_suspended_and_resumed(operator: Client, house: House) -> None:
-    assert "is suspended" in act(operator, house.organization, "suspend")
-    record = json.loads(last_record("organization", house.id) or "")
+def test_an_organization_is_suspended_and_resumed(
+    operator: Client, org: SeededOrganization
+) -> None:
+    assert "is suspended" in act(operator, org.organization, "suspend")
+    record = json.loads(last_record("organization", org.id) or "")
     assert record["status"] == "suspended"
-    assert "works again" in act(operator, house.organization, "resume")
+    assert "works again" in act(operator, org.organization, "resume")
 
 
-def test_an_organizations_terms_are_published(operator: Client, house: House) -> None:
-    save(operator, house.organization, weight=3, name="Renamed")
-    house.organization.refresh_from_db()
-    assert (house.organization.name, house.organization.weight) == ("Renamed", 3)
-    assert json.loads(last_record("organization", house.id) or "")["weight"] == 3
+def test_an_organizations_terms_are_published(operator: Client, org: SeededOrganization) -> None:
+    save(operator, org.organization, weight=3, name="Renamed")
+    org.organization.refresh_from_db()
+    assert (org.organization.name, org.organization.weight) == ("Renamed", 3)
+    assert json.loads(last_record("organization", org.id) or "")["weight"] == 3
 
 
 def test_nothing_is_deleted(operator: Client, deployment: Deployment, key: ApiKey) -> None:

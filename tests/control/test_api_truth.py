@@ -26,11 +26,11 @@ from schemathesis.specs.openapi import checks
 
 from billing.simulation.stripe_double import StripeDouble
 from control.keys.models import Scope
-from tests.support.furnished import AUTO_TOP_UP, furnish
-from tests.support.organizations import make_house
-from tests.support.paying import in_place_of_stripe
+from tests.fixtures.furnished import AUTO_TOP_UP, furnish
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.paying import in_place_of_stripe
 
-pytestmark = pytest.mark.house
+pytestmark = pytest.mark.e2e
 load_all_checks()
 CHECKS = [
     not_a_server_error,
@@ -119,13 +119,13 @@ def place(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator
 
 
 def make_place(double: StripeDouble) -> Place:
-    house, client = make_house(), Client()
-    client.force_login(house.owner)
+    org, client = make_organization(), Client()
+    client.force_login(org.owner)
     cookies = {"penstock_session": client.cookies["penstock_session"].value, "csrftoken": CSRF}
-    _, secret = house.mint(scopes=list(Scope))
+    _, secret = org.mint(scopes=list(Scope))
     plain = {"accept-encoding": "identity"}
     return Place(
-        ids=furnish(house, double),
+        ids=furnish(org, double),
         key={"headers": plain | {"authorization": f"Bearer {secret}"}},
         owner={"headers": plain | {"x-csrftoken": CSRF}, "cookies": cookies},
     )

@@ -10,9 +10,9 @@ from control.prices import services as pricing
 from control.publish.selectors import last_record
 from serving.contract.codec import decode
 from serving.contract.records import DeploymentRecord, ModelRecord
-from tests.support.organizations import (
+from tests.fixtures.organizations import (
     OPERATOR,
-    House,
+    SeededOrganization,
     make_deployment,
     make_model,
     make_variant,
@@ -147,23 +147,23 @@ def test_a_bad_deployment_is_refused_and_nothing_published(
     assert deployed(deployment) == before
 
 
-def test_customers_do_not_edit_the_catalog(house: House, variant: Variant) -> None:
+def test_customers_do_not_edit_the_catalog(org: SeededOrganization, variant: Variant) -> None:
     with pytest.raises(NotPermitted):
-        services.update_model(actor=house.actor, model=variant.model, changes={"name": "Mine"})
+        services.update_model(actor=org.actor, model=variant.model, changes={"name": "Mine"})
     with pytest.raises(NotPermitted):
-        services.create_deployment(actor=house.actor, variant=variant)
+        services.create_deployment(actor=org.actor, variant=variant)
 
 
 def test_a_private_model_is_seen_by_its_organizations_only(
-    house: House, outsider: House, variant: Variant
+    org: SeededOrganization, outsider: SeededOrganization, variant: Variant
 ) -> None:
     services.update_model(
-        actor=OPERATOR, model=variant.model, changes={"organization_ids": [house.id]}
+        actor=OPERATOR, model=variant.model, changes={"organization_ids": [org.id]}
     )
     record = published(variant)
     assert record is not None
-    assert record.organization_ids == (house.id,)
-    assert list(selectors.models_for(house.organization)) == [variant.model]
+    assert record.organization_ids == (org.id,)
+    assert list(selectors.models_for(org.organization)) == [variant.model]
     assert list(selectors.models_for(outsider.organization)) == []
 
 
@@ -185,10 +185,10 @@ def test_the_api_shows_prices_and_quality(
 
 
 def test_a_private_model_looks_missing_in_the_api(
-    stranger: APIClient, house: House, outsider: House, variant: Variant
+    stranger: APIClient, org: SeededOrganization, outsider: SeededOrganization, variant: Variant
 ) -> None:
     services.update_model(
-        actor=OPERATOR, model=variant.model, changes={"organization_ids": [house.id]}
+        actor=OPERATOR, model=variant.model, changes={"organization_ids": [org.id]}
     )
     base = f"/api/v1/organizations/{outsider.id}/models"
     assert stranger.get(base).json()["data"] == []
@@ -201,13 +201,17 @@ def test_a_private_model_looks_missing_in_the_api(
      (["tools", "no_prefix_cache"], False, True), ([], True, True)],
 )  # fmt: skip
 def test_a_server_of_others_that_keeps_nobody_apart_is_for_one_organization(
-    house: House, variant: Variant, declared: list[str], is_dedicated: bool, is_taken: bool
+    org: SeededOrganization,
+    variant: Variant,
+    declared: list[str],
+    is_dedicated: bool,
+    is_taken: bool,
 ) -> None:
     deployment = make_deployment(variant)
     changes = {
         "engine": "external",
         "engine_arguments": declared,
-        "dedicated_to": house.organization if is_dedicated else None,
+        "dedicated_to": org.organization if is_dedicated else None,
     }
     if is_taken:
         services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)

@@ -14,7 +14,7 @@ from control.prices.models import Price, PriceBook
 from control.publish.selectors import last_record
 from serving.contract.codec import decode
 from serving.contract.records import ContractPriceRecord
-from tests.support.organizations import OPERATOR, House, make_model, make_variant
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 from web.console.offers import offers_for
 
 LIST = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
@@ -33,8 +33,8 @@ def listed(variant: Variant) -> Price:
 
 
 @pytest.fixture
-def own(house: House, variant: Variant, listed: Price) -> Price:
-    return publish(variant, OWN, name="Contract", organization=house.organization)
+def own(org: SeededOrganization, variant: Variant, listed: Price) -> Price:
+    return publish(variant, OWN, name="Contract", organization=org.organization)
 
 
 def publish(variant: Variant, meters: dict[str, int], **book_fields: object) -> Price:
@@ -44,70 +44,72 @@ def publish(variant: Variant, meters: dict[str, int], **book_fields: object) -> 
     return price
 
 
-def test_it_is_published_under_a_kind_of_its_own(house: House, own: Price) -> None:
+def test_it_is_published_under_a_kind_of_its_own(org: SeededOrganization, own: Price) -> None:
     raw = last_record("contract_price", own.id)
     assert raw is not None
     record = decode(raw.encode(), ContractPriceRecord)
-    assert (record.organization_id, record.output_nanos, record.ends_at) == (house.id, 400, None)
+    assert (record.organization_id, record.output_nanos, record.ends_at) == (org.id, 400, None)
     assert last_record("price", own.id) is None
 
 
 def test_it_is_in_force_for_its_organization_alone(
-    house: House, outsider: House, listed: Price, own: Price
+    org: SeededOrganization, outsider: SeededOrganization, listed: Price, own: Price
 ) -> None:
     now = timezone.now()
-    assert selectors.prices_in_force(house.organization, now) == {own.variant_id: own}
+    assert selectors.prices_in_force(org.organization, now) == {own.variant_id: own}
     for other in (outsider.organization, None):
         assert selectors.prices_in_force(other, now) == {listed.variant_id: listed}
 
 
-def test_it_does_not_cover_what_it_does_not_price(house: House, own: Price) -> None:
+def test_it_does_not_cover_what_it_does_not_price(org: SeededOrganization, own: Price) -> None:
     other = publish(make_variant(make_model("other")), LIST, name="Later list")
-    found = selectors.prices_in_force(house.organization, timezone.now())
+    found = selectors.prices_in_force(org.organization, timezone.now())
     assert found == {own.variant_id: own, other.variant_id: other}
 
 
-def test_a_newer_list_leaves_it_in_force(house: House, variant: Variant, own: Price) -> None:
+def test_a_newer_list_leaves_it_in_force(
+    org: SeededOrganization, variant: Variant, own: Price
+) -> None:
     publish(variant, LIST, name="Newer list")
-    found = selectors.prices_in_force(house.organization, timezone.now())
+    found = selectors.prices_in_force(org.organization, timezone.now())
     assert found[variant.id] == own
 
 
 def test_after_its_end_the_list_holds_and_no_older_contract(
-    house: House, variant: Variant, listed: Price, own: Price
+    org: SeededOrganization, variant: Variant, listed: Price, own: Price
 ) -> None:
     starts_at = timezone.now() + DAY
     brief = publish(
-        variant, OWN, name="Brief", organization=house.organization,
+        variant, OWN, name="Brief", organization=org.organization,
         effective_at=starts_at, ends_at=starts_at + DAY,
     )  # fmt: skip
     moments = [starts_at - DAY / 2, starts_at, starts_at + DAY]
-    found = [selectors.prices_in_force(house.organization, at)[variant.id] for at in moments]
+    found = [selectors.prices_in_force(org.organization, at)[variant.id] for at in moments]
     assert found == [own, brief, listed]
     assert selectors.standing([brief.id])[brief.id].superseded_at == starts_at + DAY
 
 
 def test_two_organizations_contracts_may_begin_at_once(
-    house: House, outsider: House, variant: Variant
+    org: SeededOrganization, outsider: SeededOrganization, variant: Variant
 ) -> None:
     at = timezone.now() + DAY
-    for each in (house, outsider):
+    for each in (org, outsider):
         publish(variant, OWN, name="Own", organization=each.organization, effective_at=at)
     publish(variant, LIST, name="List", effective_at=at)
     assert PriceBook.objects.filter(effective_at=at).count() == 3
 
 
-def test_only_contracts_end_and_after_they_begin(house: House, variant: Variant) -> None:
+def test_only_contracts_end_and_after_they_begin(org: SeededOrganization, variant: Variant) -> None:
     at = timezone.now() + DAY
     with pytest.raises(Invalid, match="list_prices_have_no_end"):
         services.draft_book(actor=OPERATOR, name="List", ends_at=at)
     with pytest.raises(Invalid, match="contract_ends_after_it_begins"):
         services.draft_book(
-            actor=OPERATOR, name="Own", organization=house.organization,
+            actor=OPERATOR, name="Own", organization=org.organization,
             effective_at=at, ends_at=at,
         )  # fmt: skip
     book = services.draft_book(
-        actor=OPERATOR, name="Own", organization=house.organization, ends_at=at
+        actor=OPERATOR, name="Own", organization=org.organization, ends_at=at
     )
     services.set_price(actor=OPERATOR, book=book, variant=variant, **OWN)
     with pytest.raises(Invalid, match="ends after"):
@@ -115,7 +117,7 @@ def test_only_contracts_end_and_after_they_begin(house: House, variant: Variant)
 
 
 def test_the_database_keeps_a_published_contract_its_organizations(
-    house: House, outsider: House, own: Price
+    org: SeededOrganization, outsider: SeededOrganization, own: Price
 ) -> None:
     with pytest.raises(IntegrityError, match="never changes"), transaction.atomic():
         PriceBook.objects.filter(id=own.book_id).update(organization=outsider.organization)
@@ -127,7 +129,7 @@ def test_the_api_shows_the_callers_own_price(api: APIClient, base: str, own: Pri
 
 
 def test_an_outsider_sees_the_list_price_and_nothing_of_the_contract(
-    stranger: APIClient, outsider: House, listed: Price, own: Price
+    stranger: APIClient, outsider: SeededOrganization, listed: Price, own: Price
 ) -> None:
     reply = stranger.get(f"/api/v1/organizations/{outsider.id}/models")
     (variant,) = reply.json()["data"][0]["variants"]
@@ -136,15 +138,15 @@ def test_an_outsider_sees_the_list_price_and_nothing_of_the_contract(
 
 
 def test_the_console_offers_the_callers_own_price(
-    house: House, outsider: House, listed: Price, own: Price
+    org: SeededOrganization, outsider: SeededOrganization, listed: Price, own: Price
 ) -> None:
-    assert [offer.price for offer in offers_for(house.organization)] == [own]
+    assert [offer.price for offer in offers_for(org.organization)] == [own]
     assert [offer.price for offer in offers_for(outsider.organization)] == [listed]
 
 
 def test_a_variant_that_only_a_contract_prices_is_no_offer_for_others(
-    house: House, outsider: House, variant: Variant
+    org: SeededOrganization, outsider: SeededOrganization, variant: Variant
 ) -> None:
-    own = publish(variant, OWN, name="Own", organization=house.organization)
-    assert [offer.price for offer in offers_for(house.organization)] == [own]
+    own = publish(variant, OWN, name="Own", organization=org.organization)
+    assert [offer.price for offer in offers_for(org.organization)] == [own]
     assert offers_for(outsider.organization) == []

@@ -14,8 +14,8 @@ from control.database.grants import LIMITS_SECONDS, grant
 from control.database.proof import violations
 from control.database.rights import ADD, READ, declared_rights
 from control.tenants.models import Project
-from tests.support.environment import APP, OWNER
-from tests.support.organizations import House
+from tests.fixtures.environment import APP, OWNER
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 alone = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
@@ -41,7 +41,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("statement", REFUSED)
-def test_the_application_is_refused(house: House, statement: str) -> None:
+def test_the_application_is_refused(org: SeededOrganization, statement: str) -> None:
     refused = pytest.raises(ProgrammingError, match=r"permission denied|must be owner|must be able")
     with refused, transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
@@ -53,9 +53,9 @@ def test_the_application_may_have_temporary_tables() -> None:
         cursor.execute("TRUNCATE mine")
 
 
-def test_what_is_no_fact_may_be_written_freely(house: House) -> None:
-    assert Project.objects.filter(id=house.project.id).update(name="New") == 1
-    assert Project.objects.filter(id=house.project.id).delete()[0] == 1
+def test_what_is_no_fact_may_be_written_freely(org: SeededOrganization) -> None:
+    assert Project.objects.filter(id=org.project.id).update(name="New") == 1
+    assert Project.objects.filter(id=org.project.id).delete()[0] == 1
 
 
 def test_no_session_of_the_application_holds_others_up_for_ever() -> None:

@@ -15,7 +15,7 @@ from control.audit.services import record
 from control.tenants import services
 from control.tenants.models import User
 from control.webhooks.services import create_endpoint, update_endpoint
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
 MIGRATION = "control.audit.migrations.0004_chain"
@@ -28,9 +28,9 @@ def note(actor: Actor, **details: object) -> Deed:
     )  # fmt: skip
 
 
-def test_a_deed_names_the_request_and_its_address(house: House, base: str) -> None:
+def test_a_deed_names_the_request_and_its_address(org: SeededOrganization, base: str) -> None:
     client = APIClient(REMOTE_ADDR="203.0.113.7")
-    client.force_login(house.owner)
+    client.force_login(org.owner)
     reply = client.patch(base, {"name": "Acme Labs"}, format="json")
     deed = Deed.objects.get(action="organization.rename")
     assert reply.headers["x-request-id"] == deed.request_id
@@ -38,89 +38,89 @@ def test_a_deed_names_the_request_and_its_address(house: House, base: str) -> No
     assert deed.details == {"before": "Acme", "after": "Acme Labs"}
 
 
-def test_what_the_platform_does_by_itself_comes_from_nowhere(house: House) -> None:
-    deed = note(house.actor)
+def test_what_the_platform_does_by_itself_comes_from_nowhere(org: SeededOrganization) -> None:
+    deed = note(org.actor)
     assert (deed.address, deed.request_id) == (None, "")
 
 
-def test_an_address_that_a_proxy_made_up_is_none(house: House, base: str) -> None:
+def test_an_address_that_a_proxy_made_up_is_none(org: SeededOrganization, base: str) -> None:
     client = APIClient(REMOTE_ADDR="unknown, 1.2.3.4:80")
-    client.force_login(house.owner)
+    client.force_login(org.owner)
     assert client.patch(base, {"name": "Acme Labs"}, format="json").status_code == 200
     assert Deed.objects.get(action="organization.rename").address is None
 
 
-def test_no_address_of_anybody_stands_in_a_deed(house: House) -> None:
-    grace = house.join("developer")
-    services.change_role(actor=house.actor, membership=house.seat(grace), role="viewer")
-    services.remove_member(actor=house.actor, membership=house.seat(grace))
-    note(person(house.owner), **{grace.email: ["To GRACE@nowhere.example", {"x": grace.email}]})
+def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None:
+    grace = org.join("developer")
+    services.change_role(actor=org.actor, membership=org.seat(grace), role="viewer")
+    services.remove_member(actor=org.actor, membership=org.seat(grace))
+    note(person(org.owner), **{grace.email: ["To GRACE@nowhere.example", {"x": grace.email}]})
     found = list(Deed.objects.all())
     assert len(found) > 5
     for deed in found:
         assert "@" not in deed.actor_name
         assert grace.email not in str(deed.details), deed
-        assert house.owner.email not in str(deed.details), deed
+        assert org.owner.email not in str(deed.details), deed
     assert f"⟦{grace.id}⟧" in str([deed.details for deed in found])
     assert "…@nowhere.example" in str([deed.details for deed in found])
 
 
-def test_people_are_shown_by_name_and_an_invited_one_too(house: House) -> None:
+def test_people_are_shown_by_name_and_an_invited_one_too(org: SeededOrganization) -> None:
     services.invite_member(
-        actor=house.actor, organization=house.organization, email="new@else.example", role="viewer"
+        actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
     )
     invited = Deed.objects.get(action="member.invite")
     names = Names([invited])
-    assert names.actor(invited) == house.owner.email
+    assert names.actor(invited) == org.owner.email
     assert names.details(invited)["email"] == "new@else.example"
     assert "new@" not in str(invited.details)
 
 
-def test_a_person_who_is_no_more_has_no_name(house: House) -> None:
+def test_a_person_who_is_no_more_has_no_name(org: SeededOrganization) -> None:
     deed = note(Actor(kind="user", id="user" + "x" * 24, name="gone@acme.example"))
     assert Names([deed]).actor(deed) == ERASED
 
 
-def test_nobody_learns_who_an_id_is_by_writing_it_into_a_name(house: House) -> None:
-    deed = note(house.actor, name=f"⟦{house.owner.id}⟧")
-    assert Names([deed]).details(deed) == {"name": house.owner.id}
+def test_nobody_learns_who_an_id_is_by_writing_it_into_a_name(org: SeededOrganization) -> None:
+    deed = note(org.actor, name=f"⟦{org.owner.id}⟧")
+    assert Names([deed]).details(deed) == {"name": org.owner.id}
 
 
 def test_people_are_found_by_name_and_only_in_the_organization(
-    house: House, outsider: House
+    org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    for each in (house, outsider):
+    for each in (org, outsider):
         services.rename_organization(
             actor=each.actor, organization=each.organization, name="Another"
         )
-    found = deeds(house.id, filters=DeedFilters(by="OWNER@"), limit=50)
-    assert {deed.organization_id for deed in found} == {house.id}
-    assert deeds(house.id, filters=DeedFilters(by="owner@outsider"), limit=50) == []
+    found = deeds(org.id, filters=DeedFilters(by="OWNER@"), limit=50)
+    assert {deed.organization_id for deed in found} == {org.id}
+    assert deeds(org.id, filters=DeedFilters(by="owner@outsider"), limit=50) == []
 
 
 def test_the_admin_shows_names_with_few_queries(
-    house: House, django_assert_max_num_queries: object
+    org: SeededOrganization, django_assert_max_num_queries: object
 ) -> None:
     for _ in range(30):
-        note(house.actor)
+        note(org.actor)
     client = Client()
     client.force_login(User.objects.create_superuser("op@penstock.test"))
     client.get("/admin/audit/deed/")
     with django_assert_max_num_queries(12):  # type: ignore[operator]
         page = client.get("/admin/audit/deed/").content.decode()
-    assert house.owner.email in page
-    assert house.owner.email in client.get("/admin/audit/deed/?q=owner@acme").content.decode()
+    assert org.owner.email in page
+    assert org.owner.email in client.get("/admin/audit/deed/?q=owner@acme").content.decode()
 
 
-def test_a_changed_webhook_says_what_was_before_and_no_token(house: House) -> None:
+def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganization) -> None:
     endpoint, _ = create_endpoint(
-        actor=house.actor,
-        organization=house.organization,
+        actor=org.actor,
+        organization=org.organization,
         url="https://old.example/T0KEN",
         kinds=["key.created"],
     )
     update_endpoint(
-        actor=house.actor, endpoint=endpoint, url="https://new.example/T0KEN", is_enabled=False
+        actor=org.actor, endpoint=endpoint, url="https://new.example/T0KEN", is_enabled=False
     )
     assert Deed.objects.get(action="webhook.update").details == {
         "before": {"host": "old.example", "is_enabled": True},
@@ -141,10 +141,10 @@ VALUES ('', 'user', 'userOfOld', 'old@acme.example', 'old.deed', 'x', 'y',
 
 @pytest.mark.django_db(transaction=True)
 def test_older_deeds_become_references_and_stay_readable(
-    house: House, owner_connection: psycopg.Connection
+    org: SeededOrganization, owner_connection: psycopg.Connection
 ) -> None:
     services.invite_member(
-        actor=house.actor, organization=house.organization, email="new@else.example", role="viewer"
+        actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
     )
     with owner_connection.transaction(force_rollback=True):
         owner_connection.execute(OLD)
@@ -159,5 +159,5 @@ def test_older_deeds_become_references_and_stay_readable(
     assert found["member.invite"] == ("", {"email": f"⟦{invited}⟧"})
     assert found["old.deed"] == (
         "old@acme.example",
-        {"email": f"⟦{house.owner.id}⟧", "other": "a@b.example", "count": 1},
+        {"email": f"⟦{org.owner.id}⟧", "other": "a@b.example", "count": 1},
     )

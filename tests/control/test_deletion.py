@@ -19,112 +19,118 @@ from control.tenants.models import Invitation, Organization, Role
 from control.tenants.signals import Consequence, organization_end_asked
 from control.webhooks.models import Endpoint, Secret
 from control.webhooks.services import create_endpoint
-from tests.support.organizations import OPERATOR, House
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
-def delete(house: House, **changes: Any) -> Organization:
-    actor = changes.pop("actor", None) or house.actor
-    wish = {"organization": house.organization, "name": "Acme", **changes}
+def delete(org: SeededOrganization, **changes: Any) -> Organization:
+    actor = changes.pop("actor", None) or org.actor
+    wish = {"organization": org.organization, "name": "Acme", **changes}
     return services.delete_organization(actor=actor, **wish)
 
 
-def test_keys_seats_and_invitations_end_and_the_feed_says_so(house: House, key: ApiKey) -> None:
-    house.join(Role.ADMIN)
+def test_keys_seats_and_invitations_end_and_the_feed_says_so(
+    org: SeededOrganization, key: ApiKey
+) -> None:
+    org.join(Role.ADMIN)
     services.invite_member(
-        actor=house.actor, organization=house.organization, email="x@example.com", role="viewer"
+        actor=org.actor, organization=org.organization, email="x@example.com", role="viewer"
     )
-    said = [each.words for each in services.consequences(house.organization)]
+    said = [each.words for each in services.consequences(org.organization)]
     assert "2 members lose the seat at once, you too." in said
     assert "1 API key stops working within a second, on every gateway." in said
     assert "1 open invitation is withdrawn." in said
-    delete(house)
+    delete(org)
     key.refresh_from_db()
     assert key.revoked_at is not None
     assert last_record("api_key", key.id) is None
-    assert '"archived"' in str(last_record("project", house.project.id))
-    assert '"suspended"' in str(last_record("organization", house.id))
-    assert not selectors.members(house.organization).exists()
+    assert '"archived"' in str(last_record("project", org.project.id))
+    assert '"suspended"' in str(last_record("organization", org.id))
+    assert not selectors.members(org.organization).exists()
     assert not Invitation.objects.filter(revoked_at=None, accepted_at=None).exists()
     [deed] = Deed.objects.filter(action="organization.delete")
     assert deed.details["members"] == 2
 
 
-def test_webhooks_and_automatic_top_ups_end_with_it(house: House) -> None:
+def test_webhooks_and_automatic_top_ups_end_with_it(org: SeededOrganization) -> None:
     endpoint, _ = create_endpoint(
-        actor=house.actor, organization=house.organization,
+        actor=org.actor, organization=org.organization,
         url="https://1.1.1.1/hook", kinds=["key.created"],
     )  # fmt: skip
     AutoTopUp.objects.create(
-        organization_id=house.id, is_on=True, threshold_cents=1, amount_cents=500,
+        organization_id=org.id, is_on=True, threshold_cents=1, amount_cents=500,
         monthly_cap_cents=500, changed_by="x", changed_at=timezone.now(),
     )  # fmt: skip
-    delete(house)
+    delete(org)
     assert not Endpoint.objects.get(id=endpoint.id).is_enabled
     assert not Secret.objects.exists()
     assert not AutoTopUp.objects.get().is_on
 
 
-def test_what_stands_in_the_way_is_said_first_and_refused(house: House, key: ApiKey) -> None:
+def test_what_stands_in_the_way_is_said_first_and_refused(
+    org: SeededOrganization, key: ApiKey
+) -> None:
     def owed(**_: Any) -> list[Consequence]:
         return [Consequence("$3.00 is owed.", is_obstacle=True)]
 
     organization_end_asked.connect(owed)
     try:
-        first = services.consequences(house.organization)[0]
+        first = services.consequences(org.organization)[0]
         assert first == Consequence("$3.00 is owed.", is_obstacle=True)
         with pytest.raises(Conflict, match=r"\$3\.00 is owed"):
-            delete(house)
+            delete(org)
     finally:
         organization_end_asked.disconnect(owed)
     key.refresh_from_db()
     assert key.revoked_at is None
 
 
-def test_credit_that_is_left_is_named(house: House) -> None:
+def test_credit_that_is_left_is_named(org: SeededOrganization) -> None:
     grant_credit(
-        organization_id=house.id, kind=GrantKind.PROMOTIONAL, amount_nanos=5 * 10**9,
+        organization_id=org.id, kind=GrantKind.PROMOTIONAL, amount_nanos=5 * 10**9,
         idempotency_key="a", actor=OPERATOR, reason="test", now=timezone.now() - timedelta(hours=1),
     )  # fmt: skip
-    said = " ".join(each.words for each in services.consequences(house.organization))
+    said = " ".join(each.words for each in services.consequences(org.organization))
     assert "$5.00 of credit is left" in said
 
 
-def test_it_needs_the_name_and_an_owner_and_ends_once(house: House) -> None:
+def test_it_needs_the_name_and_an_owner_and_ends_once(org: SeededOrganization) -> None:
     with pytest.raises(Invalid):
-        delete(house, name="acme")
+        delete(org, name="acme")
     with pytest.raises(NotPermitted):
-        delete(house, actor=house.actor_of(house.join(Role.ADMIN)))
-    owner = house.actor
-    delete(house, actor=owner)
+        delete(org, actor=org.actor_of(org.join(Role.ADMIN)))
+    owner = org.actor
+    delete(org, actor=owner)
     with pytest.raises(Conflict):
-        delete(house, actor=owner)
+        delete(org, actor=owner)
     for verb in (services.resume_organization, services.suspend_organization):
         with pytest.raises(Conflict):
-            verb(actor=OPERATOR, organization=house.organization)
+            verb(actor=OPERATOR, organization=org.organization)
 
 
-def test_in_the_api_the_dry_run_changes_nothing(house: House, api: APIClient, base: str) -> None:
+def test_in_the_api_the_dry_run_changes_nothing(
+    org: SeededOrganization, api: APIClient, base: str
+) -> None:
     dry = api.get(f"{base}/deletion").json()
     assert dry["may_be_deleted"] is True
     assert {"words", "is_obstacle"} == set(dry["consequences"][0])
-    assert selectors.members(house.organization).exists()
+    assert selectors.members(org.organization).exists()
     assert api.post(f"{base}/deletion", {"name": "x"}).json()["error"]["param"] == "name"
     assert api.post(f"{base}/deletion", {"name": "Acme"}).json()["status"] == "deleted"
     assert api.get(base).status_code == 404
 
 
-def test_no_key_deletes_an_organization(house: House, base: str) -> None:
-    _, secret = house.mint(scopes=[Scope.MANAGE])
+def test_no_key_deletes_an_organization(org: SeededOrganization, base: str) -> None:
+    _, secret = org.mint(scopes=[Scope.MANAGE])
     client = APIClient(headers={"authorization": f"Bearer {secret}"})
     assert client.post(f"{base}/deletion", {"name": "Acme"}).status_code == 403
-    delete(house)
+    delete(org)
     assert client.get(base).status_code == 401
 
 
 def test_a_person_owns_so_many_organizations_at_most(
-    api: APIClient, house: House, monkeypatch: pytest.MonkeyPatch
+    api: APIClient, org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control.tenants.services.organizations.ORGANIZATIONS_MAX", 2)
     assert api.post("/api/v1/organizations", {"name": "Two"}).status_code == 201
@@ -132,9 +138,9 @@ def test_a_person_owns_so_many_organizations_at_most(
 
 
 def test_a_project_is_restored_unless_its_name_is_taken(
-    api: APIClient, house: House, base: str
+    api: APIClient, org: SeededOrganization, base: str
 ) -> None:
-    where = f"{base}/projects/{house.project.id}"
+    where = f"{base}/projects/{org.project.id}"
     assert api.post(f"{where}/restore").status_code == 409
     assert api.post(f"{where}/archive").json()["archived_at"]
     other = api.post(f"{base}/projects", {"name": "Default"}).json()["id"]
@@ -144,14 +150,14 @@ def test_a_project_is_restored_unless_its_name_is_taken(
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_end_nothing(house: House, base: str, role: Role) -> None:
+def test_lesser_roles_end_nothing(org: SeededOrganization, base: str, role: Role) -> None:
     client = APIClient()
-    client.force_login(house.join(role))
+    client.force_login(org.join(role))
     assert client.get(f"{base}/deletion").status_code == 403
     assert client.post(f"{base}/deletion", {"name": "Acme"}).status_code == 403
     if role != Role.ADMIN:
-        where = f"{base}/projects/{house.project.id}"
+        where = f"{base}/projects/{org.project.id}"
         assert [client.post(f"{where}/{v}").status_code for v in ("archive", "restore")] == [
             403
         ] * 2
-    assert Organization.objects.get(id=house.id).is_active
+    assert Organization.objects.get(id=org.id).is_active

@@ -34,9 +34,9 @@ from serving.feed.follower import Follower
 from serving.feed.mirror import Mirror
 from serving.feed.source import Place
 from serving.feed.table import Records
-from tests.support.credentials import bearer
-from tests.support.database import backed_up
-from tests.support.organizations import make_house
+from tests.fixtures.credentials import bearer
+from tests.fixtures.database import backed_up
+from tests.fixtures.organizations import make_organization
 
 pytestmark = pytest.mark.integration
 BEARER = bearer("gateway")
@@ -346,12 +346,12 @@ async def read_feed(after: int, **known: str) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("pooled")
 async def test_a_revoked_key_is_in_the_feed_well_within_a_second() -> None:
-    house, key = await in_thread(house_with_key)
+    org, key = await in_thread(house_with_key)
     version = (await read_feed(0))["version"]
     poll = asyncio.create_task(read_feed(version))
     await asyncio.sleep(0.3)
     started = time.monotonic()
-    await in_thread(lambda: revoke_key(actor=house.actor, key=key))
+    await in_thread(lambda: revoke_key(actor=org.actor, key=key))
     page = await poll
     room().close()
     assert time.monotonic() - started < 0.5
@@ -396,8 +396,8 @@ async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.Monke
 
 
 def house_with_key() -> Any:
-    house = make_house()
-    return house, house.mint()[0]
+    org = make_organization()
+    return org, org.mint()[0]
 
 
 def kill_listeners() -> None:

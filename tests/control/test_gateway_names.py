@@ -24,8 +24,8 @@ from serving.contract.lease import LeaseRequest
 from serving.contract.presence import Presence
 from serving.contract.usage import UsageBatch
 from tests.control.test_idempotency import turn_on
-from tests.support.credentials import bearer
-from tests.support.organizations import House
+from tests.fixtures.credentials import bearer
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -35,12 +35,12 @@ def call(path: str, record: Any, name: str = "eu-1", number: int = 1) -> Any:
     return client.post(f"/internal/v1/{path}", encode(record), content_type="application/json")
 
 
-def claim_of(house: House, gateway_id: str = "gw_1") -> Claim:
-    return Claim(new_id(), gateway_id, house.id, "1" * 64, "2" * 64)
+def claim_of(org: SeededOrganization, gateway_id: str = "gw_1") -> Claim:
+    return Claim(new_id(), gateway_id, org.id, "1" * 64, "2" * 64)
 
 
-def calls_for(gateway_id: str, house: House) -> list[tuple[str, msgspec.Struct]]:
-    now, claim = timezone.now(), claim_of(house, gateway_id)
+def calls_for(gateway_id: str, org: SeededOrganization) -> list[tuple[str, msgspec.Struct]]:
+    now, claim = timezone.now(), claim_of(org, gateway_id)
     return [
         ("gateways", Presence(gateway_id, is_leaving=True)),
         ("gateways", Presence(gateway_id)),
@@ -51,42 +51,44 @@ def calls_for(gateway_id: str, house: House) -> list[tuple[str, msgspec.Struct]]
     ]
 
 
-def test_who_lives_first_is_who_a_gateway_is(house: House) -> None:
-    turn_on(house)
+def test_who_lives_first_is_who_a_gateway_is(org: SeededOrganization) -> None:
+    turn_on(org)
     assert call("gateways", Presence("gw_1")).status_code == 200
-    for path, record in calls_for("gw_1", house):
+    for path, record in calls_for("gw_1", org):
         refused = call(path, record, "eu-2")
         assert refused.status_code == 403, path
         assert refused.json()["error"].startswith("gw_1 is the gateway eu-1")
         assert call(path, record).status_code == 200, path
 
 
-def test_a_number_changes_and_a_name_has_many_gateways(house: House) -> None:
-    turn_on(house)
+def test_a_number_changes_and_a_name_has_many_gateways(org: SeededOrganization) -> None:
+    turn_on(org)
     for gateway_id in ("gw_1", "gw_2"):
         assert call("gateways", Presence(gateway_id)).status_code == 200
-        for path, record in calls_for(gateway_id, house):
+        for path, record in calls_for(gateway_id, org):
             assert call(path, record, number=2).status_code == 200
     assert set(NamedGateway.objects.values_list("name", flat=True)) == {"eu-1"}
 
 
-def test_what_a_gateway_of_no_name_left_may_be_told_by_whoever_found_it(house: House) -> None:
-    turn_on(house)
-    for path, record in calls_for("gw_1", house)[2:]:
+def test_what_a_gateway_of_no_name_left_may_be_told_by_whoever_found_it(
+    org: SeededOrganization,
+) -> None:
+    turn_on(org)
+    for path, record in calls_for("gw_1", org)[2:]:
         assert call(path, record, "eu-2").status_code == 200
     assert call("gateways", Presence("gw_1")).status_code == 200
 
 
-def test_who_leaves_has_its_name_all_the_same(house: House) -> None:
+def test_who_leaves_has_its_name_all_the_same(org: SeededOrganization) -> None:
     call("gateways", Presence("gw_1"))
     call("gateways", Presence("gw_1", is_leaving=True))
     assert call("gateways", Presence("gw_1"), "eu-2").status_code == 403
 
 
-def test_nobody_ends_or_answers_anothers_claim(house: House) -> None:
-    turn_on(house)
+def test_nobody_ends_or_answers_anothers_claim(org: SeededOrganization) -> None:
+    turn_on(org)
     call("gateways", Presence("gw_1"))
-    claim = claim_of(house)
+    claim = claim_of(org)
     verdict = call("idempotency/claims", claim).content
     assert msgspec.json.decode(verdict, type=ClaimReply).verdict == Claimed()
 
@@ -94,7 +96,7 @@ def test_nobody_ends_or_answers_anothers_claim(house: House) -> None:
     kept = call("idempotency/answers", posed, "eu-2").content
     assert msgspec.json.decode(kept, type=KeepReply) == KeepReply(is_kept=False)
 
-    endings = Endings((Ending(house.id, claim.event_id, is_completed=False),))
+    endings = Endings((Ending(org.id, claim.event_id, is_completed=False),))
     assert call("idempotency/endings", endings, "eu-2").status_code == 403
     assert call("idempotency/endings", endings, number=2).json() == {"changed": 1}
 

@@ -12,13 +12,13 @@ from drf_spectacular.generators import SchemaGenerator
 
 from control.asgi import application
 from control.keys.models import Scope
-from tests.support.furnished import furnish
-from tests.support.generated_client import GeneratedClient, generated, untold
-from tests.support.organizations import House
-from tests.support.paying import in_place_of_stripe
-from tests.support.serving import serving
+from tests.fixtures.furnished import furnish
+from tests.fixtures.generated_client import GeneratedClient, generated, untold
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import in_place_of_stripe
+from tests.fixtures.serving import serving
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 DOCUMENT = SchemaGenerator().get_schema(public=True)
 LISTS = sorted(
     operation["get"]["operationId"]
@@ -39,16 +39,18 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GeneratedClient]:
 
 
 @pytest.fixture
-def ids(house: House, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def ids(
+    org: SeededOrganization, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
     with in_place_of_stripe(settings, monkeypatch) as double:
-        house.mint(name="Another")
-        yield furnish(house, double)
+        org.mint(name="Another")
+        yield furnish(org, double)
 
 
 @pytest.fixture
-def client(made: GeneratedClient, house: House, ids: dict[str, str]) -> Iterator[Any]:
+def client(made: GeneratedClient, org: SeededOrganization, ids: dict[str, str]) -> Iterator[Any]:
     """The generated client, at a running control, with a key."""
-    _, secret = house.mint(scopes=[Scope.MANAGE])
+    _, secret = org.mint(scopes=[Scope.MANAGE])
     with serving(application) as address, made.signed_in(address, secret) as client:
         yield client
     connections.close_all()

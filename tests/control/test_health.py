@@ -14,7 +14,7 @@ from control import asgi
 from control.watch import readiness
 from control.watch.health import Health, telling_health
 from control.watch.readiness import Checks
-from tests.support.redis_server import RedisServer
+from tests.fixtures.redis_server import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GOOD = {"database": True, "migrations": True, "redis": True}

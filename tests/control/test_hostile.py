@@ -26,9 +26,9 @@ from control.sso.models import Connection, ScimGroup, ScimUser
 from control.sso.secrets import sealed
 from control.tenants.models import User
 from serving.contract.credential import ROLES
-from tests.support.credentials import bearer
-from tests.support.organizations import House, make_model, make_variant
-from tests.support.routes import Route, routes
+from tests.fixtures.credentials import bearer
+from tests.fixtures.organizations import SeededOrganization, make_model, make_variant
+from tests.fixtures.routes import Route, routes
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 SOURCES = [settings.REPOSITORY_DIR / folder for folder in ("platform", "billing", "web")]
@@ -74,27 +74,27 @@ Try = tuple[str, str, Mapping[str, Any]]
 
 
 @pytest.fixture
-def ids(house: House, key: ApiKey) -> Ids:
+def ids(org: SeededOrganization, key: ApiKey) -> Ids:
     """What there is, by the names of addresses."""
     model = make_model()
     make_variant(model)
     return {
-        "organization_id": house.id,
-        "project_id": house.project.id,
+        "organization_id": org.id,
+        "project_id": org.project.id,
         "key_id": key.id,
-        "member_id": house.seat(house.owner).id,
+        "member_id": org.seat(org.owner).id,
         "model": model.id,
-        "budget_id": f"balance:{house.id}",
+        "budget_id": f"balance:{org.id}",
         "app_label": "tenants",
     }
 
 
 @pytest.fixture
-def everybody(house: House) -> Client:
+def everybody(org: SeededOrganization) -> Client:
     """The owner of an organization who is an operator too: no door stops what is tried."""
-    User.objects.filter(id=house.owner.id).update(operator_role="owner")
+    User.objects.filter(id=org.owner.id).update(operator_role="owner")
     client = Client(raise_request_exception=False)
-    client.force_login(house.owner)
+    client.force_login(org.owner)
     return client
 
 
@@ -245,8 +245,8 @@ def test_no_kind_of_body_fails(everybody: Client, ids: Ids, kind: str) -> None:
         assert reply.status_code < 500
 
 
-def test_nor_with_a_key(house: House, ids: Ids) -> None:
-    _, secret = house.mint(scopes=[Scope.MANAGE])
+def test_nor_with_a_key(org: SeededOrganization, ids: Ids) -> None:
+    _, secret = org.mint(scopes=[Scope.MANAGE])
     client = Client(raise_request_exception=False, headers={"authorization": f"Bearer {secret}"})
     found = (each for route in routes("api") for each in hostile_paths(route, ids))
     assert failures(client, found) == []
@@ -269,13 +269,13 @@ SCIM_FILTERS = ["filter", "startIndex", "count", "attributes", "excludedAttribut
 
 
 @pytest.fixture
-def scim(house: House) -> tuple[Client, Ids]:
+def scim(org: SeededOrganization) -> tuple[Client, Ids]:
     """A provider with its token, and whom it knows."""
-    token = sso.make_token(actor=house.actor, organization=house.organization)
+    token = sso.make_token(actor=org.actor, organization=org.organization)
     user = ScimUser.objects.create(
-        organization=house.organization, user=house.owner, user_name=house.owner.email
+        organization=org.organization, user=org.owner, user_name=org.owner.email
     )
-    group = ScimGroup.objects.create(organization=house.organization, display_name="IT")
+    group = ScimGroup.objects.create(organization=org.organization, display_name="IT")
     headers = {"authorization": f"Bearer {token}"}
     client = Client(raise_request_exception=False, headers=headers)
     return client, {"user_id": user.id, "group_id": group.id}
@@ -322,12 +322,12 @@ def test_no_body_of_scim_fails(scim: tuple[Client, Ids], method: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", ["oidc", "saml"])
-def test_no_answer_of_a_provider_fails(house: House, protocol: str) -> None:
+def test_no_answer_of_a_provider_fails(org: SeededOrganization, protocol: str) -> None:
     """Whatever comes back with a sign-in that was begun here; the provider is out of reach."""
     address = "https://127.0.0.1/x"
     Connection.objects.create(
-        organization=house.organization, protocol=protocol, issuer=address, client_id="x",
-        sealed_secret=sealed(house.organization, "x"),
+        organization=org.organization, protocol=protocol, issuer=address, client_id="x",
+        sealed_secret=sealed(org.organization, "x"),
         provider={
             "token_auth": "client_secret_basic", "token_endpoint": address, "jwks_uri": address,
             "entity_id": address, "sso_url": address, "certificates": ["x"],
@@ -336,7 +336,7 @@ def test_no_answer_of_a_provider_fails(house: House, protocol: str) -> None:
     client = Client(raise_request_exception=False)
     asked = {
         **dict.fromkeys(("state", "nonce", "verifier", "request_id", "next"), "x"),
-        "organization_id": house.id, "email": "x@acme.example", "at": int(time.time()),
+        "organization_id": org.id, "email": "x@acme.example", "at": int(time.time()),
     }  # fmt: skip
 
     def tries() -> Iterator[Try]:
@@ -348,7 +348,7 @@ def test_no_answer_of_a_provider_fails(house: House, protocol: str) -> None:
                     session["sso"] = asked
                     session.save()
                     data = {**sent, "SAMLResponse": text, "again": text}
-                    yield method, f"/sso/{house.id}/{place}", {"data": data}
+                    yield method, f"/sso/{org.id}/{place}", {"data": data}
 
     assert failures(client, tries()) == []
 
@@ -367,7 +367,7 @@ def form_fields() -> list[str]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_form_fails(everybody: Client, house: House, ids: Ids, part: int) -> None:
+def test_no_form_fails(everybody: Client, org: SeededOrganization, ids: Ids, part: int) -> None:
     names = form_fields()
     assert {"name", "email", "password"} <= set(names)
 
@@ -375,15 +375,15 @@ def test_no_form_fails(everybody: Client, house: House, ids: Ids, part: int) -> 
         rooms = ("console", "accounts", "invitations", "operators", "sso")
         for route in routes(*rooms)[part::PARTS]:
             for text in TELLING_TEXTS:
-                everybody.force_login(house.owner)  # one of the forms ends the session
+                everybody.force_login(org.owner)  # one of the forms ends the session
                 yield "post", route.path(ids), {"data": dict.fromkeys(names, text)}
 
     assert failures(everybody, tries()) == []
 
 
-def test_no_form_of_the_admin_fails(everybody: Client, rf: Any, house: House) -> None:
+def test_no_form_of_the_admin_fails(everybody: Client, rf: Any, org: SeededOrganization) -> None:
     request = rf.get("/")
-    request.user = User.objects.get(id=house.owner.id)
+    request.user = User.objects.get(id=org.owner.id)
 
     def tries() -> Iterator[Try]:
         for model, page in admin.site._registry.items():

@@ -14,8 +14,8 @@ from control import settings as control_settings
 from control.keys.models import Scope
 from control.publish.selectors import Asked
 from control.tenants.models import User
-from tests.support.credentials import bearer
-from tests.support.organizations import House
+from tests.fixtures.credentials import bearer
+from tests.fixtures.organizations import SeededOrganization
 
 HEADER = "Content-Security-Policy"
 STRICT = (
@@ -59,10 +59,10 @@ async def test_asynchronous_answers_carry_the_policy_too(async_client: AsyncClie
     ],
 )
 def test_an_address_with_a_null_character_leads_nowhere(
-    house: House, base: str, client: Client, path: str
+    org: SeededOrganization, base: str, client: Client, path: str
 ) -> None:
-    client.force_login(house.owner)
-    reply = client.get(path.format(base=base, id=house.id))
+    client.force_login(org.owner)
+    reply = client.get(path.format(base=base, id=org.id))
     assert (reply.status_code, directives(reply)) == (404, set(STRICT.split("; ")))
 
 
@@ -144,9 +144,9 @@ def database_away(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 
 def test_without_the_database_a_key_is_not_called_wrong(
-    house: House, base: str, database_away: Callable[[], None]
+    org: SeededOrganization, base: str, database_away: Callable[[], None]
 ) -> None:
-    _, secret = house.mint(scopes=[Scope.MANAGE])
+    _, secret = org.mint(scopes=[Scope.MANAGE])
     database_away()
     reply = APIClient(headers={"authorization": f"Bearer {secret}"}).get(f"{base}/keys")
     assert reply.status_code == 503

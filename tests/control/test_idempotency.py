@@ -41,9 +41,9 @@ from serving.contract.idempotency import (
     TurnedOff,
 )
 from serving.contract.records import OrganizationRecord
-from tests.support.credentials import bearer
-from tests.support.fake_keys import FakeKeys
-from tests.support.organizations import House
+from tests.fixtures.credentials import bearer
+from tests.fixtures.fake_keys import FakeKeys
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -54,8 +54,8 @@ def event_id(number: int) -> str:
     return str(UUID(int=(7 << 76) | (2 << 62) | number))
 
 
-def claim_of(house: House, number: int = 1, *, key: int = 1, request: int = 1) -> Claim:
-    return Claim(event_id(number), "gw_1", house.id, f"{key:064x}", f"{request:064x}")
+def claim_of(org: SeededOrganization, number: int = 1, *, key: int = 1, request: int = 1) -> Claim:
+    return Claim(event_id(number), "gw_1", org.id, f"{key:064x}", f"{request:064x}")
 
 
 def endings_of(claim: Claim, *, is_completed: bool = False) -> Endings:
@@ -63,16 +63,16 @@ def endings_of(claim: Claim, *, is_completed: bool = False) -> Endings:
 
 
 @pytest.fixture
-def keyed(house: House) -> House:
+def keyed(org: SeededOrganization) -> SeededOrganization:
     """An organization that takes keys."""
-    return turn_on(house)
+    return turn_on(org)
 
 
-def turn_on(house: House, takes: bool = True) -> House:
+def turn_on(org: SeededOrganization, takes: bool = True) -> SeededOrganization:
     set_taking_idempotency_keys(
-        actor=house.actor, organization=house.organization, takes_idempotency_keys=takes
+        actor=org.actor, organization=org.organization, takes_idempotency_keys=takes
     )
-    return house
+    return org
 
 
 def ask(claim: Claim, now: datetime = NOW) -> contract.Verdict:
@@ -94,7 +94,7 @@ def keep(claim: Claim, sealed: bytes | None = b"sealed", now: datetime = NOW) ->
     return services.keep(KeepAnswer(claim, sealed), now=now).is_kept
 
 
-def test_the_first_request_of_a_key_is_its_one(keyed: House) -> None:
+def test_the_first_request_of_a_key_is_its_one(keyed: SeededOrganization) -> None:
     assert ask(claim_of(keyed)) == Claimed()
     assert ask(claim_of(keyed)) == Claimed(), "the same question again"
     assert ask(claim_of(keyed, 2)) == Running()
@@ -102,7 +102,7 @@ def test_the_first_request_of_a_key_is_its_one(keyed: House) -> None:
     assert ask(claim_of(keyed, 3, key=2)) == Claimed()
 
 
-def test_its_answer_is_everybodys_once_it_completed(keyed: House) -> None:
+def test_its_answer_is_everybodys_once_it_completed(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     assert keep(claim_of(keyed))
     assert keep(claim_of(keyed), b"another"), "the same again: the first stays"
@@ -114,7 +114,7 @@ def test_its_answer_is_everybodys_once_it_completed(keyed: House) -> None:
     assert ask(claim_of(keyed, 2, request=2)) == OtherRequest()
 
 
-def test_what_is_given_up_leaves_the_key_free(keyed: House) -> None:
+def test_what_is_given_up_leaves_the_key_free(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     assert end(claim_of(keyed)) == 1
     assert ask(claim_of(keyed, 2)) == Claimed()
@@ -122,13 +122,13 @@ def test_what_is_given_up_leaves_the_key_free(keyed: House) -> None:
     assert ask(claim_of(keyed, 3)) == Running()
 
 
-def test_what_completed_stays_whatever_is_said_later(keyed: House) -> None:
+def test_what_completed_stays_whatever_is_said_later(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
     assert end(claim_of(keyed)) == 0
     assert isinstance(ask(claim_of(keyed, 2)), Answered)
 
 
-def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: House) -> None:
+def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     keep(claim_of(keyed))
     assert end(claim_of(keyed)) == 1
@@ -136,31 +136,37 @@ def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: House) -
     assert ask(claim_of(keyed, 2)) == Claimed()
 
 
-def test_what_was_not_kept_cannot_complete(keyed: House) -> None:
+def test_what_was_not_kept_cannot_complete(keyed: SeededOrganization) -> None:
     ask(claim_of(keyed))
     assert end(claim_of(keyed), is_completed=True) == 0
     assert ask(claim_of(keyed, 2)) == Running()
 
 
-def test_a_claim_that_comes_after_its_end_claims_nothing(keyed: House) -> None:
+def test_a_claim_that_comes_after_its_end_claims_nothing(keyed: SeededOrganization) -> None:
     end(claim_of(keyed))
     assert ask(claim_of(keyed)) == Ended()
     assert ask(claim_of(keyed, 2)) == Claimed()
 
 
-def test_an_ending_of_an_organization_that_is_not_here_is_done_with(keyed: House) -> None:
+def test_an_ending_of_an_organization_that_is_not_here_is_done_with(
+    keyed: SeededOrganization,
+) -> None:
     gone = msgspec.structs.replace(claim_of(keyed), organization_id="org_gone")
     assert end(gone) == 0
 
 
-def test_an_answer_whose_claim_was_forgotten_is_kept_all_the_same(keyed: House) -> None:
+def test_an_answer_whose_claim_was_forgotten_is_kept_all_the_same(
+    keyed: SeededOrganization,
+) -> None:
     assert keep(claim_of(keyed))
     end(claim_of(keyed), is_completed=True)
     assert isinstance(ask(claim_of(keyed, 2)), Answered)
     assert Shelf.objects.get().claim_count == 1
 
 
-def test_organizations_share_no_keys(keyed: House, outsider: House) -> None:
+def test_organizations_share_no_keys(
+    keyed: SeededOrganization, outsider: SeededOrganization
+) -> None:
     turn_on(outsider)
     complete(claim_of(keyed))
     ask(claim_of(keyed, 3, key=3))
@@ -172,13 +178,15 @@ def test_organizations_share_no_keys(keyed: House, outsider: House) -> None:
     assert ask(claim_of(keyed, 4, key=3)) == Running()
 
 
-def test_where_keys_are_not_taken_nothing_is_claimed_or_kept(house: House) -> None:
-    assert ask(claim_of(house)) == TurnedOff()
-    assert keep(claim_of(house))
+def test_where_keys_are_not_taken_nothing_is_claimed_or_kept(org: SeededOrganization) -> None:
+    assert ask(claim_of(org)) == TurnedOff()
+    assert keep(claim_of(org))
     assert Row.objects.get().sealed is None
 
 
-def test_turned_off_the_answers_are_erased_and_the_keys_remembered(keyed: House) -> None:
+def test_turned_off_the_answers_are_erased_and_the_keys_remembered(
+    keyed: SeededOrganization,
+) -> None:
     complete(claim_of(keyed))
     turn_on(keyed, takes=False)
     assert [row.sealed for row in Row.objects.all()] == [None]
@@ -188,7 +196,9 @@ def test_turned_off_the_answers_are_erased_and_the_keys_remembered(keyed: House)
     assert ask(claim_of(keyed, 2)) == Answered(event_id(1), None)
 
 
-def test_there_is_room_for_so_many_keys(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_room_for_so_many_keys(
+    keyed: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(contract, "CLAIMS_MAX", 2)
     for number in (1, 2):
         ask(claim_of(keyed, number, key=number))
@@ -198,7 +208,9 @@ def test_there_is_room_for_so_many_keys(keyed: House, monkeypatch: pytest.Monkey
     assert ask(claim_of(keyed, 3, key=3)) == Claimed()
 
 
-def test_there_is_room_for_so_many_bytes(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_is_room_for_so_many_bytes(
+    keyed: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(contract, "KEPT_BYTES_MAX", 10)
     for number in (1, 2, 3):
         assert ask(claim_of(keyed, number, key=number)) == Claimed()
@@ -210,7 +222,7 @@ def test_there_is_room_for_so_many_bytes(keyed: House, monkeypatch: pytest.Monke
     assert ask(claim_of(keyed, 4, key=4)) == NoRoom(3, 10)
 
 
-def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: House) -> None:
+def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
     end(claim_of(keyed, 5))
     nearly, over = NOW + timedelta(hours=23, minutes=59), NOW + timedelta(hours=24)
@@ -223,13 +235,13 @@ def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: House) -> None:
     assert not EarlyEnding.objects.exists()
 
 
-def test_a_key_is_free_after_its_day_before_anybody_cleans_up(keyed: House) -> None:
+def test_a_key_is_free_after_its_day_before_anybody_cleans_up(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
     assert ask(claim_of(keyed, 2, request=2), NOW + timedelta(hours=24)) == Claimed()
     assert Shelf.objects.get().kept_bytes == 0
 
 
-def test_the_worker_forgets(keyed: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_worker_forgets(keyed: SeededOrganization, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(services, "FORGOTTEN_AT_ONCE", 2)
     for number in range(5):
         ask(claim_of(keyed, number, key=number))
@@ -249,7 +261,9 @@ STEP = st.tuples(
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_it_does_as_its_double(keyed: House, steps: list[tuple[str, int, int, int]]) -> None:
+def test_it_does_as_its_double(
+    keyed: SeededOrganization, steps: list[tuple[str, int, int, int]]
+) -> None:
     """And all who are told of an answer are told of the same."""
     Row.objects.all().delete()
     EarlyEnding.objects.all().delete()
@@ -280,19 +294,19 @@ def test_it_does_as_its_double(keyed: House, steps: list[tuple[str, int, int, in
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_at_once_one_is_the_one(house: House) -> None:
-    turn_on(house)
-    verdicts = at_once([lambda n=n: ask(claim_of(house, n)) for n in range(1, 9)])
+def test_of_many_at_once_one_is_the_one(org: SeededOrganization) -> None:
+    turn_on(org)
+    verdicts = at_once([lambda n=n: ask(claim_of(org, n)) for n in range(1, 9)])
     assert Counter(map(type, verdicts)) == {Claimed: 1, Running: 7}
     [first] = [n for n, verdict in enumerate(verdicts, 1) if verdict == Claimed()]
-    assert [n for n in range(1, 9) if keep(claim_of(house, n))] == [first]
+    assert [n for n in range(1, 9) if keep(claim_of(org, n))] == [first]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_many_that_answer_at_once_one_is_kept(house: House) -> None:
+def test_of_many_that_answer_at_once_one_is_kept(org: SeededOrganization) -> None:
     """As after a restore, when no claim is known."""
-    turn_on(house)
-    kept = at_once([lambda n=n: keep(claim_of(house, n), b"%d" % n) for n in range(1, 9)])
+    turn_on(org)
+    kept = at_once([lambda n=n: keep(claim_of(org, n), b"%d" % n) for n in range(1, 9)])
     assert kept.count(True) == 1
     assert Row.objects.get().sealed_bytes == 1
 
@@ -311,7 +325,7 @@ def at_once(calls: list[Callable[[], Any]]) -> list[Any]:
         return list(threads.map(act, calls))
 
 
-def test_gateways_ask_over_http(keyed: House, client: Client) -> None:
+def test_gateways_ask_over_http(keyed: SeededOrganization, client: Client) -> None:
     def post(name: str, record: msgspec.Struct, **headers: str) -> Any:
         return client.post(
             f"/internal/v1/idempotency/{name}",
@@ -335,31 +349,31 @@ def test_gateways_ask_over_http(keyed: House, client: Client) -> None:
 
 
 def test_it_is_turned_on_and_off_over_the_api_and_published(
-    api: APIClient, base: str, house: House
+    api: APIClient, base: str, org: SeededOrganization
 ) -> None:
     assert api.get(base).json()["takes_idempotency_keys"] is False
     assert api.patch(base, {"takes_idempotency_keys": True}).json()["takes_idempotency_keys"]
-    record = last_record("organization", house.id)
+    record = last_record("organization", org.id)
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     api.patch(base, {"takes_idempotency_keys": True})
     [entry] = Deed.objects.filter(action="organization.set_taking_idempotency_keys")
     assert entry.details == {"before": False, "after": True}
-    assert entry.actor_id == house.owner.id
+    assert entry.actor_id == org.owner.id
     assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400
     api.patch(base, {"takes_idempotency_keys": False})
-    record = last_record("organization", house.id)
+    record = last_record("organization", org.id)
     assert record is not None
     assert not decode(record.encode(), OrganizationRecord).takes_idempotency_keys
 
 
 @pytest.mark.parametrize("role", list(Role))
-def test_owners_and_admins_decide(house: House, role: Role) -> None:
-    actor = house.actor if role == Role.OWNER else house.actor_of(house.join(role))
+def test_owners_and_admins_decide(org: SeededOrganization, role: Role) -> None:
+    actor = org.actor if role == Role.OWNER else org.actor_of(org.join(role))
 
     def act() -> None:
         set_taking_idempotency_keys(
-            actor=actor, organization=house.organization, takes_idempotency_keys=True
+            actor=actor, organization=org.organization, takes_idempotency_keys=True
         )
 
     if role in (Role.OWNER, Role.ADMIN):
@@ -369,14 +383,16 @@ def test_owners_and_admins_decide(house: House, role: Role) -> None:
             act()
 
 
-def test_an_outsider_finds_nothing(house: House, outsider: House, stranger: APIClient) -> None:
+def test_an_outsider_finds_nothing(
+    org: SeededOrganization, outsider: SeededOrganization, stranger: APIClient
+) -> None:
     with pytest.raises(NotFound):
         set_taking_idempotency_keys(
-            actor=outsider.actor, organization=house.organization, takes_idempotency_keys=True
+            actor=outsider.actor, organization=org.organization, takes_idempotency_keys=True
         )
     reply = stranger.patch(
-        f"/api/v1/organizations/{house.id}", {"takes_idempotency_keys": True}, format="json"
+        f"/api/v1/organizations/{org.id}", {"takes_idempotency_keys": True}, format="json"
     )
     assert reply.status_code == 404
-    house.organization.refresh_from_db()
-    assert not house.organization.takes_idempotency_keys
+    org.organization.refresh_from_db()
+    assert not org.organization.takes_idempotency_keys

@@ -9,8 +9,8 @@ from django.test import Client
 
 from control.internal.callers import CALLS
 from serving.contract.credential import Caller, Callers, Role
-from tests.support.credentials import bearer
-from tests.support.routes import routes
+from tests.fixtures.credentials import bearer
+from tests.fixtures.routes import routes
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 PATHS = sorted(route.path({}) for route in routes("internal"))

@@ -19,7 +19,7 @@ from control.tenants.services import archive_project, resume_organization, suspe
 from serving.contract import key as secret_form
 from serving.contract.codec import decode
 from serving.contract.records import ApiKeyRecord
-from tests.support.organizations import OPERATOR, House
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
 
 def published(key: ApiKey) -> ApiKeyRecord | None:
@@ -38,30 +38,32 @@ def whole_database() -> str:
     return "\n".join(texts)
 
 
-def test_a_key_is_well_formed_and_known_to_the_gateway_by_its_digest(house: House) -> None:
-    key, secret = house.mint()
+def test_a_key_is_well_formed_and_known_to_the_gateway_by_its_digest(
+    org: SeededOrganization,
+) -> None:
+    key, secret = org.mint()
     record = published(key)
     assert secret_form.is_well_formed(secret)
     assert record is not None
     assert record.digest == secret_form.digest(secret, settings.CONFIG.key_peppers[0].encode())
 
 
-def test_no_secret_is_stored_anywhere(house: House) -> None:
-    _, secret = house.mint()
-    derived = playground_secret(user=house.owner, project=house.project)
+def test_no_secret_is_stored_anywhere(org: SeededOrganization) -> None:
+    _, secret = org.mint()
+    derived = playground_secret(user=org.owner, project=org.project)
     everything = whole_database()
     assert secret[14:-4] not in everything
     assert derived[14:-4] not in everything
 
 
-def test_what_may_be_shown_of_a_secret_is_its_ends(house: House) -> None:
-    key, secret = house.mint()
+def test_what_may_be_shown_of_a_secret_is_its_ends(org: SeededOrganization) -> None:
+    key, secret = org.mint()
     assert key.masked == f"{secret[:13]}…{secret[-4:]}"
 
 
-def test_limits_travel_with_the_key(house: House) -> None:
+def test_limits_travel_with_the_key(org: SeededOrganization) -> None:
     end = timezone.now() + timedelta(days=1)
-    key, _ = house.mint(
+    key, _ = org.mint(
         models=["small"], networks=["10.0.0.0/8"], expires_at=end, spend_limit_nanos=5
     )
     record = published(key)
@@ -84,83 +86,85 @@ def test_limits_travel_with_the_key(house: House) -> None:
         ("spend_limit_nanos", -1),
     ],
 )
-def test_a_bad_wish_is_refused_by_name(house: House, field: str, value: Any) -> None:
+def test_a_bad_wish_is_refused_by_name(org: SeededOrganization, field: str, value: Any) -> None:
     with pytest.raises(Invalid) as refusal:
-        house.mint(**{field: value})
+        org.mint(**{field: value})
     assert refusal.value.param == field
     assert not ApiKey.objects.exists()
 
 
-def test_a_revoked_key_is_deleted_from_the_feed_and_stays_revoked(house: House) -> None:
-    key, _ = house.mint()
-    revoke_key(actor=house.actor, key=key)
+def test_a_revoked_key_is_deleted_from_the_feed_and_stays_revoked(org: SeededOrganization) -> None:
+    key, _ = org.mint()
+    revoke_key(actor=org.actor, key=key)
     assert published(key) is None
     with pytest.raises(Conflict):
-        revoke_key(actor=house.actor, key=key)
+        revoke_key(actor=org.actor, key=key)
     with pytest.raises(Conflict):
-        edit_key(actor=house.actor, key=key, name="Again")
+        edit_key(actor=org.actor, key=key, name="Again")
 
 
-def test_archiving_a_project_revokes_its_keys(house: House) -> None:
-    key, _ = house.mint()
-    archive_project(actor=house.actor, project=house.project)
+def test_archiving_a_project_revokes_its_keys(org: SeededOrganization) -> None:
+    key, _ = org.mint()
+    archive_project(actor=org.actor, project=org.project)
     key.refresh_from_db()
     assert key.revoked_at is not None
     assert published(key) is None
 
 
 def test_keys_of_a_suspended_organization_stay_published_so_that_they_are_told_why(
-    house: House,
+    org: SeededOrganization,
 ) -> None:
-    kept, revoked = house.mint()[0], house.mint(name="Old")[0]
-    revoke_key(actor=house.actor, key=revoked)
-    suspend_organization(actor=OPERATOR, organization=house.organization)
+    kept, revoked = org.mint()[0], org.mint(name="Old")[0]
+    revoke_key(actor=org.actor, key=revoked)
+    suspend_organization(actor=OPERATOR, organization=org.organization)
     assert published(kept) is not None
-    resume_organization(actor=OPERATOR, organization=house.organization)
+    resume_organization(actor=OPERATOR, organization=org.organization)
     assert published(kept) is not None
     assert published(revoked) is None
 
 
-def test_no_key_is_minted_where_keys_have_ended(house: House) -> None:
-    suspend_organization(actor=OPERATOR, organization=house.organization)
+def test_no_key_is_minted_where_keys_have_ended(org: SeededOrganization) -> None:
+    suspend_organization(actor=OPERATOR, organization=org.organization)
     with pytest.raises(Conflict, match="suspended"):
-        house.mint()
-    resume_organization(actor=OPERATOR, organization=house.organization)
-    archive_project(actor=house.actor, project=house.project)
+        org.mint()
+    resume_organization(actor=OPERATOR, organization=org.organization)
+    archive_project(actor=org.actor, project=org.project)
     with pytest.raises(Conflict, match="archived"):
-        house.mint()
+        org.mint()
 
 
-def test_a_developer_mints_keys_but_none_that_manage(house: House) -> None:
-    developer = house.actor_of(house.join(Role.DEVELOPER))
-    fields = {"actor": developer, "project": house.project, "name": "Mine"}
+def test_a_developer_mints_keys_but_none_that_manage(org: SeededOrganization) -> None:
+    developer = org.actor_of(org.join(Role.DEVELOPER))
+    fields = {"actor": developer, "project": org.project, "name": "Mine"}
     mint_key(**fields)
     with pytest.raises(NotPermitted):
         mint_key(**fields, scopes=[Scope.MANAGE])
 
 
-def test_a_developer_does_not_revoke_a_managing_key(house: House) -> None:
-    key, _ = house.mint(scopes=[Scope.MANAGE])
+def test_a_developer_does_not_revoke_a_managing_key(org: SeededOrganization) -> None:
+    key, _ = org.mint(scopes=[Scope.MANAGE])
     with pytest.raises(NotPermitted):
-        revoke_key(actor=house.actor_of(house.join(Role.DEVELOPER)), key=key)
+        revoke_key(actor=org.actor_of(org.join(Role.DEVELOPER)), key=key)
 
 
-def test_an_outsider_does_not_find_the_key(house: House, outsider: House) -> None:
+def test_an_outsider_does_not_find_the_key(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     with pytest.raises(NotFound):
-        revoke_key(actor=outsider.actor, key=house.mint()[0])
+        revoke_key(actor=outsider.actor, key=org.mint()[0])
 
 
-def test_use_is_noted_and_never_set_back(house: House) -> None:
-    key, now = house.mint()[0], timezone.now()
+def test_use_is_noted_and_never_set_back(org: SeededOrganization) -> None:
+    key, now = org.mint()[0], timezone.now()
     touch_keys({key.id: now, "key_unknown": now})
     touch_keys({key.id: now - timedelta(hours=1)})
     key.refresh_from_db()
     assert key.last_used_at == now
 
 
-def test_the_playground_has_one_key_per_person_and_project(house: House) -> None:
-    first = playground_secret(user=house.owner, project=house.project)
-    again = playground_secret(user=house.owner, project=house.project)
+def test_the_playground_has_one_key_per_person_and_project(org: SeededOrganization) -> None:
+    first = playground_secret(user=org.owner, project=org.project)
+    again = playground_secret(user=org.owner, project=org.project)
     key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
     record = published(key)
     assert first == again
@@ -169,11 +173,11 @@ def test_the_playground_has_one_key_per_person_and_project(house: House) -> None
     assert record.digest == secret_form.digest(first, settings.CONFIG.key_peppers[0].encode())
 
 
-def test_a_playground_key_is_renewed_before_it_ends(house: House) -> None:
-    old = playground_secret(user=house.owner, project=house.project)
+def test_a_playground_key_is_renewed_before_it_ends(org: SeededOrganization) -> None:
+    old = playground_secret(user=org.owner, project=org.project)
     key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
     ApiKey.objects.filter(id=key.id).update(expires_at=timezone.now() + timedelta(minutes=5))
-    new = playground_secret(user=house.owner, project=house.project)
+    new = playground_secret(user=org.owner, project=org.project)
     key.refresh_from_db()
     assert new != old
     assert key.expires_at is not None
@@ -183,8 +187,10 @@ def test_a_playground_key_is_renewed_before_it_ends(house: House) -> None:
     assert record.digest == key.digest
 
 
-def test_viewers_and_strangers_have_no_playground_key(house: House, outsider: House) -> None:
+def test_viewers_and_strangers_have_no_playground_key(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     with pytest.raises(NotPermitted):
-        playground_secret(user=house.join(Role.VIEWER), project=house.project)
+        playground_secret(user=org.join(Role.VIEWER), project=org.project)
     with pytest.raises(NotFound):
-        playground_secret(user=outsider.owner, project=house.project)
+        playground_secret(user=outsider.owner, project=org.project)

@@ -8,7 +8,7 @@ from control.keys.services import revoke_key
 from control.tenants.models import Role
 from control.tenants.services import resume_organization, suspend_organization
 from serving.contract.key import is_well_formed, make_secret
-from tests.support.organizations import OPERATOR, House
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
 OWNED_BY_US = [
     "id", "organization_id", "digest", "kind", "prefix", "last_four", "created_by", "revoked_at",
@@ -16,8 +16,10 @@ OWNED_BY_US = [
 ]  # fmt: skip
 
 
-def test_a_minted_key_shows_its_secret_once(api: APIClient, base: str, house: House) -> None:
-    reply = api.post(f"{base}/keys", {"project_id": house.project.id, "name": "Backend"})
+def test_a_minted_key_shows_its_secret_once(
+    api: APIClient, base: str, org: SeededOrganization
+) -> None:
+    reply = api.post(f"{base}/keys", {"project_id": org.project.id, "name": "Backend"})
     shown = api.get(f"{base}/keys/{reply.json()['id']}").json()
     assert reply.status_code == 201
     assert is_well_formed(reply.json()["secret"])
@@ -26,8 +28,10 @@ def test_a_minted_key_shows_its_secret_once(api: APIClient, base: str, house: Ho
 
 
 @pytest.mark.parametrize("field", OWNED_BY_US)
-def test_what_is_ours_cannot_be_set(api: APIClient, base: str, house: House, field: str) -> None:
-    wish = {"project_id": house.project.id, "name": "Backend", field: "x"}
+def test_what_is_ours_cannot_be_set(
+    api: APIClient, base: str, org: SeededOrganization, field: str
+) -> None:
+    wish = {"project_id": org.project.id, "name": "Backend", field: "x"}
     error = api.post(f"{base}/keys", wish).json()["error"]
     assert (error["code"], error["param"]) == ("unknown_parameter", field)
     assert not ApiKey.objects.exists()
@@ -75,18 +79,20 @@ def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiK
     ],
 )
 def test_each_role_changes_what_is_its_own(
-    house: House, key: ApiKey, role: Role, wish: dict[str, object], status: int
+    org: SeededOrganization, key: ApiKey, role: Role, wish: dict[str, object], status: int
 ) -> None:
     client = APIClient()
-    client.force_login(house.join(role))
-    where = f"/api/v1/organizations/{house.id}/keys/{key.id}"
+    client.force_login(org.join(role))
+    where = f"/api/v1/organizations/{org.id}/keys/{key.id}"
     assert client.patch(where, wish).status_code == status
     key.refresh_from_db()
     assert (key.name == "Backend") == ("name" not in wish or status != 200)
 
 
-def test_a_rotated_key_has_two_secrets_for_a_while(house: House, base: str, api: APIClient) -> None:
-    key, first = house.mint(scopes=[Scope.MANAGE])
+def test_a_rotated_key_has_two_secrets_for_a_while(
+    org: SeededOrganization, base: str, api: APIClient
+) -> None:
+    key, first = org.mint(scopes=[Scope.MANAGE])
     where = f"{base}/keys/{key.id}"
     reply = api.post(f"{where}/rotate", {"last_four": key.last_four}).json()
     second, [old] = reply["secret"], reply["old_secrets"]
@@ -100,18 +106,20 @@ def test_a_rotated_key_has_two_secrets_for_a_while(house: House, base: str, api:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING, Role.DEVELOPER])
-def test_lesser_roles_rotate_no_managing_key(house: House, base: str, role: Role) -> None:
-    key, _ = house.mint(scopes=[Scope.MANAGE])
+def test_lesser_roles_rotate_no_managing_key(
+    org: SeededOrganization, base: str, role: Role
+) -> None:
+    key, _ = org.mint(scopes=[Scope.MANAGE])
     client = APIClient()
-    client.force_login(house.join(role))
+    client.force_login(org.join(role))
     for verb in ("rotate", "end-old-secrets"):
         reply = client.post(f"{base}/keys/{key.id}/{verb}", {"last_four": key.last_four})
         assert reply.status_code == 403
     assert not key.old_secrets.exists()
 
 
-def test_a_call_of_the_management_api_is_use(house: House, base: str) -> None:
-    key, secret = house.mint(scopes=[Scope.MANAGE])
+def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str) -> None:
+    key, secret = org.mint(scopes=[Scope.MANAGE])
     bearer(secret).get(base)
     key.refresh_from_db()
     first = key.last_used_at
@@ -122,7 +130,7 @@ def test_a_call_of_the_management_api_is_use(house: House, base: str) -> None:
 
 
 def test_a_key_is_not_minted_in_an_outsiders_project(
-    api: APIClient, base: str, outsider: House
+    api: APIClient, base: str, outsider: SeededOrganization
 ) -> None:
     reply = api.post(f"{base}/keys", {"project_id": outsider.project.id, "name": "Mine"})
     assert reply.status_code == 404
@@ -136,20 +144,20 @@ def test_a_key_is_renamed_and_revoked(api: APIClient, base: str, key: ApiKey) ->
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING])
 def test_roles_without_keys_look_and_touch_nothing(
-    house: House, base: str, key: ApiKey, role: Role
+    org: SeededOrganization, base: str, key: ApiKey, role: Role
 ) -> None:
     client = APIClient()
-    client.force_login(house.join(role))
-    wish = {"project_id": house.project.id, "name": "Mine"}
+    client.force_login(org.join(role))
+    wish = {"project_id": org.project.id, "name": "Mine"}
     assert client.get(f"{base}/keys").status_code == 200
     assert client.post(f"{base}/keys", wish).status_code == 403
     assert client.patch(f"{base}/keys/{key.id}", {"name": "x"}).status_code == 403
     assert client.post(f"{base}/keys/{key.id}/revoke").status_code == 403
 
 
-def test_a_list_has_pages(api: APIClient, base: str, house: House) -> None:
+def test_a_list_has_pages(api: APIClient, base: str, org: SeededOrganization) -> None:
     for number in range(5):
-        house.mint(name=f"Key {number}")
+        org.mint(name=f"Key {number}")
     first = api.get(f"{base}/keys?limit=3").json()
     rest = api.get(first["next"]).json()
     names = [key["name"] for key in first["data"] + rest["data"]]
@@ -161,27 +169,27 @@ def bearer(secret: str) -> APIClient:
     return APIClient(headers={"authorization": f"Bearer {secret}"})
 
 
-def test_a_managing_key_manages_its_own_organization(house: House, base: str) -> None:
-    client = bearer(house.mint(scopes=[Scope.MANAGE])[1])
-    wish = {"project_id": house.project.id, "name": "From a key"}
+def test_a_managing_key_manages_its_own_organization(org: SeededOrganization, base: str) -> None:
+    client = bearer(org.mint(scopes=[Scope.MANAGE])[1])
+    wish = {"project_id": org.project.id, "name": "From a key"}
     assert client.post(f"{base}/keys", wish).status_code == 201
-    assert [each["id"] for each in client.get("/api/v1/organizations").json()["data"]] == [house.id]
+    assert [each["id"] for each in client.get("/api/v1/organizations").json()["data"]] == [org.id]
 
 
-def test_a_key_without_the_scope_is_told_so(house: House, base: str) -> None:
-    reply = bearer(house.mint()[1]).get(f"{base}/keys")
+def test_a_key_without_the_scope_is_told_so(org: SeededOrganization, base: str) -> None:
+    reply = bearer(org.mint()[1]).get(f"{base}/keys")
     assert reply.status_code == 403
     assert reply.json()["error"]["type"] == "permission_denied"
 
 
 @pytest.mark.parametrize("wrong", ["typo", "unknown", "revoked", "network", "injection"])
 def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
-    house: House, base: str, wrong: str
+    org: SeededOrganization, base: str, wrong: str
 ) -> None:
     networks = ["10.9.8.0/24"] if wrong == "network" else None
-    key, secret = house.mint(scopes=[Scope.MANAGE], networks=networks)
+    key, secret = org.mint(scopes=[Scope.MANAGE], networks=networks)
     if wrong == "revoked":
-        revoke_key(actor=house.actor, key=key)
+        revoke_key(actor=org.actor, key=key)
     secrets = {
         "typo": secret[:-1] + ("0" if secret[-1] != "0" else "1"),
         "unknown": make_secret(lambda alphabet: alphabet[0]),
@@ -199,23 +207,25 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
     }
 
 
-def test_a_good_key_of_a_suspended_organization_is_told_so(house: House, base: str) -> None:
-    secret = house.mint(scopes=[Scope.MANAGE])[1]
-    suspend_organization(actor=OPERATOR, organization=house.organization)
+def test_a_good_key_of_a_suspended_organization_is_told_so(
+    org: SeededOrganization, base: str
+) -> None:
+    secret = org.mint(scopes=[Scope.MANAGE])[1]
+    suspend_organization(actor=OPERATOR, organization=org.organization)
     reply = bearer(secret).get(f"{base}/keys")
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "organization_suspended")
-    resume_organization(actor=OPERATOR, organization=house.organization)
+    resume_organization(actor=OPERATOR, organization=org.organization)
     assert bearer(secret).get(f"{base}/keys").status_code == 200
 
 
-def test_a_key_is_no_person(house: House) -> None:
-    client = bearer(house.mint(scopes=[Scope.MANAGE])[1])
+def test_a_key_is_no_person(org: SeededOrganization) -> None:
+    client = bearer(org.mint(scopes=[Scope.MANAGE])[1])
     assert client.post("/api/v1/organizations", {"name": "Mine"}).status_code == 403
 
 
-def test_a_session_writes_only_with_the_csrf_token(house: House, base: str) -> None:
+def test_a_session_writes_only_with_the_csrf_token(org: SeededOrganization, base: str) -> None:
     client = APIClient(enforce_csrf_checks=True)
-    client.force_login(house.owner)
-    reply = client.post(f"{base}/keys", {"project_id": house.project.id, "name": "Forged"})
+    client.force_login(org.owner)
+    reply = client.post(f"{base}/keys", {"project_id": org.project.id, "name": "Forged"})
     assert reply.status_code == 403
     assert not ApiKey.objects.exists()

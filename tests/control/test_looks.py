@@ -13,7 +13,7 @@ from control.audit.models import Deed
 from control.audit.selectors import deeds
 from control.keys.models import ApiKey
 from control.tenants.models import User
-from tests.support.organizations import House, make_model
+from tests.fixtures.organizations import SeededOrganization, make_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -40,11 +40,11 @@ def looks() -> list[tuple[str, str, str]]:
 
 
 def test_a_look_says_who_saw_what_of_whose_and_whence(
-    house: House, key: ApiKey, operator: User, browser: Client
+    org: SeededOrganization, key: ApiKey, operator: User, browser: Client
 ) -> None:
     reply = browser.get(page("keys_apikey", key.id))
     assert reply.status_code == 200
-    [deed] = deeds(house.id, limit=1)
+    [deed] = deeds(org.id, limit=1)
     assert (deed.action, deed.target_kind, deed.target_id) == (
         "organization.look",
         "apikey",
@@ -56,18 +56,18 @@ def test_a_look_says_who_saw_what_of_whose_and_whence(
 
 
 def test_a_minute_of_the_same_is_one_look(
-    house: House, key: ApiKey, browser: Client, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, key: ApiKey, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = [
-        page("tenants_organization", house.id),
-        page("tenants_organization", house.id, "history"),
-        page("tenants_project", house.project.id),
+        page("tenants_organization", org.id),
+        page("tenants_organization", org.id, "history"),
+        page("tenants_project", org.project.id),
     ]
     for each in [*pages, *pages]:
         assert browser.get(each).status_code == 200
     once = [
-        ("organization.look", "organization", house.id),
-        ("organization.look", "project", house.project.id),
+        ("organization.look", "organization", org.id),
+        ("organization.look", "project", org.project.id),
     ]
     assert looks() == once
     cache.clear()
@@ -80,34 +80,34 @@ def test_a_minute_of_the_same_is_one_look(
     assert looks() == [*once, once[0]]
 
 
-def test_two_operators_look_twice(house: House, browser: Client) -> None:
+def test_two_operators_look_twice(org: SeededOrganization, browser: Client) -> None:
     other = Client()
     other.force_login(User.objects.create_superuser("op2@penstock.test"))
     for client in (browser, other):
-        client.get(page("tenants_organization", house.id))
+        client.get(page("tenants_organization", org.id))
     assert len(looks()) == 2
 
 
 def test_a_list_that_is_narrowed_to_an_organization_is_a_look(
-    house: House, browser: Client
+    org: SeededOrganization, browser: Client
 ) -> None:
-    browser.get(f"/admin/keys/apikey/?q={house.id}")
-    browser.get(f"{reverse('admin:cockpit_statement')}?organization={house.id}")
-    assert looks() == [("organization.look", "organization", house.id)]
+    browser.get(f"/admin/keys/apikey/?q={org.id}")
+    browser.get(f"{reverse('admin:cockpit_statement')}?organization={org.id}")
+    assert looks() == [("organization.look", "organization", org.id)]
 
 
-def test_a_person_is_looked_at_too(house: House, browser: Client) -> None:
-    browser.get(page("tenants_user", house.owner.id))
-    assert looks() == [("user.look", "user", house.owner.id)]
+def test_a_person_is_looked_at_too(org: SeededOrganization, browser: Client) -> None:
+    browser.get(page("tenants_user", org.owner.id))
+    assert looks() == [("user.look", "user", org.owner.id)]
 
 
 def test_what_is_no_tenants_or_was_not_shown_is_no_look(
-    house: House, outsider: House, browser: Client
+    org: SeededOrganization, outsider: SeededOrganization, browser: Client
 ) -> None:
     browser.get("/admin/")
     browser.get("/admin/tenants/organization/")
     assert browser.get(page("catalog_model", make_model().id)).status_code == 200
     browser.get(page("tenants_organization", "org_none"))
-    Client().get(page("tenants_organization", house.id))
-    outsider.browser().get(page("tenants_organization", house.id))
+    Client().get(page("tenants_organization", org.id))
+    outsider.browser().get(page("tenants_organization", org.id))
     assert looks() == []

@@ -19,8 +19,8 @@ from control.prices import services as prices
 from control.tenants import services
 from control.tenants.models import OperatorInvitation, User
 from control.tenants.permissions import Action, require
-from tests.support.organizations import House
-from tests.support.second_factor import code_of
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.second_factor import code_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 PASSWORD = "a-long-phrase-indeed"
@@ -98,8 +98,8 @@ def test_a_session_from_before_the_factor_is_asked_for_it(client: Client, owner:
     assert "/accounts/2fa/reauthenticate/" in reply.redirect_chain[-1][0]
 
 
-def test_members_are_told_that_this_is_not_for_them(house: House) -> None:
-    client = house.browser()
+def test_members_are_told_that_this_is_not_for_them(org: SeededOrganization) -> None:
+    client = org.browser()
     assert client.get("/admin/", follow=True).status_code == 403
     assert client.get("/admin/login/").status_code == 403
 
@@ -124,31 +124,31 @@ def test_the_password_is_changed_at_the_account(client: Client, owner: User) -> 
 DEEDS: dict[str, tuple[Duty, Callable[..., object]]] = {
     "models": (
         Duty.RUN_MODELS,
-        lambda actor, house: catalog.create_model(actor=actor, public_id="m", name="M"),
+        lambda actor, org: catalog.create_model(actor=actor, public_id="m", name="M"),
     ),
-    "prices": (Duty.KEEP_BOOKS, lambda actor, house: prices.draft_book(actor=actor, name="Book")),
+    "prices": (Duty.KEEP_BOOKS, lambda actor, org: prices.draft_book(actor=actor, name="Book")),
     "terms": (
         Duty.KEEP_BOOKS,
-        lambda actor, house: services.set_organization_terms(
-            actor=actor, organization=house.organization, billing_mode="postpaid",
+        lambda actor, org: services.set_organization_terms(
+            actor=actor, organization=org.organization, billing_mode="postpaid",
             spend_limit_nanos=1, weight=1,
         ),
     ),
     "suspension": (
         Duty.HELP_CUSTOMERS,
-        lambda actor, house: services.suspend_organization(
-            actor=actor, organization=house.organization
+        lambda actor, org: services.suspend_organization(
+            actor=actor, organization=org.organization
         ),
     ),
     "names": (
         Duty.HELP_CUSTOMERS,
-        lambda actor, house: services.rename_organization(
-            actor=actor, organization=house.organization, name="New"
+        lambda actor, org: services.rename_organization(
+            actor=actor, organization=org.organization, name="New"
         ),
     ),
     "operators": (
         Duty.MANAGE_OPERATORS,
-        lambda actor, house: services.invite_operator(
+        lambda actor, org: services.invite_operator(
             actor=actor, email="new@penstock.test", role="viewer"
         ),
     ),
@@ -157,26 +157,28 @@ DEEDS: dict[str, tuple[Duty, Callable[..., object]]] = {
 
 @pytest.mark.parametrize("deed", DEEDS)
 @pytest.mark.parametrize("role", list(OperatorRole))
-def test_each_role_does_its_part_and_no_other(house: House, role: str, deed: str) -> None:
+def test_each_role_does_its_part_and_no_other(
+    org: SeededOrganization, role: str, deed: str
+) -> None:
     duty, act = DEEDS[deed]
     actor, before = person(operator(role)), Deed.objects.count()
     if duty in DUTIES[role]:
-        act(actor, house)
+        act(actor, org)
         assert Deed.objects.count() > before
     else:
         with pytest.raises(NotPermitted, match=f"{role} may not {duty}"):
-            act(actor, house)
+            act(actor, org)
         assert Deed.objects.count() == before
 
 
 @pytest.mark.parametrize("action", list(Action))
-def test_a_viewer_looks_into_tenants_and_no_more(house: House, action: Action) -> None:
+def test_a_viewer_looks_into_tenants_and_no_more(org: SeededOrganization, action: Action) -> None:
     viewer = person(operator("viewer"))
     if action in (Action.READ, Action.SEE_MONEY):
-        require(viewer, house.organization, action)
+        require(viewer, org.organization, action)
     else:
         with pytest.raises(NotPermitted):
-            require(viewer, house.organization, action)
+            require(viewer, org.organization, action)
 
 
 def test_who_has_no_role_may_nothing() -> None:
@@ -247,10 +249,10 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
     assert done[2].details == {"email": f"⟦{user.id}⟧", "before": "finance", "after": "catalog"}
 
 
-def test_an_invitation_is_for_one_person_once(house: House, owner: User) -> None:
+def test_an_invitation_is_for_one_person_once(org: SeededOrganization, owner: User) -> None:
     secret = invite(owner)
     with pytest.raises(NotFound):
-        services.accept_operator_invitation(user=house.owner, secret=secret)
+        services.accept_operator_invitation(user=org.owner, secret=secret)
     user = User.objects.create_user("new@penstock.test")
     services.accept_operator_invitation(user=user, secret=secret)
     with pytest.raises(NotFound):

@@ -6,7 +6,7 @@ from rest_framework.test import APIClient
 
 from control.keys.models import ApiKey, Scope
 from control.tenants import selectors, services
-from tests.support.organizations import House, make_model, make_variant
+from tests.fixtures.organizations import SeededOrganization, make_model, make_variant
 
 METHODS = ("get", "post", "patch", "delete")
 
@@ -24,17 +24,17 @@ def tenant_routes() -> list[str]:
 ROUTES = tenant_routes()
 
 
-def address(route: str, house: House, key: ApiKey) -> str:
+def address(route: str, org: SeededOrganization, key: ApiKey) -> str:
     invitation, _ = services.invite_member(
-        actor=house.actor, organization=house.organization, email="new@example.com", role="viewer"
+        actor=org.actor, organization=org.organization, email="new@example.com", role="viewer"
     )
     model = make_model()
     make_variant(model)
     ids = {
-        "<str:organization_id>": house.id,
-        "<str:project_id>": house.project.id,
+        "<str:organization_id>": org.id,
+        "<str:project_id>": org.project.id,
         "<str:key_id>": key.id,
-        "<str:member_id>": house.seat(house.owner).id,
+        "<str:member_id>": org.seat(org.owner).id,
         "<str:invitation_id>": invitation.id,
         "<path:model>": model.id,
     }
@@ -51,9 +51,9 @@ def test_there_are_routes_to_try() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_outsider_finds_nothing(
-    route: str, method: str, house: House, key: ApiKey, stranger: APIClient
+    route: str, method: str, org: SeededOrganization, key: ApiKey, stranger: APIClient
 ) -> None:
-    reply = getattr(stranger, method)(address(route, house, key), {})
+    reply = getattr(stranger, method)(address(route, org, key), {})
     assert reply.status_code in (404, 405)
     if reply.status_code == 404:
         assert reply.json()["error"]["code"] == "not_found"
@@ -61,31 +61,39 @@ def test_an_outsider_finds_nothing(
 
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_outsiders_key_finds_nothing(
-    route: str, house: House, key: ApiKey, outsider: House
+    route: str, org: SeededOrganization, key: ApiKey, outsider: SeededOrganization
 ) -> None:
     _, secret = outsider.mint(scopes=[Scope.MANAGE])
     client = APIClient(headers={"authorization": f"Bearer {secret}"})
-    assert client.get(address(route, house, key)).status_code in (404, 405)
+    assert client.get(address(route, org, key)).status_code in (404, 405)
 
 
 @pytest.mark.parametrize("route", ROUTES)
-def test_nobody_gets_in_without_credentials(route: str, house: House, key: ApiKey) -> None:
-    reply = APIClient().get(address(route, house, key))
+def test_nobody_gets_in_without_credentials(
+    route: str, org: SeededOrganization, key: ApiKey
+) -> None:
+    reply = APIClient().get(address(route, org, key))
     assert reply.status_code == 401
     assert reply.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.mark.parametrize("route", [each for each in ROUTES if each.count("_id>") > 1])
 def test_an_insiders_organization_does_not_open_an_outsiders_rows(
-    route: str, house: House, key: ApiKey, outsider: House, stranger: APIClient
+    route: str,
+    org: SeededOrganization,
+    key: ApiKey,
+    outsider: SeededOrganization,
+    stranger: APIClient,
 ) -> None:
-    foreign = address(route, house, key).replace(house.id, outsider.id)
+    foreign = address(route, org, key).replace(org.id, outsider.id)
     for method in METHODS:
         assert getattr(stranger, method)(foreign, {}).status_code in (404, 405)
 
 
-def test_the_outsider_changed_nothing(house: House, key: ApiKey, stranger: APIClient) -> None:
-    stranger.post(f"/api/v1/organizations/{house.id}/keys/{key.id}/revoke")
+def test_the_outsider_changed_nothing(
+    org: SeededOrganization, key: ApiKey, stranger: APIClient
+) -> None:
+    stranger.post(f"/api/v1/organizations/{org.id}/keys/{key.id}/revoke")
     key.refresh_from_db()
     assert key.revoked_at is None
-    assert not selectors.project(house.organization, house.project.id).is_archived
+    assert not selectors.project(org.organization, org.project.id).is_archived

@@ -26,9 +26,9 @@ from control.watch.health import Health
 from control.watch.readiness import checks
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
 from serving.contract.key import make_secret
-from tests.support.credentials import bearer
-from tests.support.environment import free_port
-from tests.support.routes import Route, routes
+from tests.fixtures.credentials import bearer
+from tests.fixtures.environment import free_port
+from tests.fixtures.routes import Route, routes
 
 pytestmark = pytest.mark.integration
 WITHIN_SECONDS = 3.0

@@ -6,7 +6,7 @@ from control.actor import person
 from control.errors import NotFound, NotPermitted
 from control.tenants.models import Role
 from control.tenants.permissions import Action, can, require
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 EVERYBODY = set(Role)
 MATRIX = {
@@ -38,17 +38,21 @@ def test_roles_may_what_the_matrix_says(role: Role, action: Action) -> None:
     assert can(role, action) is (role in MATRIX[action])
 
 
-def test_a_member_of_another_organization_finds_nothing(house: House, outsider: House) -> None:
+def test_a_member_of_another_organization_finds_nothing(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     with pytest.raises(NotFound):
-        require(outsider.actor, house.organization, Action.READ)
+        require(outsider.actor, org.organization, Action.READ)
 
 
-def test_a_person_without_a_seat_finds_nothing(house: House, outsider: House) -> None:
+def test_a_person_without_a_seat_finds_nothing(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     with pytest.raises(NotFound):
-        require(person(outsider.owner), house.organization, Action.READ)
+        require(person(outsider.owner), org.organization, Action.READ)
 
 
-def test_a_lesser_role_is_told_so(house: House) -> None:
-    viewer = house.actor_of(house.join(Role.VIEWER))
+def test_a_lesser_role_is_told_so(org: SeededOrganization) -> None:
+    viewer = org.actor_of(org.join(Role.VIEWER))
     with pytest.raises(NotPermitted, match="viewer may not make keys"):
-        require(viewer, house.organization, Action.MAKE_KEYS)
+        require(viewer, org.organization, Action.MAKE_KEYS)

@@ -13,7 +13,7 @@ from control.prices import selectors, services
 from control.prices.comparison import Unconfirmed, changes_of
 from control.prices.models import Price, PriceBook, Tier
 from control.publish.selectors import last_record
-from tests.support.organizations import OPERATOR, House, make_model, make_variant
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
 METERS = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
 HOUR = timedelta(hours=1)
@@ -32,8 +32,10 @@ def price(variant: Variant) -> Price:
     return price
 
 
-def draft(variant: Variant, name: str = "Next", house: House | None = None, **meters: int) -> Price:
-    organization = house.organization if house else None
+def draft(
+    variant: Variant, name: str = "Next", org: SeededOrganization | None = None, **meters: int
+) -> Price:
+    organization = org.organization if org else None
     book = services.draft_book(actor=OPERATOR, name=name, organization=organization)
     return services.set_price(actor=OPERATOR, book=book, variant=variant, **METERS | meters)
 
@@ -153,14 +155,14 @@ def test_a_price_that_stays_zero_is_asked_for_once(variant: Variant) -> None:
 
 
 def test_a_first_contract_is_compared_with_the_list(
-    house: House, price: Price, variant: Variant
+    org: SeededOrganization, price: Price, variant: Variant
 ) -> None:
     with pytest.raises(Unconfirmed, match=r"output \$0.60 → \$0.06"):
-        publish(draft(variant, house=house, output_nanos=60_000_000))
-    own = draft(variant, house=house, output_nanos=400_000_000)
+        publish(draft(variant, org=org, output_nanos=60_000_000))
+    own = draft(variant, org=org, output_nanos=400_000_000)
     publish(own)
     with pytest.raises(Unconfirmed, match=r"output \$0.40 → \$0.10"):
-        publish(draft(variant, house=house, output_nanos=100_000_000))
+        publish(draft(variant, org=org, output_nanos=100_000_000))
 
 
 def test_a_price_is_compared_with_what_is_in_force_when_it_begins(
@@ -219,9 +221,9 @@ def test_what_is_drafted_in_force_or_cancelled_is_not_cancelled(
         services.publish_book(actor=OPERATOR, book=book)
 
 
-def test_customers_neither_cancel_nor_confirm(house: House, price: Price) -> None:
+def test_customers_neither_cancel_nor_confirm(org: SeededOrganization, price: Price) -> None:
     with pytest.raises(NotPermitted):
-        services.cancel_book(actor=house.actor, book=price.book)
+        services.cancel_book(actor=org.actor, book=price.book)
 
 
 def future(variant: Variant) -> PriceBook:
@@ -254,11 +256,11 @@ def test_the_database_lets_no_book_in_force_be_cancelled(price: Price) -> None:
 
 
 def test_a_price_stands_from_its_book_to_the_next_that_prices_the_same(
-    house: House, price: Price, variant: Variant
+    org: SeededOrganization, price: Price, variant: Variant
 ) -> None:
     begins = timezone.now() + HOUR
     publish(draft(make_variant(make_model("other"))))
-    publish(draft(variant, house=house))
+    publish(draft(variant, org=org))
     cancelled = draft(variant)
     book = publish(cancelled, effective_at=begins - HOUR / 2)
     services.cancel_book(actor=OPERATOR, book=book)
@@ -286,12 +288,12 @@ def test_drafts_and_unknown_prices_have_no_standing(price: Price, variant: Varia
 
 
 def test_a_contracts_price_is_open_to_its_organization_alone(
-    house: House, outsider: House, price: Price, variant: Variant
+    org: SeededOrganization, outsider: SeededOrganization, price: Price, variant: Variant
 ) -> None:
-    own = draft(variant, house=house)
+    own = draft(variant, org=org)
     publish(own)
     standing = selectors.standing([price.id, own.id])
-    assert standing[own.id].is_open_to(house.id)
+    assert standing[own.id].is_open_to(org.id)
     assert not standing[own.id].is_open_to(outsider.id)
     assert standing[price.id].is_open_to(outsider.id)
     assert standing[price.id].superseded_at is None

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from control.catalog.models import Variant
-from tests.support.organizations import make_model, make_variant
+from tests.fixtures.organizations import make_model, make_variant
 
 MIGRATION = "control.prices.migrations.0004_bands_contracts_and_cancelling"
 RECORD = {"price_id": "price_old", "variant_id": "v", "tier": "standard", "input_nanos": 1}

@@ -14,7 +14,7 @@ from control.prices.models import Price, PriceBook
 from control.publish.selectors import last_record
 from serving.contract.codec import decode
 from serving.contract.records import PriceRecord
-from tests.support.organizations import OPERATOR, House, make_model, make_variant
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 
@@ -126,9 +126,9 @@ def test_prices_are_neither_backdated_nor_empty_nor_doubled(price: Price) -> Non
         services.publish_book(actor=OPERATOR, book=empty, effective_at=moment)
 
 
-def test_customers_set_no_prices(house: House, price: Price) -> None:
+def test_customers_set_no_prices(org: SeededOrganization, price: Price) -> None:
     with pytest.raises(NotPermitted):
-        services.publish_book(actor=house.actor, book=price.book)
+        services.publish_book(actor=org.actor, book=price.book)
 
 
 def test_the_database_lets_one_book_take_effect_at_a_time(price: Price) -> None:

@@ -17,7 +17,7 @@ from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.feed.batch import Batch, Update
 from serving.gateway.directory import Directory
-from tests.support.organizations import OPERATOR, House, make_model, make_variant
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
 HOUR = timedelta(hours=1)
 TIERS = [Tier.DEFAULT, Tier.FLEX]
@@ -76,10 +76,10 @@ def published() -> Batch:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_all_three_agree(house: House, outsider: House, seed: int) -> None:
+def test_all_three_agree(org: SeededOrganization, outsider: SeededOrganization, seed: int) -> None:
     random, start = Random(seed), timezone.now()
     variants = [make_variant(make_model(name)) for name in ("one", "two")]
-    organizations = [house.organization, outsider.organization]
+    organizations = [org.organization, outsider.organization]
     for _ in range(BOOKS):
         publish_any(random, variants, organizations, start)
     directory = Directory("salt")

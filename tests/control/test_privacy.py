@@ -28,23 +28,23 @@ from control.privacy.models import Errand, Kind, State
 from control.privacy.tasks import run_waiting
 from control.tenants import services as tenants
 from control.tenants.models import Invitation, Membership, OperatorInvitation, User
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def grace(house: House) -> User:
+def grace(org: SeededOrganization) -> User:
     """An admin with keys, an address, a factor, a session, mails and invitations."""
-    user = house.join("admin")
+    user = org.join("admin")
     EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
     Authenticator.objects.create(user=user, type="totp", data={"secret": "TOTPSECRET"})
     Client().force_login(user)
-    actor = house.actor_of(user)
+    actor = org.actor_of(user)
     for scope in (Scope.INFERENCE, Scope.MANAGE):
-        mint_key(actor=actor, project=house.project, name=f"Hers {scope}", scopes=[scope])
+        mint_key(actor=actor, project=org.project, name=f"Hers {scope}", scopes=[scope])
     tenants.invite_member(
-        actor=actor, organization=house.organization, email="new@else.example", role="viewer"
+        actor=actor, organization=org.organization, email="new@else.example", role="viewer"
     )
     return user
 
@@ -90,7 +90,7 @@ def test_every_table_that_names_a_user_has_its_place() -> None:
     assert found - placed == set(), "say in control.privacy.holdings what becomes of these"
 
 
-def test_a_copy_holds_what_is_known_and_no_secret(house: House, grace: User) -> None:
+def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace: User) -> None:
     errand = done(ask(grace, Kind.COPY))
     assert (errand.state, errand.percent) == (State.DONE, 100)
     content = content_of(errand)
@@ -106,7 +106,7 @@ def test_a_copy_holds_what_is_known_and_no_secret(house: House, grace: User) -> 
     assert kinds == ["invitation", "news", "news"]
     assert {each["action"] for each in content["deeds"]} >= {"key.mint", "member.invite"}  # type: ignore[attr-defined]
     everything = json.dumps(content)
-    for secret in ("TOTPSECRET", "digest", "password", house.owner.email, "new@else.example"):
+    for secret in ("TOTPSECRET", "digest", "password", org.owner.email, "new@else.example"):
         assert secret not in everything, secret
 
 
@@ -119,10 +119,10 @@ def test_a_copy_is_deleted_after_a_week(grace: User) -> None:
         services.take_copy(actor=person(grace), errand=Errand.objects.get(id=errand.id))
 
 
-def test_who_is_erased_leaves_an_id_and_nothing_else(house: House, grace: User) -> None:
+def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, grace: User) -> None:
     email = grace.email
     tenants.invite_member(
-        actor=house.actor, organization=house.organization, email="x@y.example", role="viewer"
+        actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
     tenants.invite_operator(actor=person(operator("owner")), email=email, role="viewer")
     chain.seal()
@@ -141,7 +141,7 @@ def test_who_is_erased_leaves_an_id_and_nothing_else(house: House, grace: User) 
     assert email not in str(list(Deed.objects.values()))
 
 
-def test_deeds_stay_and_name_an_erased_person(house: House, grace: User) -> None:
+def test_deeds_stay_and_name_an_erased_person(org: SeededOrganization, grace: User) -> None:
     minted = Deed.objects.filter(action="key.mint", actor_id=grace.id)
     assert Names(minted).actor(minted[0]) == grace.email
     chain.seal()
@@ -157,7 +157,9 @@ def test_deeds_stay_and_name_an_erased_person(house: House, grace: User) -> None
     assert chain.prove(now=timezone.now()).faults == []
 
 
-def test_who_signs_up_again_is_somebody_new(house: House, grace: User, client: Client) -> None:
+def test_who_signs_up_again_is_somebody_new(
+    org: SeededOrganization, grace: User, client: Client
+) -> None:
     email = grace.email
     old = erased(grace)
     client.post("/accounts/signup/", {"email": email, "password1": "correct horse battery staple"})
@@ -170,28 +172,28 @@ def test_who_signs_up_again_is_somebody_new(house: House, grace: User, client: C
     )
 
 
-def test_sessions_end_at_once(house: House, grace: User) -> None:
+def test_sessions_end_at_once(org: SeededOrganization, grace: User) -> None:
     browser = Client()
     browser.force_login(grace)
-    assert browser.get(f"/{house.id}/overview").status_code == 200
+    assert browser.get(f"/{org.id}/overview").status_code == 200
     erased(grace)
-    reply = browser.get(f"/{house.id}/overview")
+    reply = browser.get(f"/{org.id}/overview")
     assert reply.status_code == 302
     assert reply.headers["location"].startswith("/accounts/login/")
 
 
-def test_a_sole_owner_is_told_of_what_and_stays(house: House) -> None:
+def test_a_sole_owner_is_told_of_what_and_stays(org: SeededOrganization) -> None:
     with pytest.raises(Conflict, match="Acme has no other owner"):
-        ask(house.owner, Kind.ERASURE, house.owner.email)
-    second = house.join("admin")
-    tenants.change_role(actor=house.actor, membership=house.seat(second), role="owner")
-    errand = ask(house.owner, Kind.ERASURE, house.owner.email)
-    tenants.change_role(actor=house.actor_of(second), membership=house.seat(second), role="admin")
+        ask(org.owner, Kind.ERASURE, org.owner.email)
+    second = org.join("admin")
+    tenants.change_role(actor=org.actor, membership=org.seat(second), role="owner")
+    errand = ask(org.owner, Kind.ERASURE, org.owner.email)
+    tenants.change_role(actor=org.actor_of(second), membership=org.seat(second), role="admin")
     assert done(errand).state == State.REFUSED  # it changed meanwhile
     assert "Acme has no other owner" in errand.told[0]
-    house.owner.refresh_from_db()
-    assert house.owner.is_active
-    assert house.seat(house.owner).role == "owner"
+    org.owner.refresh_from_db()
+    assert org.owner.is_active
+    assert org.seat(org.owner).role == "owner"
 
 
 def test_an_operator_is_dismissed_first() -> None:
@@ -218,13 +220,15 @@ def test_a_rehearsal_changes_nothing_and_says_what_would(grace: User) -> None:
     assert ApiKey.objects.filter(created_by=grace, revoked_at=None).count() == 2
 
 
-def test_others_may_not_ask_and_only_who_helps_may(house: House, outsider: House) -> None:
+def test_others_may_not_ask_and_only_who_helps_may(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     for by in (outsider.owner, operator("viewer"), operator("finance"), operator("catalog")):
         for kind in Kind.values:
             with pytest.raises(NotPermitted):
-                ask(house.owner, kind, house.owner.email, by=by)
+                ask(org.owner, kind, org.owner.email, by=by)
     helper = operator("support")
-    errand = done(ask(house.owner, Kind.COPY, by=helper))
+    errand = done(ask(org.owner, Kind.COPY, by=helper))
     assert services.take_copy(actor=person(helper), errand=errand)
     with pytest.raises(NotPermitted):
         services.take_copy(actor=person(outsider.owner), errand=errand)
@@ -280,7 +284,7 @@ def test_erasing_goes_on_from_where_it_stopped(
     assert done(errand).state == State.DONE
 
 
-def test_what_an_operator_erases_is_their_deed(house: House, grace: User) -> None:
+def test_what_an_operator_erases_is_their_deed(org: SeededOrganization, grace: User) -> None:
     helper = operator("support")
     done(ask(grace, Kind.ERASURE, grace.email, by=helper))
     grace.refresh_from_db()

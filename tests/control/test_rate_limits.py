@@ -25,7 +25,7 @@ from serving.contract.records import (
     OrganizationRecord,
     ProjectRecord,
 )
-from tests.support.organizations import OPERATOR, House, make_house, make_model
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -37,8 +37,8 @@ def said(kind: str, id_: str, of: type[Any]) -> Any:
     return msgspec.json.decode(last_record(kind, id_) or "null", type=of)
 
 
-def organization(house: House) -> OrganizationRecord:
-    found: OrganizationRecord = said("organization", house.id, OrganizationRecord)
+def organization(org: SeededOrganization) -> OrganizationRecord:
+    found: OrganizationRecord = said("organization", org.id, OrganizationRecord)
     return found
 
 
@@ -51,7 +51,7 @@ def tier(name: str = "One", paid: int = 0, **figures: int) -> LimitTier:
 # Tiers
 
 
-def test_a_tier_is_published_with_its_models(house: House) -> None:
+def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     made = tier(requests_per_minute=60, output_tokens_per_minute=9_000)
     model = make_model()
     services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=TEN)
@@ -68,7 +68,7 @@ def test_a_tier_is_published_with_its_models(house: House) -> None:
     assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
 
 
-def test_two_tiers_share_neither_name_nor_amount(house: House) -> None:
+def test_two_tiers_share_neither_name_nor_amount(org: SeededOrganization) -> None:
     tier("One", 0)
     for name, paid in (("One", 5), ("Two", 0)):
         with pytest.raises(Conflict):
@@ -79,22 +79,22 @@ def test_two_tiers_share_neither_name_nor_amount(house: House) -> None:
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**9 + 1])
-def test_a_limit_that_no_gateway_would_read_is_refused(house: House, value: int) -> None:
+def test_a_limit_that_no_gateway_would_read_is_refused(org: SeededOrganization, value: int) -> None:
     with pytest.raises(Invalid):
         tier(requests_per_minute=value)
     with pytest.raises(Invalid):
         services.set_own_limits(
-            actor=house.actor, organization=house.organization, owner_id=house.project.id,
+            actor=org.actor, organization=org.organization, owner_id=org.project.id,
             figures={"concurrent_requests": value},
         )  # fmt: skip
 
 
-def test_members_set_neither_tiers_nor_their_organizations_limits(house: House) -> None:
+def test_members_set_neither_tiers_nor_their_organizations_limits(org: SeededOrganization) -> None:
     with pytest.raises(NotPermitted):
-        services.create_tier(actor=house.actor, name="Mine", paid_min_nanos=0, figures={})
+        services.create_tier(actor=org.actor, name="Mine", paid_min_nanos=0, figures={})
     with pytest.raises(NotPermitted):
         services.set_organization_limits(
-            actor=house.actor, organization=house.organization, model=None, figures=TEN
+            actor=org.actor, organization=org.organization, model=None, figures=TEN
         )
 
 
@@ -103,68 +103,70 @@ def test_members_set_neither_tiers_nor_their_organizations_limits(house: House) 
 
 def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets_back() -> None:
     first, second, third = tier("One"), tier("Two", 10**9), tier("Three", 5 * 10**9)
-    house = make_house("Riser")
-    assert organization(house).limit_tier_id == first.id
+    org = make_organization("Riser")
+    assert organization(org).limit_tier_id == first.id
     for paid, stands in ((999_999_999, first), (10**9, second), (10**10, third), (0, first)):
-        note_paid(organization_id=house.id, paid_nanos=paid, now=NOW)
-        assert organization(house).limit_tier_id == stands.id
-        standing = selectors.standing(house.organization)
+        note_paid(organization_id=org.id, paid_nanos=paid, now=NOW)
+        assert organization(org).limit_tier_id == stands.id
+        standing = selectors.standing(org.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
-    moves = Deed.objects.filter(target_id=house.id, action="organization.limit_tier")
+    moves = Deed.objects.filter(target_id=org.id, action="organization.limit_tier")
     assert [entry.details["after"] for entry in moves.order_by("id")] == [
         "One", "Two", "Three", "One",
     ]  # fmt: skip
 
 
-def test_what_changes_no_tier_publishes_nothing(house: House) -> None:
+def test_what_changes_no_tier_publishes_nothing(org: SeededOrganization) -> None:
     version = last_version()
-    note_paid(organization_id=house.id, paid_nanos=10**12, now=NOW)
+    note_paid(organization_id=org.id, paid_nanos=10**12, now=NOW)
     assert last_version() == version
     with pytest.raises(NotFound):
         note_paid(organization_id="org_nobody", paid_nanos=1, now=NOW)
 
 
 def test_changed_tiers_move_who_should_stand_elsewhere_once(
-    house: House, outsider: House, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, outsider: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("control.limits.placing.PAGE", 1)
-    note_paid(organization_id=house.id, paid_nanos=10**9, now=NOW)
+    note_paid(organization_id=org.id, paid_nanos=10**9, now=NOW)
     first = tier("One")
     assert place_all(now=NOW) == 2
     second = tier("Two", 10**9)
     assert [place_all(now=NOW), place_all(now=NOW)] == [1, 0]
-    assert organization(house).limit_tier_id == second.id
+    assert organization(org).limit_tier_id == second.id
     assert organization(outsider).limit_tier_id == first.id
     services.change_tier(actor=OPERATOR, tier=second, changes={"paid_min_nanos": 2 * 10**9})
     assert place_all(now=NOW) == 1
-    assert organization(house).limit_tier_id == first.id
+    assert organization(org).limit_tier_id == first.id
 
 
-def test_other_news_of_an_organization_keep_its_limits(house: House) -> None:
+def test_other_news_of_an_organization_keep_its_limits(org: SeededOrganization) -> None:
     made = tier()
     place_all(now=NOW)
     services.set_organization_limits(
-        actor=OPERATOR, organization=house.organization, model=None, figures=TEN
+        actor=OPERATOR, organization=org.organization, model=None, figures=TEN
     )
-    rename_organization(actor=house.actor, organization=house.organization, name="Other")
+    rename_organization(actor=org.actor, organization=org.organization, name="Other")
     services.set_own_limits(
-        actor=house.actor, organization=house.organization, owner_id=house.project.id, figures=TEN
+        actor=org.actor, organization=org.organization, owner_id=org.project.id, figures=TEN
     )
-    record = organization(house)
+    record = organization(org)
     assert (record.limit_tier_id, record.own_limits) == (made.id, Limits(requests_per_minute=10))
 
 
 # What is set otherwise
 
 
-def test_an_operator_sets_and_lifts_what_an_organization_has_instead(house: House) -> None:
-    model, mine = make_model(), house.organization
+def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
+    org: SeededOrganization,
+) -> None:
+    model, mine = make_model(), org.organization
 
     def put(model: Any, figures: dict[str, int] | None) -> OrganizationRecord:
         services.set_organization_limits(
             actor=OPERATOR, organization=mine, model=model, figures=figures
         )
-        return organization(house)
+        return organization(org)
 
     assert put(None, TEN).own_limits == Limits(requests_per_minute=10)
     assert put(None, {"concurrent_requests": 3}).own_limits == Limits(
@@ -174,50 +176,50 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(house: Hous
     assert on_model == (ModelLimits(model.id, Limits()),)
     assert put(None, None).own_limits is None
     assert put(model, None).own_model_limits == ()
-    entries = Deed.objects.filter(action="organization.set_rates", organization_id=house.id)
+    entries = Deed.objects.filter(action="organization.set_rates", organization_id=org.id)
     assert entries.count() == 5
     assert entries.latest("id").details["model"] == model.public_id
 
 
-def test_what_holds_is_the_tiers_row_but_for_the_operators(house: House) -> None:
+def test_what_holds_is_the_tiers_row_but_for_the_operators(org: SeededOrganization) -> None:
     made, small, large = tier(), make_model("small"), make_model("large")
     services.set_tier_model_limits(actor=OPERATOR, tier=made, model=small, figures=TEN)
     place_all(now=NOW)
     services.set_organization_limits(
-        actor=OPERATOR, organization=house.organization, model=large, figures=TEN
+        actor=OPERATOR, organization=org.organization, model=large, figures=TEN
     )
-    rows = [(row.model_name, row.is_own) for row in selectors.in_force(house.organization)]
+    rows = [(row.model_name, row.is_own) for row in selectors.in_force(org.organization)]
     assert rows == [("", False), ("large", True), ("small", False)]
 
 
-def test_members_limit_a_project_and_a_key(house: House, key: ApiKey) -> None:
-    for owner_id in (house.project.id, key.id):
+def test_members_limit_a_project_and_a_key(org: SeededOrganization, key: ApiKey) -> None:
+    for owner_id in (org.project.id, key.id):
         limits = services.set_own_limits(
-            actor=house.actor, organization=house.organization, owner_id=owner_id, figures=TEN
+            actor=org.actor, organization=org.organization, owner_id=owner_id, figures=TEN
         )
         assert limits == Limits(requests_per_minute=10)
-    assert said("project", house.project.id, ProjectRecord).limits == limits
+    assert said("project", org.project.id, ProjectRecord).limits == limits
     assert said("api_key", key.id, ApiKeyRecord).limits == limits
     lifted = services.set_own_limits(
-        actor=house.actor, organization=house.organization, owner_id=key.id,
+        actor=org.actor, organization=org.organization, owner_id=key.id,
         figures=dict.fromkeys(FIGURES),
     )  # fmt: skip
     assert said("api_key", key.id, ApiKeyRecord).limits == lifted == Limits()
 
 
 @pytest.mark.parametrize("role", [Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_limit_nothing(house: House, role: Role) -> None:
+def test_lesser_roles_limit_nothing(org: SeededOrganization, role: Role) -> None:
     with pytest.raises(NotPermitted):
         services.set_own_limits(
-            actor=house.actor_of(house.join(role)), organization=house.organization,
-            owner_id=house.project.id, figures=TEN,
+            actor=org.actor_of(org.join(role)), organization=org.organization,
+            owner_id=org.project.id, figures=TEN,
         )  # fmt: skip
 
 
 def test_another_organizations_projects_and_keys_are_not_there(
-    house: House, outsider: House, key: ApiKey
+    org: SeededOrganization, outsider: SeededOrganization, key: ApiKey
 ) -> None:
-    for owner_id in (house.project.id, key.id, house.id, "proj_nobody"):
+    for owner_id in (org.project.id, key.id, org.id, "proj_nobody"):
         with pytest.raises(NotFound):
             services.set_own_limits(
                 actor=outsider.actor, organization=outsider.organization, owner_id=owner_id,
@@ -226,11 +228,11 @@ def test_another_organizations_projects_and_keys_are_not_there(
         assert selectors.own_limits(outsider.organization, owner_id) == Limits()
 
 
-def test_what_has_ended_is_not_limited(house: House) -> None:
-    archive_project(actor=house.actor, project=house.project)
+def test_what_has_ended_is_not_limited(org: SeededOrganization) -> None:
+    archive_project(actor=org.actor, project=org.project)
     with pytest.raises(Conflict):
         services.set_own_limits(
-            actor=house.actor, organization=house.organization, owner_id=house.project.id,
+            actor=org.actor, organization=org.organization, owner_id=org.project.id,
             figures=TEN,
         )  # fmt: skip
 

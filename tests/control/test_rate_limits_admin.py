@@ -9,7 +9,7 @@ from django.urls import reverse
 from control.audit.models import Deed
 from control.limits.models import FIGURES, LimitTier, OrganizationLimits, TierModelLimits
 from control.tenants.models import User
-from tests.support.organizations import House, make_model
+from tests.fixtures.organizations import SeededOrganization, make_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 NONE = dict.fromkeys(FIGURES, "")
@@ -31,7 +31,9 @@ def inline(*rows: dict[str, Any], initial: int = 0) -> dict[str, Any]:
     return sent
 
 
-def test_a_tier_is_made_and_changed_with_its_models(operator: Client, house: House) -> None:
+def test_a_tier_is_made_and_changed_with_its_models(
+    operator: Client, org: SeededOrganization
+) -> None:
     model = make_model()
     add, asked = reverse("admin:limits_limittier_add"), NONE | {"requests_per_minute": "60"}
     row = NONE | {"model": model.id, "concurrent_requests": "4"}
@@ -52,13 +54,13 @@ def test_a_tier_is_made_and_changed_with_its_models(operator: Client, house: Hou
 
 
 def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
-    operator: Client, house: House
+    operator: Client, org: SeededOrganization
 ) -> None:
     add = reverse("admin:limits_organizationlimits_add")
-    asked = NONE | {"organization": house.id, "model": "", "requests_per_minute": "600"}
+    asked = NONE | {"organization": org.id, "model": "", "requests_per_minute": "600"}
     assert operator.post(add, asked).status_code == 302
     row = OrganizationLimits.objects.get()
-    assert (row.organization_id, row.model, row.requests_per_minute) == (house.id, None, 600)
+    assert (row.organization_id, row.model, row.requests_per_minute) == (org.id, None, 600)
     change = reverse("admin:limits_organizationlimits_change", args=[row.pk])
     assert operator.post(change, NONE | {"concurrent_requests": "9"}).status_code == 302
     row.refresh_from_db()
@@ -69,7 +71,7 @@ def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
     assert Deed.objects.filter(action="organization.set_rates").count() == 3
 
 
-def test_a_zero_is_refused_in_the_form(operator: Client, house: House) -> None:
+def test_a_zero_is_refused_in_the_form(operator: Client, org: SeededOrganization) -> None:
     add = reverse("admin:limits_limittier_add")
     asked = NONE | {"name": "Gold", "paid_min_nanos": "0", "requests_per_minute": "0"}
     reply = operator.post(add, asked | inline())

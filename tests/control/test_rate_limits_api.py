@@ -20,9 +20,9 @@ from serving.contract.records import Limits, OrganizationRecord
 from serving.limits.checks import make_plan
 from serving.limits.limiter import Limiter, Size
 from serving.limits.window import RedisWindow
-from tests.support import catalog
-from tests.support.organizations import OPERATOR, House, make_model
-from tests.support.redis_server import RedisServer, running_redis
+from tests.fixtures import catalog
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model
+from tests.fixtures.redis_server import RedisServer, running_redis
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 FIGURES = {"requests_per_minute": 10, "concurrent_requests": 2}
@@ -64,15 +64,15 @@ async def use_up(server: RedisServer, organization_id: str, times: int, **limits
 
 
 def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
-    api: APIClient, base: str, house: House, redis_server: RedisServer
+    api: APIClient, base: str, org: SeededOrganization, redis_server: RedisServer
 ) -> None:
     services.create_tier(actor=OPERATOR, name="One", paid_min_nanos=0, figures=FIGURES)
     services.create_tier(actor=OPERATOR, name="Two", paid_min_nanos=10**9, figures={})
     place_all(now=timezone.now())
     services.set_organization_limits(
-        actor=OPERATOR, organization=house.organization, model=make_model(), figures=FIGURES
+        actor=OPERATOR, organization=org.organization, model=make_model(), figures=FIGURES
     )
-    asyncio.run(use_up(redis_server, house.id, 2, **FIGURES))
+    asyncio.run(use_up(redis_server, org.id, 2, **FIGURES))
     told = api.get(f"{base}/rate-limits").json()
     assert told["tier"] == {"name": "One", "paid_min_nanos": 0}
     assert told["next_tier"] == {"name": "Two", "paid_min_nanos": 10**9}
@@ -91,10 +91,10 @@ def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
 
 
 def test_without_redis_the_use_is_not_known_and_nobody_waits(
-    api: APIClient, base: str, house: House, redis_server: RedisServer
+    api: APIClient, base: str, org: SeededOrganization, redis_server: RedisServer
 ) -> None:
     services.set_organization_limits(
-        actor=OPERATOR, organization=house.organization, model=None, figures=FIGURES
+        actor=OPERATOR, organization=org.organization, model=None, figures=FIGURES
     )
     redis_server.freeze()
     began = time.monotonic()
@@ -105,9 +105,9 @@ def test_without_redis_the_use_is_not_known_and_nobody_waits(
 
 @pytest.mark.parametrize("kind", ["projects", "keys"])
 def test_members_limit_projects_and_keys(
-    api: APIClient, base: str, house: House, key: ApiKey, kind: str
+    api: APIClient, base: str, org: SeededOrganization, key: ApiKey, kind: str
 ) -> None:
-    where = f"{base}/{kind}/{house.project.id if kind == 'projects' else key.id}/rate-limits"
+    where = f"{base}/{kind}/{org.project.id if kind == 'projects' else key.id}/rate-limits"
     none = dict.fromkeys(ALL)
     assert api.get(where).json() == {"limits": none, "use": []}
     assert api.patch(where, FIGURES).json()["limits"] == ALL
@@ -128,16 +128,16 @@ def test_members_limit_projects_and_keys(
     ],
 )
 def test_nonsense_is_refused_by_its_field(
-    api: APIClient, base: str, house: House, wish: dict[str, Any], param: str
+    api: APIClient, base: str, org: SeededOrganization, wish: dict[str, Any], param: str
 ) -> None:
-    reply = api.patch(f"{base}/projects/{house.project.id}/rate-limits", wish)
+    reply = api.patch(f"{base}/projects/{org.project.id}/rate-limits", wish)
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
-def test_who_may_look_may_not_always_set(house: House, base: str, key: ApiKey) -> None:
+def test_who_may_look_may_not_always_set(org: SeededOrganization, base: str, key: ApiKey) -> None:
     client = APIClient()
-    client.force_login(house.join(Role.DEVELOPER))
-    for where in (f"{base}/projects/{house.project.id}", f"{base}/keys/{key.id}"):
+    client.force_login(org.join(Role.DEVELOPER))
+    for where in (f"{base}/projects/{org.project.id}", f"{base}/keys/{key.id}"):
         assert client.get(f"{where}/rate-limits").status_code == 200
         assert client.patch(f"{where}/rate-limits", FIGURES).status_code == 403
     assert client.get(f"{base}/rate-limits").status_code == 200

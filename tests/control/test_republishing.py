@@ -12,7 +12,7 @@ from control.records.republishing import republish_outdated
 from control.tenants.services import suspend_organization
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -22,13 +22,13 @@ def say(kind: str, record_id: str, record: str | None) -> None:
 
 
 def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
-    house: House, outsider: House
+    org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     """Older code deleted the keys of whom it suspended: they were told that they have no key."""
-    key, _ = house.mint()
-    revoked, _ = house.mint()
-    revoke_key(actor=house.actor, key=revoked)
-    suspend_organization(actor=system("tests"), organization=house.organization)
+    key, _ = org.mint()
+    revoked, _ = org.mint()
+    revoke_key(actor=org.actor, key=revoked)
+    suspend_organization(actor=system("tests"), organization=org.organization)
     say("api_key", key.id, None)
     before = last_version()
     assert republish_outdated() == 1
@@ -38,12 +38,12 @@ def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
     assert republish_outdated() == 0
 
 
-def test_records_of_an_older_form_are_told_in_todays(house: House) -> None:
+def test_records_of_an_older_form_are_told_in_todays(org: SeededOrganization) -> None:
     """Older code named one budget of each."""
-    key, _ = house.mint()
+    key, _ = org.mint()
     wanted = {}
     for kind, record_id in [
-        ("organization", house.id), ("project", house.project.id), ("api_key", key.id),
+        ("organization", org.id), ("project", org.project.id), ("api_key", key.id),
     ]:  # fmt: skip
         wanted[kind, record_id] = last_record(kind, record_id)
         record = json.loads(wanted[kind, record_id] or "")

@@ -1,11 +1,11 @@
-"""What a test has committed is undone for the next: tests/support/database.py says how."""
+"""What a test has committed is undone for the next: tests/fixtures/database.py says how."""
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support import database
-from tests.support.usage import make_customer
+from tests.fixtures import database
+from tests.fixtures.usage import make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 TOUCHED = ("auth_permission", "collection_settings", "django_content_type", "tenants_organization")

@@ -17,7 +17,7 @@ from control.prices.selectors import prices_in_force
 from control.publish.selectors import last_version
 from control.tenants.models import Organization, User
 from serving.contract.key import is_well_formed
-from tests.support.organizations import quality_report
+from tests.fixtures.organizations import quality_report
 
 pytestmark = pytest.mark.django_db
 CONFIG = {

@@ -20,8 +20,8 @@ from control.keys.models import Scope
 from control.watch import task_counts, tasks_at_work
 from control.whence import Whence, coming_from, whence
 from serving.contract.credential import ROLES
-from tests.support.credentials import bearer
-from tests.support.organizations import House
+from tests.fixtures.credentials import bearer
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
 BEARER = bearer("control")
@@ -53,9 +53,9 @@ def test_every_answer_has_an_id_of_its_own_and_is_kept_by_nobody(client: Client,
     assert "private" in first.headers["cache-control"]
 
 
-def test_pages_and_answers_of_people_are_kept_by_nobody(house: House, base: str) -> None:
-    browser = house.browser()
-    for path in (f"/{house.id}/overview", base, f"/{house.id}/audit.csv", "/admin/"):
+def test_pages_and_answers_of_people_are_kept_by_nobody(org: SeededOrganization, base: str) -> None:
+    browser = org.browser()
+    for path in (f"/{org.id}/overview", base, f"/{org.id}/audit.csv", "/admin/"):
         assert "no-store" in browser.get(path).headers["cache-control"], path
 
 
@@ -83,19 +83,19 @@ def test_log_lines_name_the_request(client: Client, monkeypatch: pytest.MonkeyPa
 
 
 def test_log_lines_name_whom_they_concern_by_id(
-    house: House, base: str, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, base: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[dict[str, object]] = []
     monkeypatch.setattr(
         "control.tenants.access.require",
         lambda *_: seen.append(structlog.contextvars.get_contextvars()),
     )
-    _, secret = house.mint(scopes=[Scope.MANAGE])
-    house.browser().get(base)
+    _, secret = org.mint(scopes=[Scope.MANAGE])
+    org.browser().get(base)
     APIClient(headers={"authorization": f"Bearer {secret}"}).get(base)
     session, key = seen
-    assert session["organization_id"] == key["organization_id"] == house.id
-    assert session["user_id"] == house.owner.id
+    assert session["organization_id"] == key["organization_id"] == org.id
+    assert session["user_id"] == org.owner.id
     assert str(key["key_id"]).startswith("key_")
     assert "@" not in str(seen)
     assert structlog.contextvars.get_contextvars() == {}
@@ -117,10 +117,12 @@ def metrics(client: Client) -> dict[tuple[str, ...], float]:
     return samples(reply.content.decode())
 
 
-def test_requests_are_counted_by_route_and_never_by_path(house: House, base: str) -> None:
-    client = house.browser()
+def test_requests_are_counted_by_route_and_never_by_path(
+    org: SeededOrganization, base: str
+) -> None:
+    client = org.browser()
     before = metrics(client)
-    client.get(f"/{house.id}/keys")
+    client.get(f"/{org.id}/keys")
     client.get("/org_secret/reset/key/abc")
     client.generic("BREW", "/accounts/login/")
     after = metrics(client)
@@ -128,27 +130,29 @@ def test_requests_are_counted_by_route_and_never_by_path(house: House, base: str
     counted = ("penstock_control_requests_total", "method=GET", route, "status=200")
     assert after[counted] - before.get(counted, 0) == 1
     told = str(after.keys())
-    assert house.id not in told
+    assert org.id not in told
     assert "abc" not in told
     assert "BREW" not in told
     timed = ("penstock_control_request_seconds_count", "method=GET", route)
     assert after[timed] - before.get(timed, 0) == 1
 
 
-def test_metrics_tell_of_the_outbox_the_pool_and_the_audit(house: House, client: Client) -> None:
-    house.join("viewer")  # by a mail
+def test_metrics_tell_of_the_outbox_the_pool_and_the_audit(
+    org: SeededOrganization, client: Client
+) -> None:
+    org.join("viewer")  # by a mail
     found = metrics(client)
     assert found["penstock_control_outbox_waiting", "kind=mail"] >= 1
     assert found[("penstock_control_deeds_waiting",)] > 0
     assert ("penstock_control_database_pool_size",) in found
 
 
-def test_only_who_has_a_credential_sees_metrics(house: House, client: Client) -> None:
+def test_only_who_has_a_credential_sees_metrics(org: SeededOrganization, client: Client) -> None:
     assert client.get("/metrics").status_code == 401
-    assert house.browser().get("/metrics").status_code == 401
+    assert org.browser().get("/metrics").status_code == 401
     for role in ROLES:
         assert client.get("/metrics", headers=bearer(role)).status_code == 200
-    _, secret = house.mint(scopes=[Scope.MANAGE])
+    _, secret = org.mint(scopes=[Scope.MANAGE])
     reply = client.get("/metrics", headers={"authorization": f"Bearer {secret}"})
     assert reply.status_code == 401
     assert b"penstock_control" not in reply.content
@@ -163,27 +167,27 @@ def compressed(client: Client, path: str) -> bool:
     return True
 
 
-def test_what_may_be_compressed_is(house: House) -> None:
-    client = house.browser()
-    assert compressed(client, f"/{house.id}/keys")
+def test_what_may_be_compressed_is(org: SeededOrganization) -> None:
+    client = org.browser()
+    assert compressed(client, f"/{org.id}/keys")
     assert compressed(client, "/api/v1/schema")
 
 
-def test_what_holds_secrets_beside_what_others_choose_is_not(house: House) -> None:
-    house.owner.set_password("a-long-enough-phrase")
-    house.owner.save()
-    client = house.browser()
+def test_what_holds_secrets_beside_what_others_choose_is_not(org: SeededOrganization) -> None:
+    org.owner.set_password("a-long-enough-phrase")
+    org.owner.save()
+    client = org.browser()
     assert not compressed(Client(), "/accounts/login/?next=/x")
     assert not compressed(client, "/accounts/password/change/")
-    form = {"name": "Backend", "project": house.project.id, "scopes": "inference", "expiry": ""}
-    reply = client.post(f"/{house.id}/keys/new", form, headers={"accept-encoding": "gzip"})
+    form = {"name": "Backend", "project": org.project.id, "scopes": "inference", "expiry": ""}
+    reply = client.post(f"/{org.id}/keys/new", form, headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in reply.headers
 
 
 def test_a_request_is_a_span_of_the_clients_trace(
-    house: House, base: str, spans: InMemorySpanExporter
+    org: SeededOrganization, base: str, spans: InMemorySpanExporter
 ) -> None:
-    reply = house.browser().get(base, headers={"traceparent": CLIENT})
+    reply = org.browser().get(base, headers={"traceparent": CLIENT})
     span = only(spans)
     assert span.name == "GET /api/v1/organizations/<str:organization_id>"
     assert span.parent is not None

@@ -17,17 +17,19 @@ from control.publish.selectors import last_record
 from control.tenants import selectors, services
 from control.tenants.models import BillingMode, Invitation, Organization, Project, Role, User
 from control.tenants.signals import organization_created
-from tests.support.mails import delivered
-from tests.support.organizations import OPERATOR, House, make_house
+from tests.fixtures.mails import delivered
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 
 
-def test_a_new_organization_has_an_owner_a_project_and_is_published(house: House) -> None:
-    assert house.seat(house.owner).role == Role.OWNER
-    assert house.project.name == "Default"
-    record = last_record("organization", house.id)
+def test_a_new_organization_has_an_owner_a_project_and_is_published(
+    org: SeededOrganization,
+) -> None:
+    assert org.seat(org.owner).role == Role.OWNER
+    assert org.project.name == "Default"
+    record = last_record("organization", org.id)
     assert record is not None
-    assert f'"budget_ids":["balance:{house.id}"]' in record
-    assert last_record("project", house.project.id) is not None
+    assert f'"budget_ids":["balance:{org.id}"]' in record
+    assert last_record("project", org.project.id) is not None
 
 
 @pytest.mark.django_db
@@ -40,69 +42,71 @@ def test_the_layers_above_hear_of_it_inside_the_transaction() -> None:
     organization_created.connect(refuse)
     try:
         with pytest.raises(Conflict):
-            make_house()
+            make_organization()
     finally:
         organization_created.disconnect(refuse)
     assert not Organization.objects.exists()
 
 
-def test_only_an_owner_renames(house: House) -> None:
-    admin = house.actor_of(house.join(Role.ADMIN))
+def test_only_an_owner_renames(org: SeededOrganization) -> None:
+    admin = org.actor_of(org.join(Role.ADMIN))
     with pytest.raises(NotPermitted):
-        services.rename_organization(actor=admin, organization=house.organization, name="New")
-    services.rename_organization(actor=house.actor, organization=house.organization, name="New")
-    assert Organization.objects.get(id=house.id).name == "New"
+        services.rename_organization(actor=admin, organization=org.organization, name="New")
+    services.rename_organization(actor=org.actor, organization=org.organization, name="New")
+    assert Organization.objects.get(id=org.id).name == "New"
 
 
-def test_a_postpaid_organization_does_not_raise_its_own_credit_line(house: House) -> None:
-    limit: Any = {"organization": house.organization, "spend_limit_nanos": 10**12}
-    services.set_organization_limit(actor=house.actor, **limit)
+def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
+    org: SeededOrganization,
+) -> None:
+    limit: Any = {"organization": org.organization, "spend_limit_nanos": 10**12}
+    services.set_organization_limit(actor=org.actor, **limit)
     services.set_organization_terms(
         actor=OPERATOR, billing_mode=BillingMode.POSTPAID, weight=2, **limit
     )
     with pytest.raises(NotPermitted):
-        services.set_organization_limit(actor=house.actor, **limit)
+        services.set_organization_limit(actor=org.actor, **limit)
 
 
-def test_only_operators_suspend(house: House) -> None:
+def test_only_operators_suspend(org: SeededOrganization) -> None:
     with pytest.raises(NotPermitted):
-        services.suspend_organization(actor=house.actor, organization=house.organization)
+        services.suspend_organization(actor=org.actor, organization=org.organization)
 
 
-def test_a_project_is_a_budget_where_it_has_a_limit(house: House) -> None:
+def test_a_project_is_a_budget_where_it_has_a_limit(org: SeededOrganization) -> None:
     project = services.create_project(
-        actor=house.actor, organization=house.organization, name="Search", spend_limit_nanos=7
+        actor=org.actor, organization=org.organization, name="Search", spend_limit_nanos=7
     )
     limited = last_record("project", project.id)
-    services.set_project_limit(actor=house.actor, project=project, spend_limit_nanos=None)
+    services.set_project_limit(actor=org.actor, project=project, spend_limit_nanos=None)
     assert limited is not None
     assert f'"budget_ids":["limit:{project.id}"]' in limited
     assert '"budget_ids":[]' in (last_record("project", project.id) or "")
 
 
-def test_a_projects_name_is_free_again_once_it_is_archived(house: House) -> None:
+def test_a_projects_name_is_free_again_once_it_is_archived(org: SeededOrganization) -> None:
     def create() -> Project:
         return services.create_project(
-            actor=house.actor, organization=house.organization, name="Search"
+            actor=org.actor, organization=org.organization, name="Search"
         )
 
     project = create()
     with pytest.raises(Conflict):
         create()
-    services.archive_project(actor=house.actor, project=project)
+    services.archive_project(actor=org.actor, project=project)
     assert create().id != project.id
     with pytest.raises(Conflict, match="archived"):
-        services.rename_project(actor=house.actor, project=project, name="Old")
+        services.rename_project(actor=org.actor, project=project, name="Old")
 
 
-def invite(house: House, email: str = "new@example.com", role: str = Role.VIEWER) -> Any:
+def invite(org: SeededOrganization, email: str = "new@example.com", role: str = Role.VIEWER) -> Any:
     return services.invite_member(
-        actor=house.actor, organization=house.organization, email=email, role=role
+        actor=org.actor, organization=org.organization, email=email, role=role
     )
 
 
-def test_an_invitation_goes_out_by_mail_and_is_taken_once(house: House) -> None:
-    _, secret = invite(house)
+def test_an_invitation_goes_out_by_mail_and_is_taken_once(org: SeededOrganization) -> None:
+    _, secret = invite(org)
     user = User.objects.create_user("new@example.com")
     assert secret in str(delivered()[0].body)
     assert services.accept_invitation(user=user, secret=secret).role == Role.VIEWER
@@ -110,41 +114,43 @@ def test_an_invitation_goes_out_by_mail_and_is_taken_once(house: House) -> None:
         services.accept_invitation(user=user, secret=secret)
 
 
-def test_an_invitation_is_for_one_address(house: House, outsider: House) -> None:
-    _, secret = invite(house)
+def test_an_invitation_is_for_one_address(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
+    _, secret = invite(org)
     with pytest.raises(NotFound):
         services.accept_invitation(user=outsider.owner, secret=secret)
 
 
 @pytest.mark.parametrize("ending", ["revoked", "expired"])
-def test_an_ended_invitation_opens_nothing(house: House, ending: str) -> None:
-    invitation, secret = invite(house)
+def test_an_ended_invitation_opens_nothing(org: SeededOrganization, ending: str) -> None:
+    invitation, secret = invite(org)
     if ending == "revoked":
-        services.revoke_invitation(actor=house.actor, invitation=invitation)
+        services.revoke_invitation(actor=org.actor, invitation=invitation)
     else:
         Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(NotFound):
         services.accept_invitation(user=User.objects.create_user("new@example.com"), secret=secret)
 
 
-def test_nobody_is_invited_twice_or_into_a_strange_role(house: House) -> None:
-    invite(house)
+def test_nobody_is_invited_twice_or_into_a_strange_role(org: SeededOrganization) -> None:
+    invite(org)
     with pytest.raises(Conflict):
-        invite(house, "NEW@example.com")
+        invite(org, "NEW@example.com")
     with pytest.raises(Conflict):
-        invite(house, house.owner.email)
+        invite(org, org.owner.email)
     with pytest.raises(Invalid):
-        invite(house, "other@example.com", "king")
+        invite(org, "other@example.com", "king")
     with pytest.raises(Invalid):
-        invite(house, "no address")
+        invite(org, "no address")
 
 
-def test_an_expired_invitation_is_renewed(house: House) -> None:
+def test_an_expired_invitation_is_renewed(org: SeededOrganization) -> None:
     """The old secret opens nothing any more, the new one does, and one invitation is open."""
-    _, old = invite(house)
+    _, old = invite(org)
     Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    renewed, secret = invite(house, role=Role.ADMIN)
-    assert [each.id for each in selectors.open_invitations(house.organization)] == [renewed.id]
+    renewed, secret = invite(org, role=Role.ADMIN)
+    assert [each.id for each in selectors.open_invitations(org.organization)] == [renewed.id]
     user = User.objects.create_user("new@example.com")
     with pytest.raises(NotFound):
         services.accept_invitation(user=user, secret=old)
@@ -153,64 +159,64 @@ def test_an_expired_invitation_is_renewed(house: House) -> None:
 
 
 def test_a_renewal_does_not_withdraw_another_houses_invitation(
-    house: House, outsider: House
+    org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    for one in (house, outsider):
+    for one in (org, outsider):
         invite(one)
     Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    invite(house)
+    invite(org)
     assert Invitation.objects.filter(organization_id=outsider.id, revoked_at=None).count() == 1
 
 
-def test_an_admin_neither_makes_nor_unmakes_owners(house: House) -> None:
-    admin = house.actor_of(house.join(Role.ADMIN))
-    seat = house.seat(house.owner)
+def test_an_admin_neither_makes_nor_unmakes_owners(org: SeededOrganization) -> None:
+    admin = org.actor_of(org.join(Role.ADMIN))
+    seat = org.seat(org.owner)
     with pytest.raises(NotPermitted):
         services.change_role(actor=admin, membership=seat, role=Role.VIEWER)
     with pytest.raises(NotPermitted):
         services.remove_member(actor=admin, membership=seat)
     with pytest.raises(NotPermitted):
         services.invite_member(
-            actor=admin, organization=house.organization, email="x@example.com", role=Role.OWNER
+            actor=admin, organization=org.organization, email="x@example.com", role=Role.OWNER
         )
 
 
-def test_the_last_owner_stays(house: House) -> None:
-    seat = house.seat(house.owner)
+def test_the_last_owner_stays(org: SeededOrganization) -> None:
+    seat = org.seat(org.owner)
     with pytest.raises(Conflict):
-        services.remove_member(actor=house.actor, membership=seat)
+        services.remove_member(actor=org.actor, membership=seat)
     with pytest.raises(Conflict):
-        services.change_role(actor=house.actor, membership=seat, role=Role.ADMIN)
+        services.change_role(actor=org.actor, membership=seat, role=Role.ADMIN)
 
 
-def test_anybody_else_may_leave(house: House) -> None:
-    viewer = house.join(Role.VIEWER)
-    services.remove_member(actor=house.actor_of(viewer), membership=house.seat(viewer))
+def test_anybody_else_may_leave(org: SeededOrganization) -> None:
+    viewer = org.join(Role.VIEWER)
+    services.remove_member(actor=org.actor_of(viewer), membership=org.seat(viewer))
     with pytest.raises(NotFound):
-        house.seat(viewer)
+        org.seat(viewer)
 
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("pooled")
 def test_two_owners_who_leave_at_once_do_not_both_leave() -> None:
-    house = make_house()
-    second = house.join(Role.OWNER)
-    seats = [house.seat(house.owner), house.seat(second)]
+    org = make_organization()
+    second = org.join(Role.OWNER)
+    seats = [org.seat(org.owner), org.seat(second)]
 
     def leave(number: int) -> None:
-        actor = house.actor_of(seats[number].user)
+        actor = org.actor_of(seats[number].user)
         with closing(connection), suppress(Refusal):
             services.remove_member(actor=actor, membership=seats[number])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(leave, range(2)))
-    assert selectors.owner_count(house.organization) == 1
+    assert selectors.owner_count(org.organization) == 1
 
 
-def test_what_is_done_is_audited_without_secrets(house: House) -> None:
-    _, secret = invite(house)
-    _, key = house.mint()
-    entries = list(Deed.objects.filter(organization_id=house.id))
+def test_what_is_done_is_audited_without_secrets(org: SeededOrganization) -> None:
+    _, secret = invite(org)
+    _, key = org.mint()
+    entries = list(Deed.objects.filter(organization_id=org.id))
     actions = {entry.action for entry in entries}
     assert {"organization.create", "member.invite", "key.mint"} <= actions
     assert all(secret not in str(each.details) and key not in str(each.details) for each in entries)
@@ -220,7 +226,9 @@ CHANGES = ["UPDATE audit_entry SET action = 'nothing'", "DELETE FROM audit_entry
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_application_may_not_change_an_audit_entry(house: House, change: str) -> None:
+def test_the_application_may_not_change_an_audit_entry(
+    org: SeededOrganization, change: str
+) -> None:
     with pytest.raises(ProgrammingError, match="permission denied"), connection.cursor() as cursor:
         cursor.execute(change)
 
@@ -228,14 +236,12 @@ def test_the_application_may_not_change_an_audit_entry(house: House, change: str
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("change", CHANGES)
 def test_an_audit_entry_is_written_once(
-    owner_connection: psycopg.Connection, house: House, change: str
+    owner_connection: psycopg.Connection, org: SeededOrganization, change: str
 ) -> None:
     with pytest.raises(psycopg.errors.RaiseException, match=r"Cannot (update|delete)"):
         owner_connection.execute(change)
 
 
-def test_the_platform_itself_may_act(house: House) -> None:
-    services.rename_organization(
-        actor=system("seed"), organization=house.organization, name="Seeded"
-    )
+def test_the_platform_itself_may_act(org: SeededOrganization) -> None:
+    services.rename_organization(actor=system("seed"), organization=org.organization, name="Seeded")
     assert Deed.objects.first().actor_name == "seed"  # type: ignore[union-attr]

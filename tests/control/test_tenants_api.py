@@ -13,20 +13,22 @@ from control.errors import Conflict
 from control.tenants.models import BillingMode, Membership, Organization, Project, Role
 from control.tenants.signals import limits_changed
 from serving.contract.budget import balance_budget_id, limit_budget_id
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 
 def test_a_person_sees_their_organizations_only(
-    api: APIClient, house: House, outsider: House
+    api: APIClient, org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     found = api.get("/api/v1/organizations").json()["data"]
-    assert [each["id"] for each in found] == [house.id]
+    assert [each["id"] for each in found] == [org.id]
 
 
-def test_a_person_makes_an_organization_and_owns_it(api: APIClient, house: House) -> None:
+def test_a_person_makes_an_organization_and_owns_it(
+    api: APIClient, org: SeededOrganization
+) -> None:
     made = api.post("/api/v1/organizations", {"name": "Second"}).json()
     seat = Membership.objects.get(organization_id=made["id"])
-    assert (seat.user, seat.role) == (house.owner, Role.OWNER)
+    assert (seat.user, seat.role) == (org.owner, Role.OWNER)
 
 
 @pytest.mark.parametrize("field", ["id", "status", "billing_mode", "weight", "cache_salt_id", "x"])
@@ -43,24 +45,26 @@ def test_an_organization_is_renamed_and_limited(api: APIClient, base: str) -> No
     assert (reply["name"], reply["spend_limit_nanos"]) == ("New", 5)
 
 
-def test_a_change_is_made_whole_or_not_at_all(api: APIClient, base: str, house: House) -> None:
+def test_a_change_is_made_whole_or_not_at_all(
+    api: APIClient, base: str, org: SeededOrganization
+) -> None:
     """A postpaid organization's limit is the operator's: its new name is not kept either."""
-    Organization.objects.filter(id=house.id).update(billing_mode=BillingMode.POSTPAID)
+    Organization.objects.filter(id=org.id).update(billing_mode=BillingMode.POSTPAID)
     reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5})
     assert reply.status_code == 403
-    assert Organization.objects.get(id=house.id).name == "Acme"
+    assert Organization.objects.get(id=org.id).name == "Acme"
     assert not Deed.objects.filter(action="organization.rename").exists()
 
 
 def test_a_change_of_a_project_is_made_whole_or_not_at_all(
-    api: APIClient, base: str, house: House
+    api: APIClient, base: str, org: SeededOrganization
 ) -> None:
     def refuse(**_: Any) -> None:
         raise Conflict("no room")
 
     limits_changed.connect(refuse)
     try:
-        one = f"{base}/projects/{house.project.id}"
+        one = f"{base}/projects/{org.project.id}"
         assert api.patch(one, {"name": "New", "spend_limit_nanos": 5}).status_code == 409
         assert api.patch(base, {"name": "New", "spend_limit_nanos": 5}).status_code == 409
     finally:
@@ -69,17 +73,19 @@ def test_a_change_of_a_project_is_made_whole_or_not_at_all(
     assert Project.objects.get().spend_limit_nanos is None
 
 
-def test_limits_set_by_the_api_reach_the_budgets(api: APIClient, base: str, house: House) -> None:
+def test_limits_set_by_the_api_reach_the_budgets(
+    api: APIClient, base: str, org: SeededOrganization
+) -> None:
     api.patch(base, {"spend_limit_nanos": 7})
-    api.patch(f"{base}/projects/{house.project.id}", {"spend_limit_nanos": 5})
+    api.patch(f"{base}/projects/{org.project.id}", {"spend_limit_nanos": 5})
     limits = {row.budget_id: row.limit_nanos for row in Budget.objects.all()}
     assert limits == {
-        balance_budget_id(house.id): 0,
-        limit_budget_id(house.id): 7,
-        limit_budget_id(house.project.id): 5,
+        balance_budget_id(org.id): 0,
+        limit_budget_id(org.id): 7,
+        limit_budget_id(org.project.id): 5,
     }
     api.patch(base, {"spend_limit_nanos": None})
-    assert budget(limit_budget_id(house.id), timezone.now()).limit_nanos is None
+    assert budget(limit_budget_id(org.id), timezone.now()).limit_nanos is None
 
 
 def test_projects_are_made_changed_and_archived(api: APIClient, base: str) -> None:
@@ -92,7 +98,9 @@ def test_projects_are_made_changed_and_archived(api: APIClient, base: str) -> No
 
 
 @pytest.mark.parametrize("field", ["id", "organization", "organization_id", "archived_at"])
-def test_a_project_does_not_move(api: APIClient, base: str, outsider: House, field: str) -> None:
+def test_a_project_does_not_move(
+    api: APIClient, base: str, outsider: SeededOrganization, field: str
+) -> None:
     reply = api.post(f"{base}/projects", {"name": "Search", field: outsider.id})
     assert reply.json()["error"]["code"] == "unknown_parameter"
     assert not Project.objects.filter(name="Search").exists()
@@ -125,8 +133,10 @@ def test_a_body_that_is_no_object_is_refused(api: APIClient, base: str, body: st
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_members_are_invited_changed_and_removed(api: APIClient, base: str, house: House) -> None:
-    seat = house.seat(house.join(Role.VIEWER))
+def test_members_are_invited_changed_and_removed(
+    api: APIClient, base: str, org: SeededOrganization
+) -> None:
+    seat = org.seat(org.join(Role.VIEWER))
     one = f"{base}/members/{seat.id}"
     assert api.patch(one, {"role": "developer"}).json()["role"] == "developer"
     assert api.patch(one, {"role": "developer", "user_id": "user_x"}).status_code == 400
@@ -148,11 +158,11 @@ def test_an_unknown_invitation_is_not_found(api: APIClient) -> None:
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.DEVELOPER, Role.BILLING])
 def test_lesser_roles_manage_neither_projects_nor_members(
-    house: House, base: str, role: Role
+    org: SeededOrganization, base: str, role: Role
 ) -> None:
     client = APIClient()
-    client.force_login(house.join(role))
-    owner = house.seat(house.owner).id
+    client.force_login(org.join(role))
+    owner = org.seat(org.owner).id
     assert client.get(f"{base}/members").status_code == 200
     assert client.post(f"{base}/projects", {"name": "Mine"}).status_code == 403
     assert client.get(f"{base}/invitations").status_code == 403

@@ -8,7 +8,7 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from control.keys.models import Scope
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -37,13 +37,13 @@ def test_too_many_calls_are_told_when_to_come_back(api: APIClient, base: str) ->
 
 
 def test_callers_do_not_use_up_each_others_calls(
-    api: APIClient, base: str, house: House, stranger: APIClient
+    api: APIClient, base: str, org: SeededOrganization, stranger: APIClient
 ) -> None:
     for _ in range(4):
         api.get(base)
     assert api.get(base).status_code == 429
     assert stranger.get("/api/v1/organizations").status_code == 200
-    key = APIClient(headers={"authorization": f"Bearer {house.mint(scopes=[Scope.MANAGE])[1]}"})
+    key = APIClient(headers={"authorization": f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}"})
     assert [key.get(base).status_code for _ in range(4)] == [200, 200, 200, 429]
 
 

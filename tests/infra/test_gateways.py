@@ -13,7 +13,7 @@ from infra.local.home import Home
 from infra.local.preflight import check_ports
 from infra.local.processes import STOP_ORDER, gateway_processes, in_stop_order
 from infra.local.supervisor import Supervisor
-from tests.support.environment import free_port_base
+from tests.fixtures.environment import free_port_base
 
 
 def test_gateways_end_first_and_by_their_number() -> None:

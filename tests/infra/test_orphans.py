@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.environment import FOLDER_PREFIX
-from tests.support.postgres import end_orphans
+from tests.fixtures.environment import FOLDER_PREFIX
+from tests.fixtures.postgres import end_orphans
 
 
 def folder_of_a_dead_session(parent: Path) -> Path:

@@ -9,7 +9,7 @@ import pytest
 from infra.local import preflight
 from infra.local.config import Ports, read_config
 from infra.local.errors import LocalError
-from tests.support.environment import free_port, free_port_base
+from tests.fixtures.environment import free_port, free_port_base
 
 pytestmark = pytest.mark.unit
 

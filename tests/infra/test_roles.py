@@ -12,7 +12,7 @@ import pytest
 from infra.local.environment import RUN_VARIABLE
 from infra.local.manage import MANAGE
 from infra.local.roles import Role, hand_over, make_role
-from tests.support.environment import APP, OWNER, url_as
+from tests.fixtures.environment import APP, OWNER, url_as
 
 pytestmark = pytest.mark.integration
 
@@ -76,7 +76,7 @@ def prepare_database(url: str, owner_url: str = "") -> str:
     return result.stdout
 
 
-@pytest.mark.house
+@pytest.mark.e2e
 def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     """As data folders of earlier versions do: everything in them is the superuser's."""
     assert "One role for everything" in prepare_database(scratch_url)

@@ -12,7 +12,7 @@ import pytest
 from billing.simulation.database import NAME_PREFIX
 from infra.local.simulate import SERVER_VARIABLE
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

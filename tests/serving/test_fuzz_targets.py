@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.targets import SEEDS, TARGETS
+from tests.long.fuzz.targets import SEEDS, TARGETS
 
 PIECES = st.sampled_from(
     [

@@ -12,20 +12,21 @@ from playwright.sync_api import Browser
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
 from control.prices.models import Price
-from tests.support.browser import running_browser
-from tests.support.console import Tenant, book, make_catalog, make_tenant, weeks_of_usage
-from tests.support.gateway_double import GatewayDouble, running_gateway
-from tests.support.serving import serving
+from tests.fixtures.browser import running_browser
+from tests.fixtures.console import book, make_catalog, weeks_of_usage
+from tests.fixtures.gateway_double import GatewayDouble, running_gateway
+from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.serving import serving
 
 
 @pytest.fixture
-def tenant(db: None) -> Tenant:
-    return make_tenant()
+def org(db: None) -> SeededOrganization:
+    return make_organization("Acme Research", "ada@acme.example")
 
 
 @pytest.fixture
-def outsider(db: None) -> Tenant:
-    return make_tenant("Other GmbH", "eve@other.example")
+def outsider(db: None) -> SeededOrganization:
+    return make_organization("Other GmbH", "eve@other.example")
 
 
 @pytest.fixture
@@ -34,8 +35,8 @@ def prices(db: None) -> dict[str, Price]:
 
 
 @pytest.fixture
-def key(tenant: Tenant) -> ApiKey:
-    return mint_key(actor=tenant.actor, project=tenant.project, name="Backend")[0]
+def key(org: SeededOrganization) -> ApiKey:
+    return mint_key(actor=org.actor, project=org.project, name="Backend")[0]
 
 
 @pytest.fixture
@@ -45,14 +46,14 @@ def traffic(key: ApiKey, prices: dict[str, Price]) -> None:
 
 
 @pytest.fixture
-def member(tenant: Tenant, client: Client) -> Client:
+def member(org: SeededOrganization, client: Client) -> Client:
     """The owner's browser."""
-    client.force_login(tenant.owner)
+    client.force_login(org.owner)
     return client
 
 
 @pytest.fixture
-def stranger(outsider: Tenant) -> Client:
+def stranger(outsider: SeededOrganization) -> Client:
     """The browser of somebody from another organization."""
     client = Client()
     client.force_login(outsider.owner)

@@ -10,63 +10,63 @@ from control.actor import Actor
 from control.audit.services import record
 from control.tenants import services
 from control.tenants.models import Membership, Role, User
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
 
 
-def note(tenant: Tenant, action: str = "key.mint", by: str = "ada", **details: object) -> None:
+def note(
+    org: SeededOrganization, action: str = "key.mint", by: str = "ada", **details: object
+) -> None:
     """Write a deed down."""
     record(
         actor=Actor(kind="key", id="key_1", name=by),
         action=action,
         target_kind="api_key",
         target_id="key_1",
-        organization_id=tenant.organization.id,
+        organization_id=org.organization.id,
         details=details,
     )
 
 
-def shown(client: Client, tenant: Tenant, **parameters: str) -> str:
-    return client.get(address(tenant.organization, "audit", **parameters)).content.decode()
+def shown(client: Client, org: SeededOrganization, **parameters: str) -> str:
+    return client.get(address(org.organization, "audit", **parameters)).content.decode()
 
 
-def test_what_was_done_is_told_with_before_and_after(member: Client, tenant: Tenant) -> None:
-    services.rename_organization(
-        actor=tenant.actor, organization=tenant.organization, name="Acme Labs"
-    )
-    note(
-        tenant, "organization.set_limit", before={"limit_nanos": None}, after={"limit_nanos": 10**9}
-    )
-    page = shown(member, tenant)
+def test_what_was_done_is_told_with_before_and_after(
+    member: Client, org: SeededOrganization
+) -> None:
+    services.rename_organization(actor=org.actor, organization=org.organization, name="Acme Labs")
+    note(org, "organization.set_limit", before={"limit_nanos": None}, after={"limit_nanos": 10**9})
+    page = shown(member, org)
     assert "organization.rename" in page
     assert "Acme Research → Acme Labs" in page
     assert "nothing → $1" in page
 
 
-def test_filters_leave_out_what_is_not_asked_for(member: Client, tenant: Tenant) -> None:
-    note(tenant, "key.mint", by="grace@acme.example")
-    note(tenant, "member.invite", by="alan@acme.example")
-    assert "alan@" not in shown(member, tenant, about="key")
-    assert "grace@" not in shown(member, tenant, by="alan")
-    assert "grace@" in shown(member, tenant, by="GRACE")
-    assert "matches these filters" in shown(member, tenant, to="2020-01-01")
+def test_filters_leave_out_what_is_not_asked_for(member: Client, org: SeededOrganization) -> None:
+    note(org, "key.mint", by="grace@acme.example")
+    note(org, "member.invite", by="alan@acme.example")
+    assert "alan@" not in shown(member, org, about="key")
+    assert "grace@" not in shown(member, org, by="alan")
+    assert "grace@" in shown(member, org, by="GRACE")
+    assert "matches these filters" in shown(member, org, to="2020-01-01")
 
 
 @pytest.mark.parametrize("parameter", ["before", "about", "by", "from", "to"])
 @pytest.mark.parametrize("value", ["x" * 10_000, "-1", "9" * 30, "\u202e", "%", "'; --"])
 def test_a_strange_question_is_answered(
-    member: Client, tenant: Tenant, parameter: str, value: str
+    member: Client, org: SeededOrganization, parameter: str, value: str
 ) -> None:
-    url = address(tenant.organization, "audit")
+    url = address(org.organization, "audit")
     assert member.get(url, {parameter: value}).status_code == 200
 
 
-def test_pages_follow_one_another_without_a_gap(member: Client, tenant: Tenant) -> None:
+def test_pages_follow_one_another_without_a_gap(member: Client, org: SeededOrganization) -> None:
     for number in range(60):
-        note(tenant, name=f"key number {number}.")
-    first = member.get(address(tenant.organization, "audit"))
+        note(org, name=f"key number {number}.")
+    first = member.get(address(org.organization, "audit"))
     second = member.get(first.context["older_url"])
     seen = [
         dict(row.changes).get("name") for page in (first, second) for row in page.context["rows"]
@@ -75,10 +75,10 @@ def test_pages_follow_one_another_without_a_gap(member: Client, tenant: Tenant) 
     assert [name for name in seen if name and name.startswith("key number")] == wanted
 
 
-def test_the_file_holds_it_all_and_no_formula(member: Client, tenant: Tenant) -> None:
+def test_the_file_holds_it_all_and_no_formula(member: Client, org: SeededOrganization) -> None:
     for number in range(3):
-        note(tenant, by="=cmd()", name=f"n{number}")
-    reply = member.get(address(tenant.organization, "audit_csv", by="=cmd"))
+        note(org, by="=cmd()", name=f"n{number}")
+    reply = member.get(address(org.organization, "audit_csv", by="=cmd"))
     lines = list(csv.DictReader(StringIO(b"".join(reply.streaming_content).decode())))
     assert [line["details"] for line in lines] == ["name: n2", "name: n1", "name: n0"]
     assert {line["by"] for line in lines} == {"'=cmd()"}
@@ -86,18 +86,18 @@ def test_the_file_holds_it_all_and_no_formula(member: Client, tenant: Tenant) ->
 
 
 @pytest.mark.parametrize("role", [Role.DEVELOPER, Role.BILLING, Role.VIEWER])
-def test_lesser_roles_do_not_see_it(client: Client, tenant: Tenant, role: Role) -> None:
+def test_lesser_roles_do_not_see_it(client: Client, org: SeededOrganization, role: Role) -> None:
     user = User.objects.create_user("looker@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client.force_login(user)
     for name in ("audit", "audit_csv"):
-        assert client.get(address(tenant.organization, name)).status_code == 403
+        assert client.get(address(org.organization, name)).status_code == 403
 
 
 def test_an_outsider_sees_only_their_own(
-    stranger: Client, outsider: Tenant, tenant: Tenant
+    stranger: Client, outsider: SeededOrganization, org: SeededOrganization
 ) -> None:
-    note(tenant, by="grace@acme.example")
+    note(org, by="grace@acme.example")
     for name in ("audit", "audit_csv"):
-        assert stranger.get(address(tenant.organization, name)).status_code == 404
+        assert stranger.get(address(org.organization, name)).status_code == 404
     assert "grace@" not in shown(stranger, outsider)

@@ -15,15 +15,15 @@ from playwright.sync_api import Browser, Page
 from control.keys.models import ApiKey
 from control.prices.models import Price
 from control.tenants.services import invite_member
-from tests.support.browser import DESKTOP, watched_page
-from tests.support.console import PASSWORD, Tenant, book, weeks_of_usage
-from tests.support.furnished import furnish
-from tests.support.organizations import House
-from tests.support.paying import in_place_of_stripe
-from tests.support.routes import routes
+from tests.fixtures.browser import DESKTOP, watched_page
+from tests.fixtures.console import book, weeks_of_usage
+from tests.fixtures.furnished import furnish
+from tests.fixtures.organizations import PASSWORD, SeededOrganization
+from tests.fixtures.paying import in_place_of_stripe
+from tests.fixtures.routes import routes
 from web.console.page import SECTIONS, address
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 FOR_MEMBERS = ("console", "organizations", "accounts", "invitations", "operators")
 FOR_ANYBODY = ("accounts",)
 LEAVES = {"/accounts/logout/"}
@@ -34,15 +34,16 @@ COLOURS = EVERYTHING | {"runOnly": ["color-contrast", "link-in-text-block"]}
 
 
 @pytest.fixture
-def ids(tenant: Tenant, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+def ids(
+    org: SeededOrganization, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
     """What addresses ask for, of an organization with one of most things and days of usage."""
-    house = House(tenant.organization, tenant.owner, tenant.project)
     with in_place_of_stripe(settings, monkeypatch) as double:
-        found = furnish(house, double)
+        found = furnish(org, double)
         now, key = timezone.now(), ApiKey.objects.get(id=found["key_id"])
         book(*weeks_of_usage([key], list(Price.objects.all()), now, days=3, per_day=9), now=now)
         _, secret = invite_member(
-            actor=house.actor, organization=house.organization, email="y@example.com", role="viewer"
+            actor=org.actor, organization=org.organization, email="y@example.com", role="viewer"
         )
         more = {"event_id": found["request_id"], "payment_id": found["top_up_id"], "secret": secret}
         yield found | more
@@ -76,19 +77,19 @@ def told(found: dict[str, list[str]]) -> str:
     return "\n".join(f"{url}: {each}" for url, several in found.items() for each in several)
 
 
-def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
     page.goto(f"{console}/")
-    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
 
 
 def test_no_page_of_a_member_has_a_violation(
-    browser: Browser, console: str, tenant: Tenant, ids: dict[str, str]
+    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str]
 ) -> None:
     with watched_page(browser, DESKTOP) as watched:
         page = watched.page
-        sign_in(page, console, tenant)
+        sign_in(page, console, org)
         page.wait_for_url("**/overview")
         page.goto(f"{console}/accounts/reauthenticate/?next=/accounts/2fa/")
         page.get_by_label("Password").fill(PASSWORD)
@@ -97,20 +98,20 @@ def test_no_page_of_a_member_has_a_violation(
         found = look(page, console, FOR_MEMBERS, ids)
     assert told(found) == ""
     assert {urlsplit(url).path for url in found} >= {
-        *(address(tenant.organization, section) for section in SECTIONS),
+        *(address(org.organization, section) for section in SECTIONS),
         "/accounts/2fa/totp/activate/", "/accounts/2fa/webauthn/add/", "/accounts/sessions/",
         f"/invitations/{ids['secret']}", f"/operators/invitations/{ids['secret']}",
     }  # fmt: skip
 
 
 def test_no_page_of_a_second_factor_has_a_violation(
-    browser: Browser, console: str, tenant: Tenant, ids: dict[str, str]
+    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str]
 ) -> None:
-    TOTP.activate(tenant.owner, generate_totp_secret())
-    codes = RecoveryCodes.activate(tenant.owner).get_unused_codes()
+    TOTP.activate(org.owner, generate_totp_secret())
+    codes = RecoveryCodes.activate(org.owner).get_unused_codes()
     with watched_page(browser, DESKTOP) as watched:
         page = watched.page
-        sign_in(page, console, tenant)
+        sign_in(page, console, org)
         page.wait_for_url("**/accounts/2fa/authenticate/**")
         found = {page.url: violations(page)}
         page.get_by_label("Code").fill(codes[0])

@@ -14,9 +14,8 @@ from billing.payments.models import AutoTopUp, PaymentMethod, StripePayment
 from billing.payments.services.codes import make_code
 from billing.simulation.stripe_double import Fault, StripeDouble
 from control.tenants.models import Membership, User
-from tests.support.console import OPERATOR, Tenant
-from tests.support.organizations import House
-from tests.support.paying import (
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import (
     ask_top_up,
     balance_cents,
     deliver,
@@ -35,56 +34,51 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
         yield double
 
 
-@pytest.fixture
-def house(tenant: Tenant) -> House:
-    return House(tenant.organization, tenant.owner, tenant.project)
+def url(org: SeededOrganization, section: str = "billing", *arguments: str) -> str:
+    return address(org.organization, section, *arguments)
 
 
-def url(tenant: Tenant, section: str = "billing", *arguments: str) -> str:
-    return address(tenant.organization, section, *arguments)
-
-
-def page(client: Client, tenant: Tenant) -> str:
-    reply = client.get(url(tenant))
+def page(client: Client, org: SeededOrganization) -> str:
+    reply = client.get(url(org))
     assert reply.status_code == 200
     return reply.content.decode()
 
 
-def top_up(client: Client, tenant: Tenant, **changes: str) -> Any:
+def top_up(client: Client, org: SeededOrganization, **changes: str) -> Any:
     form = {"choice": "5000", "method": "new", "form_id": "f1"} | changes
-    return client.post(url(tenant, "billing_top_up"), form)
+    return client.post(url(org, "billing_top_up"), form)
 
 
 def test_a_top_up_leads_to_stripes_page_and_back(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    before = balance_cents(house)
-    reply = top_up(member, tenant)
+    before = balance_cents(org)
+    reply = top_up(member, org)
     payment = StripePayment.objects.get()
     assert reply.status_code == 302
     going = member.get(reply["location"]).content.decode()
     assert f'content="0;url={payment.action_url}"' in going
     stripe.pay(payment.checkout_id or "")
-    back = member.get(url(tenant, "billing_payment", payment.id)).content.decode()
+    back = member.get(url(org, "billing_payment", payment.id)).content.decode()
     assert "$50.00" in back
     assert "of credit are yours" in back
-    assert balance_cents(house) == before + 5_000
-    assert "Visa …4242" in page(member, tenant)
+    assert balance_cents(org) == before + 5_000
+    assert "Visa …4242" in page(member, org)
 
 
 def test_the_same_form_sent_twice_is_one_payment(
-    member: Client, tenant: Tenant, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    first, second = top_up(member, tenant), top_up(member, tenant)
+    first, second = top_up(member, org), top_up(member, org)
     assert first["location"] == second["location"]
     assert StripePayment.objects.count() == 1
 
 
 def test_a_saved_card_is_charged_by_the_worker(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    method = save_card(house, stripe)
-    reply = top_up(member, tenant, choice="other", other="12.50", method=method.id)
+    method = save_card(org, stripe)
+    reply = top_up(member, org, choice="other", other="12.50", method=method.id)
     waiting = member.get(reply["location"].replace("?go=1", "")).content.decode()
     assert "Being charged" in waiting
     settle(stripe)
@@ -94,8 +88,7 @@ def test_a_saved_card_is_charged_by_the_worker(
 
 def test_tax_is_shown_before_a_saved_card_is_charged(
     member: Client,
-    tenant: Tenant,
-    house: House,
+    org: SeededOrganization,
     stripe: StripeDouble,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -103,24 +96,24 @@ def test_tax_is_shown_before_a_saved_card_is_charged(
     monkeypatch.setattr(
         "billing.payments.services.asking.tax_on_top_up", lambda *_, **__: next(taxes)
     )
-    method = save_card(house, stripe)
-    shown = top_up(member, tenant, method=method.id)
+    method = save_card(org, stripe)
+    shown = top_up(member, org, method=method.id)
     assert (shown.status_code, StripePayment.objects.count()) == (200, 0)
     assert "$59.50" in shown.content.decode()
     # It is another by now, and shown again.
-    again = top_up(member, tenant, method=method.id, agreed_cents="5950")
+    again = top_up(member, org, method=method.id, agreed_cents="5950")
     assert "$60.00" in again.content.decode()
     assert not StripePayment.objects.exists()
-    assert top_up(member, tenant, method=method.id, agreed_cents="6000").status_code == 302
+    assert top_up(member, org, method=method.id, agreed_cents="6000").status_code == 302
     settle(stripe)
     assert stripe.succeeded()[0]["amount"] == 6_000
 
 
 def test_a_bank_that_asks_is_one_click_away(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    method = save_card(house, stripe, "pm_card_authenticationRequired")
-    reply = top_up(member, tenant, method=method.id)
+    method = save_card(org, stripe, "pm_card_authenticationRequired")
+    reply = top_up(member, org, method=method.id)
     settle(stripe)
     shown = member.get(reply["location"].replace("?go=1", "")).content.decode()
     assert "Confirm with your bank" in shown
@@ -140,9 +133,13 @@ def test_a_bank_that_asks_is_one_click_away(
     ],
 )
 def test_a_bad_form_says_why_and_keeps_what_was_typed(
-    member: Client, tenant: Tenant, stripe: StripeDouble, changes: dict[str, str], words: str
+    member: Client,
+    org: SeededOrganization,
+    stripe: StripeDouble,
+    changes: dict[str, str],
+    words: str,
 ) -> None:
-    reply = top_up(member, tenant, **changes)
+    reply = top_up(member, org, **changes)
     shown = reply.content.decode()
     assert reply.status_code == 400
     assert words in shown
@@ -152,133 +149,133 @@ def test_a_bad_form_says_why_and_keeps_what_was_typed(
 
 
 def test_a_stripe_that_is_away_is_told_in_the_form(
-    member: Client, tenant: Tenant, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
     stripe.faults.append(Fault("lost_before", "customers", times=3))
-    reply = top_up(member, tenant)
+    reply = top_up(member, org)
     assert reply.status_code == 400
     assert "does not answer" in reply.content.decode()
-    assert top_up(member, tenant).status_code == 302
+    assert top_up(member, org).status_code == 302
 
 
 def test_a_method_is_saved_on_stripes_page(
-    member: Client, tenant: Tenant, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    reply = member.post(url(tenant, "billing_method_new"))
+    reply = member.post(url(org, "billing_method_new"))
     session = stripe.all("checkout.session")[0]
     assert session["url"] in reply.content.decode()
     stripe.save(session["id"], "pm_card_mastercard")
-    back = member.get(url(tenant, "billing_saved"), {"session": session["id"]}, follow=True)
+    back = member.get(url(org, "billing_saved"), {"session": session["id"]}, follow=True)
     assert "The payment method is saved." in back.content.decode()
     assert "Mastercard" in back.content.decode()
 
 
 def test_methods_change_places_and_go(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    first, second = save_card(house, stripe), save_card(house, stripe, "pm_card_mastercard")
-    member.post(url(tenant, "billing_method_default", second.id))
-    member.post(url(tenant, "billing_method_remove", first.id))
+    first, second = save_card(org, stripe), save_card(org, stripe, "pm_card_mastercard")
+    member.post(url(org, "billing_method_default", second.id))
+    member.post(url(org, "billing_method_remove", first.id))
     first.refresh_from_db()
     second.refresh_from_db()
     assert (first.detached_at is None, second.is_default) == (False, True)
 
 
 def test_automatic_top_ups_are_set(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
     form = {
         "is_on": "on", "threshold_cents": "10", "amount_cents": "50", "monthly_cap_cents": "200",
     }  # fmt: skip
-    refused = member.post(url(tenant, "billing_automatic"), form)
+    refused = member.post(url(org, "billing_automatic"), form)
     assert "Save a payment method first." in refused.content.decode()
-    save_card(house, stripe)
-    assert member.post(url(tenant, "billing_automatic"), form).status_code == 302
+    save_card(org, stripe)
+    assert member.post(url(org, "billing_automatic"), form).status_code == 302
     settings = AutoTopUp.objects.get()
     assert (settings.threshold_cents, settings.amount_cents) == (1_000, 5_000)
-    low = member.post(url(tenant, "billing_automatic"), form | {"monthly_cap_cents": "20"})
+    low = member.post(url(org, "billing_automatic"), form | {"monthly_cap_cents": "20"})
     assert "wanted 5000" in low.content.decode()
 
 
-def test_a_code_is_redeemed_once(member: Client, tenant: Tenant, house: House) -> None:
-    EmailAddress.objects.create(
-        user=tenant.owner, email=tenant.owner.email, verified=True, primary=True
-    )
+def test_a_code_is_redeemed_once(member: Client, org: SeededOrganization) -> None:
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
     make_code(code="HELLO", amount_nanos=10**10, actor=OPERATOR, now=timezone.now())
-    done = member.post(url(tenant, "billing_code"), {"code": "hello"}, follow=True)
+    done = member.post(url(org, "billing_code"), {"code": "hello"}, follow=True)
     assert "$10.00 of credit are yours." in done.content.decode()
-    again = member.post(url(tenant, "billing_code"), {"code": "hello"})
+    again = member.post(url(org, "billing_code"), {"code": "hello"})
     assert "You have used this code already." in again.content.decode()
 
 
-def payments_page(member: Client, tenant: Tenant) -> str:
+def payments_page(member: Client, org: SeededOrganization) -> str:
     """Return the page of payments."""
-    return member.get(url(tenant, "billing_payments")).content.decode()
+    return member.get(url(org, "billing_payments")).content.decode()
 
 
-def test_without_stripe_the_page_says_how_to_pay(member: Client, tenant: Tenant) -> None:
+def test_without_stripe_the_page_says_how_to_pay(member: Client, org: SeededOrganization) -> None:
     record_payment(
-        organization_id=tenant.organization.id, amount_nanos=75 * 10**9, idempotency_key="wire",
+        organization_id=org.organization.id, amount_nanos=75 * 10**9, idempotency_key="wire",
         actor=OPERATOR, reason="Wire of 3 May", now=timezone.now(),
     )  # fmt: skip
-    shown = page(member, tenant)
+    shown = page(member, org)
     assert "Pay by bank transfer" in shown
-    assert tenant.organization.id in shown
+    assert org.organization.id in shown
     assert "Top up</button>" not in shown
     assert "$75.00" in shown
-    assert "Wire of 3 May" in payments_page(member, tenant)
+    assert "Wire of 3 May" in payments_page(member, org)
 
 
 def test_payments_show_with_receipts_and_reasons(
-    member: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    member: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    save_card(house, stripe)
-    ask_top_up(house)
+    save_card(org, stripe)
+    ask_top_up(org)
     settle(stripe)
-    assert "https://pay.stripe.com/receipts/" in payments_page(member, tenant)
-    assert "test mode" in page(member, tenant)
+    assert "https://pay.stripe.com/receipts/" in payments_page(member, org)
+    assert "test mode" in page(member, org)
     deliver(stripe)
 
 
 def test_an_outsider_and_a_developer_find_nothing(
-    stranger: Client, client: Client, tenant: Tenant, house: House, stripe: StripeDouble
+    stranger: Client,
+    client: Client,
+    org: SeededOrganization,
+    stripe: StripeDouble,
 ) -> None:
-    method = save_card(house, stripe)
-    payment = ask_top_up(house)
+    method = save_card(org, stripe)
+    payment = ask_top_up(org)
     developer = User.objects.create_user("dev@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=developer, role="developer")
+    Membership.objects.create(organization=org.organization, user=developer, role="developer")
     client.force_login(developer)
     for who, status in ((stranger, 404), (client, 403)):
-        assert who.get(url(tenant)).status_code == status
-        assert who.get(url(tenant, "billing_payment", payment.id)).status_code == status
-        assert top_up(who, tenant).status_code == status
+        assert who.get(url(org)).status_code == status
+        assert who.get(url(org, "billing_payment", payment.id)).status_code == status
+        assert top_up(who, org).status_code == status
         for section in ("billing_method_default", "billing_method_remove"):
-            assert who.post(url(tenant, section, method.id)).status_code == status
+            assert who.post(url(org, section, method.id)).status_code == status
         for section in ("billing_method_new", "billing_automatic", "billing_code"):
-            reply = who.post(url(tenant, section), {"code": "x"})
+            reply = who.post(url(org, section), {"code": "x"})
             assert reply.status_code == status, section
     assert PaymentMethod.objects.get().detached_at is None
     assert StripePayment.objects.count() == 1
 
 
 def test_a_payment_of_another_organization_looks_missing(
-    member: Client, tenant: Tenant, outsider: Tenant, stripe: StripeDouble
+    member: Client, org: SeededOrganization, outsider: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    other = House(outsider.organization, outsider.owner, outsider.project)
-    save_card(other, stripe)
-    payment = ask_top_up(other)
-    assert member.get(url(tenant, "billing_payment", payment.id)).status_code == 404
-    assert top_up(member, tenant, method=str(payment.method_id)).status_code == 400
+    save_card(outsider, stripe)
+    payment = ask_top_up(outsider)
+    assert member.get(url(org, "billing_payment", payment.id)).status_code == 404
+    assert top_up(member, org, method=str(payment.method_id)).status_code == 400
 
 
-def test_the_runway_is_told(member: Client, tenant: Tenant, house: House) -> None:
-    assert "nothing was used in the last 7 days" in page(member, tenant)
+def test_the_runway_is_told(member: Client, org: SeededOrganization) -> None:
+    assert "nothing was used in the last 7 days" in page(member, org)
     today = timezone.now().date()
     DaySpend.objects.create(
-        organization_id=house.id, day=today, nanos=10**10, busiest_hour_nanos=10**10
+        organization_id=org.id, day=today, nanos=10**10, busiest_hour_nanos=10**10
     )
     record_payment(
-        organization_id=house.id, amount_nanos=75 * 10**9, idempotency_key="wire",
+        organization_id=org.id, amount_nanos=75 * 10**9, idempotency_key="wire",
         actor=OPERATOR, reason="Wire", now=timezone.now(),
     )  # fmt: skip
-    assert "7 days</dd>" in page(member, tenant)
+    assert "7 days</dd>" in page(member, org)

@@ -9,10 +9,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
-from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.support.console import PASSWORD, Tenant
-from tests.support.organizations import House
-from tests.support.paying import ask_top_up, in_place_of_stripe, save_card
+from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.organizations import PASSWORD, SeededOrganization
+from tests.fixtures.paying import ask_top_up, in_place_of_stripe, save_card
 from web.console.page import address
 
 Look = Callable[[dict[str, int], str], AbstractContextManager[WatchedPage]]
@@ -27,27 +26,22 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch, console: str) -> Iterator[
 
 
 @pytest.fixture
-def house(tenant: Tenant) -> House:
-    return House(tenant.organization, tenant.owner, tenant.project)
-
-
-@pytest.fixture
-def look(browser: Browser, console: str, tenant: Tenant) -> Look:
+def look(browser: Browser, console: str, org: SeededOrganization) -> Look:
     """Open the Billing page as the owner, in a window and a colour scheme."""
 
     @contextmanager
     def looking(viewport: dict[str, int], scheme: str) -> Iterator[WatchedPage]:
         with watched_page(browser, viewport, scheme) as watched:
-            sign_in(watched.page, console, tenant)
-            watched.page.goto(console + address(tenant.organization, "billing"))
+            sign_in(watched.page, console, org)
+            watched.page.goto(console + address(org.organization, "billing"))
             yield watched
 
     return looking
 
 
-def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
     page.goto(f"{console}/")
-    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/overview")
@@ -56,11 +50,11 @@ def sign_in(page: Page, console: str, tenant: Tenant) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_it_fits_and_is_quiet(
-    look: Look, house: House, stripe: StripeDouble, width: int, scheme: str
+    look: Look, org: SeededOrganization, stripe: StripeDouble, width: int, scheme: str
 ) -> None:
-    save_card(house, stripe)
-    save_card(house, stripe, "pm_usBankAccount_success")
-    ask_top_up(house)
+    save_card(org, stripe)
+    save_card(org, stripe, "pm_usBankAccount_success")
+    ask_top_up(org)
     deliver_due(now=timezone.now())
     with look({390: PHONE, 1440: DESKTOP}[width], scheme) as watched:
         page = watched.page
@@ -74,9 +68,9 @@ def test_it_fits_and_is_quiet(
 
 
 def test_a_top_up_with_a_saved_card_says_when_it_is_paid(
-    look: Look, house: House, stripe: StripeDouble
+    look: Look, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     with look(DESKTOP, "light") as watched:
         page = watched.page
         page.get_by_label("$100").check()

@@ -3,11 +3,11 @@
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.support.admin_session import sign_in
-from tests.support.browser import DESKTOP, PHONE, watched_page, widest_overflow
-from tests.support.debts import make_debts
+from tests.fixtures.admin_session import sign_in
+from tests.fixtures.browser import DESKTOP, PHONE, watched_page, widest_overflow
+from tests.fixtures.debts import make_debts
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

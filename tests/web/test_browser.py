@@ -9,13 +9,14 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, expect
 
 from control.keys.models import ApiKey
-from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.support.console import PASSWORD, Tenant, book, make_request
-from tests.support.gateway_double import WORDS, GatewayDouble
-from tests.support.mails import delivered, link_in
+from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.console import book, make_request
+from tests.fixtures.gateway_double import WORDS, GatewayDouble
+from tests.fixtures.mails import delivered, link_in
+from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from web.console.page import SECTIONS, address
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
@@ -26,9 +27,9 @@ def watched(browser: Browser, console: str) -> Iterator[WatchedPage]:
         assert page.hosts <= {console.removeprefix("http://")}
 
 
-def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
     page.goto(f"{console}/")
-    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/overview")
@@ -67,11 +68,15 @@ def test_a_stranger_signs_up_mints_a_key_and_revokes_it(
 
 
 def test_an_answer_streams_in_and_shows_what_it_took(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "playground"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "playground"))
     ask(page, "What is Penstock?")
     expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
     meters = page.locator("[data-meters]")
@@ -83,16 +88,20 @@ def test_an_answer_streams_in_and_shows_what_it_took(
 
 
 def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> None:
     page, held = watched.page, list[Route]()
 
     def hold(route: Route) -> None:
         held.append(route)
 
-    sign_in(page, console, tenant)
+    sign_in(page, console, org)
     page.route(re.compile(r"/playground\.[^/]*js$"), hold)
-    page.goto(console + address(tenant.organization, "playground"), wait_until="commit")
+    page.goto(console + address(org.organization, "playground"), wait_until="commit")
     expect(page.get_by_label("Message")).to_be_disabled()
     expect(page.get_by_role("button", name="Send")).to_be_disabled()
     assert len(held) == 1
@@ -103,12 +112,16 @@ def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
 
 
 def test_stop_stops_the_gateways_work(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> None:
     gateway.pause_seconds = 0.3
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "playground"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "playground"))
     ask(page, "Go on for ever")
     expect(page.locator(".turn-answer .turn-text")).to_contain_text(WORDS[0])
     page.get_by_role("button", name="Stop").click()
@@ -117,11 +130,15 @@ def test_stop_stops_the_gateways_work(
 
 
 def test_two_variants_answer_side_by_side(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "playground"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "playground"))
     page.get_by_role("button", name="Compare").click()
     ask(page, "Who are you?")
     expect(page.locator("[data-meters]:visible")).to_have_count(2)
@@ -129,11 +146,15 @@ def test_two_variants_answer_side_by_side(
 
 
 def test_the_code_is_the_call(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "playground"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "playground"))
     page.get_by_label("System prompt").fill("It's brief")
     page.get_by_role("button", name="View code").click()
     code = page.locator(".code-panel pre")
@@ -145,11 +166,15 @@ def test_the_code_is_the_call(
 
 @pytest.fixture
 def playground(
-    watched: WatchedPage, console: str, tenant: Tenant, prices: dict, gateway: GatewayDouble
+    watched: WatchedPage,
+    console: str,
+    org: SeededOrganization,
+    prices: dict,
+    gateway: GatewayDouble,
 ) -> Page:
     """The playground, opened."""
-    sign_in(watched.page, console, tenant)
-    watched.page.goto(console + address(tenant.organization, "playground"))
+    sign_in(watched.page, console, org)
+    watched.page.goto(console + address(org.organization, "playground"))
     return watched.page
 
 
@@ -210,12 +235,12 @@ def test_the_code_holds_tools_and_a_schema_in_each_language(playground: Page) ->
 
 
 def test_a_receipt_that_is_not_booked_yet_comes_by_itself(
-    watched: WatchedPage, console: str, tenant: Tenant, key: ApiKey, prices: dict
+    watched: WatchedPage, console: str, org: SeededOrganization, key: ApiKey, prices: dict
 ) -> None:
     page, now = watched.page, timezone.now()
     event = make_request(key, prices["bf16"], now)
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "receipt", event.event_id))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "receipt", event.event_id))
     expect(page.get_by_role("heading", name="Not booked yet")).to_be_visible()
     book(event, now=now)
     expect(page.get_by_role("heading", name="Not booked yet")).to_be_hidden()
@@ -224,11 +249,11 @@ def test_a_receipt_that_is_not_booked_yet_comes_by_itself(
 
 
 def test_charts_draw_and_walk_by_keyboard(
-    watched: WatchedPage, console: str, tenant: Tenant, traffic: None
+    watched: WatchedPage, console: str, org: SeededOrganization, traffic: None
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "usage"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "usage"))
     canvas = page.locator("[data-chart] canvas")
     blank = page.evaluate("c => document.createElement('canvas').toDataURL()")
     canvas.focus()
@@ -239,11 +264,11 @@ def test_charts_draw_and_walk_by_keyboard(
 
 
 def test_a_filter_changes_the_page_and_its_address(
-    watched: WatchedPage, console: str, tenant: Tenant, traffic: None
+    watched: WatchedPage, console: str, org: SeededOrganization, traffic: None
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
-    page.goto(console + address(tenant.organization, "usage"))
+    sign_in(page, console, org)
+    page.goto(console + address(org.organization, "usage"))
     page.get_by_label("Group by").select_option("variant")
     expect(page.get_by_role("columnheader", name="Variant")).to_be_visible()
     assert "group=variant" in page.url
@@ -252,10 +277,10 @@ def test_a_filter_changes_the_page_and_its_address(
 
 
 def test_the_theme_switches_at_once_and_stays(
-    watched: WatchedPage, console: str, tenant: Tenant
+    watched: WatchedPage, console: str, org: SeededOrganization
 ) -> None:
     page = watched.page
-    sign_in(page, console, tenant)
+    sign_in(page, console, org)
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
@@ -269,11 +294,11 @@ LOOKS = [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark"
 @pytest.mark.usefixtures("traffic")
 @pytest.mark.parametrize("look", LOOKS, ids=["1440", "1440-dark", "390", "390-dark"])
 def test_no_page_is_wider_than_its_window(
-    browser: Browser, console: str, tenant: Tenant, look: tuple[dict[str, int], str]
+    browser: Browser, console: str, org: SeededOrganization, look: tuple[dict[str, int], str]
 ) -> None:
     with watched_page(browser, *look) as watched:
-        sign_in(watched.page, console, tenant)
+        sign_in(watched.page, console, org)
         for section in [*SECTIONS, "key_new"]:
-            watched.page.goto(console + address(tenant.organization, section))
+            watched.page.goto(console + address(org.organization, section))
             assert widest_overflow(watched.page) <= 0, section
         assert not watched.complaints

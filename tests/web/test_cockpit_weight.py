@@ -14,8 +14,8 @@ from django.urls import NoReverseMatch, URLPattern, URLResolver, reverse
 
 from billing.collection.services.looking import look
 from control.tenants.models import User
-from tests.support.collecting import day
-from tests.support.debts import make_debts
+from tests.fixtures.collecting import day
+from tests.fixtures.debts import make_debts
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -6,26 +6,26 @@ from django.utils import timezone
 from billing.collection.models import Case, State
 from control.tenants.models import Role
 from control.tenants.services import suspend_organization
-from tests.support.collecting import owe, pass_days, pay
-from tests.support.organizations import OPERATOR, House, make_house
+from tests.fixtures.collecting import owe, pass_days, pay
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 PAGES = ("overview", "billing", "invoices")
 
 
 @pytest.fixture
-def house() -> House:
-    return make_house("Acme")
+def org() -> SeededOrganization:
+    return make_organization("Acme")
 
 
 @pytest.fixture
-def owing(house: House) -> House:
-    owe(house)
-    return house
+def owing(org: SeededOrganization) -> SeededOrganization:
+    owe(org)
+    return org
 
 
-def text(house: House, page: str, role: str = Role.OWNER) -> str:
-    return house.browser(role).get(f"/{house.id}/{page}").content.decode()
+def text(org: SeededOrganization, page: str, role: str = Role.OWNER) -> str:
+    return org.browser(role).get(f"/{org.id}/{page}").content.decode()
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -71,13 +71,13 @@ def test_once_paid_nothing_is_said(owing):
     assert "suspended" not in shown
 
 
-def test_an_operators_suspension_is_said_too(house):
-    suspend_organization(actor=OPERATOR, organization=house.organization, reason="abuse")
-    assert "The operator suspended this organization" in text(house, "overview")
+def test_an_operators_suspension_is_said_too(org):
+    suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
+    assert "The operator suspended this organization" in text(org, "overview")
 
 
 def test_an_outsider_sees_nothing(owing):
     pass_days(14)
-    stranger = make_house("Stranger")
+    stranger = make_organization("Stranger")
     assert stranger.browser().get(f"/{owing.id}/billing").status_code == 404
     assert "overdue" not in text(stranger, "overview")

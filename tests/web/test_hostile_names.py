@@ -12,9 +12,9 @@ from django.test import Client
 from control.keys.models import ApiKey
 from control.tenants.models import Organization, Project, User
 from control.webhooks.models import Endpoint
-from tests.support.console import Tenant
-from tests.support.mails import delivered, html_of
-from tests.support.routes import routes
+from tests.fixtures.mails import delivered, html_of
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.routes import routes
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -46,23 +46,25 @@ OPTIONAL = {"webhook_new", "sso_roles"}
 """Forms whose text may be empty."""
 
 
-def sent(tenant: Tenant, key: ApiKey, section: str, text: str) -> tuple[str, dict[str, str]]:
+def sent(
+    org: SeededOrganization, key: ApiKey, section: str, text: str
+) -> tuple[str, dict[str, str]]:
     """Return a form's address, and what is sent there with a text for a name."""
-    of = {"project_rename": [tenant.project.id], "key_edit": [key.id]}
-    fields: dict[str, Any] = {"name": text, "project": tenant.project.id, "scopes": "inference"}
+    of = {"project_rename": [org.project.id], "key_edit": [key.id]}
+    fields: dict[str, Any] = {"name": text, "project": org.project.id, "scopes": "inference"}
     if section == "webhook_new":
         fields = {"url": "https://1.1.1.1/x", "kinds": ["key.created"], "description": text}
     if section == "sso_roles":
         fields = {"role_claim": text, "role_map": f"{text} = viewer", "default_role": "viewer"}
-    return address(tenant.organization, section, *of.get(section, [])), fields
+    return address(org.organization, section, *of.get(section, [])), fields
 
 
 @pytest.mark.parametrize("section", FORMS)
 @pytest.mark.parametrize("text", REFUSED, ids=ascii)
 def test_what_is_no_name_is_refused(
-    member: Client, tenant: Tenant, key: ApiKey, section: str, text: str
+    member: Client, org: SeededOrganization, key: ApiKey, section: str, text: str
 ) -> None:
-    where, fields = sent(tenant, key, section, text)
+    where, fields = sent(org, key, section, text)
     if section in OPTIONAL and not text.strip():
         return
     reply = member.post(where, fields)
@@ -76,21 +78,21 @@ def test_what_is_no_name_is_refused(
 
 @pytest.mark.parametrize("text", SHOWN)
 def test_what_is_a_name_is_shown_harmless_everywhere(
-    member: Client, tenant: Tenant, key: ApiKey, prices: object, text: str
+    member: Client, org: SeededOrganization, key: ApiKey, prices: object, text: str
 ) -> None:
     other = f"{text} 2"  # names of projects are of one each
     for section in FORMS:
-        where, fields = sent(tenant, key, section, text)
+        where, fields = sent(org, key, section, text)
         if section == "project_rename":
             fields["name"] = other
         assert member.post(where, fields).status_code in (200, 201, 302), section
-    User.objects.filter(id=tenant.owner.id).update(name=text)
+    User.objects.filter(id=org.owner.id).update(name=text)
     member.post(
-        address(tenant.organization, "team_invite"), {"email": "x@example.com", "role": "viewer"}
+        address(org.organization, "team_invite"), {"email": "x@example.com", "role": "viewer"}
     )
     assert Organization.objects.get().name == text
     assert set(Project.objects.values_list("name", flat=True)) == {text, other}
-    ids = {"organization_id": tenant.organization.id, "project_id": tenant.project.id}
+    ids = {"organization_id": org.organization.id, "project_id": org.project.id}
     ids |= {"key_id": key.id, "endpoint_id": Endpoint.objects.get().id}
     shown = 0
     for route in routes("console"):

@@ -8,8 +8,8 @@ from django.test import Client
 from control.actor import system
 from control.tenants.models import Membership, Role, User
 from control.tenants.services import invite_member
-from tests.support.console import Tenant
-from tests.support.mails import delivered, link_in
+from tests.fixtures.mails import delivered, link_in
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.integration
 
@@ -17,22 +17,22 @@ EMAIL = "guest@acme.example"
 
 
 @pytest.fixture
-def link(tenant: Tenant) -> str:
+def link(org: SeededOrganization) -> str:
     """The path in the mail."""
     invite_member(
-        actor=system("tests"), organization=tenant.organization, email=EMAIL, role=Role.VIEWER
+        actor=system("tests"), organization=org.organization, email=EMAIL, role=Role.VIEWER
     )
     return urlsplit(link_in(delivered()[-1], "/invitations/")).path
 
 
 def test_the_invited_join_by_the_link_in_the_mail(
-    client: Client, tenant: Tenant, link: str
+    client: Client, org: SeededOrganization, link: str
 ) -> None:
     guest = User.objects.create_user(EMAIL)
     client.force_login(guest)
     assert b"Accept the invitation" in client.get(link).content
     reply = client.post(link)
-    assert reply["location"] == f"/{tenant.organization.id}/overview"
+    assert reply["location"] == f"/{org.organization.id}/overview"
     assert Membership.objects.get(user=guest).role == Role.VIEWER
     assert client.post(link).status_code == 404
 

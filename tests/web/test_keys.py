@@ -6,19 +6,19 @@ from django.test import Client
 from control.keys.models import ApiKey
 from control.tenants.models import Membership, Role, User
 from serving.contract.key import is_well_formed
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
 
 
-def mint(client: Client, tenant: Tenant, **changes: str):
-    form = {"name": "Backend", "project": tenant.project.id, "scopes": "inference", **changes}
-    return client.post(address(tenant.organization, "key_new"), form)
+def mint(client: Client, org: SeededOrganization, **changes: str):
+    form = {"name": "Backend", "project": org.project.id, "scopes": "inference", **changes}
+    return client.post(address(org.organization, "key_new"), form)
 
 
-def test_the_secret_is_shown_once_and_works(member: Client, tenant: Tenant) -> None:
-    where = mint(member, tenant).url
+def test_the_secret_is_shown_once_and_works(member: Client, org: SeededOrganization) -> None:
+    where = mint(member, org).url
     reply = member.get(where)
     secret = reply.context["secret"]
     assert is_well_formed(secret)
@@ -27,39 +27,41 @@ def test_the_secret_is_shown_once_and_works(member: Client, tenant: Tenant) -> N
     again = member.get(where, follow=True).content.decode()
     assert "was shown already" in again
     assert secret not in again
-    listed = member.get(address(tenant.organization, "keys")).content.decode()
+    listed = member.get(address(org.organization, "keys")).content.decode()
     assert secret not in listed
     assert f"…{secret[-4:]}" in listed
 
 
-def test_the_answer_with_the_secret_is_not_kept(member: Client, tenant: Tenant) -> None:
-    made = mint(member, tenant)
+def test_the_answer_with_the_secret_is_not_kept(member: Client, org: SeededOrganization) -> None:
+    made = mint(member, org)
     assert "no-store" in made["cache-control"]
     assert "no-store" in member.get(made.url)["cache-control"]
 
 
-def test_a_secret_on_its_way_is_encrypted(member: Client, tenant: Tenant) -> None:
-    made = mint(member, tenant)
+def test_a_secret_on_its_way_is_encrypted(member: Client, org: SeededOrganization) -> None:
+    made = mint(member, org)
     key = ApiKey.objects.get()
     assert f"secret of {key.id}" in member.session
     assert key.prefix not in str(dict(member.session))
     assert member.get(made.url).context["secret"].startswith(key.prefix)
 
 
-def test_a_form_that_is_sent_twice_makes_one_key(member: Client, tenant: Tenant) -> None:
-    page = member.get(address(tenant.organization, "key_new"))
+def test_a_form_that_is_sent_twice_makes_one_key(member: Client, org: SeededOrganization) -> None:
+    page = member.get(address(org.organization, "key_new"))
     token = page.context["form"]["token"].value()
     assert token in page.content.decode()
-    first, again = mint(member, tenant, token=token), mint(member, tenant, token=token)
+    first, again = mint(member, org, token=token), mint(member, org, token=token)
     assert first.url == again.url
     assert ApiKey.objects.count() == 1
     assert member.get(again.url).status_code == 200
-    mint(member, tenant)
+    mint(member, org)
     assert ApiKey.objects.count() == 2
 
 
-def test_a_form_with_a_mistake_keeps_what_was_typed(member: Client, tenant: Tenant) -> None:
-    reply = mint(member, tenant, limit="five", lifetime="90")
+def test_a_form_with_a_mistake_keeps_what_was_typed(
+    member: Client, org: SeededOrganization
+) -> None:
+    reply = mint(member, org, limit="five", lifetime="90")
     page = reply.content.decode()
     assert reply.status_code == 200
     assert 'value="Backend"' in page
@@ -69,17 +71,17 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(member: Client, tenant: Tena
     assert not ApiKey.objects.exists()
 
 
-def test_a_limit_and_an_end_are_set(member: Client, tenant: Tenant) -> None:
-    mint(member, tenant, limit="2.50", lifetime="30")
+def test_a_limit_and_an_end_are_set(member: Client, org: SeededOrganization) -> None:
+    mint(member, org, limit="2.50", lifetime="30")
     key = ApiKey.objects.get()
     assert key.spend_limit_nanos == 2_500_000_000
     assert key.expires_at is not None
 
 
 def test_a_key_goes_into_no_other_organizations_project(
-    member: Client, tenant: Tenant, outsider: Tenant
+    member: Client, org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    assert mint(member, tenant, project=outsider.project.id).status_code == 200
+    assert mint(member, org, project=outsider.project.id).status_code == 200
     assert not ApiKey.objects.exists()
 
 
@@ -92,17 +94,17 @@ RIGHTS = {
 }
 
 
-def test_rights_are_set_at_first_and_changed_later(member: Client, tenant: Tenant) -> None:
-    mint(member, tenant, models="small", networks="10.0.0.0/8")
+def test_rights_are_set_at_first_and_changed_later(member: Client, org: SeededOrganization) -> None:
+    mint(member, org, models="small", networks="10.0.0.0/8")
     key = ApiKey.objects.get()
     assert (key.allowed_models, key.allowed_networks) == (["small"], ["10.0.0.0/8"])
-    where = address(tenant.organization, "key_edit", key.id)
+    where = address(org.organization, "key_edit", key.id)
     assert member.post(where, RIGHTS).status_code == 302
     key.refresh_from_db()
     assert (key.name, key.scopes) == ("Frontend", ["inference", "manage"])
     assert key.allowed_models == ["large", "small"]
     assert key.expires_at is not None
-    shown = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    shown = member.get(address(org.organization, "key", key.id)).content.decode()
     assert "large, small" in shown
     assert "10.0.0.0/8, 192.0.2.7/32" in shown
     assert 'value="2999-01-01"' in shown
@@ -112,11 +114,13 @@ def test_rights_are_set_at_first_and_changed_later(member: Client, tenant: Tenan
     assert (key.allowed_models, key.allowed_networks, key.expires_at) == (None, None, None)
 
 
-def test_a_day_that_is_left_as_it_is_leaves_the_moment(member: Client, tenant: Tenant) -> None:
-    mint(member, tenant, lifetime="30")
+def test_a_day_that_is_left_as_it_is_leaves_the_moment(
+    member: Client, org: SeededOrganization
+) -> None:
+    mint(member, org, lifetime="30")
     key = ApiKey.objects.get()
     day = f"{key.expires_at:%Y-%m-%d}"
-    where = address(tenant.organization, "key_edit", key.id)
+    where = address(org.organization, "key_edit", key.id)
     member.post(where, RIGHTS | {"expires_on": day})
     assert ApiKey.objects.get().expires_at == key.expires_at
 
@@ -126,9 +130,9 @@ def test_a_day_that_is_left_as_it_is_leaves_the_moment(member: Client, tenant: T
     [("networks", "10.0.0.1/8"), ("expires_on", "2020-01-01"), ("name", " "), ("scopes", "root")],
 )
 def test_what_cannot_be_set_is_said_and_kept_in_the_form(
-    member: Client, tenant: Tenant, key: ApiKey, field: str, value: str
+    member: Client, org: SeededOrganization, key: ApiKey, field: str, value: str
 ) -> None:
-    where = address(tenant.organization, "key_edit", key.id)
+    where = address(org.organization, "key_edit", key.id)
     reply = member.post(where, RIGHTS | {field: value})
     assert reply.status_code == 400
     assert "192.0.2.7/32" in reply.content.decode() or field == "networks"
@@ -137,9 +141,9 @@ def test_what_cannot_be_set_is_said_and_kept_in_the_form(
 
 
 def test_a_key_is_rotated_once_and_both_secrets_are_shown(
-    member: Client, tenant: Tenant, key: ApiKey
+    member: Client, org: SeededOrganization, key: ApiKey
 ) -> None:
-    where = address(tenant.organization, "key_rotate", key.id)
+    where = address(org.organization, "key_rotate", key.id)
     wish = {"overlap": "24", "last_four": key.last_four}
     made = member.post(where, wish)
     shown = member.get(made.url).content.decode()
@@ -148,21 +152,23 @@ def test_a_key_is_rotated_once_and_both_secrets_are_shown(
     again = member.post(where, wish)
     assert again.status_code == 400
     assert "was replaced already" in again.content.decode()
-    page = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    page = member.get(address(org.organization, "key", key.id)).content.decode()
     assert "Old secrets that still work" in page
     assert key.masked in page
-    member.post(address(tenant.organization, "key_end_old", key.id))
-    page = member.get(address(tenant.organization, "key", key.id)).content.decode()
+    member.post(address(org.organization, "key_end_old", key.id))
+    page = member.get(address(org.organization, "key", key.id)).content.decode()
     assert "Old secrets that still work" not in page
 
 
-def test_revoking_says_what_will_happen(member: Client, tenant: Tenant, key: ApiKey) -> None:
-    page = member.get(address(tenant.organization, "key", key.id)).content.decode()
+def test_revoking_says_what_will_happen(
+    member: Client, org: SeededOrganization, key: ApiKey
+) -> None:
+    page = member.get(address(org.organization, "key", key.id)).content.decode()
     assert "is refused within a second, on every gateway" in page
 
 
-def test_revoking_needs_the_name(member: Client, tenant: Tenant, key: ApiKey) -> None:
-    url = address(tenant.organization, "key_revoke", key.id)
+def test_revoking_needs_the_name(member: Client, org: SeededOrganization, key: ApiKey) -> None:
+    url = address(org.organization, "key_revoke", key.id)
     reply = member.post(url, {"confirmation": "Backed"})
     assert reply.status_code == 400
     assert 'value="Backed"' in reply.content.decode()
@@ -176,10 +182,14 @@ KEY_PAGES = ["key", "key_secret", "key_edit", "key_rotate", "key_end_old", "key_
 
 @pytest.mark.parametrize("section", KEY_PAGES)
 def test_an_outsider_finds_no_key(
-    stranger: Client, outsider: Tenant, tenant: Tenant, key: ApiKey, section: str
+    stranger: Client,
+    outsider: SeededOrganization,
+    org: SeededOrganization,
+    key: ApiKey,
+    section: str,
 ) -> None:
     forms = RIGHTS | {"confirmation": "Backend", "overlap": "0", "last_four": key.last_four}
-    for organization in (tenant.organization, outsider.organization):
+    for organization in (org.organization, outsider.organization):
         url = address(organization, section, key.id)
         reply = (stranger.get if section in KEY_PAGES[:2] else stranger.post)(url, forms)
         assert reply.status_code == 404
@@ -188,25 +198,27 @@ def test_an_outsider_finds_no_key(
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING])
 def test_lesser_roles_make_and_change_no_keys(
-    client: Client, tenant: Tenant, key: ApiKey, role: str
+    client: Client, org: SeededOrganization, key: ApiKey, role: str
 ) -> None:
     user = User.objects.create_user("looker@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client.force_login(user)
-    assert mint(client, tenant).status_code == 403
+    assert mint(client, org).status_code == 403
     forms = RIGHTS | {"confirmation": "Backend", "overlap": "0", "last_four": key.last_four}
     for section in KEY_PAGES[2:]:
-        where = address(tenant.organization, section, key.id)
+        where = address(org.organization, section, key.id)
         assert client.post(where, forms).status_code == 403
-    assert b"key_new" not in client.get(address(tenant.organization, "keys")).content
+    assert b"key_new" not in client.get(address(org.organization, "keys")).content
     [found] = ApiKey.objects.all()
     assert (found.name, found.revoked_at, found.last_four) == ("Backend", None, key.last_four)
 
 
-def test_a_developer_gets_no_key_to_the_management_api(client: Client, tenant: Tenant) -> None:
+def test_a_developer_gets_no_key_to_the_management_api(
+    client: Client, org: SeededOrganization
+) -> None:
     user = User.objects.create_user("dev@acme.example")
-    seat = {"organization": tenant.organization, "user": user, "role": Role.DEVELOPER}
+    seat = {"organization": org.organization, "user": user, "role": Role.DEVELOPER}
     Membership.objects.create(**seat)
     client.force_login(user)
-    assert mint(client, tenant, scopes="inference manage").status_code == 302
+    assert mint(client, org, scopes="inference manage").status_code == 302
     assert ApiKey.objects.get().scopes == ["inference"]

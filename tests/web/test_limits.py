@@ -8,7 +8,7 @@ from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import standings
 from control.budgets.services import add_limit
 from control.tenants.models import Membership, User
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -16,35 +16,35 @@ NEW = {"period": "day", "limit": "12.50", "enforcement": "hard", "percents": "50
 
 
 @pytest.fixture
-def page(tenant: Tenant) -> str:
-    return address(tenant.organization, "limits")
+def page(org: SeededOrganization) -> str:
+    return address(org.organization, "limits")
 
 
-def stand(tenant):
-    return standings(tenant.organization, timezone.now())
+def stand(org):
+    return standings(org.organization, timezone.now())
 
 
-def test_a_limit_is_added_changed_and_lifted(tenant, member, page):
-    owner = tenant.project.id
+def test_a_limit_is_added_changed_and_lifted(org, member, page):
+    owner = org.project.id
     reply = member.post(page, NEW | {"owner": owner}, follow=True)
     assert reply.redirect_chain == [(page, 302)]
-    [standing] = stand(tenant)
+    [standing] = stand(org)
     assert (standing.limit.limited_id, standing.limit.limit_nanos) == (owner, 12_500_000_000)
     assert (standing.limit.is_hard, standing.alert_percents) == (True, [50, 90])
     text = reply.content.decode()
     assert "$12.50" in text
     assert "50, 90 %" in text
-    one = address(tenant.organization, "limit", standing.limit.budget_id)
+    one = address(org.organization, "limit", standing.limit.budget_id)
     shown = member.get(one).content.decode()
     assert 'value="12.50"' in shown
     changed = {"limit": "3", "enforcement": "soft", "percents": ""}
     assert member.post(one, changed).status_code == 302
-    [standing] = stand(tenant)
+    [standing] = stand(org)
     assert (standing.limit.limit_nanos, standing.limit.is_hard) == (3 * 10**9, False)
     assert standing.alert_percents == []
-    gone = address(tenant.organization, "limit_remove", standing.limit.budget_id)
+    gone = address(org.organization, "limit_remove", standing.limit.budget_id)
     assert member.post(gone).status_code == 302
-    assert stand(tenant) == []
+    assert stand(org) == []
     assert member.get(one).status_code == 404
 
 
@@ -56,38 +56,38 @@ def test_a_limit_is_added_changed_and_lifted(tenant, member, page):
         ("percents", "half"), ("percents", "0"), ("enforcement", "maybe"),
     ],
 )  # fmt: skip
-def test_nonsense_is_told_in_the_form_and_changes_nothing(tenant, member, page, field, value):
-    reply = member.post(page, NEW | {"owner": tenant.organization.id, field: value})
+def test_nonsense_is_told_in_the_form_and_changes_nothing(org, member, page, field, value):
+    reply = member.post(page, NEW | {"owner": org.organization.id, field: value})
     assert reply.status_code == 400
     assert 'class="error"' in reply.content.decode() or "alert-bad" in reply.content.decode()
-    assert stand(tenant) == []
+    assert stand(org) == []
 
 
-def test_a_second_limit_of_a_period_is_refused_in_words(tenant, member, page):
-    asked = NEW | {"owner": tenant.organization.id}
+def test_a_second_limit_of_a_period_is_refused_in_words(org, member, page):
+    asked = NEW | {"owner": org.organization.id}
     member.post(page, asked)
     reply = member.post(page, asked)
     assert reply.status_code == 400
     assert "There is a limit by the day already." in reply.content.decode()
 
 
-def test_alerts_are_chosen(tenant, member):
-    where = address(tenant.organization, "limit_alerts")
+def test_alerts_are_chosen(org, member):
+    where = address(org.organization, "limit_alerts")
     asked = {"low_balance": "20", "low_runway_days": "", "unusual_factor": "5"}
     assert member.post(where, asked).status_code == 302
-    chosen = AlertSettings.objects.get(organization_id=tenant.organization.id)
+    chosen = AlertSettings.objects.get(organization_id=org.organization.id)
     assert (chosen.low_balance_nanos, chosen.low_runway_days, chosen.unusual_factor) == (
         20 * 10**9, None, 5
     )  # fmt: skip
     assert member.post(where, asked | {"unusual_factor": "1"}).status_code == 400
 
 
-def test_what_was_told_is_shown_in_words(tenant, member, page):
+def test_what_was_told_is_shown_in_words(org, member, page):
     now = timezone.now()
     for kind, rule in (("balance.low", "runway"), ("spend.unusual", "day")):
         Alert.objects.create(
-            organization_id=tenant.organization.id, kind=kind, rule=rule, starts_at=now,
-            budget_id=f"balance:{tenant.organization.id}", created_at=now, figures={},
+            organization_id=org.organization.id, kind=kind, rule=rule, starts_at=now,
+            budget_id=f"balance:{org.organization.id}", created_at=now, figures={},
         )  # fmt: skip
     text = member.get(page).content.decode()
     assert "The balance runs low" in text
@@ -95,31 +95,31 @@ def test_what_was_told_is_shown_in_words(tenant, member, page):
 
 
 @pytest.mark.parametrize("role", ["developer", "viewer"])
-def test_lesser_roles_see_and_set_nothing(tenant, page, role):
+def test_lesser_roles_see_and_set_nothing(org, page, role):
     client = Client()
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(user=user, organization=tenant.organization, role=role)
+    Membership.objects.create(user=user, organization=org.organization, role=role)
     client.force_login(user)
     assert client.get(page).status_code == 403
-    assert client.post(page, NEW | {"owner": tenant.organization.id}).status_code == 403
-    assert stand(tenant) == []
+    assert client.post(page, NEW | {"owner": org.organization.id}).status_code == 403
+    assert stand(org) == []
 
 
-def test_an_outsider_finds_nothing(tenant, outsider, stranger, page):
+def test_an_outsider_finds_nothing(org, outsider, stranger, page):
     name = add_limit(
-        actor=tenant.actor, organization=tenant.organization, owner_id=tenant.organization.id,
+        actor=org.actor, organization=org.organization, owner_id=org.organization.id,
         period="day", limit_nanos=5, is_hard=True, now=timezone.now(),
     ).budget_id  # fmt: skip
     mine = outsider.organization
     for where in (
         page,
-        address(tenant.organization, "limit", name),
+        address(org.organization, "limit", name),
         address(mine, "limit", name),
     ):
         assert stranger.get(where).status_code == 404
         assert stranger.post(where, NEW | {"owner": mine.id}).status_code in {404, 405}
     assert stranger.post(address(mine, "limit_remove", name)).status_code == 404
-    reply = stranger.post(address(mine, "limits"), NEW | {"owner": tenant.organization.id})
+    reply = stranger.post(address(mine, "limits"), NEW | {"owner": org.organization.id})
     assert reply.status_code == 400
-    [standing] = stand(tenant)
+    [standing] = stand(org)
     assert standing.limit.limit_nanos == 5

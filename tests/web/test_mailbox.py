@@ -7,8 +7,8 @@ from django.utils import timezone
 from control.mail.server import MAILBOX_BACKEND
 from control.outbox.services import deliver_due
 from control.tenants.models import User
-from tests.support.console import PASSWORD
-from tests.support.mailbox import Mailbox
+from tests.fixtures.mailbox import Mailbox
+from tests.fixtures.organizations import PASSWORD
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

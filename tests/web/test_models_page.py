@@ -6,16 +6,17 @@ from django.test import Client
 from control.catalog import services as services_of_catalog
 from control.prices import services
 from control.prices.models import Price
-from tests.support.console import OPERATOR, Tenant, make_embedder
+from tests.fixtures.console import make_embedder
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def contract(tenant: Tenant, prices: dict[str, Price]) -> Price:
+def contract(org: SeededOrganization, prices: dict[str, Price]) -> Price:
     """$0.13, $0.05 and $0.50 of the tenant's own, and $0.1501 of input from 1,000 tokens."""
-    book = services.draft_book(actor=OPERATOR, name="Own", organization=tenant.organization)
+    book = services.draft_book(actor=OPERATOR, name="Own", organization=org.organization)
     meters = {"cached_input_nanos": 50_000_000, "output_nanos": 500_000_000}
     for floor, nanos in ((0, 130_000_000), (1_000, 150_100_000)):
         services.set_price(
@@ -26,22 +27,22 @@ def contract(tenant: Tenant, prices: dict[str, Price]) -> Price:
     return book.prices.get(input_tokens_min=0)
 
 
-def shown(client: Client, tenant: Tenant) -> str:
-    reply = client.get(address(tenant.organization, "models"))
+def shown(client: Client, org: SeededOrganization) -> str:
+    reply = client.get(address(org.organization, "models"))
     assert reply.status_code == 200
     return reply.content.decode()
 
 
 def test_a_contract_is_shown_with_its_bands(
-    member: Client, tenant: Tenant, contract: Price
+    member: Client, org: SeededOrganization, contract: Price
 ) -> None:
-    page = shown(member, tenant)
+    page = shown(member, org)
     for words in ("$0.13", "from 1,000 input tokens", "$0.1501", "by your contract"):
         assert words in page
 
 
 def test_an_outsider_sees_list_prices_alone(
-    stranger: Client, outsider: Tenant, contract: Price
+    stranger: Client, outsider: SeededOrganization, contract: Price
 ) -> None:
     page = shown(stranger, outsider)
     assert "$0.15<" in page
@@ -50,11 +51,11 @@ def test_an_outsider_sees_list_prices_alone(
 
 
 def test_a_model_for_embeddings_says_so_and_has_no_price_of_output(
-    member: Client, tenant: Tenant, prices: dict[str, Price]
+    member: Client, org: SeededOrganization, prices: dict[str, Price]
 ) -> None:
-    before = shown(member, tenant)
+    before = shown(member, org)
     make_embedder()
-    page = shown(member, tenant)
+    page = shown(member, org)
     for words in (
         '<span class="badge">Embeddings</span>',
         "256 numbers",
@@ -68,9 +69,9 @@ def test_a_model_for_embeddings_says_so_and_has_no_price_of_output(
 
 
 def test_the_playground_shows_the_first_call_and_offers_only_models_that_talk(
-    member: Client, tenant: Tenant, prices: dict[str, Price]
+    member: Client, org: SeededOrganization, prices: dict[str, Price]
 ) -> None:
-    url = address(tenant.organization, "playground")
+    url = address(org.organization, "playground")
     assert 'id="embeddings"' not in member.get(url).content.decode()
     make_embedder()
     page = member.get(url).content.decode()
@@ -83,16 +84,19 @@ def test_the_playground_shows_the_first_call_and_offers_only_models_that_talk(
         "256 numbers",
     ):
         assert words in page
-    overview = member.get(address(tenant.organization, "overview")).content.decode()
+    overview = member.get(address(org.organization, "overview")).content.decode()
     assert "/embeddings" not in overview
 
 
 def test_an_outsider_sees_no_embedder_that_is_not_theirs(
-    stranger: Client, outsider: Tenant, tenant: Tenant, prices: dict[str, Price]
+    stranger: Client,
+    outsider: SeededOrganization,
+    org: SeededOrganization,
+    prices: dict[str, Price],
 ) -> None:
     model = make_embedder().variant.model
     services_of_catalog.update_model(
-        actor=OPERATOR, model=model, changes={"organization_ids": [tenant.organization.id]}
+        actor=OPERATOR, model=model, changes={"organization_ids": [org.organization.id]}
     )
     assert "penstock-demo-embed" not in shown(stranger, outsider)
     playground = stranger.get(address(outsider.organization, "playground")).content.decode()

@@ -7,11 +7,11 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, expect
 
-from tests.support.admin_session import sign_in
-from tests.support.browser import DESKTOP, PHONE, watched_page, widest_overflow
-from tests.support.earnings import make_earnings
+from tests.fixtures.admin_session import sign_in
+from tests.fixtures.browser import DESKTOP, PHONE, watched_page, widest_overflow
+from tests.fixtures.earnings import make_earnings
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 PAGES = {
     "margin": "economics/enginelife/margin/",
     "margin by organization": "economics/enginelife/margin/?by=organization",

@@ -7,7 +7,7 @@ from django.test import Client
 
 from control.tenants.models import Membership, Role, User
 from control.tenants.permissions import can
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import FOR_SOME, SECTIONS, address
 
 pytestmark = pytest.mark.integration
@@ -15,25 +15,29 @@ pytestmark = pytest.mark.integration
 PAGES = [*SECTIONS, "key_new"]
 
 
-def url(tenant: Tenant, section: str) -> str:
-    return address(tenant.organization, section)
+def url(org: SeededOrganization, section: str) -> str:
+    return address(org.organization, section)
 
 
 @pytest.mark.parametrize("section", PAGES)
-def test_an_owner_sees_it(member: Client, tenant: Tenant, traffic: None, section: str) -> None:
-    assert member.get(url(tenant, section)).status_code == 200
+def test_an_owner_sees_it(
+    member: Client, org: SeededOrganization, traffic: None, section: str
+) -> None:
+    assert member.get(url(org, section)).status_code == 200
 
 
 @pytest.mark.parametrize(
     "section", [*PAGES, "usage_csv", "requests_csv", "requests_jsonl", "audit_csv"]
 )
-def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, section: str) -> None:
-    assert stranger.get(url(tenant, section)).status_code == 404
+def test_an_outsider_finds_nothing(stranger: Client, org: SeededOrganization, section: str) -> None:
+    assert stranger.get(url(org, section)).status_code == 404
 
 
 @pytest.mark.parametrize("section", PAGES)
-def test_who_is_not_signed_in_is_asked_to(client: Client, tenant: Tenant, section: str) -> None:
-    reply = client.get(url(tenant, section))
+def test_who_is_not_signed_in_is_asked_to(
+    client: Client, org: SeededOrganization, section: str
+) -> None:
+    reply = client.get(url(org, section))
     assert reply.status_code == 302
     assert reply["location"].startswith("/accounts/login/?next=")
 
@@ -41,27 +45,29 @@ def test_who_is_not_signed_in_is_asked_to(client: Client, tenant: Tenant, sectio
 @pytest.mark.parametrize("role", Role.values)
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_role_may_look_at_what_it_may_see(
-    client: Client, tenant: Tenant, section: str, role: str
+    client: Client, org: SeededOrganization, section: str, role: str
 ) -> None:
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client.force_login(user)
     may = section not in FOR_SOME or can(role, FOR_SOME[section])
-    assert client.get(url(tenant, section)).status_code == (200 if may else 403)
-    offered = client.get(url(tenant, "overview")).content.decode()
-    assert (f'href="{url(tenant, section)}"' in offered) is may
+    assert client.get(url(org, section)).status_code == (200 if may else 403)
+    offered = client.get(url(org, "overview")).content.decode()
+    assert (f'href="{url(org, section)}"' in offered) is may
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_new_organizations_see_a_next_step(member: Client, tenant: Tenant, section: str) -> None:
-    assert member.get(url(tenant, section)).status_code == 200
+def test_new_organizations_see_a_next_step(
+    member: Client, org: SeededOrganization, section: str
+) -> None:
+    assert member.get(url(org, section)).status_code == 200
 
 
 @pytest.mark.parametrize("section", PAGES)
 def test_nothing_runs_or_comes_from_elsewhere(
-    member: Client, tenant: Tenant, traffic: None, section: str
+    member: Client, org: SeededOrganization, traffic: None, section: str
 ) -> None:
-    reply = member.get(url(tenant, section))
+    reply = member.get(url(org, section))
     policy, page = reply["content-security-policy"], reply.content.decode()
     assert "unsafe" not in policy
     assert "script-src 'self'" in policy.split("; ")
@@ -70,30 +76,30 @@ def test_nothing_runs_or_comes_from_elsewhere(
     assert not re.search(r"(src|href|action)=\"(https?:)?//", page)
 
 
-def test_the_rail_leads_to_pages_that_exist(member: Client, tenant: Tenant) -> None:
-    page = member.get(url(tenant, "overview")).content.decode()
+def test_the_rail_leads_to_pages_that_exist(member: Client, org: SeededOrganization) -> None:
+    page = member.get(url(org, "overview")).content.decode()
     links = set(re.findall(r'href="(/[^"#]*)"', page))
     answers = {link: member.get(link).status_code for link in links if "/static/" not in link}
     assert set(answers.values()) <= {200, 302}, answers
 
 
-def test_only_operators_see_the_way_to_the_admin(member: Client, tenant: Tenant) -> None:
-    assert b"/admin/" not in member.get(url(tenant, "overview")).content
-    User.objects.filter(id=tenant.owner.id).update(operator_role="viewer")
-    assert b"/admin/" in member.get(url(tenant, "overview")).content
+def test_only_operators_see_the_way_to_the_admin(member: Client, org: SeededOrganization) -> None:
+    assert b"/admin/" not in member.get(url(org, "overview")).content
+    User.objects.filter(id=org.owner.id).update(operator_role="viewer")
+    assert b"/admin/" in member.get(url(org, "overview")).content
 
 
 def test_another_organizations_project_is_not_found(
-    member: Client, tenant: Tenant, outsider: Tenant
+    member: Client, org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    mine = {"project": tenant.project.id}
-    assert member.get(url(tenant, "usage"), mine).status_code == 200
+    mine = {"project": org.project.id}
+    assert member.get(url(org, "usage"), mine).status_code == 200
     theirs = {"project": outsider.project.id}
-    assert member.get(url(tenant, "usage"), theirs).status_code == 404
+    assert member.get(url(org, "usage"), theirs).status_code == 404
 
 
-def test_the_way_in_is_the_first_organization(member: Client, tenant: Tenant) -> None:
-    assert member.get("/")["location"] == url(tenant, "overview")
+def test_the_way_in_is_the_first_organization(member: Client, org: SeededOrganization) -> None:
+    assert member.get("/")["location"] == url(org, "overview")
 
 
 def test_who_has_no_organization_is_told(client: Client, db: None) -> None:
@@ -110,13 +116,15 @@ def test_an_operator_without_organization_is_shown_to_the_admin(client: Client, 
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_theme_is_remembered_without_script(member: Client, tenant: Tenant, theme: str) -> None:
-    overview = url(tenant, "overview")
+def test_the_theme_is_remembered_without_script(
+    member: Client, org: SeededOrganization, theme: str
+) -> None:
+    overview = url(org, "overview")
     reply = member.post("/theme", {"theme": theme, "next": overview})
     assert reply["location"] == overview
     assert f'data-theme="{theme}"' in member.get(overview).content.decode()
 
 
-def test_the_theme_switch_leads_nowhere_else(member: Client, tenant: Tenant) -> None:
+def test_the_theme_switch_leads_nowhere_else(member: Client, org: SeededOrganization) -> None:
     reply = member.post("/theme", {"theme": "dark", "next": "https://evil.example/"})
     assert reply["location"] == "/"

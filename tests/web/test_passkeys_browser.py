@@ -9,10 +9,10 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from playwright.sync_api import Browser, Page, expect
 
-from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.support.console import PASSWORD, Tenant
+from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.organizations import PASSWORD, SeededOrganization
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
@@ -48,9 +48,9 @@ def with_authenticator(page: Page) -> None:
     session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
 
 
-def sign_in(page: Page, console: str, tenant: Tenant) -> None:
+def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
     page.goto(f"{console}/")
-    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.wait_for_url("**/overview")
@@ -67,10 +67,10 @@ def add_passkey(page: Page, console: str) -> None:
 
 
 def test_a_passkey_is_added_and_opens_the_account(
-    watched: WatchedPage, named: str, tenant: Tenant
+    watched: WatchedPage, named: str, org: SeededOrganization
 ) -> None:
     page = watched.page
-    sign_in(page, named, tenant)
+    sign_in(page, named, org)
     add_passkey(page, named)
     page.get_by_role("link", name="Done, I saved them").click()
     expect(page.get_by_role("rowheader", name="Laptop")).to_be_visible()
@@ -82,23 +82,25 @@ def test_a_passkey_is_added_and_opens_the_account(
 
 
 def test_a_passkey_is_the_second_factor_of_a_password(
-    watched: WatchedPage, named: str, tenant: Tenant
+    watched: WatchedPage, named: str, org: SeededOrganization
 ) -> None:
     page = watched.page
-    sign_in(page, named, tenant)
+    sign_in(page, named, org)
     add_passkey(page, named)
     page.context.clear_cookies()
     page.goto(f"{named}/accounts/login/")
-    page.get_by_label("Email").fill(tenant.owner.email)
+    page.get_by_label("Email").fill(org.owner.email)
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
     page.get_by_role("button", name="Use a passkey").click()
     page.wait_for_url("**/overview")
 
 
-def test_taking_it_away_asks_for_a_factor(watched: WatchedPage, named: str, tenant: Tenant) -> None:
+def test_taking_it_away_asks_for_a_factor(
+    watched: WatchedPage, named: str, org: SeededOrganization
+) -> None:
     page = watched.page
-    sign_in(page, named, tenant)
+    sign_in(page, named, org)
     add_passkey(page, named)
     page.context.clear_cookies()
     page.goto(f"{named}/accounts/login/")
@@ -117,14 +119,12 @@ def test_taking_it_away_asks_for_a_factor(watched: WatchedPage, named: str, tena
 
 @pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
 def test_account_pages_fit_the_window(
-    browser: Browser, named: str, tenant: Tenant, viewport: dict
+    browser: Browser, named: str, org: SeededOrganization, viewport: dict
 ) -> None:
-    EmailAddress.objects.create(
-        user=tenant.owner, email=tenant.owner.email, verified=True, primary=True
-    )
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
     with watched_page(browser, viewport) as watched:
         page = watched.page
-        sign_in(page, named, tenant)
+        sign_in(page, named, org)
         for path in ("2fa/", "sessions/", "password/change/", "email/", "2fa/totp/activate/"):
             page.goto(f"{named}/accounts/{path}")
             assert widest_overflow(page) <= 0, path

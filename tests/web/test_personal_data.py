@@ -10,16 +10,16 @@ from django.test import Client
 from control.privacy.models import Errand, State
 from control.privacy.tasks import run_waiting
 from control.tenants.models import Membership, User
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.integration
 PAGE = "/accounts/data"
 
 
 @pytest.fixture
-def grace(tenant: Tenant) -> User:
+def grace(org: SeededOrganization) -> User:
     user = User.objects.create_user("grace@acme.example", "a-long-enough-phrase")
-    Membership.objects.create(organization=tenant.organization, user=user, role="developer")
+    Membership.objects.create(organization=org.organization, user=user, role="developer")
     return user
 
 
@@ -89,11 +89,11 @@ def test_a_session_is_asked_for_the_password_first_and_again_after_a_while(
     assert not Errand.objects.exists()
 
 
-def test_a_sole_owner_is_told_why_not(member: Client, tenant: Tenant) -> None:
+def test_a_sole_owner_is_told_why_not(member: Client, org: SeededOrganization) -> None:
     page = member.get(PAGE).content.decode()
     assert "Acme Research has no other owner" in page
     assert "Erase my account" not in page
-    reply = proved(member, time.time()).post(f"{PAGE}/erase", {"confirmation": tenant.owner.email})
+    reply = proved(member, time.time()).post(f"{PAGE}/erase", {"confirmation": org.owner.email})
     assert reply.status_code == 400
     assert not Errand.objects.exists()
 

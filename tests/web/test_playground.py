@@ -15,8 +15,8 @@ from control.prices.models import Price
 from control.tenants.models import Membership, Role, User
 from serving.contract.key import is_well_formed
 from serving.contract.price import charge
-from tests.support.console import Tenant
-from tests.support.gateway_double import WORDS, GatewayDouble
+from tests.fixtures.gateway_double import WORDS, GatewayDouble
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 from web.console.playground.relay import Errand, relay
 
@@ -30,14 +30,14 @@ async def connections_end() -> AsyncIterator[None]:
     await sync_to_async(connections.close_all)()
 
 
-def question(tenant: Tenant, **changes: Any) -> dict[str, Any]:
+def question(org: SeededOrganization, **changes: Any) -> dict[str, Any]:
     messages = [{"role": "user", "content": "What is Penstock?"}]
-    asked = {"model": "penstock-demo", "project_id": tenant.project.id, "messages": messages}
+    asked = {"model": "penstock-demo", "project_id": org.project.id, "messages": messages}
     return asked | changes
 
 
-def url(tenant: Tenant) -> str:
-    return address(tenant.organization, "playground_stream")
+def url(org: SeededOrganization) -> str:
+    return address(org.organization, "playground_stream")
 
 
 async def events(chunks: AsyncIterator[bytes]) -> list[tuple[str, dict[str, Any]]]:
@@ -49,20 +49,20 @@ async def events(chunks: AsyncIterator[bytes]) -> list[tuple[str, dict[str, Any]
     return found
 
 
-async def ask(tenant: Tenant, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
+async def ask(org: SeededOrganization, **changes: Any) -> list[tuple[str, dict[str, Any]]]:
     client = AsyncClient()
-    await client.aforce_login(tenant.owner)
-    body = question(tenant, **changes)
-    reply = await client.post(url(tenant), body, content_type="application/json")
+    await client.aforce_login(org.owner)
+    body = question(org, **changes)
+    reply = await client.post(url(org), body, content_type="application/json")
     assert reply.status_code == 200
     assert reply["content-type"] == "text/event-stream"
     return await events(reply.streaming_content)
 
 
 async def test_the_answer_comes_through_and_ends_in_its_receipt(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
-    told = await ask(tenant)
+    told = await ask(org)
     words = [data["choices"][0]["delta"]["content"] for name, data in told[1:-2]]
     name, receipt = told[-1]
     assert told[0][0] == "opened"
@@ -77,9 +77,9 @@ async def test_the_answer_comes_through_and_ends_in_its_receipt(
 
 
 async def test_the_gateway_is_asked_with_a_derived_key_of_the_member(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
-    await ask(tenant, temperature=0.5, max_tokens=64)
+    await ask(org, temperature=0.5, max_tokens=64)
     key = await ApiKey.objects.aget()
     (secret,), (body,) = gateway.secrets, gateway.bodies
     assert key.kind == Kind.PLAYGROUND
@@ -92,9 +92,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"t
 
 
 async def test_tools_and_formats_are_passed_on_and_calls_answered(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
-    told = await ask(tenant, tools=[TOOL], response_format=FORMAT)
+    told = await ask(org, tools=[TOOL], response_format=FORMAT)
     assert told[-1][1]["ttft_seconds"] is not None
     call = {
         "id": "call_1",
@@ -106,26 +106,26 @@ async def test_tools_and_formats_are_passed_on_and_calls_answered(
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "content": "12 degrees", "tool_call_id": "call_1"},
     ]
-    assert (await ask(tenant, tools=[TOOL], messages=turns))[-1][0] == "receipt"
+    assert (await ask(org, tools=[TOOL], messages=turns))[-1][0] == "receipt"
     first, second = gateway.bodies
     assert (first["tools"], first["response_format"]) == ([TOOL], FORMAT)
     assert second["messages"] == turns
 
 
 async def test_what_the_gateway_minds_about_a_tool_is_told(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
     minded = "Invalid value for 'tools[0].function.parameters': 'type' is not a JSON Schema type."
     gateway.refusals = [(400, {"message": minded, "code": "invalid_value"})]
-    ((name, failure),) = await ask(tenant, tools=[TOOL])
+    ((name, failure),) = await ask(org, tools=[TOOL])
     assert (name, failure["message"]) == ("failure", minded)
 
 
 async def test_a_key_that_the_gateway_has_yet_to_hear_of_is_waited_for(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
     gateway.refusals = [(401, {"message": "no", "code": "invalid_api_key"})] * 2
-    assert (await ask(tenant))[-1][0] == "receipt"
+    assert (await ask(org))[-1][0] == "receipt"
 
 
 REFUSALS = [
@@ -139,31 +139,31 @@ REFUSALS = [
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda refusal: refusal[1])
 async def test_a_refusal_says_what_to_do(
-    tenant: Tenant,
+    org: SeededOrganization,
     prices: dict[str, Price],
     gateway: GatewayDouble,
     refusal: tuple[int, str, str],
 ) -> None:
     status, code, words = refusal
     gateway.refusals = [(status, {"message": "short and stout", "code": code})]
-    ((name, failure),) = await ask(tenant)
+    ((name, failure),) = await ask(org)
     assert (name, failure["code"]) == ("failure", code)
     assert words in failure["message"]
 
 
 async def test_an_answer_that_breaks_off_has_no_receipt(
-    tenant: Tenant, prices: dict[str, Price], gateway: GatewayDouble
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
 ) -> None:
     gateway.breaks_off = True
-    told = await ask(tenant)
+    told = await ask(org)
     assert [name for name, _ in told].count("failure") == 1
     assert "receipt" not in [name for name, _ in told]
 
 
 async def test_a_gateway_that_is_away_is_said_in_words(
-    tenant: Tenant, prices: dict[str, Price]
+    org: SeededOrganization, prices: dict[str, Price]
 ) -> None:
-    ((name, failure),) = await ask(tenant)
+    ((name, failure),) = await ask(org)
     assert (name, failure["code"]) == ("failure", "unreachable")
 
 
@@ -193,9 +193,9 @@ async def test_a_browser_that_leaves_aborts_the_work(gateway: GatewayDouble) -> 
     ],
 )
 def test_what_cannot_be_asked_is_refused(
-    member: Client, tenant: Tenant, changes: dict[str, Any]
+    member: Client, org: SeededOrganization, changes: dict[str, Any]
 ) -> None:
-    reply = member.post(url(tenant), question(tenant, **changes), "application/json")
+    reply = member.post(url(org), question(org, **changes), "application/json")
     assert reply.status_code == 400
     assert "cannot be asked" in reply.json()["message"]
 
@@ -203,34 +203,34 @@ def test_what_cannot_be_asked_is_refused(
 def test_outsiders_find_nothing(
     stranger: Client,
     member: Client,
-    tenant: Tenant,
-    outsider: Tenant,
+    org: SeededOrganization,
+    outsider: SeededOrganization,
     prices: dict[str, Price],
 ) -> None:
-    ask_there = question(tenant)
-    assert stranger.post(url(tenant), ask_there, "application/json").status_code == 404
+    ask_there = question(org)
+    assert stranger.post(url(org), ask_there, "application/json").status_code == 404
     their_project = question(outsider)
-    assert member.post(url(tenant), their_project, "application/json").status_code == 404
-    unknown = question(tenant, model="gpt-9")
-    assert member.post(url(tenant), unknown, "application/json").status_code == 404
+    assert member.post(url(org), their_project, "application/json").status_code == 404
+    unknown = question(org, model="gpt-9")
+    assert member.post(url(org), unknown, "application/json").status_code == 404
 
 
 def test_who_may_make_no_keys_may_not_spend(
-    client: Client, tenant: Tenant, prices: dict[str, Price]
+    client: Client, org: SeededOrganization, prices: dict[str, Price]
 ) -> None:
     user = User.objects.create_user("looker@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=Role.VIEWER)
+    Membership.objects.create(organization=org.organization, user=user, role=Role.VIEWER)
     client.force_login(user)
-    assert client.post(url(tenant), question(tenant), "application/json").status_code == 403
+    assert client.post(url(org), question(org), "application/json").status_code == 403
 
 
-def test_who_is_not_signed_in_is_told(client: Client, tenant: Tenant) -> None:
-    reply = client.post(url(tenant), question(tenant), "application/json")
+def test_who_is_not_signed_in_is_told(client: Client, org: SeededOrganization) -> None:
+    reply = client.post(url(org), question(org), "application/json")
     assert reply.status_code == 401
     assert "signed out" in reply.json()["message"]
 
 
-def test_another_site_cannot_ask(tenant: Tenant) -> None:
+def test_another_site_cannot_ask(org: SeededOrganization) -> None:
     client = Client(enforce_csrf_checks=True)
-    client.force_login(tenant.owner)
-    assert client.post(url(tenant), question(tenant), "application/json").status_code == 403
+    client.force_login(org.owner)
+    assert client.post(url(org), question(org), "application/json").status_code == 403

@@ -5,7 +5,7 @@ from django.test import Client
 
 from billing.invoicing.models import BillingProfile
 from control.tenants.models import Membership, User
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -23,15 +23,15 @@ PROFILE = {
 
 
 @pytest.fixture
-def page(tenant: Tenant) -> str:
-    return address(tenant.organization, "billing_profile")
+def page(org: SeededOrganization) -> str:
+    return address(org.organization, "billing_profile")
 
 
-def test_it_is_saved_and_shown(tenant: Tenant, member: Client, page: str) -> None:
+def test_it_is_saved_and_shown(org: SeededOrganization, member: Client, page: str) -> None:
     assert member.get(page).status_code == 200
     reply = member.post(page, PROFILE, follow=True)
     assert reply.redirect_chain == [(page, 302)]
-    saved = BillingProfile.objects.get(organization=tenant.organization)
+    saved = BillingProfile.objects.get(organization=org.organization)
     assert (saved.legal_name, saved.country) == ("Acme Robotics GmbH", "DE")
     assert saved.recipients == ["books@acme.example", "boss@acme.example"]
     assert 'value="Acme Robotics GmbH"' in reply.content.decode()
@@ -50,25 +50,25 @@ def test_it_is_saved_and_shown(tenant: Tenant, member: Client, page: str) -> Non
     ],
 )
 def test_what_is_wrong_changes_nothing_and_is_said(
-    tenant: Tenant, member: Client, page: str, change: dict[str, str]
+    org: SeededOrganization, member: Client, page: str, change: dict[str, str]
 ) -> None:
     reply = member.post(page, PROFILE | change)
     assert reply.status_code == 400
     assert 'role="alert"' in reply.content.decode()
-    assert not BillingProfile.objects.filter(organization=tenant.organization).exists()
+    assert not BillingProfile.objects.filter(organization=org.organization).exists()
 
 
 def test_others_neither_see_nor_change_it(
-    client: Client, stranger: Client, tenant: Tenant, page: str
+    client: Client, stranger: Client, org: SeededOrganization, page: str
 ) -> None:
     assert stranger.get(page).status_code == 404
     assert stranger.post(page, PROFILE).status_code == 404
     developer = User.objects.create_user("dev@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=developer, role="developer")
+    Membership.objects.create(organization=org.organization, user=developer, role="developer")
     client.force_login(developer)
     assert client.get(page).status_code == 403
     assert client.post(page, PROFILE).status_code == 403
-    assert not BillingProfile.objects.filter(organization=tenant.organization).exists()
+    assert not BillingProfile.objects.filter(organization=org.organization).exists()
 
 
 def test_an_outsider_finds_nothing(member: Client, stranger: Client, page: str) -> None:

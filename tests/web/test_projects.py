@@ -7,8 +7,8 @@ from control.keys.models import ApiKey
 from control.tenants import selectors
 from control.tenants.models import Membership, Organization, Project, Role, User
 from control.tenants.services import suspend_organization
-from tests.support.console import OPERATOR, Tenant
-from tests.support.routes import routes
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.routes import routes
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -20,107 +20,106 @@ FORMS = [
 ]
 
 
-def sit(tenant: Tenant, role: str) -> Client:
+def sit(org: SeededOrganization, role: str) -> Client:
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client = Client()
     client.force_login(user)
     return client
 
 
-def of_project(tenant: Tenant, section: str) -> str:
-    return address(tenant.organization, section, tenant.project.id)
+def of_project(org: SeededOrganization, section: str) -> str:
+    return address(org.organization, section, org.project.id)
 
 
-def test_the_organization_gets_another_name(member: Client, tenant: Tenant) -> None:
-    where = address(tenant.organization, "settings_rename")
+def test_the_organization_gets_another_name(member: Client, org: SeededOrganization) -> None:
+    where = address(org.organization, "settings_rename")
     assert member.post(where, {"name": " New & Co "}).status_code == 302
-    assert "New &amp; Co" in member.get(address(tenant.organization, "settings")).content.decode()
+    assert "New &amp; Co" in member.get(address(org.organization, "settings")).content.decode()
     refused = member.post(where, {"name": "a\x1bb"})
     assert refused.status_code == 400
     assert "printable" in refused.content.decode()
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_only_owners_rename_and_delete(tenant: Tenant, role: str) -> None:
-    client = sit(tenant, role)
-    page = client.get(address(tenant.organization, "settings")).content.decode()
+def test_only_owners_rename_and_delete(org: SeededOrganization, role: str) -> None:
+    client = sit(org, role)
+    page = client.get(address(org.organization, "settings")).content.decode()
     assert "An owner can rename it." in page
     assert "Delete this organization" not in page
     for section, data in (
         ("settings_rename", {"name": "Mine"}),
-        ("settings_delete", {"confirmation": tenant.organization.name}),
+        ("settings_delete", {"confirmation": org.organization.name}),
     ):
-        reply = client.post(address(tenant.organization, section), data)
+        reply = client.post(address(org.organization, section), data)
         assert reply.status_code in (400, 403)  # a refused form is shown again
-    assert client.get(address(tenant.organization, "settings_delete")).status_code == 403
-    assert Organization.objects.get(id=tenant.organization.id).is_active
+    assert client.get(address(org.organization, "settings_delete")).status_code == 403
+    assert Organization.objects.get(id=org.organization.id).is_active
 
 
-def test_a_project_is_made_in_the_switcher(member: Client, tenant: Tenant) -> None:
-    where = address(tenant.organization, "project_new")
-    assert where in member.get(address(tenant.organization, "overview")).content.decode()
+def test_a_project_is_made_in_the_switcher(member: Client, org: SeededOrganization) -> None:
+    where = address(org.organization, "project_new")
+    assert where in member.get(address(org.organization, "overview")).content.decode()
     assert member.post(where, {"name": "Default"}).status_code == 400
     reply = member.post(where, {"name": "Second"})
     made = Project.objects.get(name="Second")
-    assert reply.url == address(tenant.organization, "overview", project=made.id)
+    assert reply.url == address(org.organization, "overview", project=made.id)
 
 
 def test_a_project_ends_and_opens_again_without_its_keys(
-    member: Client, tenant: Tenant, key: ApiKey
+    member: Client, org: SeededOrganization, key: ApiKey
 ) -> None:
-    page = member.get(of_project(tenant, "project")).content.decode()
+    page = member.get(of_project(org, "project")).content.decode()
     assert "1 API key stops working within a second" in page
-    where = of_project(tenant, "project_archive")
+    where = of_project(org, "project_archive")
     assert member.post(where, {"confirmation": "default"}).status_code == 400
     assert member.post(where, {"confirmation": "Default"}).status_code == 302
     assert Project.objects.get().is_archived
-    assert member.post(of_project(tenant, "project_restore")).status_code == 302
+    assert member.post(of_project(org, "project_restore")).status_code == 302
     assert not Project.objects.get().is_archived
     key.refresh_from_db()
     assert key.revoked_at is not None
 
 
 @pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_manage_no_projects(tenant: Tenant, role: str) -> None:
-    client = sit(tenant, role)
-    assert client.get(address(tenant.organization, "project_new")).status_code == 403
-    assert (
-        client.post(address(tenant.organization, "project_new"), {"name": "X"}).status_code == 403
-    )
-    assert "Archive Default" not in client.get(of_project(tenant, "project")).content.decode()
+def test_lesser_roles_manage_no_projects(org: SeededOrganization, role: str) -> None:
+    client = sit(org, role)
+    assert client.get(address(org.organization, "project_new")).status_code == 403
+    assert client.post(address(org.organization, "project_new"), {"name": "X"}).status_code == 403
+    assert "Archive Default" not in client.get(of_project(org, "project")).content.decode()
     for section, data in FORMS:
-        assert client.post(of_project(tenant, section), data).status_code in (400, 403)
+        assert client.post(of_project(org, section), data).status_code in (400, 403)
     assert list(Project.objects.values_list("name", "archived_at")) == [("Default", None)]
 
 
-def test_outsiders_find_no_projects(stranger: Client, tenant: Tenant, outsider: Tenant) -> None:
-    for organization in (tenant.organization, outsider.organization):
-        assert stranger.get(address(organization, "project", tenant.project.id)).status_code == 404
+def test_outsiders_find_no_projects(
+    stranger: Client, org: SeededOrganization, outsider: SeededOrganization
+) -> None:
+    for organization in (org.organization, outsider.organization):
+        assert stranger.get(address(organization, "project", org.project.id)).status_code == 404
         for section, data in FORMS:
-            where = address(organization, section, tenant.project.id)
+            where = address(organization, section, org.project.id)
             assert stranger.post(where, data).status_code == 404
     for section in ("project_new", "settings_delete", "settings_rename"):
-        reply = stranger.post(address(tenant.organization, section), {"name": "Mine"})
+        reply = stranger.post(address(org.organization, section), {"name": "Mine"})
         assert reply.status_code == 404
 
 
-def test_an_organization_is_made_by_who_owns_it(member: Client, tenant: Tenant) -> None:
+def test_an_organization_is_made_by_who_owns_it(member: Client, org: SeededOrganization) -> None:
     assert (
-        "/organizations/new"
-        in member.get(address(tenant.organization, "overview")).content.decode()
+        "/organizations/new" in member.get(address(org.organization, "overview")).content.decode()
     )
     reply = member.post("/organizations/new", {"name": "Second"})
     made = Organization.objects.get(name="Second")
     assert reply.url == address(made, "overview")
-    assert selectors.membership(tenant.owner, made.id).role == Role.OWNER
+    assert selectors.membership(org.owner, made.id).role == Role.OWNER
     assert member.post("/organizations/new", {"name": " "}).status_code == 400
 
 
 def test_deleting_says_first_what_ends_and_ends_it(
-    member: Client, tenant: Tenant, key: ApiKey
+    member: Client, org: SeededOrganization, key: ApiKey
 ) -> None:
-    where = address(tenant.organization, "settings_delete")
+    where = address(org.organization, "settings_delete")
     page = member.get(where).content.decode()
     assert "1 API key stops working within a second, on every gateway." in page
     assert "You lose your seat at once; nobody else has one." in page
@@ -129,15 +128,15 @@ def test_deleting_says_first_what_ends_and_ends_it(
     assert 'value="Acme"' in wrong.content.decode()
     reply = member.post(where, {"confirmation": "Acme Research"}, follow=True)
     assert "create your own" in reply.content.decode()
-    assert member.get(address(tenant.organization, "overview")).status_code == 404
+    assert member.get(address(org.organization, "overview")).status_code == 404
 
 
 def test_a_suspended_organization_is_told_so_on_every_page(
-    member: Client, tenant: Tenant, key: ApiKey, prices: object
+    member: Client, org: SeededOrganization, key: ApiKey, prices: object
 ) -> None:
-    suspend_organization(actor=OPERATOR, organization=tenant.organization)
-    ids = {"organization_id": tenant.organization.id, "project_id": tenant.project.id}
-    ids |= {"key_id": key.id, "member_id": selectors.members(tenant.organization)[0].id}
+    suspend_organization(actor=OPERATOR, organization=org.organization)
+    ids = {"organization_id": org.organization.id, "project_id": org.project.id}
+    ids |= {"key_id": key.id, "member_id": selectors.members(org.organization)[0].id}
     told = 0
     for route in routes("console"):
         if "organization_id" not in route.parameters:
@@ -150,9 +149,9 @@ def test_a_suspended_organization_is_told_so_on_every_page(
     assert told >= 15
 
 
-def test_nobody_makes_keys_while_suspended(member: Client, tenant: Tenant) -> None:
-    suspend_organization(actor=OPERATOR, organization=tenant.organization)
-    form = {"name": "Backend", "project": tenant.project.id, "scopes": "inference"}
-    reply = member.post(address(tenant.organization, "key_new"), form)
+def test_nobody_makes_keys_while_suspended(member: Client, org: SeededOrganization) -> None:
+    suspend_organization(actor=OPERATOR, organization=org.organization)
+    form = {"name": "Backend", "project": org.project.id, "scopes": "inference"}
+    reply = member.post(address(org.organization, "key_new"), form)
     assert "The organization is suspended." in reply.content.decode()
     assert not ApiKey.objects.exists()

@@ -8,7 +8,7 @@ from control.limits.selectors import own_limits
 from control.limits.services import create_tier, set_organization_limits
 from control.tenants.models import Membership, User
 from serving.contract.records import Limits
-from tests.support.console import OPERATOR, Tenant
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -16,14 +16,14 @@ NEW = {"requests_per_minute": "120", "concurrent_requests": "", "input_tokens_pe
 
 
 @pytest.fixture
-def page(tenant: Tenant) -> str:
-    return address(tenant.organization, "rates")
+def page(org: SeededOrganization) -> str:
+    return address(org.organization, "rates")
 
 
-def test_where_one_stands_and_what_holds_is_shown(tenant, member, page):
+def test_where_one_stands_and_what_holds_is_shown(org, member, page):
     create_tier(actor=OPERATOR, name="Gold", paid_min_nanos=50 * 10**9, figures={})
     set_organization_limits(
-        actor=OPERATOR, organization=tenant.organization, model=None,
+        actor=OPERATOR, organization=org.organization, model=None,
         figures={"requests_per_minute": 12_000},
     )  # fmt: skip
     text = member.get(page).content.decode()
@@ -31,44 +31,44 @@ def test_where_one_stands_and_what_holds_is_shown(tenant, member, page):
         assert words in text
 
 
-def test_a_project_is_limited_changed_and_lifted(tenant, member, page):
-    asked = NEW | {"owner": tenant.project.id}
+def test_a_project_is_limited_changed_and_lifted(org, member, page):
+    asked = NEW | {"owner": org.project.id}
     reply = member.post(page, asked, follow=True)
     assert reply.redirect_chain == [(page, 302)]
-    assert own_limits(tenant.organization, tenant.project.id) == Limits(requests_per_minute=120)
-    shown = member.get(page, {"owner": tenant.project.id}).content.decode()
+    assert own_limits(org.organization, org.project.id) == Limits(requests_per_minute=120)
+    shown = member.get(page, {"owner": org.project.id}).content.decode()
     assert 'value="120"' in shown
-    assert f"owner={tenant.project.id}#set" in shown
+    assert f"owner={org.project.id}#set" in shown
     member.post(page, asked | {"requests_per_minute": ""})
-    assert own_limits(tenant.organization, tenant.project.id) == Limits()
+    assert own_limits(org.organization, org.project.id) == Limits()
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [("requests_per_minute", "0"), ("requests_per_minute", "x"), ("owner", "proj_other")],
 )
-def test_nonsense_is_told_in_the_form_and_changes_nothing(tenant, member, page, field, value):
-    reply = member.post(page, NEW | {"owner": tenant.project.id, field: value})
+def test_nonsense_is_told_in_the_form_and_changes_nothing(org, member, page, field, value):
+    reply = member.post(page, NEW | {"owner": org.project.id, field: value})
     assert reply.status_code == 400
     assert 'class="error"' in reply.content.decode()
-    assert own_limits(tenant.organization, tenant.project.id) == Limits()
+    assert own_limits(org.organization, org.project.id) == Limits()
 
 
 @pytest.mark.parametrize("role", ["developer", "viewer"])
-def test_lesser_roles_look_and_set_nothing(tenant, page, role):
+def test_lesser_roles_look_and_set_nothing(org, page, role):
     client = Client()
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(user=user, organization=tenant.organization, role=role)
+    Membership.objects.create(user=user, organization=org.organization, role=role)
     client.force_login(user)
     assert "Limit a project" not in client.get(page).content.decode()
-    assert client.post(page, NEW | {"owner": tenant.project.id}).status_code in {400, 403}
-    assert own_limits(tenant.organization, tenant.project.id) == Limits()
+    assert client.post(page, NEW | {"owner": org.project.id}).status_code in {400, 403}
+    assert own_limits(org.organization, org.project.id) == Limits()
 
 
-def test_an_outsider_finds_nothing(tenant, outsider, stranger, page):
+def test_an_outsider_finds_nothing(org, outsider, stranger, page):
     assert stranger.get(page).status_code == 404
-    assert stranger.post(page, NEW | {"owner": tenant.project.id}).status_code == 404
+    assert stranger.post(page, NEW | {"owner": org.project.id}).status_code == 404
     mine = address(outsider.organization, "rates")
-    assert stranger.post(mine, NEW | {"owner": tenant.project.id}).status_code == 400
-    assert stranger.get(mine, {"owner": tenant.project.id}).status_code == 200
-    assert own_limits(tenant.organization, tenant.project.id) == Limits()
+    assert stranger.post(mine, NEW | {"owner": org.project.id}).status_code == 400
+    assert stranger.get(mine, {"owner": org.project.id}).status_code == 200
+    assert own_limits(org.organization, org.project.id) == Limits()

@@ -15,7 +15,8 @@ from control.keys.models import ApiKey
 from control.keys.services import mint_key
 from control.prices.models import Price
 from serving.contract.usage import UsageEvent
-from tests.support.console import Tenant, book, make_request
+from tests.fixtures.console import book, make_request
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 from web.console.requests.query import DAYS_OF_A_FILE, parse_query
 
@@ -23,9 +24,9 @@ TODAY = date(2026, 11, 21)
 
 
 @pytest.fixture
-def events(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> list[UsageEvent]:
+def events(org: SeededOrganization, key: ApiKey, prices: dict[str, Price]) -> list[UsageEvent]:
     """A request of each of four days, the oldest by another key."""
-    other = mint_key(actor=tenant.actor, project=tenant.project, name="Other")[0]
+    other = mint_key(actor=org.actor, project=org.project, name="Other")[0]
     now = timezone.now()
     keys = [other, key, key, key]
     made = [
@@ -42,9 +43,9 @@ def ids_of(events: list[UsageEvent]) -> list[str]:
 
 @pytest.mark.integration
 def test_a_file_has_the_last_days_oldest_first(
-    member: Client, tenant: Tenant, events: list[UsageEvent]
+    member: Client, org: SeededOrganization, events: list[UsageEvent]
 ) -> None:
-    file = b"".join(member.get(address(tenant.organization, "requests_csv"))).decode()
+    file = b"".join(member.get(address(org.organization, "requests_csv"))).decode()
     lines = list(csv.DictReader(file.splitlines()))
     assert [line["request_id"] for line in lines] == ids_of(events[1:])
     assert {line["input_tokens"] for line in lines} == {"1000"}
@@ -52,7 +53,7 @@ def test_a_file_has_the_last_days_oldest_first(
 
 @pytest.mark.integration
 def test_a_file_and_its_page_answer_one_question(
-    member: Client, tenant: Tenant, events: list[UsageEvent]
+    member: Client, org: SeededOrganization, events: list[UsageEvent]
 ) -> None:
     first = (timezone.now() - timedelta(days=50)).date().isoformat()
     for asked, wanted in (
@@ -60,27 +61,32 @@ def test_a_file_and_its_page_answer_one_question(
         ({"from": first, "key": events[0].key_id}, events[:1]),
         ({"from": first, "to": first}, []),
     ):
-        file = b"".join(member.get(address(tenant.organization, "requests_jsonl", **asked)))
-        rows = member.get(address(tenant.organization, "requests", **asked)).context["rows"]
+        file = b"".join(member.get(address(org.organization, "requests_jsonl", **asked)))
+        rows = member.get(address(org.organization, "requests", **asked)).context["rows"]
         assert [json.loads(line)["request_id"] for line in file.splitlines()] == ids_of(wanted)
         assert [str(row.event.event_id) for row in rows] == ids_of(wanted)[::-1]
 
 
 @pytest.mark.integration
 def test_a_stranger_gets_no_file(
-    stranger: Client, outsider: Tenant, tenant: Tenant, events: list[UsageEvent]
+    stranger: Client,
+    outsider: SeededOrganization,
+    org: SeededOrganization,
+    events: list[UsageEvent],
 ) -> None:
-    assert stranger.get(address(tenant.organization, "requests_csv")).status_code == 404
+    assert stranger.get(address(org.organization, "requests_csv")).status_code == 404
     theirs = address(outsider.organization, "requests_jsonl", key=events[1].key_id)
     assert b"".join(stranger.get(theirs)) == b""
 
 
 @pytest.mark.integration
 @pytest.mark.django_db(transaction=True)
-async def test_a_file_is_sent_while_it_is_read(tenant: Tenant, events: list[UsageEvent]) -> None:
+async def test_a_file_is_sent_while_it_is_read(
+    org: SeededOrganization, events: list[UsageEvent]
+) -> None:
     client = AsyncClient()
-    await client.aforce_login(tenant.owner)
-    reply = await client.get(address(tenant.organization, "requests_csv"))
+    await client.aforce_login(org.owner)
+    reply = await client.get(address(org.organization, "requests_csv"))
     chunks: AsyncIterator[bytes] = reply.streaming_content
     assert [chunk.count(b"\n") async for chunk in chunks] == [1, 3]
     await sync_to_async(connections.close_all)()

@@ -8,53 +8,53 @@ from control.publish.selectors import last_record
 from control.tenants.models import Membership, Organization, Project, Role, User
 from serving.contract.codec import decode
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ORIGINS = "https://App.example.com/\nhttp://localhost:5173  https://app.example.com:443"
 
 
-def switch(client: Client, tenant: Tenant, value: str) -> int:
-    where = address(tenant.organization, "settings_idempotency")
+def switch(client: Client, org: SeededOrganization, value: str) -> int:
+    where = address(org.organization, "settings_idempotency")
     return client.post(where, {"takes_idempotency_keys": value}).status_code
 
 
-def allow(client: Client, tenant: Tenant, origins: str) -> int:
-    where = address(tenant.organization, "project_origins", tenant.project.id)
+def allow(client: Client, org: SeededOrganization, origins: str) -> int:
+    where = address(org.organization, "project_origins", org.project.id)
     return client.post(where, {"allowed_origins": origins}).status_code
 
 
-def sit(client: Client, tenant: Tenant, role: str) -> Client:
+def sit(client: Client, org: SeededOrganization, role: str) -> Client:
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client.force_login(user)
     return client
 
 
-def test_idempotency_keys_are_turned_on_and_off(member: Client, tenant: Tenant) -> None:
-    where = address(tenant.organization, "settings")
+def test_idempotency_keys_are_turned_on_and_off(member: Client, org: SeededOrganization) -> None:
+    where = address(org.organization, "settings")
     assert "Turn on and keep answers for 24 hours" in member.get(where).content.decode()
-    assert switch(member, tenant, "1") == 302
+    assert switch(member, org, "1") == 302
     page = member.get(where).content.decode()
     assert "Turn off and erase" in page
     assert "0 of 100,000 keys" in page
-    record = last_record("organization", tenant.organization.id)
+    record = last_record("organization", org.organization.id)
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
-    assert switch(member, tenant, "0") == 302
-    assert not Organization.objects.get(id=tenant.organization.id).takes_idempotency_keys
+    assert switch(member, org, "0") == 302
+    assert not Organization.objects.get(id=org.organization.id).takes_idempotency_keys
     told = Deed.objects.filter(action="organization.set_taking_idempotency_keys")
     assert [entry.details["after"] for entry in told.order_by("id")] == [True, False]
 
 
-def test_origins_are_kept_as_browsers_send_them(member: Client, tenant: Tenant) -> None:
-    assert allow(member, tenant, ORIGINS) == 302
-    record = last_record("project", tenant.project.id)
+def test_origins_are_kept_as_browsers_send_them(member: Client, org: SeededOrganization) -> None:
+    assert allow(member, org, ORIGINS) == 302
+    record = last_record("project", org.project.id)
     assert record is not None
     origins = decode(record.encode(), ProjectRecord).allowed_origins
     assert origins == ("http://localhost:5173", "https://app.example.com")
-    shown = member.get(address(tenant.organization, "project", tenant.project.id)).content.decode()
+    shown = member.get(address(org.organization, "project", org.project.id)).content.decode()
     assert "http://localhost:5173\nhttps://app.example.com</textarea>" in shown
     [entry] = Deed.objects.filter(action="project.set_origins")
     assert entry.details == {"before": [], "after": list(origins)}
@@ -62,39 +62,41 @@ def test_origins_are_kept_as_browsers_send_them(member: Client, tenant: Tenant) 
 
 @pytest.mark.parametrize("text", ["*", "https://a.example/app", "null", "ftp://a.example"])
 def test_what_is_no_origin_is_said_and_kept_in_the_form(
-    member: Client, tenant: Tenant, text: str
+    member: Client, org: SeededOrganization, text: str
 ) -> None:
-    where = address(tenant.organization, "project_origins", tenant.project.id)
+    where = address(org.organization, "project_origins", org.project.id)
     reply = member.post(where, {"allowed_origins": text})
     assert reply.status_code == 400
     page = reply.content.decode()
     assert f"{text}</textarea>" in page
     assert "wanted http:// or https://" in page
-    assert Project.objects.get(id=tenant.project.id).allowed_origins == []
+    assert Project.objects.get(id=org.project.id).allowed_origins == []
 
 
 @pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_others_see_and_change_nothing(client: Client, tenant: Tenant, role: str) -> None:
-    sitting = sit(client, tenant, role)
-    page = sitting.get(address(tenant.organization, "settings")).content.decode()
+def test_others_see_and_change_nothing(client: Client, org: SeededOrganization, role: str) -> None:
+    sitting = sit(client, org, role)
+    page = sitting.get(address(org.organization, "settings")).content.decode()
     assert "An owner or admin can change this." in page
     assert "Turn on" not in page
     assert "<textarea" not in page
-    assert switch(sitting, tenant, "1") == 403
-    assert allow(sitting, tenant, ORIGINS) in (400, 403)
-    assert not Organization.objects.get(id=tenant.organization.id).takes_idempotency_keys
-    assert Project.objects.get(id=tenant.project.id).allowed_origins == []
+    assert switch(sitting, org, "1") == 403
+    assert allow(sitting, org, ORIGINS) in (400, 403)
+    assert not Organization.objects.get(id=org.organization.id).takes_idempotency_keys
+    assert Project.objects.get(id=org.project.id).allowed_origins == []
 
 
-def test_an_admin_may(client: Client, tenant: Tenant) -> None:
-    sitting = sit(client, tenant, Role.ADMIN)
-    assert (switch(sitting, tenant, "1"), allow(sitting, tenant, ORIGINS)) == (302, 302)
+def test_an_admin_may(client: Client, org: SeededOrganization) -> None:
+    sitting = sit(client, org, Role.ADMIN)
+    assert (switch(sitting, org, "1"), allow(sitting, org, ORIGINS)) == (302, 302)
 
 
-def test_an_outsider_finds_nothing(stranger: Client, tenant: Tenant, outsider: Tenant) -> None:
-    assert stranger.get(address(tenant.organization, "settings")).status_code == 404
-    assert switch(stranger, tenant, "1") == 404
-    assert allow(stranger, tenant, ORIGINS) == 404
-    foreign = address(outsider.organization, "project_origins", tenant.project.id)
+def test_an_outsider_finds_nothing(
+    stranger: Client, org: SeededOrganization, outsider: SeededOrganization
+) -> None:
+    assert stranger.get(address(org.organization, "settings")).status_code == 404
+    assert switch(stranger, org, "1") == 404
+    assert allow(stranger, org, ORIGINS) == 404
+    foreign = address(outsider.organization, "project_origins", org.project.id)
     assert stranger.post(foreign, {"allowed_origins": ORIGINS}).status_code == 404
-    assert Project.objects.get(id=tenant.project.id).allowed_origins == []
+    assert Project.objects.get(id=org.project.id).allowed_origins == []

@@ -11,11 +11,11 @@ from control.audit.models import Deed
 from control.sso import selectors, services
 from control.sso.models import Connection, Domain, ScimAccess
 from control.tenants.models import Membership, User
-from tests.support.console import Tenant
-from tests.support.identity_providers import OidcProvider, running_oidc
-from tests.support.name_server import NameServer, serving_names
-from tests.support.routes import Route, routes
-from tests.support.sso import sign_in
+from tests.fixtures.identity_providers import OidcProvider, running_oidc
+from tests.fixtures.name_server import NameServer, serving_names
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.routes import Route, routes
+from tests.fixtures.sso import sign_in
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
@@ -42,35 +42,35 @@ def names(settings) -> Iterator[NameServer]:
         yield server
 
 
-def at(tenant: Tenant, name: str, *arguments: str) -> str:
-    return address(tenant.organization, name, *arguments)
+def at(org: SeededOrganization, name: str, *arguments: str) -> str:
+    return address(org.organization, name, *arguments)
 
 
-def joined(tenant: Tenant, role: str) -> Client:
+def joined(org: SeededOrganization, role: str) -> Client:
     user = User.objects.create_user(f"{role}@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client = Client()
     client.force_login(user)
     return client
 
 
-def ids(tenant: Tenant) -> dict[str, str]:
-    seat = Membership.objects.get(organization=tenant.organization, user=tenant.owner)
+def ids(org: SeededOrganization) -> dict[str, str]:
+    seat = Membership.objects.get(organization=org.organization, user=org.owner)
     return {
-        "organization_id": tenant.organization.id,
+        "organization_id": org.organization.id,
         "member_id": seat.id,
-        "domain_id": domain_of(tenant).id,
+        "domain_id": domain_of(org).id,
     }
 
 
-def domain_of(tenant: Tenant) -> Domain:
-    [domain] = selectors.domains(tenant.organization)
+def domain_of(org: SeededOrganization) -> Domain:
+    [domain] = selectors.domains(org.organization)
     return domain
 
 
-def state(tenant: Tenant) -> tuple[object, ...]:
+def state(org: SeededOrganization) -> tuple[object, ...]:
     return (
-        list(Connection.objects.filter(organization=tenant.organization).values()),
+        list(Connection.objects.filter(organization=org.organization).values()),
         list(Domain.objects.values()),
         list(ScimAccess.objects.values()),
     )
@@ -81,102 +81,100 @@ def test_there_are_routes_to_try() -> None:
 
 
 @pytest.fixture
-def domain(tenant: Tenant) -> Domain:
-    return services.add_domain(
-        actor=tenant.actor, organization=tenant.organization, name="acme.example"
-    )
+def domain(org: SeededOrganization) -> Domain:
+    return services.add_domain(actor=org.actor, organization=org.organization, name="acme.example")
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.template)
 @pytest.mark.parametrize("role", ["stranger", "viewer", "developer", "billing"])
 def test_others_see_and_do_nothing(
-    role: str, route: Route, tenant: Tenant, stranger: Client, domain: Domain
+    role: str, route: Route, org: SeededOrganization, stranger: Client, domain: Domain
 ) -> None:
-    client = stranger if role == "stranger" else joined(tenant, role)
-    before = state(tenant)
+    client = stranger if role == "stranger" else joined(org, role)
+    before = state(org)
     for method in ("get", "post"):
-        reply = getattr(client, method)(route.path(ids(tenant)), {"is_enforced": "1"})
+        reply = getattr(client, method)(route.path(ids(org)), {"is_enforced": "1"})
         assert reply.status_code in ((404, 405) if role == "stranger" else (403, 405)), method
-    assert state(tenant) == before
+    assert state(org) == before
 
 
 @pytest.mark.parametrize(
     "name", ["sso_oidc", "sso_saml", "sso_remove", "sso_enforce", "scim_token", "scim_end"]
 )
 def test_admins_do_not_choose_who_vouches_for_owners(
-    name: str, tenant: Tenant, domain: Domain, names: NameServer, oidc: OidcProvider
+    name: str, org: SeededOrganization, domain: Domain, names: NameServer, oidc: OidcProvider
 ) -> None:
-    admin, before = joined(tenant, "admin"), state(tenant)
-    assert admin.get(at(tenant, "sso")).status_code == 200
+    admin, before = joined(org, "admin"), state(org)
+    assert admin.get(at(org, "sso")).status_code == 200
     form = {"issuer": oidc.url, "client_id": "x", "client_secret": "y", "is_enforced": "1"}
-    assert admin.post(at(tenant, name), {**form, "metadata": "<a/>"}).status_code in (400, 403)
-    assert state(tenant) == before
+    assert admin.post(at(org, name), {**form, "metadata": "<a/>"}).status_code in (400, 403)
+    assert state(org) == before
 
 
 def test_an_owner_sets_it_up(
-    member: Client, tenant: Tenant, names: NameServer, oidc: OidcProvider
+    member: Client, org: SeededOrganization, names: NameServer, oidc: OidcProvider
 ) -> None:
-    member.post(at(tenant, "sso_domain_add"), {"name": "@Acme.Example"})
-    domain = domain_of(tenant)
-    page = member.get(at(tenant, "sso")).content.decode()
+    member.post(at(org, "sso_domain_add"), {"name": "@Acme.Example"})
+    domain = domain_of(org)
+    page = member.get(at(org, "sso")).content.decode()
     assert domain.record_name in page
     assert domain.record_value in page
-    failed = member.post(at(tenant, "sso_domain_verify", domain.id), follow=True)
+    failed = member.post(at(org, "sso_domain_verify", domain.id), follow=True)
     assert "There is no TXT record" in failed.content.decode()
     names.texts[domain.record_name] = [domain.record_value]
-    member.post(at(tenant, "sso_domain_verify", domain.id))
+    member.post(at(org, "sso_domain_verify", domain.id))
     form = {"issuer": oidc.url, "client_id": "penstock", "client_secret": "s3cret"}
-    assert member.post(at(tenant, "sso_oidc"), form).status_code == 302
-    page = member.get(at(tenant, "sso")).content.decode()
+    assert member.post(at(org, "sso_oidc"), form).status_code == 302
+    page = member.get(at(org, "sso")).content.decode()
     assert "s3cret" not in page
     assert "1 member concerned" in page
-    refused = member.post(at(tenant, "sso_enforce"), {"is_enforced": "1"}, follow=True)
+    refused = member.post(at(org, "sso_enforce"), {"is_enforced": "1"}, follow=True)
     assert "yourself first" in refused.content.decode()
-    sign_in(Client(), oidc, tenant.owner.email)
-    member.post(at(tenant, "sso_enforce"), {"is_enforced": "1"})
+    sign_in(Client(), oidc, org.owner.email)
+    member.post(at(org, "sso_enforce"), {"is_enforced": "1"})
     assert Connection.objects.get().is_enforced
-    page = member.get(at(tenant, "sso")).content.decode()
+    page = member.get(at(org, "sso")).content.decode()
     for deed in ("sso.enforce", "sso.sign_in", "sso.set_up", "sso.verify_domain"):
         assert deed in page
-    member.post(at(tenant, "sso_enforce"), {"is_enforced": "0"})
+    member.post(at(org, "sso_enforce"), {"is_enforced": "0"})
     assert not Connection.objects.get().is_enforced
     actions = set(Deed.objects.filter(action__startswith="sso.").values_list("action", flat=True))
     assert {"sso.add_domain", "sso.make_optional"} <= actions
 
 
-def test_nothing_typed_is_lost(member: Client, tenant: Tenant, names: NameServer) -> None:
+def test_nothing_typed_is_lost(member: Client, org: SeededOrganization, names: NameServer) -> None:
     form = {"issuer": "https://10.0.0.1", "client_id": "my-client", "client_secret": "x"}
-    reply = member.post(at(tenant, "sso_oidc"), form)
+    reply = member.post(at(org, "sso_oidc"), form)
     assert reply.status_code == 400
     for typed in ("https://10.0.0.1", "my-client", "private, local or reserved"):
         assert typed in reply.content.decode()
     form = {"role_claim": "groups", "role_map": "Eng = developer\nIT = owner"}
-    reply = member.post(at(tenant, "sso_roles"), form)
+    reply = member.post(at(org, "sso_roles"), form)
     assert reply.status_code == 400
     assert "IT = owner" in reply.content.decode()
 
 
-def test_roles_are_mapped(member: Client, tenant: Tenant) -> None:
+def test_roles_are_mapped(member: Client, org: SeededOrganization) -> None:
     form = {"role_claim": "groups", "role_map": "Eng = Developer\n\nA = B = admin"}
-    assert member.post(at(tenant, "sso_roles"), form).status_code == 302
+    assert member.post(at(org, "sso_roles"), form).status_code == 302
     connection = Connection.objects.get()
     assert connection.role_map == {"Eng": "developer", "A = B": "admin"}
-    assert "A = B = admin" in member.get(at(tenant, "sso")).content.decode()
+    assert "A = B = admin" in member.get(at(org, "sso")).content.decode()
 
 
-def test_a_token_is_shown_once(member: Client, tenant: Tenant) -> None:
-    reply = member.post(at(tenant, "scim_token"))
+def test_a_token_is_shown_once(member: Client, org: SeededOrganization) -> None:
+    reply = member.post(at(org, "scim_token"))
     assert reply.status_code == 201
     assert reply.headers["cache-control"].startswith("max-age=0")
     token = reply.context["token"]
     assert token in reply.content.decode()
-    assert token not in member.get(at(tenant, "sso")).content.decode()
-    assert token not in str(state(tenant))
-    member.post(at(tenant, "scim_heir"), {"heir": ids_of_owner(tenant)})
-    assert ScimAccess.objects.get().heir_id == ids_of_owner(tenant)
-    member.post(at(tenant, "scim_end"))
+    assert token not in member.get(at(org, "sso")).content.decode()
+    assert token not in str(state(org))
+    member.post(at(org, "scim_heir"), {"heir": ids_of_owner(org)})
+    assert ScimAccess.objects.get().heir_id == ids_of_owner(org)
+    member.post(at(org, "scim_end"))
     assert not ScimAccess.objects.exists()
 
 
-def ids_of_owner(tenant: Tenant) -> str:
-    return Membership.objects.get(organization=tenant.organization, user=tenant.owner).id
+def ids_of_owner(org: SeededOrganization) -> str:
+    return Membership.objects.get(organization=org.organization, user=org.owner).id

@@ -16,13 +16,13 @@ from control.sso import services
 from control.tenants import selectors
 from control.tenants.models import User
 from control.tenants.permissions import member
-from tests.support.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.support.console import Tenant
-from tests.support.identity_providers import running_oidc, running_saml
-from tests.support.name_server import serving_names
+from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.identity_providers import running_oidc, running_saml
+from tests.fixtures.name_server import serving_names
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
-pytestmark = [pytest.mark.house, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 GRACE = "grace@acme.example"
 
 
@@ -33,7 +33,7 @@ def watched(browser: Browser) -> Iterator[WatchedPage]:
 
 
 @pytest.fixture
-def console_at_home(console: str, tenant: Tenant, settings: LazySettings) -> Iterator[str]:
+def console_at_home(console: str, org: SeededOrganization, settings: LazySettings) -> Iterator[str]:
     """The console as `localhost`, of another site than the providers; the domain verified."""
     home = console.replace("127.0.0.1", "localhost")
     with serving_names() as names:
@@ -44,7 +44,7 @@ def console_at_home(console: str, tenant: Tenant, settings: LazySettings) -> Ite
             webhook_http=True,
             webhook_networks=(ip_network("127.0.0.0/8"),),
         )
-        whose = {"actor": tenant.actor, "organization": tenant.organization}
+        whose = {"actor": org.actor, "organization": org.organization}
         domain = services.add_domain(name="acme.example", **whose)
         names.texts[domain.record_name] = [domain.record_value]
         services.verify_domain(domain_id=domain.id, **whose)
@@ -59,10 +59,10 @@ def ask(page: Page, console: str) -> None:
 
 
 def test_somebody_comes_in_by_openid_and_scim_suspends_them(
-    watched: WatchedPage, console_at_home: str, tenant: Tenant, prices: dict
+    watched: WatchedPage, console_at_home: str, org: SeededOrganization, prices: dict
 ) -> None:
     page = watched.page
-    whose = {"actor": tenant.actor, "organization": tenant.organization}
+    whose = {"actor": org.actor, "organization": org.organization}
     page.route("https://**", lambda route: route.abort())  # the provider's page wants a stylesheet
     with running_oidc() as oidc:
         services.set_up_oidc(issuer=oidc.url, client_id="penstock", client_secret="x", **whose)
@@ -70,10 +70,10 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
         ask(page, console_at_home)
         page.get_by_placeholder("sub").fill("grace")
         page.get_by_role("button", name="Authorize").click()
-        page.wait_for_url(f"{console_at_home}/{tenant.organization.id}/overview")
+        page.wait_for_url(f"{console_at_home}/{org.organization.id}/overview")
     user = User.objects.get(email=GRACE)
-    seat = selectors.membership(user, tenant.organization.id)
-    key, _ = mint_key(actor=member(seat), project=tenant.project, name="Grace's")
+    seat = selectors.membership(user, org.organization.id)
+    key, _ = mint_key(actor=member(seat), project=org.project, name="Grace's")
     token = services.make_token(**whose)
     base, headers = f"{console_at_home}/scim/v2", {"authorization": f"Bearer {token}"}
     made = httpx.post(f"{base}/Users", json={"userName": GRACE}, headers=headers)
@@ -89,13 +89,13 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
 
 
 def test_somebody_comes_in_by_saml_from_another_site(
-    watched: WatchedPage, console_at_home: str, tenant: Tenant, prices: dict
+    watched: WatchedPage, console_at_home: str, org: SeededOrganization, prices: dict
 ) -> None:
     page = watched.page
     with running_saml() as saml:
         services.set_up_saml(
-            actor=tenant.actor,
-            organization=tenant.organization,
+            actor=org.actor,
+            organization=org.organization,
             metadata_url=saml.metadata_url,
             metadata="",
         )
@@ -104,27 +104,27 @@ def test_somebody_comes_in_by_saml_from_another_site(
         page.get_by_label("Address").fill(GRACE)
         page.get_by_role("button", name="Sign in").click()
         page.get_by_role("button", name="Go back").click()
-        page.wait_for_url(f"{console_at_home}/{tenant.organization.id}/overview")
-    assert selectors.membership(User.objects.get(email=GRACE), tenant.organization.id)
+        page.wait_for_url(f"{console_at_home}/{org.organization.id}/overview")
+    assert selectors.membership(User.objects.get(email=GRACE), org.organization.id)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["1440", "390"])
 def test_the_page_fits_its_window(
-    browser: Browser, console: str, tenant: Tenant, window: dict[str, int], scheme: str
+    browser: Browser, console: str, org: SeededOrganization, window: dict[str, int], scheme: str
 ) -> None:
     with watched_page(browser, window, scheme) as watched:
         page = watched.page
         page.goto(f"{console}/sso/")
         assert widest_overflow(page) <= 0
         page.goto(f"{console}/accounts/login/")
-        page.get_by_label("Email").fill(tenant.owner.email)
+        page.get_by_label("Email").fill(org.owner.email)
         page.get_by_label("Password").fill("correct horse battery staple")
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/overview")
         services.add_domain(
-            actor=tenant.actor, organization=tenant.organization, name=f"{'long-' * 9}x.example"
+            actor=org.actor, organization=org.organization, name=f"{'long-' * 9}x.example"
         )
-        page.goto(console + address(tenant.organization, "sso"))
+        page.goto(console + address(org.organization, "sso"))
         assert widest_overflow(page) <= 0
         assert not watched.complaints

@@ -9,7 +9,7 @@ from control.keys.services import mint_key
 from control.tenants import services
 from control.tenants.models import Invitation, Membership, Role, User
 from control.tenants.permissions import member as as_actor
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = pytest.mark.integration
@@ -17,28 +17,28 @@ pytestmark = pytest.mark.integration
 POSTS = ("member_role", "member_remove")
 
 
-def join(tenant: Tenant, role: str, name: str = "") -> Membership:
+def join(org: SeededOrganization, role: str, name: str = "") -> Membership:
     """Give somebody a seat."""
     user = User.objects.create_user(f"{name or role}@acme.example")
-    return Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    return Membership.objects.create(organization=org.organization, user=user, role=role)
 
 
-def invite(client: Client, tenant: Tenant, email: str = "grace@acme.example", role: str = "viewer"):
+def invite(
+    client: Client, org: SeededOrganization, email: str = "grace@acme.example", role: str = "viewer"
+):
     form = {"email": email, "role": role}
-    return client.post(address(tenant.organization, "team_invite"), form)
+    return client.post(address(org.organization, "team_invite"), form)
 
 
-def remove(client: Client, tenant: Tenant, seat: Membership, **form: str):
+def remove(client: Client, org: SeededOrganization, seat: Membership, **form: str):
     typed = {"confirmation": seat.user.email} | form
-    return client.post(address(tenant.organization, "member_remove", seat.id), typed)
+    return client.post(address(org.organization, "member_remove", seat.id), typed)
 
 
-def keys_of(tenant: Tenant, seat: Membership) -> dict[str, ApiKey]:
+def keys_of(org: SeededOrganization, seat: Membership) -> dict[str, ApiKey]:
     """Make a key for each scope, by somebody."""
     return {
-        scope: mint_key(actor=as_actor(seat), project=tenant.project, name=scope, scopes=(scope,))[
-            0
-        ]
+        scope: mint_key(actor=as_actor(seat), project=org.project, name=scope, scopes=(scope,))[0]
         for scope in (Scope.INFERENCE, Scope.MANAGE)
     }
 
@@ -47,40 +47,44 @@ def is_ended(key: ApiKey) -> bool:
     return ApiKey.objects.get(id=key.id).revoked_at is not None
 
 
-def test_somebody_is_invited_again_and_no_more(member: Client, tenant: Tenant) -> None:
-    assert invite(member, tenant).status_code == 302
+def test_somebody_is_invited_again_and_no_more(member: Client, org: SeededOrganization) -> None:
+    assert invite(member, org).status_code == 302
     [first] = Invitation.objects.all()
-    page = member.get(address(tenant.organization, "team")).content.decode()
+    page = member.get(address(org.organization, "team")).content.decode()
     assert "grace@acme.example" in page
-    assert tenant.owner.email in page
-    member.post(address(tenant.organization, "invitation_renew", first.id))
+    assert org.owner.email in page
+    member.post(address(org.organization, "invitation_renew", first.id))
     again = Invitation.objects.get(revoked_at=None)
     assert again.digest != first.digest
-    member.post(address(tenant.organization, "invitation_withdraw", again.id))
+    member.post(address(org.organization, "invitation_withdraw", again.id))
     assert not Invitation.objects.filter(revoked_at=None).exists()
 
 
-def test_what_is_refused_is_said_and_nothing_typed_is_lost(member: Client, tenant: Tenant) -> None:
-    reply = invite(member, tenant, email=tenant.owner.email)
+def test_what_is_refused_is_said_and_nothing_typed_is_lost(
+    member: Client, org: SeededOrganization
+) -> None:
+    reply = invite(member, org, email=org.owner.email)
     assert reply.status_code == 400
-    assert f"{tenant.owner.email} is a member already." in reply.content.decode()
-    assert f'value="{tenant.owner.email}"' in reply.content.decode()
-    assert invite(member, tenant, role="king").status_code == 400
+    assert f"{org.owner.email} is a member already." in reply.content.decode()
+    assert f'value="{org.owner.email}"' in reply.content.decode()
+    assert invite(member, org, role="king").status_code == 400
 
 
-def test_a_role_holds_at_once(member: Client, client: Client, tenant: Tenant) -> None:
-    seat = join(tenant, Role.VIEWER)
-    url = address(tenant.organization, "member_role", seat.id)
+def test_a_role_holds_at_once(member: Client, client: Client, org: SeededOrganization) -> None:
+    seat = join(org, Role.VIEWER)
+    url = address(org.organization, "member_role", seat.id)
     assert member.post(url, {"role": "billing"}).status_code == 302
     theirs = Client()
     theirs.force_login(seat.user)
-    assert theirs.get(address(tenant.organization, "billing")).status_code == 200
+    assert theirs.get(address(org.organization, "billing")).status_code == 200
 
 
-def test_who_may_no_longer_manage_has_no_key_that_does(member: Client, tenant: Tenant) -> None:
-    seat = join(tenant, Role.ADMIN)
-    made = keys_of(tenant, seat)
-    member.post(address(tenant.organization, "member_role", seat.id), {"role": "developer"})
+def test_who_may_no_longer_manage_has_no_key_that_does(
+    member: Client, org: SeededOrganization
+) -> None:
+    seat = join(org, Role.ADMIN)
+    made = keys_of(org, seat)
+    member.post(address(org.organization, "member_role", seat.id), {"role": "developer"})
     assert {scope: is_ended(key) for scope, key in made.items()} == {
         "inference": False,
         "manage": True,
@@ -89,12 +93,12 @@ def test_who_may_no_longer_manage_has_no_key_that_does(member: Client, tenant: T
 
 @pytest.mark.parametrize("heir_role", [None, Role.DEVELOPER, Role.ADMIN])
 def test_keys_end_with_their_makers_seat_or_pass_on(
-    member: Client, tenant: Tenant, heir_role: Role | None
+    member: Client, org: SeededOrganization, heir_role: Role | None
 ) -> None:
-    seat, others = join(tenant, Role.ADMIN), join(tenant, Role.ADMIN, "other")
-    made, kept = keys_of(tenant, seat), keys_of(tenant, others)
-    heir = None if heir_role is None else join(tenant, heir_role, "heir")
-    reply = remove(member, tenant, seat, **({"keys_to": heir.id} if heir else {}))
+    seat, others = join(org, Role.ADMIN), join(org, Role.ADMIN, "other")
+    made, kept = keys_of(org, seat), keys_of(org, others)
+    heir = None if heir_role is None else join(org, heir_role, "heir")
+    reply = remove(member, org, seat, **({"keys_to": heir.id} if heir else {}))
     assert reply.status_code == 302
     assert not any(map(is_ended, kept.values()))
     assert is_ended(made["inference"]) is (heir is None)
@@ -105,79 +109,83 @@ def test_keys_end_with_their_makers_seat_or_pass_on(
     assert len(deed.details["keys"]) == sum(map(is_ended, made.values()))
 
 
-def test_removing_needs_the_address_typed(member: Client, tenant: Tenant) -> None:
-    seat = join(tenant, Role.DEVELOPER)
-    reply = remove(member, tenant, seat, confirmation="developer@")
+def test_removing_needs_the_address_typed(member: Client, org: SeededOrganization) -> None:
+    seat = join(org, Role.DEVELOPER)
+    reply = remove(member, org, seat, confirmation="developer@")
     assert reply.status_code == 400
     assert 'value="developer@"' in reply.content.decode()
-    assert remove(member, tenant, seat).status_code == 302
+    assert remove(member, org, seat).status_code == 302
     assert not Membership.objects.filter(id=seat.id).exists()
 
 
-def test_who_leaves_sees_nothing_more_and_the_last_owner_stays(tenant: Tenant) -> None:
-    seat, theirs = join(tenant, Role.VIEWER), Client()
+def test_who_leaves_sees_nothing_more_and_the_last_owner_stays(org: SeededOrganization) -> None:
+    seat, theirs = join(org, Role.VIEWER), Client()
     theirs.force_login(seat.user)
-    assert remove(theirs, tenant, seat)["location"] == "/"
-    assert theirs.get(address(tenant.organization, "overview")).status_code == 404
+    assert remove(theirs, org, seat)["location"] == "/"
+    assert theirs.get(address(org.organization, "overview")).status_code == 404
     owners = Client()
-    owners.force_login(tenant.owner)
-    last = Membership.objects.get(user=tenant.owner)
-    reply = remove(owners, tenant, last)
+    owners.force_login(org.owner)
+    last = Membership.objects.get(user=org.owner)
+    reply = remove(owners, org, last)
     assert reply.status_code == 400
     assert b"needs an owner" in reply.content
 
 
 @pytest.mark.parametrize("role", [Role.DEVELOPER, Role.BILLING, Role.VIEWER])
-def test_lesser_roles_look_and_change_nothing(tenant: Tenant, role: Role) -> None:
-    seat, theirs = join(tenant, role), Client()
-    other = join(tenant, Role.VIEWER, "other")
+def test_lesser_roles_look_and_change_nothing(org: SeededOrganization, role: Role) -> None:
+    seat, theirs = join(org, role), Client()
+    other = join(org, Role.VIEWER, "other")
     theirs.force_login(seat.user)
     invitation, _ = services.invite_member(
-        actor=tenant.actor, organization=tenant.organization, email="x@y.example", role="viewer"
+        actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
-    page = theirs.get(address(tenant.organization, "team")).content.decode()
+    page = theirs.get(address(org.organization, "team")).content.decode()
     assert other.user.email in page
     assert "x@y.example" not in page
-    assert invite(theirs, tenant).status_code in (400, 403)
+    assert invite(theirs, org).status_code in (400, 403)
     for name in ("invitation_renew", "invitation_withdraw"):
-        url = address(tenant.organization, name, invitation.id)
+        url = address(org.organization, name, invitation.id)
         assert theirs.post(url).status_code == 403
-    url = address(tenant.organization, "member_role", other.id)
+    url = address(org.organization, "member_role", other.id)
     assert theirs.post(url, {"role": "admin"}).status_code in (400, 403)
-    assert remove(theirs, tenant, other).status_code in (400, 403)
+    assert remove(theirs, org, other).status_code in (400, 403)
     assert Membership.objects.get(id=other.id).role == Role.VIEWER
     assert Invitation.objects.filter(revoked_at=None).count() == 1
 
 
-def test_an_admin_neither_makes_nor_unmakes_owners(tenant: Tenant) -> None:
-    seat, theirs = join(tenant, Role.ADMIN), Client()
+def test_an_admin_neither_makes_nor_unmakes_owners(org: SeededOrganization) -> None:
+    seat, theirs = join(org, Role.ADMIN), Client()
     theirs.force_login(seat.user)
-    owner = Membership.objects.get(user=tenant.owner)
-    assert invite(theirs, tenant, role="owner").status_code == 400
-    url = address(tenant.organization, "member_role", owner.id)
+    owner = Membership.objects.get(user=org.owner)
+    assert invite(theirs, org, role="owner").status_code == 400
+    url = address(org.organization, "member_role", owner.id)
     assert theirs.post(url, {"role": "viewer"}).status_code in (400, 403)
-    assert remove(theirs, tenant, owner).status_code in (400, 403)
+    assert remove(theirs, org, owner).status_code in (400, 403)
     assert Membership.objects.get(id=owner.id).role == Role.OWNER
 
 
-def test_an_outsider_finds_nobody(stranger: Client, outsider: Tenant, tenant: Tenant) -> None:
-    seat = join(tenant, Role.VIEWER)
+def test_an_outsider_finds_nobody(
+    stranger: Client, outsider: SeededOrganization, org: SeededOrganization
+) -> None:
+    seat = join(org, Role.VIEWER)
     invitation, _ = services.invite_member(
-        actor=tenant.actor, organization=tenant.organization, email="x@y.example", role="viewer"
+        actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
-    for organization in (tenant.organization, outsider.organization):
+    for organization in (org.organization, outsider.organization):
         assert stranger.get(address(organization, "member", seat.id)).status_code == 404
         for name in POSTS:
             form = {"role": "admin", "confirmation": seat.user.email}
             assert stranger.post(address(organization, name, seat.id), form).status_code == 404
         for name in ("invitation_renew", "invitation_withdraw"):
             assert stranger.post(address(organization, name, invitation.id)).status_code == 404
-    assert invite(stranger, tenant).status_code == 404
+    assert invite(stranger, org).status_code == 404
     assert Membership.objects.get(id=seat.id).role == Role.VIEWER
 
 
-def test_keys_go_to_no_stranger(member: Client, tenant: Tenant, outsider: Tenant) -> None:
-    seat = join(tenant, Role.DEVELOPER)
+def test_keys_go_to_no_stranger(
+    member: Client, org: SeededOrganization, outsider: SeededOrganization
+) -> None:
+    seat = join(org, Role.DEVELOPER)
     foreign = Membership.objects.get(user=outsider.owner)
-    assert remove(member, tenant, seat, keys_to=foreign.id).status_code == 400
+    assert remove(member, org, seat, keys_to=foreign.id).status_code == 400
     assert Membership.objects.filter(id=seat.id).exists()

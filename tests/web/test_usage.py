@@ -12,7 +12,8 @@ from django.utils import timezone
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
 from control.prices.models import Price
-from tests.support.console import Tenant, book, make_request
+from tests.fixtures.console import book, make_request
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 from web.console.usage.query import DAYS_MAX, UsageQuery, parse_query
 
@@ -20,8 +21,8 @@ TODAY = date(2026, 11, 21)
 
 
 @pytest.fixture
-def two_keys(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> list[ApiKey]:
-    other = mint_key(actor=tenant.actor, project=tenant.project, name="=Batch")[0]
+def two_keys(org: SeededOrganization, key: ApiKey, prices: dict[str, Price]) -> list[ApiKey]:
+    other = mint_key(actor=org.actor, project=org.project, name="=Batch")[0]
     now = timezone.now()
     events = [make_request(k, prices["bf16"], now - timedelta(hours=1)) for k in (key, key, other)]
     book(*events, now=now)
@@ -41,11 +42,11 @@ def cells(page: str) -> list[list[str]]:
 @pytest.mark.parametrize("by", ["day", "hour"])
 @pytest.mark.parametrize("group", ["", "key", "model", "variant", "project"])
 def test_the_file_has_the_tables_rows_in_the_same_order(
-    member: Client, tenant: Tenant, two_keys: list[ApiKey], by: str, group: str
+    member: Client, org: SeededOrganization, two_keys: list[ApiKey], by: str, group: str
 ) -> None:
     asked = {"by": by, "group": group}
-    page = member.get(address(tenant.organization, "usage"), asked).content.decode()
-    file = member.get(address(tenant.organization, "usage_csv"), asked).content.decode()
+    page = member.get(address(org.organization, "usage"), asked).content.decode()
+    file = member.get(address(org.organization, "usage_csv"), asked).content.decode()
     lines = list(csv.DictReader(file.splitlines()))
     shown = [[row[0][:10], *row[-5:-1]] for row in cells(page)]
     figures = ("requests", "input_tokens", "cached_input_tokens", "output_tokens")
@@ -59,9 +60,9 @@ def test_the_file_has_the_tables_rows_in_the_same_order(
 
 @pytest.mark.integration
 def test_the_chart_adds_up_to_the_table(
-    member: Client, tenant: Tenant, two_keys: list[ApiKey]
+    member: Client, org: SeededOrganization, two_keys: list[ApiKey]
 ) -> None:
-    page = member.get(address(tenant.organization, "usage")).content.decode()
+    page = member.get(address(org.organization, "usage")).content.decode()
     found = re.search(r'<script id="usage-chart"[^>]*>(.*?)</script>', page, re.S)
     assert found is not None
     series = {one["label"]: sum(one["values"]) for one in json.loads(found[1])["series"]}
@@ -70,19 +71,19 @@ def test_the_chart_adds_up_to_the_table(
 
 @pytest.mark.integration
 def test_a_filter_leaves_the_rest_out(
-    member: Client, tenant: Tenant, two_keys: list[ApiKey]
+    member: Client, org: SeededOrganization, two_keys: list[ApiKey]
 ) -> None:
     asked = {"key": two_keys[1].id, "group": "key"}
-    file = member.get(address(tenant.organization, "usage_csv"), asked).content.decode()
+    file = member.get(address(org.organization, "usage_csv"), asked).content.decode()
     assert [line["requests"] for line in csv.DictReader(file.splitlines())] == ["1"]
 
 
 @pytest.mark.integration
 def test_a_name_is_no_formula_in_the_file(
-    member: Client, tenant: Tenant, two_keys: list[ApiKey]
+    member: Client, org: SeededOrganization, two_keys: list[ApiKey]
 ) -> None:
     asked = {"group": "key"}
-    file = member.get(address(tenant.organization, "usage_csv"), asked).content.decode()
+    file = member.get(address(org.organization, "usage_csv"), asked).content.decode()
     names = {line["group_name"] for line in csv.DictReader(file.splitlines())}
     assert names == {"Backend", "'=Batch"}
 

@@ -11,7 +11,7 @@ from control.tenants.models import Membership, Role, User
 from control.webhooks.egress import Answer
 from control.webhooks.models import Delivery, Endpoint
 from control.webhooks.services import create_endpoint, send_test
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -23,78 +23,82 @@ FORM = {
 
 
 @pytest.fixture
-def endpoint(tenant: Tenant) -> Endpoint:
-    return create_endpoint(actor=tenant.actor, organization=tenant.organization, **FORM)[0]
+def endpoint(org: SeededOrganization) -> Endpoint:
+    return create_endpoint(actor=org.actor, organization=org.organization, **FORM)[0]
 
 
 @pytest.fixture
-def delivery(tenant: Tenant, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> Delivery:
+def delivery(
+    org: SeededOrganization, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> Delivery:
     """One message that the endpoint answered with 500."""
     monkeypatch.setattr("control.webhooks.egress.post", lambda *_, **__: Answer(500))
     now = timezone.now()
-    delivery = send_test(actor=tenant.actor, endpoint=endpoint, now=now)
+    delivery = send_test(actor=org.actor, endpoint=endpoint, now=now)
     deliver_due(now=now)
     return delivery
 
 
-def test_the_secret_is_shown_once(member: Client, tenant: Tenant) -> None:
-    reply = member.post(address(tenant.organization, "webhook_new"), FORM)
+def test_the_secret_is_shown_once(member: Client, org: SeededOrganization) -> None:
+    reply = member.post(address(org.organization, "webhook_new"), FORM)
     secret = reply.context["secret"]
     assert reply.status_code == 201
     assert "no-store" in reply["cache-control"]
     assert secret in reply.content.decode()
     endpoint = Endpoint.objects.get()
     for page in (
-        address(tenant.organization, "webhooks"),
-        address(tenant.organization, "webhook", endpoint.id),
+        address(org.organization, "webhooks"),
+        address(org.organization, "webhook", endpoint.id),
     ):
         shown = member.get(page).content.decode()
         assert secret not in shown
         assert "hooks.acme.example" in shown
 
 
-def test_a_form_with_a_mistake_keeps_what_was_typed(member: Client, tenant: Tenant) -> None:
+def test_a_form_with_a_mistake_keeps_what_was_typed(
+    member: Client, org: SeededOrganization
+) -> None:
     form = FORM | {"url": "https://169.254.169.254/"}
-    page = member.post(address(tenant.organization, "webhook_new"), form).content.decode()
+    page = member.post(address(org.organization, "webhook_new"), form).content.decode()
     assert "must not lead to a private" in page
     assert 'value="https://169.254.169.254/"' in page
     assert re.search(r'value="invoice\.paid" id="kind-\d+" checked', page)
     assert not Endpoint.objects.exists()
 
 
-def test_an_empty_list_says_what_there_is_to_tell(member: Client, tenant: Tenant) -> None:
-    page = member.get(address(tenant.organization, "webhooks")).content.decode()
+def test_an_empty_list_says_what_there_is_to_tell(member: Client, org: SeededOrganization) -> None:
+    page = member.get(address(org.organization, "webhooks")).content.decode()
     assert "No endpoint yet" in page
     assert "invoice.finalized" in page
 
 
 def test_the_log_shows_every_call_and_sends_again(
-    member: Client, tenant: Tenant, endpoint: Endpoint, delivery: Delivery
+    member: Client, org: SeededOrganization, endpoint: Endpoint, delivery: Delivery
 ) -> None:
-    page = member.get(address(tenant.organization, "webhook", endpoint.id)).content.decode()
+    page = member.get(address(org.organization, "webhook", endpoint.id)).content.decode()
     assert "Failing" in page
     assert "webhook.test" in page
-    url = address(tenant.organization, "webhook_delivery", endpoint.id, delivery.id)
+    url = address(org.organization, "webhook_delivery", endpoint.id, delivery.id)
     page = member.get(url).content.decode()
     assert "answered 500" in page
     assert "This is a test." in page
-    again = address(tenant.organization, "webhook_redeliver", endpoint.id, delivery.id)
+    again = address(org.organization, "webhook_redeliver", endpoint.id, delivery.id)
     assert member.get(again).status_code == 405
     assert "on its way again" in member.post(again, follow=True).content.decode()
     assert Delivery.objects.count() == 2
 
 
-def test_a_test_is_a_button(member: Client, tenant: Tenant, endpoint: Endpoint) -> None:
-    url = address(tenant.organization, "webhook_test", endpoint.id)
+def test_a_test_is_a_button(member: Client, org: SeededOrganization, endpoint: Endpoint) -> None:
+    url = address(org.organization, "webhook_test", endpoint.id)
     assert "A test is on its way" in member.post(url, follow=True).content.decode()
     assert Delivery.objects.get().event.kind == "webhook.test"
 
 
 def test_it_is_changed_switched_and_rotated(
-    member: Client, tenant: Tenant, endpoint: Endpoint
+    member: Client, org: SeededOrganization, endpoint: Endpoint
 ) -> None:
     def post(section: str, **form: object) -> int:
-        url = address(tenant.organization, section, endpoint.id)
+        url = address(org.organization, section, endpoint.id)
         return member.post(url, form).status_code
 
     assert post("webhook_update", **FORM | {"kinds": ["balance.low"]}) == 302
@@ -106,8 +110,10 @@ def test_it_is_changed_switched_and_rotated(
     assert endpoint.secrets.count() == 2
 
 
-def test_deleting_needs_the_host(member: Client, tenant: Tenant, endpoint: Endpoint) -> None:
-    url = address(tenant.organization, "webhook_delete", endpoint.id)
+def test_deleting_needs_the_host(
+    member: Client, org: SeededOrganization, endpoint: Endpoint
+) -> None:
+    url = address(org.organization, "webhook_delete", endpoint.id)
     assert member.post(url, {"confirmation": "hooks"}).status_code == 400
     assert member.post(url, {"confirmation": "hooks.acme.example"}).status_code == 302
     endpoint.refresh_from_db()
@@ -118,8 +124,8 @@ SECTIONS = ("webhook", "webhook_update", "webhook_switch", "webhook_rotate", "we
             "webhook_delete")  # fmt: skip
 
 
-def everything(tenant: Tenant, endpoint: Endpoint, delivery: Delivery) -> list[str]:
-    organization = tenant.organization
+def everything(org: SeededOrganization, endpoint: Endpoint, delivery: Delivery) -> list[str]:
+    organization = org.organization
     one = (endpoint.id, delivery.id)
     return [
         address(organization, "webhooks"),
@@ -131,11 +137,15 @@ def everything(tenant: Tenant, endpoint: Endpoint, delivery: Delivery) -> list[s
 
 
 def test_outsiders_find_nothing(
-    stranger: Client, outsider: Tenant, tenant: Tenant, endpoint: Endpoint, delivery: Delivery
+    stranger: Client,
+    outsider: SeededOrganization,
+    org: SeededOrganization,
+    endpoint: Endpoint,
+    delivery: Delivery,
 ) -> None:
-    for url in everything(tenant, endpoint, delivery):
+    for url in everything(org, endpoint, delivery):
         assert stranger.post(url, FORM).status_code == 404, url
-        foreign = url.replace(tenant.organization.id, outsider.organization.id)
+        foreign = url.replace(org.organization.id, outsider.organization.id)
         if endpoint.id in url:
             assert stranger.post(foreign, FORM).status_code == 404, foreign
     assert Delivery.objects.count() == 1
@@ -143,13 +153,13 @@ def test_outsiders_find_nothing(
 
 @pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
 def test_lesser_roles_neither_see_nor_are_offered_it(
-    tenant: Tenant, endpoint: Endpoint, delivery: Delivery, role: Role
+    org: SeededOrganization, endpoint: Endpoint, delivery: Delivery, role: Role
 ) -> None:
     user = User.objects.create_user("lesser@acme.example")
-    Membership.objects.create(organization=tenant.organization, user=user, role=role)
+    Membership.objects.create(organization=org.organization, user=user, role=role)
     client = Client()
     client.force_login(user)
-    for url in everything(tenant, endpoint, delivery):
+    for url in everything(org, endpoint, delivery):
         assert client.post(url, FORM).status_code == 403, url
-    overview = client.get(address(tenant.organization, "overview")).content.decode()
+    overview = client.get(address(org.organization, "overview")).content.decode()
     assert ">Webhooks</a>" not in overview

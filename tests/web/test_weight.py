@@ -19,7 +19,7 @@ from control.prices.models import Price
 from control.tenants.models import Membership
 from control.webhooks.services import create_endpoint, send_test
 from serving.contract.ids import new_id
-from tests.support.console import Tenant
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 from web.console.urls import urlpatterns
 
@@ -97,31 +97,31 @@ PageUrl = Callable[..., str]
 
 
 @pytest.fixture
-def page_url(tenant: Tenant, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
+def page_url(org: SeededOrganization, key: ApiKey, prices: dict[str, Price]) -> PageUrl:
     """Return the address of a page, or of its newest key or request where it is of one."""
 
     def of(name: str, **parameters: str) -> str:
-        newest = recent_events(tenant.organization, now=timezone.now(), limit=1)
+        newest = recent_events(org.organization, now=timezone.now(), limit=1)
         event_id = str(newest[0].event_id) if newest else new_id()
-        seat = Membership.objects.get(organization=tenant.organization)
+        seat = Membership.objects.get(organization=org.organization)
         of_one = {"key": [key.id], "receipt": [event_id], "member": [seat.id]}
-        of_one["project"] = [tenant.project.id]
+        of_one["project"] = [org.project.id]
         if name == "limit":
-            of_one["limit"] = [limited(tenant)]
+            of_one["limit"] = [limited(org)]
         if name in ("webhook", "webhook_delivery"):
-            endpoint, delivery = told(tenant)
+            endpoint, delivery = told(org)
             of_one |= {"webhook": [endpoint], "webhook_delivery": [endpoint, delivery]}
-        return address(tenant.organization, name, *of_one.get(name, []), **parameters)
+        return address(org.organization, name, *of_one.get(name, []), **parameters)
 
     return of
 
 
-def limited(tenant: Tenant) -> str:
+def limited(org: SeededOrganization) -> str:
     """Return the budget of a limit that is set."""
     made = add_limit(
-        actor=tenant.actor,
-        organization=tenant.organization,
-        owner_id=tenant.organization.id,
+        actor=org.actor,
+        organization=org.organization,
+        owner_id=org.organization.id,
         period="day",
         limit_nanos=10**9,
         is_hard=False,
@@ -130,17 +130,17 @@ def limited(tenant: Tenant) -> str:
     return made.budget_id
 
 
-def told(tenant: Tenant) -> tuple[str, str]:
+def told(org: SeededOrganization) -> tuple[str, str]:
     """Return an endpoint that was sent a few messages, and the last of them."""
     endpoint, _ = create_endpoint(
-        actor=tenant.actor,
-        organization=tenant.organization,
+        actor=org.actor,
+        organization=org.organization,
         url="https://example.com/hooks",
         kinds=["key.created"],
     )
     now = timezone.now()
     for _ in range(3):
-        delivery = send_test(actor=tenant.actor, endpoint=endpoint, now=now)
+        delivery = send_test(actor=org.actor, endpoint=endpoint, now=now)
     return endpoint.id, delivery.id
 
 
@@ -165,9 +165,9 @@ def test_a_page_asks_the_database_little(
 
 @pytest.mark.parametrize("name", PAGES)
 def test_so_it_does_for_a_project(
-    member: Client, tenant: Tenant, traffic: None, page_url: PageUrl, name: str
+    member: Client, org: SeededOrganization, traffic: None, page_url: PageUrl, name: str
 ) -> None:
-    assert_few_queries(member, name, page_url(name, project=tenant.project.id))
+    assert_few_queries(member, name, page_url(name, project=org.project.id))
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -58,7 +58,7 @@ def _boot(database: Database) -> None:
     os.environ["PENSTOCK_TEST_SUPERUSER_URL"] = database.superuser_url
     os.environ["DATABASE_URL"] = database.app_url
     os.environ["DATABASE_OWNER_URL"] = database.owner_url
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.support.settings"
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.fixtures.settings"
     import logging
 
     import django

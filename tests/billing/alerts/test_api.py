@@ -15,37 +15,37 @@ from control.keys.models import ApiKey, Scope
 from control.publish.models import Change
 from control.tenants.models import Role
 from serving.contract.budget import balance_budget_id, limit_budget_id
-from tests.support.organizations import House, make_house
+from tests.fixtures.organizations import SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 BUDGETS = "/api/v1/budgets"
 
 
 @pytest.fixture
-def house() -> House:
-    return make_house("Acme")
+def org() -> SeededOrganization:
+    return make_organization("Acme")
 
 
-def client_of(house: House, role: str = Role.OWNER) -> APIClient:
+def client_of(org: SeededOrganization, role: str = Role.OWNER) -> APIClient:
     client = APIClient()
-    user = house.owner if role == Role.OWNER else house.join(role)
+    user = org.owner if role == Role.OWNER else org.join(role)
     client.force_login(user)
     return client
 
 
-def make(client, house, **changes):
-    body = {"owner_id": house.id, "period": "day", "limit_nanos": 5 * 10**9, **changes}
+def make(client, org, **changes):
+    body = {"owner_id": org.id, "period": "day", "limit_nanos": 5 * 10**9, **changes}
     return client.post(BUDGETS, body, format="json")
 
 
-def test_a_budget_is_made_listed_changed_and_removed(house):
-    client = client_of(house)
-    made = make(client, house, owner_id=house.project.id, alert_percents=[100, 90, 90])
+def test_a_budget_is_made_listed_changed_and_removed(org):
+    client = client_of(org)
+    made = make(client, org, owner_id=org.project.id, alert_percents=[100, 90, 90])
     assert made.status_code == 201
     body = made.json()
-    assert body["id"] == f"limit:{house.project.id}:day"
+    assert body["id"] == f"limit:{org.project.id}:day"
     assert body["owner"] == {
-        "kind": "project", "id": house.project.id, "name": house.project.name
+        "kind": "project", "id": org.project.id, "name": org.project.name
     }  # fmt: skip
     assert (body["period"], body["limit_nanos"], body["enforcement"]) == ("day", 5 * 10**9, "hard")
     assert (body["alert_percents"], body["spent_nanos"]) == ([90, 100], 0)
@@ -61,24 +61,24 @@ def test_a_budget_is_made_listed_changed_and_removed(house):
     assert set(actions) == {"budget.set", "budget.remove", "alert.choose_percents"}
 
 
-def test_monthly_limits_that_were_there_are_budgets(house):
-    client = client_of(house)
-    client.patch(f"/api/v1/organizations/{house.id}", {"spend_limit_nanos": 9}, format="json")
+def test_monthly_limits_that_were_there_are_budgets(org):
+    client = client_of(org)
+    client.patch(f"/api/v1/organizations/{org.id}", {"spend_limit_nanos": 9}, format="json")
     [found] = client.get(BUDGETS).json()["data"]
-    assert (found["id"], found["period"], found["limit_nanos"]) == (f"limit:{house.id}", "month", 9)
+    assert (found["id"], found["period"], found["limit_nanos"]) == (f"limit:{org.id}", "month", 9)
     client.patch(f"{BUDGETS}/{found['id']}", {"limit_nanos": 11}, format="json")
-    assert client.get(f"/api/v1/organizations/{house.id}").json()["spend_limit_nanos"] == 11
-    assert make(client, house, period="month").status_code == 409
+    assert client.get(f"/api/v1/organizations/{org.id}").json()["spend_limit_nanos"] == 11
+    assert make(client, org, period="month").status_code == 409
 
 
 @pytest.mark.parametrize("owner", ["organization", "project", "key"])
-def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(house, owner):
-    key, _ = house.mint()
-    limited = {"organization": house.id, "project": house.project.id, "key": key.id}[owner]
-    client = client_of(house)
+def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(org, owner):
+    key, _ = org.mint()
+    limited = {"organization": org.id, "project": org.project.id, "key": key.id}[owner]
+    client = client_of(org)
     kind = "api_key" if owner == "key" else owner
     for period in ("month", "week", "day"):
-        assert make(client, house, owner_id=limited, period=period).status_code == 201
+        assert make(client, org, owner_id=limited, period=period).status_code == 201
 
     def published():
         change = Change.objects.filter(kind=kind, record_id=limited).order_by("-version").first()
@@ -92,8 +92,8 @@ def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(house, owner):
     assert published() == {f"limit:{limited}"}
 
 
-def test_a_row_is_open_as_soon_as_the_limit_is_set(house):
-    made = make(client_of(house), house).json()
+def test_a_row_is_open_as_soon_as_the_limit_is_set(org):
+    made = make(client_of(org), org).json()
     row = budget(made["id"], timezone.now())
     assert (row.limit_nanos, row.period) == (5 * 10**9, "day")
     assert made["renews_at"] > made["starts_at"]
@@ -109,28 +109,28 @@ def test_a_row_is_open_as_soon_as_the_limit_is_set(house):
         (Role.VIEWER, 403, 403),
     ],
 )
-def test_roles(house, role, reads, writes):
-    client = client_of(house, role)
+def test_roles(org, role, reads, writes):
+    client = client_of(org, role)
     assert client.get(BUDGETS).status_code == reads
     assert client.get("/api/v1/alerts").status_code == reads
     assert client.get("/api/v1/alert-settings").status_code == reads
-    assert make(client, house).status_code == writes
+    assert make(client, org).status_code == writes
 
 
-def test_an_outsider_sees_nothing_and_changes_nothing(house):
-    client = client_of(house)
-    name = make(client, house).json()["id"]
-    stranger = make_house("Outsider")
+def test_an_outsider_sees_nothing_and_changes_nothing(org):
+    client = client_of(org)
+    name = make(client, org).json()["id"]
+    stranger = make_organization("Outsider")
     outside = client_of(stranger)
     for address in (BUDGETS, "/api/v1/alerts", "/api/v1/alert-settings"):
-        assert outside.get(address, {"organization_id": house.id}).status_code == 404
+        assert outside.get(address, {"organization_id": org.id}).status_code == 404
     assert outside.get(BUDGETS).json()["data"] == []
     assert outside.get(f"{BUDGETS}/{name}").status_code == 404
     assert outside.patch(f"{BUDGETS}/{name}", {"limit_nanos": 1}, format="json").status_code == 404
     assert outside.delete(f"{BUDGETS}/{name}").status_code == 404
-    for owner in (house.id, house.project.id, house.mint()[0].id):
-        assert make(outside, house, owner_id=owner).status_code == 404
-    for budget_id in (name, balance_budget_id(house.id), "limit:nobody"):
+    for owner in (org.id, org.project.id, org.mint()[0].id):
+        assert make(outside, org, owner_id=owner).status_code == 404
+    for budget_id in (name, balance_budget_id(org.id), "limit:nobody"):
         with pytest.raises(NotFound):
             choose_percents(
                 actor=stranger.actor,
@@ -146,15 +146,15 @@ def test_an_outsider_sees_nothing_and_changes_nothing(house):
     assert APIClient().get(BUDGETS).status_code == 401
 
 
-def test_of_many_keys_only_those_that_are_limited_are_read(house):
-    client = client_of(house)
-    [limited, *free] = [house.mint()[0] for _ in range(4)]
-    limit_id = make(client, house, owner_id=limited.id).json()["id"]
-    make(client, house, owner_id=house.project.id, period="month", enforcement="soft")
-    organization = house.organization
+def test_of_many_keys_only_those_that_are_limited_are_read(org):
+    client = client_of(org)
+    [limited, *free] = [org.mint()[0] for _ in range(4)]
+    limit_id = make(client, org, owner_id=limited.id).json()["id"]
+    make(client, org, owner_id=org.project.id, period="month", enforcement="soft")
+    organization = org.organization
     everybody = limits.owners(organization)
     assert limits.limits(organization) == limits.limits(organization, everybody)
-    assert [one.limited_id for one in limits.limits(organization)] == [house.project.id, limited.id]
+    assert [one.limited_id for one in limits.limits(organization)] == [org.project.id, limited.id]
     read = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ApiKey, "__init__", counted(ApiKey.__init__, read))
@@ -188,23 +188,23 @@ def counted(made, read):
         {"spent_nanos": 0},
     ],
 )
-def test_nonsense_is_refused_by_name_and_changes_nothing(house, changes):
-    client = client_of(house)
-    reply = make(client, house, **changes)
+def test_nonsense_is_refused_by_name_and_changes_nothing(org, changes):
+    client = client_of(org)
+    reply = make(client, org, **changes)
     assert reply.status_code == 400
     assert reply.json()["error"]["param"].split(".")[0] == next(iter(changes))
     assert client.get(BUDGETS).json()["data"] == []
 
 
-def test_an_archived_project_and_a_revoked_key_cannot_be_limited(house):
-    client = client_of(house)
-    key, _ = house.mint()
-    client.post(f"/api/v1/organizations/{house.id}/keys/{key.id}/revoke")
-    assert make(client, house, owner_id=key.id).status_code == 409
+def test_an_archived_project_and_a_revoked_key_cannot_be_limited(org):
+    client = client_of(org)
+    key, _ = org.mint()
+    client.post(f"/api/v1/organizations/{org.id}/keys/{key.id}/revoke")
+    assert make(client, org, owner_id=key.id).status_code == 409
 
 
-def test_alert_settings_have_defaults_and_can_be_turned_off(house):
-    client = client_of(house)
+def test_alert_settings_have_defaults_and_can_be_turned_off(org):
+    client = client_of(org)
     address = "/api/v1/alert-settings"
     usual = {"low_balance_nanos": None, "low_runway_days": 3, "unusual_factor": 3}
     assert client.get(address).json() == usual
@@ -217,11 +217,11 @@ def test_alert_settings_have_defaults_and_can_be_turned_off(house):
         assert client.patch(address, bad, format="json").status_code == 400
 
 
-def test_budgets_come_in_pages_that_stay_right(house):
-    client = client_of(house)
+def test_budgets_come_in_pages_that_stay_right(org):
+    client = client_of(org)
     for period in ("month", "week", "day"):
-        for owner in (house.id, house.project.id):
-            assert make(client, house, owner_id=owner, period=period).status_code == 201
+        for owner in (org.id, org.project.id):
+            assert make(client, org, owner_id=owner, period=period).status_code == 201
     whole = client.get(BUDGETS).json()
     names = [one["id"] for one in whole["data"]]
     assert (len(names), whole["next"], whole["previous"]) == (6, None, None)

@@ -16,8 +16,8 @@ from control.budgets.services import add_limit
 from control.tenants.models import BillingMode
 from control.tenants.services import set_organization_terms
 from serving.contract.budget import limit_budget_id
-from tests.support.spending import charge_to
-from tests.support.usage import NOW, give_credit
+from tests.fixtures.spending import charge_to
+from tests.fixtures.usage import NOW, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -22,9 +22,9 @@ from control.outbox.models import Message
 from control.tenants.models import Membership, User
 from control.webhooks.models import Endpoint, Event
 from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
-from tests.support.mails import delivered, html_of
-from tests.support.spending import charge_to
-from tests.support.usage import NOW, give_credit, make_batch, make_event, roll_up
+from tests.fixtures.mails import delivered, html_of
+from tests.fixtures.spending import charge_to
+from tests.fixtures.usage import NOW, give_credit, make_batch, make_event, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -18,8 +18,8 @@ from billing.ledger.models import Account
 from control.actor import system
 from control.tenants.models import Organization, User
 from serving.contract.money import CENT_NANOS
-from tests.support.following import catch_up
-from tests.support.invoicing import (
+from tests.fixtures.following import catch_up
+from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
     close,
@@ -28,7 +28,7 @@ from tests.support.invoicing import (
     october,
     use_cents,
 )
-from tests.support.usage import broken_promises, make_customer, make_price
+from tests.fixtures.usage import broken_promises, make_customer, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 BASE = "/admin/ledger/account/"

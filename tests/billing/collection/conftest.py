@@ -7,9 +7,9 @@ import pytest
 
 from billing.invoicing.models import Invoice
 from billing.simulation.stripe_double import StripeDouble
-from tests.support.collecting import owe
-from tests.support.organizations import House, make_house
-from tests.support.paying import in_place_of_stripe
+from tests.fixtures.collecting import owe
+from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.paying import in_place_of_stripe
 
 
 @pytest.fixture(autouse=True)
@@ -24,16 +24,16 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
 
 
 @pytest.fixture
-def house(transactional_db: None) -> House:
-    return make_house("Acme")
+def org(transactional_db: None) -> SeededOrganization:
+    return make_organization("Acme")
 
 
 @pytest.fixture
-def outsider(transactional_db: None) -> House:
-    return make_house("Outsider")
+def outsider(transactional_db: None) -> SeededOrganization:
+    return make_organization("Outsider")
 
 
 @pytest.fixture
-def owing(house: House, outsider: House) -> Invoice:
-    [invoice] = owe(house)
+def owing(org: SeededOrganization, outsider: SeededOrganization) -> Invoice:
+    [invoice] = owe(org)
     return invoice

@@ -6,7 +6,7 @@ from django.urls import reverse
 
 from billing.collection.models import ScheduledStep, Settings, State
 from control.tenants.models import User
-from tests.support.collecting import case_of, names, pass_days, published, state_of
+from tests.fixtures.collecting import case_of, names, pass_days, published, state_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 VERBS = ["pause", "resume", "retry_now", "skip", "limit_now", "suspend_now", "reinstate",
@@ -21,12 +21,12 @@ def staff(transactional_db) -> Client:
     return client
 
 
-def url(house, verb=""):
+def url(org, verb=""):
     name = f"admin:collection_case_{verb}" if verb else "admin:collection_case_change"
-    return reverse(name, args=[house.id])
+    return reverse(name, args=[org.id])
 
 
-def test_the_list_shows_who_is_overdue_and_what_follows(staff, house, outsider, owing):
+def test_the_list_shows_who_is_overdue_and_what_follows(staff, org, outsider, owing):
     pass_days(10)
     page = staff.get(reverse(LIST)).content.decode()
     for words in ("Acme", "Limited", "$10.00", "Suspend", "29 November 2026"):
@@ -34,53 +34,53 @@ def test_the_list_shows_who_is_overdue_and_what_follows(staff, house, outsider, 
     assert "Outsider" not in page
 
 
-def test_the_page_shows_invoices_and_steps(staff, house, owing):
+def test_the_page_shows_invoices_and_steps(staff, org, owing):
     pass_days(10)
-    page = staff.get(url(house)).content.decode()
+    page = staff.get(url(org)).content.decode()
     for words in (owing.number, "reminded", "limited", "by collection"):
         assert words in page
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_only_operators_get_there(house, owing, verb):
+def test_only_operators_get_there(org, owing, verb):
     pass_days(14)
     for user in (
-        house.owner,
+        org.owner,
         User.objects.create_user("staff@penstock.test", operator_role="support"),
     ):
         client = Client()
         client.force_login(user)
         # Whoever runs the platform may look at the list; to decide is a duty.
         lists = [] if user.operator_role else [reverse(LIST)]
-        for path in (url(house), url(house, verb), *lists):
+        for path in (url(org), url(org, verb), *lists):
             reply = client.post(path, {"reason": "x"})
             assert reply.status_code in (302, 403)
             assert "login" in reply.get("location", "login")
-    assert published(house) == "suspended"
-    assert len(names(house)) == 6
+    assert published(org) == "suspended"
+    assert len(names(org)) == 6
 
 
-def test_decisions_are_carried_out_with_a_reason(staff, house, owing):
+def test_decisions_are_carried_out_with_a_reason(staff, org, owing):
     pass_days(3)
-    assert "required" in staff.post(url(house, "suspend_now"), {"reason": ""}).content.decode()
-    assert published(house) == "active"
-    reply = staff.post(url(house, "suspend_now"), {"reason": "known for it"}, follow=True)
+    assert "required" in staff.post(url(org, "suspend_now"), {"reason": ""}).content.decode()
+    assert published(org) == "active"
+    reply = staff.post(url(org, "suspend_now"), {"reason": "known for it"}, follow=True)
     assert "Suspend: done" in reply.content.decode()
-    assert published(house) == "suspended"
-    staff.post(url(house, "reinstate"), {"reason": "they called"})
-    assert (published(house), case_of(house).waits_for) == ("active", "pause")
-    staff.post(url(house, "resume"), {"reason": "go on"})
-    assert case_of(house).paused_at is None
+    assert published(org) == "suspended"
+    staff.post(url(org, "reinstate"), {"reason": "they called"})
+    assert (published(org), case_of(org).waits_for) == ("active", "pause")
+    staff.post(url(org, "resume"), {"reason": "go on"})
+    assert case_of(org).paused_at is None
 
 
-def test_what_a_service_refuses_is_said(staff, house, owing):
+def test_what_a_service_refuses_is_said(staff, org, owing):
     pass_days(3)
-    reply = staff.post(url(house, "pause"), {"reason": "x", "until": "2020-01-01"})
+    reply = staff.post(url(org, "pause"), {"reason": "x", "until": "2020-01-01"})
     assert "until is 2020-01-01; wanted" in reply.content.decode()
-    assert state_of(house) == State.RETRYING
+    assert state_of(org) == State.RETRYING
 
 
-def test_the_schedule_and_the_settings_are_changed_there(staff, house):
+def test_the_schedule_and_the_settings_are_changed_there(staff, org):
     step = ScheduledStep.objects.get(kind="limit")
     path = reverse("admin:collection_scheduledstep_change", args=[step.pk])
     staff.post(path, {"days": "11", "kind": "limit"})

@@ -17,9 +17,9 @@ from billing.payments.models import StripePayment
 from control.errors import Refusal
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
-from tests.support.collecting import DUE, case_of, decide, owe, pay, published
-from tests.support.invoicing import OPERATOR, sound
-from tests.support.organizations import House, make_house
+from tests.fixtures.collecting import DUE, case_of, decide, owe, pay, published
+from tests.fixtures.invoicing import OPERATOR, sound
+from tests.fixtures.organizations import SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 EXAMPLES = 30
@@ -39,9 +39,9 @@ DEEDS = st.lists(
 class World:
     """One organization that owes 10.00, and its clock."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
-        self.invoice = Invoice.objects.get(organization_id=house.id)
+    def __init__(self, org: SeededOrganization) -> None:
+        self.org = org
+        self.invoice = Invoice.objects.get(organization_id=org.id)
         self.now: datetime = DUE - timedelta(days=1)
         self.count = 0
 
@@ -54,17 +54,17 @@ class World:
 
     def do_days(self, number: int) -> None:
         for _ in range(number):
-            before = published(self.house)
+            before = published(self.org)
             self.now += timedelta(days=1)
-            look_safely(self.house.id, now=self.now)
-            look_safely(self.house.id, now=self.now)
-            if (before, published(self.house)) == ("active", "suspended"):
-                owed = debt(self.house.id, self.now)
+            look_safely(self.org.id, now=self.now)
+            look_safely(self.org.id, now=self.now)
+            if (before, published(self.org)) == ("active", "suspended"):
+                owed = debt(self.org.id, self.now)
                 assert owed.cents >= 100
-                assert not owed.is_met_by(on_its_way_cents(self.house.id, self.now))
+                assert not owed.is_met_by(on_its_way_cents(self.org.id, self.now))
 
     def do_pay(self, cents: int) -> None:
-        pay(self.house, cents, at=self.now, key=str(self.count))
+        pay(self.org, cents, at=self.now, key=str(self.count))
         self.check()  # before the outbox or a look comes to it
 
     def do_dispute(self, _: object) -> None:
@@ -80,30 +80,30 @@ class World:
     def do_ask(self, _: object) -> None:
         """A payment is on its way, by bank transfer say."""
         StripePayment.objects.create(
-            organization_id=self.house.id, mode="test", purpose="top_up", amount_cents=500,
+            organization_id=self.org.id, mode="test", purpose="top_up", amount_cents=500,
             status="processing", idempotency_key=str(self.count), requested_by="ada",
             created_at=self.now,
         )  # fmt: skip
 
     def do_fail(self, _: object) -> None:
-        rows = StripePayment.objects.filter(organization_id=self.house.id, status="processing")
+        rows = StripePayment.objects.filter(organization_id=self.org.id, status="processing")
         rows.update(status="failed", settled_at=self.now)
 
     def do_decide(self, verb: str) -> None:
         try:
-            decide(getattr(operator, verb), self.house, at=self.now)
+            decide(getattr(operator, verb), self.org, at=self.now)
         except Refusal:
             return
 
     def check(self) -> None:
-        case = case_of(self.house)
-        owed = debt(self.house.id, self.now)
+        case = case_of(self.org)
+        owed = debt(self.org.id, self.now)
         if case.state == State.WRITTEN_OFF:
             return
         if owed.cents < 100:
-            assert (published(self.house), case.state) == ("active", State.CURRENT)
+            assert (published(self.org), case.state) == ("active", State.CURRENT)
             assert not case.has_measures
-        assert (case.suspended_at is not None) == (published(self.house) == "suspended")
+        assert (case.suspended_at is not None) == (published(self.org) == "suspended")
 
 
 @settings(
@@ -111,22 +111,22 @@ class World:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 @given(deeds=DEEDS)
-def in_any_order(waiting: list[House], deeds: list[tuple[str, object]]) -> None:
+def in_any_order(waiting: list[SeededOrganization], deeds: list[tuple[str, object]]) -> None:
     world = World(waiting.pop())
     for deed, what in deeds:
         world.do(deed, what)
     world.do("fail", 0)
     world.do("pay", 1000)
-    if case_of(world.house).state != State.WRITTEN_OFF:
-        assert published(world.house) == "active"
-    steps = Step.objects.filter(organization_id=world.house.id)
-    mails = Message.objects.filter(kind="mail", organization_id=world.house.id)
+    if case_of(world.org).state != State.WRITTEN_OFF:
+        assert published(world.org) == "active"
+    steps = Step.objects.filter(organization_id=world.org.id)
+    mails = Message.objects.filter(kind="mail", organization_id=world.org.id)
     told = mails.filter(key__startswith="collection:").count()
     assert told <= steps.count()
 
 
 def test_invariants_hold_in_any_order():
-    houses = [make_house(f"House{number}") for number in range(EXAMPLES)]
-    owe(*houses)
-    in_any_order(list(houses))
+    orgs = [make_organization(f"House{number}") for number in range(EXAMPLES)]
+    owe(*orgs)
+    in_any_order(list(orgs))
     assert sound()

@@ -13,7 +13,7 @@ from control.actor import person
 from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.outbox.services import deliver_due
-from tests.support.collecting import (
+from tests.fixtures.collecting import (
     case_of,
     day,
     decide,
@@ -23,7 +23,7 @@ from tests.support.collecting import (
     published,
     state_of,
 )
-from tests.support.invoicing import OPERATOR, sound
+from tests.fixtures.invoicing import OPERATOR, sound
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 VERBS = [
@@ -33,135 +33,135 @@ VERBS = [
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_only_operators_decide_and_they_say_why(house, owing, verb):
+def test_only_operators_decide_and_they_say_why(org, owing, verb):
     look(now=day(0))
     before = Step.objects.count()
-    for actor in (house.actor, person(house.owner)):
+    for actor in (org.actor, person(org.owner)):
         with pytest.raises(NotPermitted):
-            decide(verb, house, at=day(1), actor=actor)
+            decide(verb, org, at=day(1), actor=actor)
     for reason in ("", "  ", "x" * 201):
         with pytest.raises(Invalid):
-            decide(verb, house, at=day(1), reason=reason)
+            decide(verb, org, at=day(1), reason=reason)
     assert Step.objects.count() == before
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_who_owes_nothing_and_who_does_not_exist_are_no_cases(house, outsider, owing, verb):
+def test_who_owes_nothing_and_who_does_not_exist_are_no_cases(org, outsider, owing, verb):
     with pytest.raises(Conflict):
         decide(verb, outsider, at=day(1))
     with pytest.raises(NotFound):
         verb(organization_id="org_nobody", actor=OPERATOR, reason="why", now=day(1))
 
 
-def test_a_promise_to_pay_holds_all_steps_up_and_gives_a_day_after_it(house, owing):
+def test_a_promise_to_pay_holds_all_steps_up_and_gives_a_day_after_it(org, owing):
     pass_days(7)
-    decide(operator.pause, house, at=day(8), until=day(20).date(), reason="promised")
+    decide(operator.pause, org, at=day(8), until=day(20).date(), reason="promised")
     pass_days(20, 8)
-    assert (state_of(house), case_of(house).waits_for) == (State.GRACE, "pause")
+    assert (state_of(org), case_of(org).waits_for) == (State.GRACE, "pause")
     look(now=day(21))
-    assert state_of(house) == State.GRACE
+    assert state_of(org) == State.GRACE
     look(now=day(22))
-    assert state_of(house) == State.LIMITED
+    assert state_of(org) == State.LIMITED
     assert Deed.objects.get(action="collection.paused").details["reason"] == "promised"
 
 
 @pytest.mark.parametrize("until", [date(2026, 1, 1), date(2030, 1, 1)])
-def test_a_pause_ends_on_a_day_to_come(house, owing, until):
+def test_a_pause_ends_on_a_day_to_come(org, owing, until):
     look(now=day(0))
     with pytest.raises(Invalid) as refusal:
-        decide(operator.pause, house, at=day(1), until=until)
+        decide(operator.pause, org, at=day(1), until=until)
     assert refusal.value.param == "until"
-    assert case_of(house).paused_at is None
+    assert case_of(org).paused_at is None
 
 
-def test_resuming_goes_on_from_the_next_day(house, owing):
+def test_resuming_goes_on_from_the_next_day(org, owing):
     pass_days(7)
-    decide(operator.pause, house, at=day(8))
+    decide(operator.pause, org, at=day(8))
     pass_days(30, 9)
-    decide(operator.resume, house, at=day(30))
+    decide(operator.resume, org, at=day(30))
     look(now=day(30))
-    assert state_of(house) == State.GRACE
+    assert state_of(org) == State.GRACE
     look(now=day(31))
-    assert state_of(house) == State.LIMITED
+    assert state_of(org) == State.LIMITED
     with pytest.raises(Conflict):
-        decide(operator.resume, house, at=day(31))
+        decide(operator.resume, org, at=day(31))
 
 
-def test_a_step_is_skipped_and_the_next_keeps_its_distance(house, owing):
+def test_a_step_is_skipped_and_the_next_keeps_its_distance(org, owing):
     pass_days(7)
-    decide(operator.skip, house, at=day(8))
-    assert (case_of(house).next_kind, case_of(house).next_on) == ("suspend", day(14).date())
+    decide(operator.skip, org, at=day(8))
+    assert (case_of(org).next_kind, case_of(org).next_on) == ("suspend", day(14).date())
     pass_days(13, 9)
-    assert state_of(house) == State.GRACE
+    assert state_of(org) == State.GRACE
     look(now=day(14))
-    assert state_of(house) == State.SUSPENDED
+    assert state_of(org) == State.SUSPENDED
     with pytest.raises(Conflict):
-        decide(operator.skip, house, at=day(15))
+        decide(operator.skip, org, at=day(15))
 
 
-def test_retrying_now_reminds_where_nothing_can_be_charged(house, owing):
+def test_retrying_now_reminds_where_nothing_can_be_charged(org, owing):
     look(now=day(0))
-    decide(operator.retry_now, house, at=day(1))
-    assert names(house)[-1][1] == "retried"
-    assert case_of(house).next_on == day(3).date()
+    decide(operator.retry_now, org, at=day(1))
+    assert names(org)[-1][1] == "retried"
+    assert case_of(org).next_on == day(3).date()
 
 
-def test_measures_ahead_of_the_schedule_count_as_taken(house, owing):
+def test_measures_ahead_of_the_schedule_count_as_taken(org, owing):
     look(now=day(0))
-    decide(operator.limit_now, house, at=day(1))
-    assert state_of(house) == State.LIMITED
-    assert (case_of(house).next_kind, case_of(house).next_on) == ("suspend", day(14).date())
+    decide(operator.limit_now, org, at=day(1))
+    assert state_of(org) == State.LIMITED
+    assert (case_of(org).next_kind, case_of(org).next_on) == ("suspend", day(14).date())
     with pytest.raises(Conflict):
-        decide(operator.limit_now, house, at=day(1))
-    decide(operator.suspend_now, house, at=day(2))
-    assert (state_of(house), published(house)) == (State.SUSPENDED, "suspended")
+        decide(operator.limit_now, org, at=day(1))
+    decide(operator.suspend_now, org, at=day(2))
+    assert (state_of(org), published(org)) == (State.SUSPENDED, "suspended")
     pass_days(30, 3)
-    assert [name for name, _ in names(house)].count("suspend") == 0
-    pay(house, at=day(31))
-    assert published(house) == "active"
+    assert [name for name, _ in names(org)].count("suspend") == 0
+    pay(org, at=day(31))
+    assert published(org) == "active"
 
 
-def test_nobody_is_suspended_for_what_is_disputed(house, owing):
+def test_nobody_is_suspended_for_what_is_disputed(org, owing):
     look(now=day(0))
     open_dispute(invoice_id=owing.id, key="d", actor=OPERATOR, reason="wrong", now=day(1))
     with pytest.raises(Conflict):
-        decide(operator.suspend_now, house, at=day(1))
-    assert published(house) == "active"
+        decide(operator.suspend_now, org, at=day(1))
+    assert published(org) == "active"
 
 
-def test_reinstating_pauses_and_measures_follow_anew(house, owing):
+def test_reinstating_pauses_and_measures_follow_anew(org, owing):
     pass_days(14)
-    decide(operator.reinstate, house, at=day(15))
-    assert (published(house), state_of(house)) == ("active", State.GRACE)
+    decide(operator.reinstate, org, at=day(15))
+    assert (published(org), state_of(org)) == ("active", State.GRACE)
     pass_days(23, 15)
-    assert state_of(house) == State.GRACE
+    assert state_of(org) == State.GRACE
     pass_days(24, 24)
-    assert state_of(house) == State.LIMITED
+    assert state_of(org) == State.LIMITED
     pass_days(28, 25)
-    assert (state_of(house), published(house)) == (State.SUSPENDED, "suspended")
+    assert (state_of(org), published(org)) == (State.SUSPENDED, "suspended")
     assert sound()
 
 
-def test_what_is_written_off_is_owed_no_more_and_stays_suspended_until_reinstated(house, owing):
+def test_what_is_written_off_is_owed_no_more_and_stays_suspended_until_reinstated(org, owing):
     pass_days(14)
-    decide(operator.write_off, house, at=day(20))
+    decide(operator.write_off, org, at=day(20))
     deliver_due(now=day(20))
     pass_days(40, 21)
-    assert owed_nanos(house.id) == 0
-    assert (state_of(house), published(house)) == (State.WRITTEN_OFF, "suspended")
-    decide(operator.reinstate, house, at=day(41))
-    assert (state_of(house), published(house)) == (State.CURRENT, "active")
+    assert owed_nanos(org.id) == 0
+    assert (state_of(org), published(org)) == (State.WRITTEN_OFF, "suspended")
+    decide(operator.reinstate, org, at=day(41))
+    assert (state_of(org), published(org)) == (State.CURRENT, "active")
     assert sound()
 
 
-def test_the_schedule_is_the_operators(house, owing):
+def test_the_schedule_is_the_operators(org, owing):
     steps = {step.days: step for step in ScheduledStep.objects.all()}
     operator.schedule_step(actor=OPERATOR, days=4, kind="limit", step=steps[10])
     operator.unschedule_step(actor=OPERATOR, step=steps[14])
     operator.set_settings(actor=OPERATOR, min_cents=50, hour=6)
     pass_days(40)
-    assert state_of(house) == State.LIMITED
-    assert names(house)[2] == ("limit", "limited")
+    assert state_of(org) == State.LIMITED
+    assert names(org)[2] == ("limit", "limited")
     assert Settings.objects.get().hour == 6
 
 
@@ -170,17 +170,17 @@ def test_the_schedule_is_the_operators(house, owing):
     [(3, "retry", Conflict), (12, "limit", Conflict), (0, "suspend", Conflict),
      (400, "retry", Invalid), (-1, "retry", Invalid), (20, "arrest", Invalid)],
 )  # fmt: skip
-def test_a_schedule_that_makes_no_sense_is_refused(house, days, kind, error):
+def test_a_schedule_that_makes_no_sense_is_refused(org, days, kind, error):
     with pytest.raises(error):
         operator.schedule_step(actor=OPERATOR, days=days, kind=kind)
     assert ScheduledStep.objects.count() == 6
 
 
-def test_suspending_never_comes_before_limiting(house):
+def test_suspending_never_comes_before_limiting(org):
     suspend = ScheduledStep.objects.get(kind="suspend")
     with pytest.raises(Invalid):
         operator.schedule_step(actor=OPERATOR, days=9, kind="suspend", step=suspend)
     with pytest.raises(NotPermitted):
-        operator.schedule_step(actor=house.actor, days=20, kind="suspend", step=suspend)
+        operator.schedule_step(actor=org.actor, days=20, kind="suspend", step=suspend)
     with pytest.raises(NotPermitted):
-        operator.set_settings(actor=house.actor, min_cents=1, hour=1)
+        operator.set_settings(actor=org.actor, min_cents=1, hour=1)

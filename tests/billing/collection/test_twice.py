@@ -17,9 +17,9 @@ from billing.collection.services.looking import look, look_at
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
 from control.tenants.selectors import locked_organization
-from tests.support.collecting import day, names, owe, pass_days, pay, published, state_of
-from tests.support.invoicing import sound
-from tests.support.organizations import House, make_house
+from tests.fixtures.collecting import day, names, owe, pass_days, pay, published, state_of
+from tests.fixtures.invoicing import sound
+from tests.fixtures.organizations import SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 STATEMENTS = 60
@@ -58,49 +58,49 @@ def side_by_side(*deeds: Callable[[], object]) -> list[object]:
         return [each.result(30) for each in [pool.submit(run, deed) for deed in deeds]]
 
 
-def test_two_beats_take_each_step_once(house, owing):
+def test_two_beats_take_each_step_once(org, owing):
     for number in range(15):
         side_by_side(*[lambda number=number: look(now=day(number))] * 3)
         look(now=day(number))
-    assert [name for name, _ in names(house)] == ["retry"] * 4 + ["limit", "suspend"]
+    assert [name for name, _ in names(org)] == ["retry"] * 4 + ["limit", "suspend"]
     assert sound()
 
 
-def test_a_beat_killed_anywhere_leaves_nothing_behind(house, owing):
+def test_a_beat_killed_anywhere_leaves_nothing_behind(org, owing):
     pass_days(13)
     before = Step.objects.count(), Message.objects.count()
     survived = False
     for number in range(STATEMENTS):
         try:
             with killed_at(number):
-                look_at(house.id, now=day(14))
+                look_at(org.id, now=day(14))
         except Killed:
             assert (Step.objects.count(), Message.objects.count()) == before
-            assert published(house) == "active"
+            assert published(org) == "active"
         else:
             survived = True
             break
     assert survived
-    assert (state_of(house), published(house)) == (State.SUSPENDED, "suspended")
-    assert names(house).count(("suspend", "suspended")) == 1
+    assert (state_of(org), published(org)) == (State.SUSPENDED, "suspended")
+    assert names(org).count(("suspend", "suspended")) == 1
 
 
-def test_a_payment_beside_the_suspending_beat_ends_served(house, owing):
+def test_a_payment_beside_the_suspending_beat_ends_served(org, owing):
     pass_days(13)
-    side_by_side(lambda: look(now=day(14)), lambda: pay(house, at=day(14)))
+    side_by_side(lambda: look(now=day(14)), lambda: pay(org, at=day(14)))
     deliver_due(now=day(14))
     look(now=day(15))
-    assert (state_of(house), published(house)) == (State.CURRENT, "active")
+    assert (state_of(org), published(org)) == (State.CURRENT, "active")
 
 
-def test_a_payment_does_not_wait_for_who_holds_the_organization(house, owing):
+def test_a_payment_does_not_wait_for_who_holds_the_organization(org, owing):
     """Who holds its row may wait for the balance that the payment holds."""
     pass_days(14)
     held, done = Event(), Event()
 
     def hold() -> None:
         with transaction.atomic():
-            locked_organization(house.id)
+            locked_organization(org.id)
             held.set()
             done.wait(20)
         connections.close_all()
@@ -109,18 +109,18 @@ def test_a_payment_does_not_wait_for_who_holds_the_organization(house, owing):
     thread.start()
     assert held.wait(10)
     try:
-        pay(house, at=day(15))
-        assert published(house) == "suspended"
+        pay(org, at=day(15))
+        assert published(org) == "suspended"
     finally:
         done.set()
         thread.join()
-    assert Message.objects.filter(kind=following.LOOK, organization_id=house.id).exists()
+    assert Message.objects.filter(kind=following.LOOK, organization_id=org.id).exists()
     deliver_due(now=day(15))
-    assert (state_of(house), published(house)) == (State.CURRENT, "active")
+    assert (state_of(org), published(org)) == (State.CURRENT, "active")
 
 
-def test_a_beat_with_nothing_due_asks_one_question_however_many_there_are(house, owing):
-    others = [make_house(f"Other{number}") for number in range(5)]
+def test_a_beat_with_nothing_due_asks_one_question_however_many_there_are(org, owing):
+    others = [make_organization(f"Other{number}") for number in range(5)]
     Case.objects.bulk_create(Case(organization=other.organization) for other in others)
     with CaptureQueriesContext(
         connection,
@@ -129,7 +129,7 @@ def test_a_beat_with_nothing_due_asks_one_question_however_many_there_are(house,
     assert len(asked) == 1
 
 
-def test_ten_thousand_organizations_cost_one_index_scan(house, superuser_connection):
+def test_ten_thousand_organizations_cost_one_index_scan(org, superuser_connection):
     with connection.cursor() as cursor:
         cursor.execute(
             """
@@ -159,8 +159,8 @@ def test_ten_thousand_organizations_cost_one_index_scan(house, superuser_connect
 
 
 def test_many_at_once_are_all_served(outsider):
-    houses: list[House] = [make_house(f"Many{number}") for number in range(8)]
-    owe(*houses)
+    orgs: list[SeededOrganization] = [make_organization(f"Many{number}") for number in range(8)]
+    owe(*orgs)
     assert look(now=day(0), limit=5) == 5
     assert look(now=day(0), limit=5) == 3
-    assert all(names(house) == [("retry", "reminded")] for house in houses)
+    assert all(names(org) == [("retry", "reminded")] for org in orgs)

@@ -23,8 +23,8 @@ from billing.credit.services.leases import charge, grant_leases, take_back, void
 from control.publish.lineage import lineage
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted, Return
-from tests.support.books import differences
-from tests.support.usage import NOW, give_credit, make_customer
+from tests.fixtures.books import differences
+from tests.fixtures.usage import NOW, give_credit, make_customer
 
 NANOS = st.integers(0, 1_000)
 GATEWAYS = st.sampled_from(["gw_1", "gw_2"])

@@ -23,8 +23,8 @@ from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.publish.lineage import lineage
 from serving.contract.lease import Return
-from tests.support.spending import TODAY, agree, charge_to, follow, remaining, settle, use
-from tests.support.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
+from tests.fixtures.spending import TODAY, agree, charge_to, follow, remaining, settle, use
+from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 HOUR = timedelta(hours=1)

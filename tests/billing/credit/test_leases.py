@@ -32,8 +32,8 @@ from control.tenants.services import set_organization_terms
 from serving.contract.budget import limit_budget_id
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Deferred, Granted, LeaseRequest, Refused, Return
-from tests.support.books import differences
-from tests.support.usage import (
+from tests.fixtures.books import differences
+from tests.fixtures.usage import (
     GATEWAY,
     NOW,
     Customer,

@@ -14,8 +14,8 @@ from control.tenants.models import BillingMode, Organization
 from control.tenants.services import set_organization_terms, set_project_limit
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Granted, Refused
-from tests.support.spending import charge_to
-from tests.support.usage import NOW, ask_for, give_credit
+from tests.fixtures.spending import charge_to
+from tests.fixtures.usage import NOW, ask_for, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -20,7 +20,7 @@ from control.publish.lineage import lineage
 from control.tenants.models import User
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask
-from tests.support.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
+from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -15,8 +15,8 @@ from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
 from control.audit.models import Deed
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
-from tests.support.spending import agree, charge_to, remaining, settle, use
-from tests.support.usage import NOW, Customer, ask_for, give_credit
+from tests.fixtures.spending import agree, charge_to, remaining, settle, use
+from tests.fixtures.usage import NOW, Customer, ask_for, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -17,7 +17,7 @@ from control.budgets.services import add_limit, change_limit, remove_limit
 from control.publish.lineage import lineage
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Granted, Refused, Return
-from tests.support.usage import (
+from tests.fixtures.usage import (
     ask_for,
     broken_promises,
     charge_of,

@@ -10,7 +10,7 @@ from control.actor import system
 from control.limits.models import Standing
 from control.limits.services import create_tier
 from control.outbox.services import deliver_due
-from tests.support.usage import NOW, Customer
+from tests.fixtures.usage import NOW, Customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 OPERATOR = system("tests")

@@ -14,7 +14,7 @@ from billing.credit.selectors import balance_nanos
 from control.actor import Actor, system
 from control.tenants.models import Membership, Organization, Role, User
 from control.tenants.services import accept_invitation, create_organization, invite_member
-from tests.support.mails import delivered, link_in
+from tests.fixtures.mails import delivered, link_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 CREDIT = 5_000_000_000

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from billing.economics.models import EngineLife
 from control.tenants.models import User
-from tests.support.engines import make_sample, send
+from tests.fixtures.engines import make_sample, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 LIST = "/admin/economics/enginelife/"

@@ -18,7 +18,7 @@ from billing.following.models import HourRollup
 from billing.metering.ingest import ingest
 from control.prices.models import Price, PriceBook
 from control.tenants.models import User
-from tests.support.usage import METERS, NOW, Customer, make_batch, make_event, roll_up
+from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 TODAY = NOW.date()

@@ -13,9 +13,9 @@ from billing.metering.alarms import OPERATOR
 from billing.metering.ingest import ingest
 from billing.metering.models import Tally
 from control.catalog.models import Engine
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.organizations import make_deployment
-from tests.support.usage import make_batch, make_event
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.organizations import make_deployment
+from tests.fixtures.usage import make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ONE_HOUR = timedelta(hours=1)

@@ -11,9 +11,9 @@ from billing.economics.margin import Margin, allot, margins, share_out, summed
 from billing.economics.replica_hours import ReplicaHour
 from billing.metering.ingest import ingest
 from control.prices.models import Price
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.organizations import make_deployment
-from tests.support.usage import Customer, make_batch, make_event
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.organizations import make_deployment
+from tests.fixtures.usage import Customer, make_batch, make_event
 
 SOLD = {"dep_1": ("mdl", "var_1"), "dep_2": ("mdl", "var_2")}
 NANOS = st.integers(0, 10**15)

@@ -13,10 +13,10 @@ from billing.economics.margin_by_variant import Place, Sold, allot_pools, reques
 from billing.economics.replica_hours import ReplicaHour
 from billing.following.archive import archive_day, drop_day
 from billing.metering.ingest import ingest
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.following import finish
-from tests.support.organizations import make_deployment
-from tests.support.usage import make_batch, make_event, roll_up
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.following import finish
+from tests.fixtures.organizations import make_deployment
+from tests.fixtures.usage import make_batch, make_event, roll_up
 
 NANOS = st.integers(0, 10**15)
 SOLD = {

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from billing.economics.pages.margin_query import DAYS_MAX, parse_query
 from control.tenants.models import User
-from tests.support.earnings import make_earnings
+from tests.fixtures.earnings import make_earnings
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 MARGIN = "/admin/economics/enginelife/margin/"

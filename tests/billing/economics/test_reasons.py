@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from billing.economics.reconciliation import PROBE_TOKENS, Reconciled, WindowUsage, reasons_of
 from billing.economics.replica_hours import ReplicaHour
-from tests.support.engines import HOUR
+from tests.fixtures.engines import HOUR
 
 pytestmark = pytest.mark.unit
 ENGINE = ReplicaHour(

@@ -11,8 +11,8 @@ from billing.economics.tasks import reconcile as task
 from billing.metering.alarms import OPERATOR
 from billing.metering.ingest import ingest
 from billing.metering.models import Tally
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.usage import make_batch, make_event
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.usage import make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 LATER = HOUR + timedelta(hours=2)

@@ -17,7 +17,7 @@ from billing.rating.rate import rate
 from control.prices.models import Price, PriceBook
 from control.prices.selectors import contract_terms
 from serving.contract.price import band_of, charge
-from tests.support.usage import NOW, Customer, make_batch, make_event
+from tests.fixtures.usage import NOW, Customer, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 TODAY = NOW.date()
@@ -97,7 +97,7 @@ def test_a_day_is_what_its_events_come_to_one_by_one(
 ) -> None:
     from django.db import transaction
 
-    from tests.support.usage import make_customer
+    from tests.fixtures.usage import make_customer
 
     with transaction.atomic():
         people = [make_customer(f"Customer {n}") for n in range(3)]

@@ -25,8 +25,8 @@ from control.prices import services as pricing
 from control.prices.models import Price, PriceBook
 from control.publish.models import Change
 from control.tenants.models import User
-from tests.support.organizations import OPERATOR
-from tests.support.usage import METERS, NOW, Customer, make_batch, make_event
+from tests.fixtures.organizations import OPERATOR
+from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 TODAY = NOW.date()

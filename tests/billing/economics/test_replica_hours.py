@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 
 from billing.economics.replica_hours import deployment_hours, hour_count, replica_hours
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.organizations import make_deployment, make_model, make_variant
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.organizations import make_deployment, make_model, make_variant
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 DAY = HOUR + timedelta(hours=12)

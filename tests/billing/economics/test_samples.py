@@ -13,9 +13,9 @@ from billing.economics.services import THINNED_AFTER, thin_samples
 from billing.economics.tasks import thin_samples as thin_task
 from control.catalog import services as catalog
 from serving.contract.counters import CountersReply, CountersRequest
-from tests.support.credentials import bearer
-from tests.support.engines import HOUR, make_sample, send
-from tests.support.organizations import OPERATOR, make_deployment, make_model, make_variant
+from tests.fixtures.credentials import bearer
+from tests.fixtures.engines import HOUR, make_sample, send
+from tests.fixtures.organizations import OPERATOR, make_deployment, make_model, make_variant
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 PATH = "/internal/v1/engine-counters"

@@ -24,10 +24,10 @@ from billing.reading.exports import jsonl_pages
 from billing.reading.filters import UsageFilters
 from control.actor import system
 from control.errors import Conflict
-from tests.support.following import catch_up, finish
-from tests.support.invoicing import customer_of
-from tests.support.organizations import make_house
-from tests.support.usage import NOW, broken_promises, make_batch, make_event, make_price
+from tests.fixtures.following import catch_up, finish
+from tests.fixtures.invoicing import customer_of
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.usage import NOW, broken_promises, make_batch, make_event, make_price
 
 pytestmark = [
     pytest.mark.integration,
@@ -274,23 +274,23 @@ def test_a_file_of_requests_has_archived_days_too(customer, outsider, old, folde
 @pytest.fixture
 def archived(folder, price):
     """An archived request of a house's, and how its members reach it."""
-    house = make_house("Acme")
-    event = make_event(customer_of(house), price, received_at=OLD)
+    org = make_organization("Acme")
+    event = make_event(customer_of(org), price, received_at=OLD)
     take_in(event, now=OLD)
     finish(NOW)
     run(folder)
     assert not UsageEvent.objects.exists()
     client = APIClient()
-    client.force_login(house.owner)
-    return house, event, client
+    client.force_login(org.owner)
+    return org, event, client
 
 
 @pytest.mark.parametrize("loss", ["gone", "broken", "no folder"])
 def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings, loss):
-    house, event, client = archived
-    receipt = f"/api/v1/requests/{event.event_id}?organization_id={house.id}"
+    org, event, client = archived
+    receipt = f"/api/v1/requests/{event.event_id}?organization_id={org.id}"
     days = f"start_time={int(OLD.timestamp()) - 60}&end_time={int(OLD.timestamp()) + 60}"
-    file = f"/api/v1/requests.jsonl?organization_id={house.id}&{days}"
+    file = f"/api/v1/requests.jsonl?organization_id={org.id}&{days}"
     assert client.get(receipt).status_code == 200
     path = folder / Day.objects.get(day=OLD.date()).archive_path
     if loss == "gone":
@@ -304,7 +304,7 @@ def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings,
         answers.append(client.get(file))
     for answer in answers:
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "archive_not_at_hand")
-    page = client.get(f"/{house.id}/requests/{event.event_id}")
+    page = client.get(f"/{org.id}/requests/{event.event_id}")
     assert page.status_code == 503
     assert "Nothing is lost" in page.content.decode()
     assert Tally.objects.get(kind="archive_not_at_hand").count == len(answers) + 1

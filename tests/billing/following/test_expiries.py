@@ -13,10 +13,10 @@ from billing.credit.services.grants import expire_grants
 from billing.following.follow import step
 from billing.ledger.selectors import owed_by
 from billing.metering.ingest import ingest
-from tests.support.database import superuser_url
-from tests.support.following import wait_until_quiet
-from tests.support.load import wait_until
-from tests.support.usage import NOW, give_credit, make_batch, make_event
+from tests.fixtures.database import superuser_url
+from tests.fixtures.following import wait_until_quiet
+from tests.fixtures.load import wait_until
+from tests.fixtures.usage import NOW, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 ENDS = NOW + timedelta(hours=1)

@@ -22,9 +22,9 @@ from billing.metering.ingest import ingest
 from billing.metering.models import Tally
 from control.celery import app
 from control.keys.models import ApiKey
-from tests.support.database import superuser_url
-from tests.support.following import catch_up, wait_until_quiet
-from tests.support.usage import NOW, charge_of, give_credit, make_batch, make_event
+from tests.fixtures.database import superuser_url
+from tests.fixtures.following import catch_up, wait_until_quiet
+from tests.fixtures.usage import NOW, charge_of, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

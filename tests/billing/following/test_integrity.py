@@ -10,8 +10,8 @@ from django.core.management import CommandError, call_command
 from billing.following.integrity import check_all, check_and_tell, checks_above, next_to_hash
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, Tally
-from tests.support.following import catch_up, finish
-from tests.support.usage import (
+from tests.fixtures.following import catch_up, finish
+from tests.fixtures.usage import (
     NOW,
     ask_for,
     broken_promises,

@@ -12,9 +12,9 @@ from billing.following.integrity import check_and_tell
 from billing.following.models import Cursor
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter
-from tests.support.credentials import bearer
-from tests.support.following import finish
-from tests.support.usage import make_batch, make_event, make_price
+from tests.fixtures.credentials import bearer
+from tests.fixtures.following import finish
+from tests.fixtures.usage import make_batch, make_event, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -10,8 +10,8 @@ from billing.following.models import Cursor, HourRollup, MinuteRollup
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, UsageEvent
 from control.publish.lineage import lineage
-from tests.support.following import catch_up, finish
-from tests.support.usage import NOW, broken_promises, give_credit, make_batch, make_event
+from tests.fixtures.following import catch_up, finish
+from tests.fixtures.usage import NOW, broken_promises, give_credit, make_batch, make_event
 
 pytestmark = [
     pytest.mark.integration,

@@ -18,8 +18,8 @@ from billing.ledger.models import Cause, Transaction
 from billing.metering.days import SHARE
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, Tally, UsageEvent
-from tests.support.following import catch_up, finish, wait_until_quiet
-from tests.support.usage import NOW, charge_of, give_credit, make_batch, make_event
+from tests.fixtures.following import catch_up, finish, wait_until_quiet
+from tests.fixtures.usage import NOW, charge_of, give_credit, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

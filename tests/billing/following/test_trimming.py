@@ -11,8 +11,8 @@ from billing.following.models import HourRollup, MinuteRollup
 from billing.following.trimming import minutes_kept_from, trim_minutes
 from billing.metering.ingest import ingest
 from billing.reading.selectors import usage_series, usage_totals
-from tests.support.following import catch_up, finish
-from tests.support.usage import NOW, make_batch, make_event
+from tests.fixtures.following import catch_up, finish
+from tests.fixtures.usage import NOW, make_batch, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -4,7 +4,7 @@ import pytest
 
 from billing.invoicing.models import Invoice
 from control.prices.models import Price
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     MILLION_CENTS,
     close,
     customer_of,
@@ -12,8 +12,8 @@ from tests.support.invoicing import (
     october,
     use_cents,
 )
-from tests.support.organizations import House, make_house
-from tests.support.usage import make_price
+from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.usage import make_price
 
 
 @pytest.fixture
@@ -22,19 +22,19 @@ def cents_price() -> Price:
 
 
 @pytest.fixture
-def house(transactional_db: None) -> House:
-    return make_house("Acme")
+def org(transactional_db: None) -> SeededOrganization:
+    return make_organization("Acme")
 
 
 @pytest.fixture
-def stranger(transactional_db: None) -> House:
-    return make_house("Stranger")
+def stranger(transactional_db: None) -> SeededOrganization:
+    return make_organization("Stranger")
 
 
 @pytest.fixture
-def invoiced(house: House, cents_price: Price) -> Invoice:
+def invoiced(org: SeededOrganization, cents_price: Price) -> Invoice:
     """Acme's invoice of 10.00 for October."""
-    use_cents(customer_of(house), cents_price, 1000, october(5))
+    use_cents(customer_of(org), cents_price, 1000, october(5))
     finish_month()
     close()
     return Invoice.objects.get()

@@ -15,8 +15,8 @@ from billing.invoicing.models import (
 )
 from control.audit.models import Deed
 from control.tenants.models import User
-from tests.support.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
-from tests.support.usage import make_customer
+from tests.fixtures.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
+from tests.fixtures.usage import make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
@@ -148,7 +148,7 @@ def test_an_invoice_is_looked_at_disputed_and_taken_back(operator, invoiced):
     assert operator.get(f"/admin/invoicing/creditnote/{note.pk}/pdf/").content.startswith(b"%PDF-")
 
 
-def test_only_operators_see_the_pages(house, invoiced):
-    browser = house.browser()
+def test_only_operators_see_the_pages(org, invoiced):
+    browser = org.browser()
     for path in ("close/month", f"invoice/{invoiced.pk}/pdf", "legalentity", "taxrate"):
         assert browser.get(f"/admin/invoicing/{path}/").status_code in {302, 403}

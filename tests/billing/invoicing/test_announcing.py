@@ -14,7 +14,7 @@ from control.outbox.services import deliver_due
 from control.tenants.models import Role
 from control.webhooks.models import Event
 from control.webhooks.services import create_endpoint
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     AFTER,
     OPERATOR,
     close,
@@ -28,12 +28,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture
-def addressed(house):
+def addressed(org):
     """Acme, whose owner's address is verified."""
-    EmailAddress.objects.create(
-        user=house.owner, email=house.owner.email, verified=True, primary=True
-    )
-    return house
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
+    return org
 
 
 @pytest.fixture
@@ -42,11 +40,11 @@ def mailed(addressed, invoiced, mailoutbox):
     return mailoutbox
 
 
-def test_an_invoice_is_mailed_with_its_document(house, mailed, invoiced):
+def test_an_invoice_is_mailed_with_its_document(org, mailed, invoiced):
     (mail,) = mailed
-    assert mail.to == [house.owner.email]
+    assert mail.to == [org.owner.email]
     assert mail.subject == "$10.00 for October 2026: invoice INV-000001"
-    assert f"/{house.id}/invoices/{invoiced.id}" in mail.body
+    assert f"/{org.id}/invoices/{invoiced.id}" in mail.body
     ((name, content, kind),) = mail.attachments
     assert (name, kind) == ("INV-000001.pdf", "application/pdf")
     assert content.startswith(b"%PDF-")
@@ -64,23 +62,23 @@ def test_a_credit_note_is_mailed_too(mailed, invoiced):
     assert mailed[-1].attachments[0][0] == "CN-000001.pdf"
 
 
-def test_who_has_paid_is_thanked_once(house, mailed, invoiced):
+def test_who_has_paid_is_thanked_once(org, mailed, invoiced):
     for _ in range(2):
         record_payment(
-            organization_id=house.id, amount_nanos=1000 * 10**7, idempotency_key="a",
+            organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="a",
             actor=OPERATOR, reason="bank transfer", now=AFTER,
         )  # fmt: skip
         deliver_due(now=AFTER)
     assert [mail.subject for mail in mailed[1:]] == ["Paid: invoice INV-000001, $10.00"]
 
 
-def test_a_debt_that_is_given_up_is_told_nobody_as_paid(house, mailed, invoiced):
+def test_a_debt_that_is_given_up_is_told_nobody_as_paid(org, mailed, invoiced):
     create_endpoint(
-        actor=house.actor, organization=house.organization, url="https://hooks.acme.example/in",
+        actor=org.actor, organization=org.organization, url="https://hooks.acme.example/in",
         kinds=["invoice.paid"],
     )  # fmt: skip
     write_off(
-        organization_id=house.id, amount_nanos=1000 * 10**7, idempotency_key="w",
+        organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="w",
         actor=OPERATOR, reason="gone", now=AFTER,
     )  # fmt: skip
     deliver_due(now=AFTER)
@@ -89,16 +87,14 @@ def test_a_debt_that_is_given_up_is_told_nobody_as_paid(house, mailed, invoiced)
     assert not Event.objects.exists()
 
 
-def test_a_debt_of_which_a_part_is_given_up_is_told_as_paid_once_the_rest_is(
-    house, mailed, invoiced
-):
+def test_a_debt_of_which_a_part_is_given_up_is_told_as_paid_once_the_rest_is(org, mailed, invoiced):
     write_off(
-        organization_id=house.id, amount_nanos=400 * 10**7, idempotency_key="w",
+        organization_id=org.id, amount_nanos=400 * 10**7, idempotency_key="w",
         actor=OPERATOR, reason="a favour", now=AFTER,
     )  # fmt: skip
     assert standing(invoiced).state(AFTER.date()) == "open"
     record_payment(
-        organization_id=house.id, amount_nanos=600 * 10**7, idempotency_key="a",
+        organization_id=org.id, amount_nanos=600 * 10**7, idempotency_key="a",
         actor=OPERATOR, reason="bank transfer", now=AFTER,
     )  # fmt: skip
     deliver_due(now=AFTER)
@@ -106,16 +102,16 @@ def test_a_debt_of_which_a_part_is_given_up_is_told_as_paid_once_the_rest_is(
     assert mailed[-1].subject.startswith("Paid: invoice")
 
 
-def test_systems_are_told_of_the_invoice_and_its_payment(house, cents_price):
+def test_systems_are_told_of_the_invoice_and_its_payment(org, cents_price):
     create_endpoint(
-        actor=house.actor, organization=house.organization, url="https://hooks.acme.example/in",
+        actor=org.actor, organization=org.organization, url="https://hooks.acme.example/in",
         kinds=["invoice.finalized", "invoice.paid"],
     )  # fmt: skip
-    use_cents(customer_of(house), cents_price, 1000, october(5))
+    use_cents(customer_of(org), cents_price, 1000, october(5))
     finish_month()
     close()
     record_payment(
-        organization_id=house.id, amount_nanos=1000 * 10**7, idempotency_key="a",
+        organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="a",
         actor=OPERATOR, reason="bank transfer", now=AFTER,
     )  # fmt: skip
     assert sorted(Event.objects.values_list("kind", flat=True)) == [
@@ -124,10 +120,10 @@ def test_systems_are_told_of_the_invoice_and_its_payment(house, cents_price):
     ]
 
 
-def test_the_profile_names_others(house):
-    house.join(Role.VIEWER)
-    BillingProfile.objects.create(organization=house.organization, recipients=["pay@acme.example"])
-    assert recipients(house.id) == ["pay@acme.example"]
+def test_the_profile_names_others(org):
+    org.join(Role.VIEWER)
+    BillingProfile.objects.create(organization=org.organization, recipients=["pay@acme.example"])
+    assert recipients(org.id) == ["pay@acme.example"]
 
 
 def test_nobody_to_tell_stops_no_close(invoiced):

@@ -6,15 +6,15 @@ from billing.invoicing.models import BillingProfile, ExchangeRate
 from billing.invoicing.services.notes import issue_credit_note
 from control.keys.models import Scope
 from control.tenants.models import Role
-from tests.support.invoicing import AFTER, OPERATOR
+from tests.fixtures.invoicing import AFTER, OPERATOR
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 MONEY = (Role.OWNER, Role.ADMIN, Role.BILLING)
 OTHERS = (Role.DEVELOPER, Role.VIEWER)
 
 
-def test_invoices_are_listed_shown_and_printed(house, invoiced):
-    browser = house.browser()
+def test_invoices_are_listed_shown_and_printed(org, invoiced):
+    browser = org.browser()
     (row,) = browser.get("/api/v1/invoices").json()["data"]
     assert (row["number"], row["period"], row["total_cents"]) == ("INV-000001", "2026-10", 1000)
     assert (row["state"], row["open_cents"]) == ("overdue", 1000) or row["state"] == "open"
@@ -28,8 +28,8 @@ def test_invoices_are_listed_shown_and_printed(house, invoiced):
     assert browser.get(f"/api/v1/invoices/{invoiced.id}/pdf").content == answer.content
 
 
-def test_a_key_that_may_manage_sees_its_organizations_own(house, stranger, invoiced):
-    for owner, status, count in ((house, 200, 1), (stranger, 404, 0)):
+def test_a_key_that_may_manage_sees_its_organizations_own(org, stranger, invoiced):
+    for owner, status, count in ((org, 200, 1), (stranger, 404, 0)):
         _, secret = owner.mint(scopes=[Scope.MANAGE])
         headers = {"Authorization": f"Bearer {secret}"}
         browser = stranger.browser()
@@ -40,9 +40,9 @@ def test_a_key_that_may_manage_sees_its_organizations_own(house, stranger, invoi
 
 
 @pytest.mark.parametrize("role", [*MONEY, *OTHERS])
-def test_who_may_see_money_may_see_invoices(house, invoiced, role):
+def test_who_may_see_money_may_see_invoices(org, invoiced, role):
     wanted = 200 if role in MONEY else 403
-    browser = house.browser(role)
+    browser = org.browser(role)
     for path in ("invoices", f"invoices/{invoiced.id}", f"invoices/{invoiced.id}/pdf"):
         assert browser.get(f"/api/v1/{path}").status_code == wanted
     assert browser.get("/api/v1/billing-profile").status_code == wanted
@@ -52,7 +52,7 @@ def test_who_may_see_money_may_see_invoices(house, invoiced, role):
     assert patched.status_code == wanted
 
 
-def test_an_outsider_learns_nothing(house, stranger, invoiced):
+def test_an_outsider_learns_nothing(org, stranger, invoiced):
     outsider = stranger.browser()
     assert outsider.get("/api/v1/invoices").json()["data"] == []
     for path in (f"invoices/{invoiced.id}", f"invoices/{invoiced.id}/pdf"):
@@ -61,7 +61,7 @@ def test_an_outsider_learns_nothing(house, stranger, invoiced):
         )
         assert found.status_code == missing.status_code == 404
         assert found.json() == missing.json()
-    query = f"?organization_id={house.id}"
+    query = f"?organization_id={org.id}"
     assert outsider.get(f"/api/v1/invoices{query}").status_code == 404
     assert outsider.get(f"/api/v1/billing-profile{query}").status_code == 404
     answer = outsider.patch(
@@ -71,26 +71,24 @@ def test_an_outsider_learns_nothing(house, stranger, invoiced):
     assert not BillingProfile.objects.exists()
 
 
-def test_a_credit_note_is_on_its_invoice(house, invoiced):
+def test_a_credit_note_is_on_its_invoice(org, invoiced):
     issue_credit_note(
         invoice_id=invoiced.id, idempotency_key="1", actor=OPERATOR, reason="a mistake", now=AFTER
     )
-    whole = house.browser().get(f"/api/v1/invoices/{invoiced.id}").json()
+    whole = org.browser().get(f"/api/v1/invoices/{invoiced.id}").json()
     assert whole["state"] == "void"
     assert [note["total_cents"] for note in whole["credit_notes"]] == [1000]
 
 
-def patch(house, **changes):
-    return house.browser().patch(
-        "/api/v1/billing-profile", changes, content_type="application/json"
-    )
+def patch(org, **changes):
+    return org.browser().patch("/api/v1/billing-profile", changes, content_type="application/json")
 
 
-def test_a_profile_is_changed_field_by_field(house):
+def test_a_profile_is_changed_field_by_field(org):
     ExchangeRate.objects.create(currency="EUR", micros=920_000, as_of=AFTER.date())
-    assert house.browser().get("/api/v1/billing-profile").json()["terms_days"] == 14
-    assert patch(house, country="de", tax_id="DE 136 695 976").status_code == 200
-    answer = patch(house, legal_name="Acme GmbH", currency="EUR", recipients=["a@acme.example"])
+    assert org.browser().get("/api/v1/billing-profile").json()["terms_days"] == 14
+    assert patch(org, country="de", tax_id="DE 136 695 976").status_code == 200
+    answer = patch(org, legal_name="Acme GmbH", currency="EUR", recipients=["a@acme.example"])
     body = answer.json()
     assert (body["country"], body["tax_id"], body["currency"]) == ("DE", "DE136695976", "EUR")
     assert (body["legal_name"], body["collection"]) == ("Acme GmbH", "prepaid")
@@ -117,8 +115,8 @@ def test_a_profile_is_changed_field_by_field(house):
         {"balance": 5},
     ],
 )
-def test_senseless_changes_are_refused_and_change_nothing(house, changes):
-    answer = patch(house, **changes)
+def test_senseless_changes_are_refused_and_change_nothing(org, changes):
+    answer = patch(org, **changes)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"]
     profile = BillingProfile.objects.first()
@@ -137,11 +135,11 @@ def test_senseless_changes_are_refused_and_change_nothing(house, changes):
         ("AQ", "U-132950-X", "U-132950-X"),
     ],
 )
-def test_tax_ids_take_the_form_of_their_country(house, country, text, compact):
-    assert patch(house, country=country, tax_id=text).json()["tax_id"] == compact
+def test_tax_ids_take_the_form_of_their_country(org, country, text, compact):
+    assert patch(org, country=country, tax_id=text).json()["tax_id"] == compact
 
 
-def test_a_new_country_checks_the_tax_id_that_is_there(house):
-    assert patch(house, country="US", tax_id="12-3456789").status_code == 200
-    assert patch(house, country="FR").status_code == 400
-    assert patch(house, country="FR", tax_id="").status_code == 200
+def test_a_new_country_checks_the_tax_id_that_is_there(org):
+    assert patch(org, country="US", tax_id="12-3456789").status_code == 200
+    assert patch(org, country="FR").status_code == 400
+    assert patch(org, country="FR", tax_id="").status_code == 200

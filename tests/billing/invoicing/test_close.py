@@ -19,7 +19,7 @@ from billing.metering.batch import AGE_MAX
 from control.actor import person
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.tenants.models import BillingMode
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
     NOVEMBER,
@@ -34,8 +34,8 @@ from tests.support.invoicing import (
     use,
     use_cents,
 )
-from tests.support.organizations import make_house
-from tests.support.usage import give_credit, make_customer, make_price
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.usage import give_credit, make_customer, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CENT = 10_000_000
@@ -247,7 +247,7 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
     with pytest.raises(NotPermitted):
         from billing.invoicing.services.closing import close_month
 
-        close_month(period=OCTOBER, actor=person(make_house("Nobody").owner), now=AFTER)
+        close_month(period=OCTOBER, actor=person(make_organization("Nobody").owner), now=AFTER)
     assert not Invoice.objects.exists()
 
 

@@ -12,7 +12,7 @@ from django.db import connection, connections
 
 from billing.invoicing.models import Invoice, LegalEntity
 from billing.invoicing.services.closing import preview_month
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
     OCTOBER,
@@ -23,7 +23,7 @@ from tests.support.invoicing import (
     sound,
     use_cents,
 )
-from tests.support.usage import Customer, give_credit, make_customer, make_price
+from tests.fixtures.usage import Customer, give_credit, make_customer, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CENT = 10_000_000

@@ -10,7 +10,7 @@ from django.core.management import CommandError, call_command
 from billing.invoicing import tasks
 from billing.invoicing.closes import organizations_behind
 from billing.invoicing.models import Close, Invoice
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     AFTER,
     OCTOBER,
     finish_month,
@@ -19,7 +19,7 @@ from tests.support.invoicing import (
     sound,
     use_cents,
 )
-from tests.support.usage import make_customer
+from tests.fixtures.usage import make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -5,7 +5,7 @@ import pytest
 from billing.invoicing.integrity import CHECKS
 from billing.invoicing.services.notes import issue_credit_note
 from billing.ledger.integrity import run
-from tests.support.invoicing import AFTER, OPERATOR, sound
+from tests.fixtures.invoicing import AFTER, OPERATOR, sound
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -23,7 +23,7 @@ from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import person
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from serving.contract.ids import new_id
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
     NOVEMBER,
@@ -37,8 +37,8 @@ from tests.support.invoicing import (
     sound,
     use_cents,
 )
-from tests.support.organizations import make_house
-from tests.support.usage import Customer, give_credit, make_customer, make_price
+from tests.fixtures.organizations import make_organization
+from tests.fixtures.usage import Customer, give_credit, make_customer, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CENT = 10_000_000
@@ -214,7 +214,7 @@ def test_senseless_notes_are_refused_and_change_nothing(two_invoices):
         (NotFound, None, {"invoice_id": "inv_nobody"}),
         (Invalid, None, {"reason": " "}),
         (Invalid, None, {"idempotency_key": ""}),
-        (NotPermitted, None, {"actor": person(make_house("Nobody").owner)}),
+        (NotPermitted, None, {"actor": person(make_organization("Nobody").owner)}),
     ):
         with pytest.raises(refused):
             credit_note(two_invoices, lines, **fields)

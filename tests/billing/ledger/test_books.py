@@ -16,7 +16,7 @@ from billing.ledger.selectors import (
 )
 from billing.ledger.services import Posting, Side, UnbalancedError, open_account, post
 from serving.contract.ids import new_id
-from tests.support.usage import NOW
+from tests.fixtures.usage import NOW
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

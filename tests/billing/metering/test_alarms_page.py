@@ -19,8 +19,8 @@ from control.audit.models import Deed
 from control.audit.people import Names
 from control.errors import Conflict, Invalid, NotPermitted
 from control.tenants.models import User
-from tests.support import usage
-from tests.support.usage import (
+from tests.fixtures import usage
+from tests.fixtures.usage import (
     ask_for,
     give_credit,
     make_batch,

@@ -25,7 +25,7 @@ from serving.contract.budget import limit_budget_id
 from serving.contract.credential import Caller
 from serving.contract.lease import Return
 from serving.contract.usage import LeaseCharge, UsageBatch
-from tests.support.usage import (
+from tests.fixtures.usage import (
     GATEWAY,
     METERS,
     NOW,

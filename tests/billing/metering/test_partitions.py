@@ -11,7 +11,7 @@ from billing.metering.ingest import ingest
 from billing.metering.partitions import ensure_days, first_id, missing_days
 from billing.metering.tasks import DAYS_AHEAD, make_partitions
 from serving.contract.ids import uuid7
-from tests.support.usage import NOW, make_batch, make_event
+from tests.fixtures.usage import NOW, make_batch, make_event
 
 DAY = date(2031, 3, 1)
 

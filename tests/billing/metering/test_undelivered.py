@@ -6,7 +6,7 @@ from billing.metering.alarms_page import alarm_rows
 from billing.metering.models import Tally
 from control.outbox.errors import GiveUp
 from control.outbox.services import deliver_due
-from tests.support.outbox import NOW, delivering, failing, put
+from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

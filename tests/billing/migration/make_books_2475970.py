@@ -52,8 +52,8 @@ CLOCK = Clock()
 
 def set_up() -> None:
     """Start PostgreSQL, hold time and chance still, and migrate the empty database."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.support.settings"
-    from tests.support import postgres
+    os.environ["DJANGO_SETTINGS_MODULE"] = "tests.fixtures.settings"
+    from tests.fixtures import postgres
 
     postgres.ensure_running()
     timezone.now = CLOCK
@@ -75,7 +75,7 @@ def at(month: int, day: int, hour: int = 9, minute: int = 0, **parts: int) -> da
     return datetime(2026, month, day, hour, minute, tzinfo=UTC) + timedelta(**parts)
 
 
-class House:
+class SeededOrganization:
     """An organization with its projects and keys: `pairs` are those that make requests."""
 
     def __init__(self, name: str, *, mode: str = "prepaid", limit_nanos: int | None = None) -> None:
@@ -307,7 +307,7 @@ def charged_to(event, *parts: tuple[str, str, int]):
     return msgspec.structs.replace(event, charges=tuple(LeaseCharge(*part) for part in parts))
 
 
-def trade(gateway: Gateway, houses: list[House], moment: datetime, count: int) -> list:
+def trade(gateway: Gateway, houses: list[SeededOrganization], moment: datetime, count: int) -> list:
     """Serve `count` requests around `moment`, lease and settle for them; return the events."""
     CLOCK.now = moment
     events = []
@@ -345,14 +345,19 @@ def seven_weeks() -> None:
     from billing.metering.services import book_again
     from control.tenants import services as tenants
 
-    alder = House("Alder", limit_nanos=60 * DOLLAR)
+    alder = SeededOrganization("Alder", limit_nanos=60 * DOLLAR)
     shop = Shop(alder.operator)
     shop.publish(shop.draft("Autumn", percent=100, tiers=("standard", "priority", "batch")))
-    birch, cedar, dogwood = House("Birch"), House("Cedar"), House("Dogwood")
-    elm = House("Elm", mode="postpaid", limit_nanos=80 * DOLLAR)
-    fir = House("Fir", mode="postpaid")
-    House("Gorse")
-    hazel = House("Hazel")
+    birch, cedar = SeededOrganization("Birch"), SeededOrganization("Cedar")
+    dogwood = SeededOrganization("Dogwood")
+        SeededOrganization("Birch"),
+        SeededOrganization("Cedar"),
+        SeededOrganization("Dogwood"),
+    )
+    elm = SeededOrganization("Elm", mode="postpaid", limit_nanos=80 * DOLLAR)
+    fir = SeededOrganization("Fir", mode="postpaid")
+    SeededOrganization("Gorse")
+    hazel = SeededOrganization("Hazel")
     inner, outer = Gateway("gw_inner", shop), Gateway("gw_outer", shop)
 
     research = alder.project("Research", 15 * DOLLAR)
@@ -478,7 +483,7 @@ def seven_weeks() -> None:
     CLOCK.now = END
 
 
-def spendable(house: House) -> int:
+def spendable(house: SeededOrganization) -> int:
     from billing.credit.selectors import spendable_nanos
 
     return spendable_nanos(house.id, CLOCK.now)
@@ -604,7 +609,7 @@ def dump() -> bytes:
 
 def main(folder: Path) -> None:
     set_up()
-    from tests.support import postgres
+    from tests.fixtures import postgres
 
     try:
         seven_weeks()

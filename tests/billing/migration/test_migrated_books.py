@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.books import Books
-from tests.support.environment import APP, url_as
-from tests.support.old_books import old_books, old_words
+from tests.fixtures.books import Books
+from tests.fixtures.environment import APP, url_as
+from tests.fixtures.old_books import old_books, old_words
 
 pytestmark = pytest.mark.integration
 OLD = old_words()["organizations"]
@@ -35,13 +35,13 @@ def books(owner_url: str) -> Books:
 @pytest.fixture(scope="module")
 def new(owner_url: str) -> dict[str, Any]:
     """What today's code says, by organization."""
-    return json.loads(run(owner_url, "-m", "tests.support.migrated_books", old_words()["now"]))
+    return json.loads(run(owner_url, "-m", "tests.fixtures.migrated_books", old_words()["now"]))
 
 
 def run(owner_url: str, *arguments: str) -> str:
     """Run today's code on the migrated database, as the application."""
     urls = {"DATABASE_OWNER_URL": owner_url, "DATABASE_URL": url_as(APP, owner_url)}
-    settings = {"DJANGO_SETTINGS_MODULE": "tests.support.settings"}
+    settings = {"DJANGO_SETTINGS_MODULE": "tests.fixtures.settings"}
     done = subprocess.run(
         [sys.executable, *arguments],
         env=os.environ | settings | urls,

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.books import Books
-from tests.support.old_books import old_books, old_words
+from tests.fixtures.books import Books
+from tests.fixtures.old_books import old_books, old_words
 
 pytestmark = pytest.mark.integration
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from billing.simulation.stripe_double import StripeDouble
-from tests.support.organizations import House, make_house
-from tests.support.paying import in_place_of_stripe
+from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.paying import in_place_of_stripe
 
 
 @pytest.fixture
@@ -22,10 +22,10 @@ def no_welcome_credit(settings) -> None:
 
 
 @pytest.fixture
-def house(db: None) -> House:
-    return make_house("Acme")
+def org(db: None) -> SeededOrganization:
+    return make_organization("Acme")
 
 
 @pytest.fixture
-def outsider(db: None) -> House:
-    return make_house("Outsider")
+def outsider(db: None) -> SeededOrganization:
+    return make_organization("Outsider")

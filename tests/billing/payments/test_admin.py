@@ -11,8 +11,8 @@ from billing.payments.models import Gap, PromotionalCode, Refund, StripePayment
 from billing.payments.nights import reconcile
 from billing.simulation.stripe_double import StripeDouble
 from control.tenants.models import User
-from tests.support.organizations import House
-from tests.support.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -25,19 +25,19 @@ def operator(db: None) -> Client:
 
 
 @pytest.fixture
-def paid(house: House, stripe: StripeDouble) -> StripePayment:
-    save_card(house, stripe)
-    payment = ask_top_up(house, 10_000)
+def paid(org: SeededOrganization, stripe: StripeDouble) -> StripePayment:
+    save_card(org, stripe)
+    payment = ask_top_up(org, 10_000)
     settle(stripe)
     return payment
 
 
 def test_the_page_says_whether_the_books_agree(
-    operator: Client, house: House, stripe: StripeDouble, paid: StripePayment
+    operator: Client, org: SeededOrganization, stripe: StripeDouble, paid: StripePayment
 ) -> None:
     address = reverse("admin:payments_standing")
     assert "Nobody has looked yet" in operator.get(address).content.decode()
-    stripe.pay_unasked(ask_checkout(house).customer_stripe_id, 3_000)
+    stripe.pay_unasked(ask_checkout(org).customer_stripe_id, 3_000)
     stripe.open_dispute(str(StripePayment.objects.get(id=paid.id).intent_id), asks=True)
     settle(stripe)
     now = timezone.now() + timedelta(seconds=2)
@@ -62,7 +62,7 @@ def test_every_list_opens(operator: Client, paid: StripePayment, name: str) -> N
 
 
 def test_a_payment_is_refunded_once_per_form(
-    operator: Client, house: House, stripe: StripeDouble, paid: StripePayment
+    operator: Client, org: SeededOrganization, stripe: StripeDouble, paid: StripePayment
 ) -> None:
     address = reverse("admin:payments_stripepayment_refund", args=[paid.id])
     assert "$100.00" in operator.get(address).content.decode()
@@ -70,26 +70,28 @@ def test_a_payment_is_refunded_once_per_form(
     for _ in range(2):
         assert operator.post(address, form).status_code == 302
     settle(stripe)
-    assert (Refund.objects.get().status, balance_cents(house)) == ("succeeded", 7_500)
+    assert (Refund.objects.get().status, balance_cents(org)) == ("succeeded", 7_500)
     refused = operator.post(address, form | {"amount_nanos": "0.001", "idempotency_key": "admin:2"})
     assert "whole cents" in refused.content.decode()
 
 
 def test_an_unmatched_payment_is_credited(
-    operator: Client, house: House, stripe: StripeDouble
+    operator: Client, org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    stripe.pay_unasked(ask_checkout(house).customer_stripe_id, 3_000)
+    stripe.pay_unasked(ask_checkout(org).customer_stripe_id, 3_000)
     settle(stripe)
     gap = Gap.objects.get()
     address = reverse("admin:payments_gap_credit", args=[gap.pk])
-    assert operator.post(address, {"organization": house.id, "reason": "x"}).status_code == 302
-    assert balance_cents(house) == 3_000
+    assert operator.post(address, {"organization": org.id, "reason": "x"}).status_code == 302
+    assert balance_cents(org) == 3_000
     gap.refresh_from_db()
     assert not gap.is_open
 
 
-def test_a_gap_is_dismissed(operator: Client, house: House, stripe: StripeDouble) -> None:
-    stripe.pay_unasked(ask_checkout(house).customer_stripe_id, 3_000)
+def test_a_gap_is_dismissed(
+    operator: Client, org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    stripe.pay_unasked(ask_checkout(org).customer_stripe_id, 3_000)
     settle(stripe)
     address = reverse("admin:payments_gap_dismiss", args=[Gap.objects.get().pk])
     assert operator.post(address, {"reason": "Paid back by hand"}).status_code == 302
@@ -110,6 +112,6 @@ def test_a_code_is_made_and_ended(operator: Client) -> None:
     assert code.ended_at is not None
 
 
-def test_only_staff_look(house: House) -> None:
-    client = house.browser()
+def test_only_staff_look(org: SeededOrganization) -> None:
+    client = org.browser()
     assert client.get(reverse("admin:payments_standing")).status_code == 302

@@ -11,8 +11,8 @@ from billing.payments.models import PaymentMethod, StripePayment
 from billing.simulation.stripe_double import Fault, StripeDouble
 from control.keys.models import Scope
 from control.outbox.services import deliver_due
-from tests.support.organizations import House
-from tests.support.paying import balance_cents, save_card, settle
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import balance_cents, save_card, settle
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -21,12 +21,12 @@ ONCE = {"Idempotency-Key": "k1"}
 
 
 @pytest.fixture
-def api(house: House) -> APIClient:
-    return client_of(house.owner)
+def api(org: SeededOrganization) -> APIClient:
+    return client_of(org.owner)
 
 
 @pytest.fixture
-def stranger(outsider: House) -> APIClient:
+def stranger(outsider: SeededOrganization) -> APIClient:
     return client_of(outsider.owner)
 
 
@@ -40,8 +40,10 @@ def post(client: APIClient, body: dict[str, Any], **headers: str) -> Any:
     return client.post("/api/v1/top-ups", body, headers=headers)
 
 
-def test_a_top_up_with_a_saved_method(house: House, stripe: StripeDouble, api: APIClient) -> None:
-    method = save_card(house, stripe)
+def test_a_top_up_with_a_saved_method(
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient
+) -> None:
+    method = save_card(org, stripe)
     body = {"amount_cents": 5_000, "payment_method_id": method.id}
     first, second = post(api, body, **ONCE), post(api, body, **ONCE)
     assert (first.status_code, first.json()) == (201, second.json())
@@ -53,14 +55,14 @@ def test_a_top_up_with_a_saved_method(house: House, stripe: StripeDouble, api: A
         "usd",
     )
     assert [each["id"] for each in api.get("/api/v1/top-ups").json()["data"]] == [shown["id"]]
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
 
 
 def test_a_quote_says_the_total_and_another_total_is_not_charged(
-    house: House, stripe: StripeDouble, api: APIClient, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("billing.payments.services.asking.tax_on_top_up", lambda *_, **__: 950)
-    method = save_card(house, stripe)
+    method = save_card(org, stripe)
     quote = api.post("/api/v1/top-up-quotes", {"amount_cents": 5_000})
     assert (quote.status_code, quote.json()) == (
         200,
@@ -74,7 +76,9 @@ def test_a_quote_says_the_total_and_another_total_is_not_charged(
     assert (made["tax_cents"], made["total_cents"]) == (950, 5_950)
 
 
-def test_quotes_are_for_who_may_pay(stripe: StripeDouble, api: APIClient, outsider: House) -> None:
+def test_quotes_are_for_who_may_pay(
+    stripe: StripeDouble, api: APIClient, outsider: SeededOrganization
+) -> None:
     path = f"/api/v1/top-up-quotes?organization_id={outsider.id}"
     assert api.post(path, {"amount_cents": 5_000}).status_code == 404
     assert api.post("/api/v1/top-up-quotes", {"amount_cents": 1}).status_code == 400
@@ -116,41 +120,41 @@ def test_every_post_about_money_names_itself(stripe: StripeDouble, api: APIClien
 
 
 def test_another_organizations_rows_look_missing(
-    house: House, stripe: StripeDouble, api: APIClient, stranger: APIClient
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient, stranger: APIClient
 ) -> None:
-    method = save_card(house, stripe)
+    method = save_card(org, stripe)
     top_up = post(api, {"amount_cents": 5_000}, **ONCE).json()
     for path in (f"payment-methods/{method.id}", f"top-ups/{top_up['id']}"):
         assert stranger.get(f"/api/v1/{path}").status_code == 404
-        assert stranger.get(f"/api/v1/{path}?organization_id={house.id}").status_code == 404
+        assert stranger.get(f"/api/v1/{path}?organization_id={org.id}").status_code == 404
     assert stranger.delete(f"/api/v1/payment-methods/{method.id}").status_code == 404
     body = {"amount_cents": 5_000, "payment_method_id": method.id}
     assert post(stranger, body, **ONCE).status_code == 404
     for route in ROUTES:
-        assert stranger.get(f"/api/v1/{route}?organization_id={house.id}").status_code == 404
+        assert stranger.get(f"/api/v1/{route}?organization_id={org.id}").status_code == 404
     assert PaymentMethod.objects.get().detached_at is None
 
 
 @pytest.mark.parametrize(("role", "status"), [("admin", 200), ("billing", 200), ("developer", 403)])
-def test_roles(house: House, stripe: StripeDouble, role: str, status: int) -> None:
-    client = client_of(house.join(role))
+def test_roles(org: SeededOrganization, stripe: StripeDouble, role: str, status: int) -> None:
+    client = client_of(org.join(role))
     assert client.get("/api/v1/top-ups").status_code == status
     reply = post(client, {"amount_cents": 5_000}, **ONCE)
     assert reply.status_code == (201 if status == 200 else 403)
 
 
-def test_a_key_needs_the_scope(house: House, stripe: StripeDouble) -> None:
+def test_a_key_needs_the_scope(org: SeededOrganization, stripe: StripeDouble) -> None:
     for scopes, status in (([Scope.MANAGE], 200), ([Scope.INFERENCE], 403)):
-        _, secret = house.mint(scopes=scopes)
+        _, secret = org.mint(scopes=scopes)
         client = APIClient(headers={"authorization": f"Bearer {secret}"})
         assert client.get("/api/v1/payment-methods").status_code == status
     assert APIClient().get("/api/v1/payment-methods").status_code == 401
 
 
 def test_the_default_moves_and_a_removed_method_is_gone(
-    house: House, stripe: StripeDouble, api: APIClient
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient
 ) -> None:
-    first, second = save_card(house, stripe), save_card(house, stripe, "pm_card_mastercard")
+    first, second = save_card(org, stripe), save_card(org, stripe, "pm_card_mastercard")
     reply = api.patch(f"/api/v1/payment-methods/{second.id}", {"is_default": True})
     assert reply.json()["is_default"] is True
     assert (
@@ -171,25 +175,27 @@ def test_saving_a_method_is_stripes_page(stripe: StripeDouble, api: APIClient) -
     assert reply.json()["url"].startswith("https://checkout.stripe.com/")
 
 
-def test_automatic_top_ups_are_set(house: House, stripe: StripeDouble, api: APIClient) -> None:
+def test_automatic_top_ups_are_set(
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient
+) -> None:
     body = {
         "is_on": True, "threshold_cents": 1_000, "amount_cents": 5_000, "monthly_cap_cents": 9_000,
     }  # fmt: skip
     assert api.get("/api/v1/auto-top-up").status_code == 404
     assert api.put("/api/v1/auto-top-up", body).json()["error"]["code"] == "no_payment_method"
-    save_card(house, stripe)
+    save_card(org, stripe)
     assert api.put("/api/v1/auto-top-up", body).json() == body | {"stopped_at": None}
     assert api.get("/api/v1/auto-top-up").json()["amount_cents"] == 5_000
 
 
-def test_without_stripe_it_says_so(house: House, api: APIClient) -> None:
+def test_without_stripe_it_says_so(org: SeededOrganization, api: APIClient) -> None:
     assert api.get("/api/v1/payment-methods").json()["data"] == []
     reply = post(api, {"amount_cents": 5_000}, **ONCE)
     assert (reply.status_code, reply.json()["error"]["code"]) == (409, "stripe_not_configured")
 
 
 def test_a_stripe_that_is_away_loses_nothing(
-    house: House, stripe: StripeDouble, api: APIClient
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient
 ) -> None:
     stripe.faults.append(Fault("lost_before", "customers", times=3))
     reply = post(api, {"amount_cents": 5_000}, **ONCE)
@@ -199,9 +205,9 @@ def test_a_stripe_that_is_away_loses_nothing(
 
 
 def test_rows_of_another_mode_are_not_seen(
-    house: House, stripe: StripeDouble, api: APIClient, settings
+    org: SeededOrganization, stripe: StripeDouble, api: APIClient, settings
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     post(api, {"amount_cents": 5_000}, **ONCE)
     keys = dataclasses.replace(stripe.keys, mode="live", secret="sk_live_x")
     settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=keys)

@@ -11,17 +11,15 @@ from billing.payments.models import PromotionalCode
 from billing.payments.services.codes import end_code, make_code, redeem_code
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.tenants import services as tenants
-from tests.support.organizations import OPERATOR, House
-from tests.support.paying import balance_cents
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import balance_cents
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
-def verified(house: House) -> House:
-    EmailAddress.objects.create(
-        user=house.owner, email=house.owner.email, verified=True, primary=True
-    )
-    return house
+def verified(org: SeededOrganization) -> SeededOrganization:
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
+    return org
 
 
 def make(code: str = "spring-25", **changes: object) -> PromotionalCode:
@@ -29,56 +27,58 @@ def make(code: str = "spring-25", **changes: object) -> PromotionalCode:
     return make_code(code=code, now=timezone.now(), **(values | changes))
 
 
-def redeem(house: House, code: str = " Spring-25 ", **changes: object) -> object:
-    values: dict[str, object] = {"user": house.owner, "now": timezone.now()} | changes
-    return redeem_code(organization=house.organization, code=code, **values)
+def redeem(org: SeededOrganization, code: str = " Spring-25 ", **changes: object) -> object:
+    values: dict[str, object] = {"user": org.owner, "now": timezone.now()} | changes
+    return redeem_code(organization=org.organization, code=code, **values)
 
 
-def test_a_code_gives_its_credit(house: House) -> None:
+def test_a_code_gives_its_credit(org: SeededOrganization) -> None:
     make(credit_days=30)
-    redeem(verified(house))
+    redeem(verified(org))
     grant = CreditGrant.objects.get()
-    assert (balance_cents(house), grant.kind) == (2_500, "promotional")
+    assert (balance_cents(org), grant.kind) == (2_500, "promotional")
     assert grant.expires_at is not None
 
 
-def test_once_per_person_in_all_their_organizations(house: House) -> None:
+def test_once_per_person_in_all_their_organizations(org: SeededOrganization) -> None:
     make()
-    redeem(verified(house))
-    second = tenants.create_organization(actor=OPERATOR, name="Second", owner=house.owner)
+    redeem(verified(org))
+    second = tenants.create_organization(actor=OPERATOR, name="Second", owner=org.owner)
     with pytest.raises(Conflict, match="already"):
-        redeem_code(organization=second, user=house.owner, code="SPRING-25", now=timezone.now())
+        redeem_code(organization=second, user=org.owner, code="SPRING-25", now=timezone.now())
     assert PromotionalCode.objects.get().redemption_count == 1
 
 
-def test_no_more_than_there_are(house: House, outsider: House) -> None:
+def test_no_more_than_there_are(org: SeededOrganization, outsider: SeededOrganization) -> None:
     make(redemptions_max=1)
-    redeem(verified(house))
+    redeem(verified(org))
     with pytest.raises(Invalid, match="no code"):
         redeem(verified(outsider))
 
 
-def test_what_is_over_is_no_code(house: House) -> None:
+def test_what_is_over_is_no_code(org: SeededOrganization) -> None:
     make(expires_at=timezone.now() + timedelta(days=1))
-    verified(house)
+    verified(org)
     with pytest.raises(Invalid):
-        redeem(house, now=timezone.now() + timedelta(days=2))
+        redeem(org, now=timezone.now() + timedelta(days=2))
     end_code(code="spring-25", actor=OPERATOR, now=timezone.now())
     with pytest.raises(Invalid) as refused:
-        redeem(house)
+        redeem(org)
     assert refused.value.param == "code"
-    assert balance_cents(house) == 0
+    assert balance_cents(org) == 0
 
 
-def test_who_may_not_pay_or_is_unknown_redeems_nothing(house: House, outsider: House) -> None:
+def test_who_may_not_pay_or_is_unknown_redeems_nothing(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
     make()
     with pytest.raises(Conflict, match="Verify"):
-        redeem(house)
-    viewer = house.join("viewer")
+        redeem(org)
+    viewer = org.join("viewer")
     with pytest.raises(NotPermitted):
-        redeem(house, user=viewer)
+        redeem(org, user=viewer)
     with pytest.raises(NotFound):
-        redeem(house, user=verified(outsider).owner)
+        redeem(org, user=verified(outsider).owner)
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_bad_code_is_named(db: None, changes: dict[str, object], param: str) -
     assert refused.value.param == param
 
 
-def test_codes_are_the_operators(house: House) -> None:
+def test_codes_are_the_operators(org: SeededOrganization) -> None:
     make()
     with pytest.raises(Conflict):
         make("SPRING-25")
     with pytest.raises(NotPermitted):
-        make("other", actor=house.actor)
+        make("other", actor=org.actor)

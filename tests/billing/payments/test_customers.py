@@ -8,32 +8,34 @@ from billing.payments.services.customers import ensure_customer
 from billing.payments.stripe_api import StripeApi
 from billing.simulation.stripe_double import StripeDouble
 from control.tenants.models import Organization
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
-def ensure(house: House) -> str:
-    return ensure_customer(house.id, now=timezone.now())
+def ensure(org: SeededOrganization) -> str:
+    return ensure_customer(org.id, now=timezone.now())
 
 
-def rename(house: House, name: str) -> None:
-    Organization.objects.filter(id=house.id).update(name=name)
+def rename(org: SeededOrganization, name: str) -> None:
+    Organization.objects.filter(id=org.id).update(name=name)
 
 
-def test_a_renamed_organization_is_renamed_at_stripe(house: House, stripe: StripeDouble) -> None:
-    made = ensure(house)
+def test_a_renamed_organization_is_renamed_at_stripe(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    made = ensure(org)
     for name in ("Acme Ltd", "Acme", "Acme Ltd"):  # back and forth within a key's life
-        rename(house, name)
-        assert ensure(house) == made
+        rename(org, name)
+        assert ensure(org) == made
         assert stripe.get("customer", made)["name"] == name
     asked = len(stripe.requests)
-    assert ensure(house) == made
+    assert ensure(org) == made
     assert len(stripe.requests) == asked
 
 
 def test_one_renamed_before_stripes_answer_came_is_the_same_customer(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create = StripeApi.create_customer
 
@@ -43,22 +45,22 @@ def test_one_renamed_before_stripes_answer_came_is_the_same_customer(
 
     monkeypatch.setattr(StripeApi, "create_customer", lost)
     with pytest.raises(StripeAway):
-        ensure(house)
+        ensure(org)
     monkeypatch.setattr(StripeApi, "create_customer", create)
-    rename(house, "Acme Ltd")
-    made = ensure(house)
+    rename(org, "Acme Ltd")
+    made = ensure(org)
     (customer,) = stripe.all("customer")
     assert (customer["id"], customer["name"]) == (made, "Acme Ltd")
 
 
 def test_a_name_that_stripe_refuses_is_in_no_payments_way(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = ensure(house)
+    made = ensure(org)
 
     def refused(*_: object, **__: object) -> None:
         raise StripeRefused("No.")
 
     monkeypatch.setattr(StripeApi, "rename_customer", refused)
-    rename(house, "?")
-    assert ensure(house) == made
+    rename(org, "?")
+    assert ensure(org) == made

@@ -10,7 +10,7 @@ from billing.payments.errors import Declined, NotThere, StripeAway, StripeRefuse
 from billing.payments.stripe_api import StripeApi
 from billing.simulation.stripe_double import StripeDouble
 from billing.simulation.stripe_double.webhooks import signed
-from tests.support.stripe_server import running_stripe
+from tests.fixtures.stripe_server import running_stripe
 
 pytestmark = pytest.mark.integration
 

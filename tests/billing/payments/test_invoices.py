@@ -15,7 +15,7 @@ from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, NotFound, NotPermitted
 from control.prices.models import Price
 from control.tenants.models import Role
-from tests.support.invoicing import (
+from tests.fixtures.invoicing import (
     MILLION_CENTS,
     OPERATOR,
     close,
@@ -25,9 +25,9 @@ from tests.support.invoicing import (
     sound,
     use_cents,
 )
-from tests.support.organizations import House
-from tests.support.paying import ask_top_up, deliver, save_card, settle
-from tests.support.usage import make_price
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import ask_top_up, deliver, save_card, settle
+from tests.fixtures.usage import make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
@@ -38,9 +38,9 @@ def price(transactional_db: None) -> Price:
 
 
 @pytest.fixture
-def invoiced(house: House, price: Price) -> Invoice:
+def invoiced(org: SeededOrganization, price: Price) -> Invoice:
     """Acme's invoice of 10.00 for October."""
-    use_cents(customer_of(house), price, 1000, october(5))
+    use_cents(customer_of(org), price, 1000, october(5))
     finish_month()
     close()
     return Invoice.objects.get()
@@ -54,31 +54,31 @@ def pay(invoice: Invoice, double: StripeDouble) -> StripePayment:
 
 
 def test_an_invoice_is_collected_with_the_default_card(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     payment = pay(invoiced, stripe)
     assert (payment.status, payment.total_cents) == ("succeeded", invoiced.total_cents)
     assert standing(invoiced).is_settled
-    assert (owed_nanos(house.id), open_invoices(house.id)) == (0, [])
+    assert (owed_nanos(org.id), open_invoices(org.id)) == (0, [])
     with pytest.raises(Conflict, match="Nothing is left"):
         charge_invoice(invoiced.id, now=timezone.now())
     assert sound()
 
 
 def test_while_one_is_under_way_there_is_no_other(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     asked = {charge_invoice(invoiced.id, now=timezone.now()).id for _ in range(3)}
     settle(stripe)
     assert len(asked) == len(stripe.succeeded()) == 1
 
 
 def test_a_declined_one_may_be_tried_again(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe, "pm_card_chargeCustomerFail")
+    save_card(org, stripe, "pm_card_chargeCustomerFail")
     assert pay(invoiced, stripe).status == "failed"
     assert not standing(invoiced).is_settled
     second = pay(invoiced, stripe)
@@ -87,35 +87,35 @@ def test_a_declined_one_may_be_tried_again(
 
 
 def test_a_dispute_opens_the_invoice_again_and_a_won_one_settles_it(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     pay(invoiced, stripe)
     dispute = stripe.open_dispute(stripe.succeeded()[0]["id"])
     deliver(stripe)
     assert not standing(invoiced).is_settled
-    assert owed_nanos(house.id) == invoiced.total_cents * 10_000_000
+    assert owed_nanos(org.id) == invoiced.total_cents * 10_000_000
     stripe.close_dispute(dispute["id"], is_won=True)
     deliver(stripe)
     assert standing(invoiced).is_settled
-    assert balances_nanos([house.id])[house.id] == 0
+    assert balances_nanos([org.id])[org.id] == 0
     assert sound()
 
 
-def open_page(house: House, invoice: Invoice) -> StripePayment:
+def open_page(org: SeededOrganization, invoice: Invoice) -> StripePayment:
     return start_invoice_checkout(
-        organization=house.organization,
+        organization=org.organization,
         invoice_id=invoice.id,
-        actor=house.actor,
+        actor=org.actor,
         now=timezone.now(),
     )
 
 
 def test_a_member_pays_an_invoice_on_stripes_page_with_any_card_and_no_tax_anew(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    payment = open_page(house, invoiced)
-    assert open_page(house, invoiced).id == payment.id
+    payment = open_page(org, invoiced)
+    assert open_page(org, invoiced).id == payment.id
     session = stripe.get("checkout.session", payment.checkout_id)
     assert session["amount_total"] == invoiced.total_cents
     stripe.pay(payment.checkout_id, "pm_card_visa")
@@ -123,17 +123,17 @@ def test_a_member_pays_an_invoice_on_stripes_page_with_any_card_and_no_tax_anew(
     payment.refresh_from_db()
     assert (payment.status, payment.purpose, payment.tax_cents) == ("succeeded", "invoice", 0)
     assert standing(invoiced).is_settled
-    assert balances_nanos([house.id])[house.id] == 0
+    assert balances_nanos([org.id])[org.id] == 0
     with pytest.raises(Conflict, match="Nothing is left"):
-        open_page(house, invoiced)
+        open_page(org, invoiced)
     assert sound()
 
 
 def test_while_a_page_is_open_no_card_is_charged_beside_it(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
-    open_page(house, invoiced)
+    save_card(org, stripe)
+    open_page(org, invoiced)
     with pytest.raises(Conflict) as refused:
         charge_invoice(invoiced.id, now=timezone.now())
     assert refused.value.code == "payment_open"
@@ -142,23 +142,23 @@ def test_while_a_page_is_open_no_card_is_charged_beside_it(
 
 
 def test_while_a_card_is_charged_no_page_opens(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     charged = charge_invoice(invoiced.id, now=timezone.now())
-    assert open_page(house, invoiced).id == charged.id
+    assert open_page(org, invoiced).id == charged.id
     settle(stripe)
     assert [each["amount"] for each in stripe.succeeded()] == [invoiced.total_cents]
 
 
 def test_who_may_not_pay_opens_no_page(
-    house: House, outsider: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, outsider: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    viewer = house.actor_of(house.join(Role.VIEWER))
+    viewer = org.actor_of(org.join(Role.VIEWER))
     now = timezone.now()
     for organization, actor, refusal in (
-        (house.organization, viewer, NotPermitted),
-        (house.organization, outsider.actor, NotFound),
+        (org.organization, viewer, NotPermitted),
+        (org.organization, outsider.actor, NotFound),
         (outsider.organization, outsider.actor, NotFound),
     ):
         with pytest.raises(refusal):
@@ -167,12 +167,12 @@ def test_who_may_not_pay_opens_no_page(
             )
     open_dispute(invoice_id=invoiced.id, key="k", actor=OPERATOR, reason="wrong", now=now)
     with pytest.raises(Conflict, match="disputed"):
-        open_page(house, invoiced)
+        open_page(org, invoiced)
     assert not StripePayment.objects.exists()
 
 
 def test_without_a_card_or_an_invoice_nothing_is_asked(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
     with pytest.raises(Conflict) as refused:
         charge_invoice(invoiced.id, now=timezone.now())
@@ -182,9 +182,12 @@ def test_without_a_card_or_an_invoice_nothing_is_asked(
 
 
 def test_a_charge_that_came_in_while_another_was_decided_is_not_made_again(
-    house: House, stripe: StripeDouble, invoiced: Invoice, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization,
+    stripe: StripeDouble,
+    invoiced: Invoice,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     first = charge_invoice(invoiced.id, now=timezone.now())
 
     def paid_meanwhile(invoice: Invoice) -> Standing:
@@ -198,8 +201,8 @@ def test_a_charge_that_came_in_while_another_was_decided_is_not_made_again(
 
 
 def test_a_customers_key_is_in_no_invoices_way(
-    house: House, stripe: StripeDouble, invoiced: Invoice
+    org: SeededOrganization, stripe: StripeDouble, invoiced: Invoice
 ) -> None:
-    save_card(house, stripe)
-    ask_top_up(house, 5_000, key=f"{invoiced.id}:1")
+    save_card(org, stripe)
+    ask_top_up(org, 5_000, key=f"{invoiced.id}:1")
     assert charge_invoice(invoiced.id, now=timezone.now()).purpose == "invoice"

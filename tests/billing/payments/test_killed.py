@@ -12,11 +12,11 @@ from django.utils import timezone
 from billing.payments.models import Refund, StripePayment
 from billing.payments.services import refund_payment
 from billing.simulation.stripe_double import Fault, StripeDouble
-from tests.support import database
-from tests.support.organizations import OPERATOR, House
-from tests.support.paying import ask_top_up, balance_cents, save_card, settle
+from tests.fixtures import database
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import ask_top_up, balance_cents, save_card, settle
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
 
 WORKER = """
 import django
@@ -29,9 +29,11 @@ WITHIN_SECONDS = 60
 
 
 @pytest.fixture
-def paying(transactional_db: None, house: House, stripe: StripeDouble) -> House:
-    save_card(house, stripe)
-    return house
+def paying(
+    transactional_db: None, org: SeededOrganization, stripe: StripeDouble
+) -> SeededOrganization:
+    save_card(org, stripe)
+    return org
 
 
 def killed_worker(double: StripeDouble, kind: str) -> None:
@@ -44,7 +46,7 @@ def killed_worker(double: StripeDouble, kind: str) -> None:
         "STRIPE_PUBLISHABLE_KEY": double.keys.publishable,
         "STRIPE_WEBHOOK_SECRET": double.keys.webhook_secrets[0],
         "STRIPE_API_BASE": double.url,
-        "DJANGO_SETTINGS_MODULE": "tests.support.settings",
+        "DJANGO_SETTINGS_MODULE": "tests.fixtures.settings",
     }
     process = subprocess.Popen([sys.executable, "-c", WORKER], env=environment)
     ends = time.monotonic() + WITHIN_SECONDS
@@ -56,7 +58,7 @@ def killed_worker(double: StripeDouble, kind: str) -> None:
     assert double.all(kind), "the worker never asked"
 
 
-def test_a_payment_is_charged_once(paying: House, stripe: StripeDouble) -> None:
+def test_a_payment_is_charged_once(paying: SeededOrganization, stripe: StripeDouble) -> None:
     payment = ask_top_up(paying)
     stripe.faults.append(Fault("slow_after", "payment_intents"))
     killed_worker(stripe, "payment_intent")
@@ -66,7 +68,7 @@ def test_a_payment_is_charged_once(paying: House, stripe: StripeDouble) -> None:
     assert len(stripe.all("payment_intent")) == 1
 
 
-def test_a_refund_is_paid_once(paying: House, stripe: StripeDouble) -> None:
+def test_a_refund_is_paid_once(paying: SeededOrganization, stripe: StripeDouble) -> None:
     payment = ask_top_up(paying)
     settle(stripe)
     refund_payment(

@@ -22,9 +22,9 @@ from billing.payments.stripe_api import StripeApi, stripe_api
 from billing.payments.syncing import sync_intent, sync_method, sync_refund, sync_setup
 from control.config import StripeKeys
 from control.outbox.services import deliver_due
-from tests.support.localstripe import OlderStripe, running_localstripe
-from tests.support.organizations import OPERATOR, House
-from tests.support.paying import WEBHOOK, ask_top_up, balance_cents
+from tests.fixtures.localstripe import OlderStripe, running_localstripe
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import WEBHOOK, ask_top_up, balance_cents
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -48,9 +48,9 @@ def api(url: str, settings, monkeypatch: pytest.MonkeyPatch) -> StripeApi:
     return stripe_api()
 
 
-def save(house: House, api: StripeApi, number: str = GOOD) -> PaymentMethod:
+def save(org: SeededOrganization, api: StripeApi, number: str = GOOD) -> PaymentMethod:
     """Save a card as Stripe's page does: a set-up, confirmed with the card's number."""
-    customer = ensure_customer(house.id, now=timezone.now())
+    customer = ensure_customer(org.id, now=timezone.now())
     setup = api.create_setup({"customer": customer, "usage": "off_session"}, key=str(uuid.uuid4()))
     auth = {"Authorization": f"Bearer {api.keys.secret}"}
     card = {
@@ -67,13 +67,13 @@ def save(house: House, api: StripeApi, number: str = GOOD) -> PaymentMethod:
     return PaymentMethod.objects.get(stripe_id=made["id"])
 
 
-def test_a_card_is_saved_pays_and_is_paid_back(house: House, api: StripeApi) -> None:
-    method = save(house, api)
+def test_a_card_is_saved_pays_and_is_paid_back(org: SeededOrganization, api: StripeApi) -> None:
+    method = save(org, api)
     assert (str(method), method.is_default) == ("Visa …4242", True)
-    payment = ask_top_up(house, 5_000)
+    payment = ask_top_up(org, 5_000)
     deliver_due(now=timezone.now())
     payment.refresh_from_db()
-    assert (payment.status, balance_cents(house)) == ("succeeded", 5_000)
+    assert (payment.status, balance_cents(org)) == ("succeeded", 5_000)
     sync_intent(str(payment.intent_id), now=timezone.now())
     refund = refund_payment(
         payment_id=payment.id, amount_cents=2_000, idempotency_key="r", actor=OPERATOR, reason="",
@@ -82,29 +82,31 @@ def test_a_card_is_saved_pays_and_is_paid_back(house: House, api: StripeApi) -> 
     pay_back(refund.id, now=timezone.now())
     refund.refresh_from_db()
     sync_refund(str(refund.stripe_id), now=timezone.now())
-    assert (refund.status, balance_cents(house)) == ("succeeded", 3_000)
+    assert (refund.status, balance_cents(org)) == ("succeeded", 3_000)
 
 
-def test_a_card_that_is_declined_later_gives_nothing(house: House, api: StripeApi) -> None:
-    save(house, api, DECLINED_LATER)
-    payment = ask_top_up(house)
+def test_a_card_that_is_declined_later_gives_nothing(
+    org: SeededOrganization, api: StripeApi
+) -> None:
+    save(org, api, DECLINED_LATER)
+    payment = ask_top_up(org)
     deliver_due(now=timezone.now())
     payment.refresh_from_db()
     assert (payment.status, payment.failure_code) == ("failed", "card_declined")
-    assert balance_cents(house) == 0
+    assert balance_cents(org) == 0
 
 
-def test_a_detached_card_pays_no_more(house: House, api: StripeApi) -> None:
-    method = save(house, api)
+def test_a_detached_card_pays_no_more(org: SeededOrganization, api: StripeApi) -> None:
+    method = save(org, api)
     api.detach_method(method.stripe_id, key="d")
     sync_method(method.stripe_id, now=timezone.now())
     method.refresh_from_db()
     assert method.detached_at is not None
 
 
-def test_what_is_asked_again_is_found_by_our_name(house: House, api: StripeApi) -> None:
-    save(house, api)
-    payment = ask_top_up(house)
+def test_what_is_asked_again_is_found_by_our_name(org: SeededOrganization, api: StripeApi) -> None:
+    save(org, api)
+    payment = ask_top_up(org)
     deliver_due(now=timezone.now())
     payment.refresh_from_db()
     found = [each.id for each in api.intents_of(payment.customer_stripe_id, 0)]
@@ -113,16 +115,16 @@ def test_what_is_asked_again_is_found_by_our_name(house: House, api: StripeApi) 
 
 
 def test_its_webhooks_are_believed_by_their_signature(
-    house: House, api: StripeApi, url: str
+    org: SeededOrganization, api: StripeApi, url: str
 ) -> None:
-    save(house, api)
+    save(org, api)
     with Mailbox() as box:
         hook = f"{url}/_config/webhooks/ours"
         data = {
             "url": box.url, "secret": "whsec_local", "events": ["payment_intent.succeeded"],
         }  # fmt: skip
         assert requests.post(hook, json=data, timeout=5).ok
-        ask_top_up(house)
+        ask_top_up(org)
         deliver_due(now=timezone.now())
         headers, body = box.wait()
     reply = Client().post(
@@ -132,7 +134,7 @@ def test_its_webhooks_are_believed_by_their_signature(
     assert reply.status_code == 200
     assert StripeEvent.objects.get().type == "payment_intent.succeeded"
     process_inbox(now=timezone.now())
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
 
 
 class Mailbox:

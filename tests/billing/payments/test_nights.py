@@ -13,8 +13,8 @@ from billing.payments.nights import STEP, WINDOW, reconcile, reconcile_due
 from billing.payments.stripe_api import StripeApi
 from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
-from tests.support.organizations import House
-from tests.support.paying import ask_top_up, balance_cents, deliver, save_card, settle
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import ask_top_up, balance_cents, deliver, save_card, settle
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -32,7 +32,7 @@ def look(now: datetime) -> Reconciliation:
     return found
 
 
-def test_a_night_begins_at_its_hour_once(house: House, stripe: StripeDouble) -> None:
+def test_a_night_begins_at_its_hour_once(org: SeededOrganization, stripe: StripeDouble) -> None:
     assert reconcile_due(now=tomorrow(3), seconds=PATIENT) is None
     found = look(tomorrow(4))
     midnight = tomorrow(0)
@@ -43,10 +43,10 @@ def test_a_night_begins_at_its_hour_once(house: House, stripe: StripeDouble) -> 
 
 
 def test_a_night_that_is_cut_short_goes_on_where_it_was(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_card(house, stripe)
-    ask_top_up(house)
+    save_card(org, stripe)
+    ask_top_up(org)
     deliver_due(now=timezone.now())  # and no webhook ever comes
     asked, steps_max, movements = [], 5, StripeApi.movements
 
@@ -66,13 +66,13 @@ def test_a_night_that_is_cut_short_goes_on_where_it_was(
     assert found.pk == cut.pk
     assert found.ended_at is not None
     assert (found.movement_count, found.gap_count) == (1, 0)
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
     assert len(asked) == len(set(asked)) == WINDOW / STEP
     assert [after for after, _ in asked[1:]] == [until for _, until in asked[:-1]]
 
 
 def test_one_run_takes_no_longer_than_it_may(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ticks = iter(range(10_000))
     monkeypatch.setattr(nights, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
@@ -89,10 +89,10 @@ def test_one_run_takes_no_longer_than_it_may(
 
 
 def test_of_two_runs_at_once_one_gives_way(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_card(house, stripe)
-    ask_top_up(house)
+    save_card(org, stripe)
+    ask_top_up(org)
     settle(stripe)
     movements, inside = StripeApi.movements, []
 
@@ -109,7 +109,7 @@ def test_of_two_runs_at_once_one_gives_way(
 
 
 def test_a_night_after_nights_without_one_leaves_no_hole(
-    house: House, stripe: StripeDouble
+    org: SeededOrganization, stripe: StripeDouble
 ) -> None:
     first = look(tomorrow())
     later = look(tomorrow() + timedelta(days=4))
@@ -118,11 +118,11 @@ def test_a_night_after_nights_without_one_leaves_no_hole(
 
 @pytest.mark.parametrize("is_heard_of", [True, False])
 def test_money_that_came_back_at_another_hour_is_no_gap(
-    house: House, stripe: StripeDouble, is_heard_of: bool
+    org: SeededOrganization, stripe: StripeDouble, is_heard_of: bool
 ) -> None:
     """Two steps of a look see half of it each."""
-    save_card(house, stripe)
-    payment = ask_top_up(house)
+    save_card(org, stripe)
+    payment = ask_top_up(org)
     settle(stripe)
     refund = stripe.pay_back(stripe.succeeded()[0]["id"], 1_000)
     if is_heard_of:
@@ -137,16 +137,16 @@ def test_money_that_came_back_at_another_hour_is_no_gap(
     found = reconcile(starts_at=now - timedelta(days=1), ends_at=now, now=now)
     assert (found.gap_count, [*Gap.objects.all()]) == (0, [])
     payment.refresh_from_db()
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
 
 
 def test_disputes_are_looked_at_one_after_another(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nights, "DISPUTES", 1)
-    save_card(house, stripe)
+    save_card(org, stripe)
     for _ in range(3):
-        ask_top_up(house)
+        ask_top_up(org)
     settle(stripe)
     for intent in stripe.succeeded():
         stripe.open_dispute(intent["id"])

@@ -22,8 +22,8 @@ from billing.payments.services.refunding import pay_back
 from billing.payments.syncing import sync_open
 from billing.simulation.stripe_double import Fault, StripeDouble
 from control.outbox.services import deliver_due
-from tests.support.organizations import OPERATOR, House, make_house
-from tests.support.paying import (
+from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
+from tests.fixtures.paying import (
     ask_checkout,
     ask_top_up,
     balance_cents,
@@ -33,7 +33,7 @@ from tests.support.paying import (
     settle,
     state_of,
 )
-from tests.support.stripe_server import storm
+from tests.fixtures.stripe_server import storm
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -82,19 +82,19 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]
             return
 
 
-def prepared(house: House, double: StripeDouble) -> StripePayment:
-    save_card(house, double)
-    return ask_top_up(house)
+def prepared(org: SeededOrganization, double: StripeDouble) -> StripePayment:
+    save_card(org, double)
+    return ask_top_up(org)
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_a_top_up_killed_anywhere_is_charged_once(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    save_card(house, stripe)
+    save_card(org, stripe)
     step, paid = part + 1, 0
     while True:
-        payment = ask_top_up(house)
+        payment = ask_top_up(org)
         with killed_at(step, monkeypatch) as count:
             collect(payment.id, now=timezone.now())
         if part % 2:
@@ -102,7 +102,7 @@ def test_a_top_up_killed_anywhere_is_charged_once(
         settle(stripe, now=timezone.now() + timedelta(minutes=3))
         paid += 1
         assert StripePayment.objects.get(id=payment.id).status == "succeeded"
-        assert (len(stripe.succeeded()), balance_cents(house)) == (paid, 5_000 * paid)
+        assert (len(stripe.succeeded()), balance_cents(org)) == (paid, 5_000 * paid)
         if count[0] < step:
             return
         step += 4
@@ -110,10 +110,10 @@ def test_a_top_up_killed_anywhere_is_charged_once(
 
 @pytest.mark.parametrize("part", range(3))
 def test_a_refund_killed_anywhere_is_paid_once(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch, part: int
 ) -> None:
-    save_card(house, stripe)
-    payment = ask_top_up(house, 100_000)
+    save_card(org, stripe)
+    payment = ask_top_up(org, 100_000)
     settle(stripe)
     step, refunded = part + 1, 0
     while True:
@@ -127,18 +127,18 @@ def test_a_refund_killed_anywhere_is_paid_once(
         refunded += 1
         assert Refund.objects.get(id=refund.id).status == "succeeded"
         assert len(stripe.all("refund")) == refunded
-        assert balance_cents(house) == 100_000 - 1_000 * refunded
+        assert balance_cents(org) == 100_000 - 1_000 * refunded
         if count[0] < step:
             return
         step += 3
 
 
 def test_webhooks_killed_anywhere_book_once(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     step, paid = 1, 0
     while True:
-        payment = ask_checkout(house)
+        payment = ask_checkout(org)
         stripe.pay(payment.checkout_id or "")
         for event in stripe.events[-3:]:
             send(event)
@@ -148,7 +148,7 @@ def test_webhooks_killed_anywhere_book_once(
         while process_inbox(now=later):
             pass
         paid += 1
-        assert balance_cents(house) == 5_000 * paid
+        assert balance_cents(org) == 5_000 * paid
         if count[0] < step:
             return
         step += 5
@@ -157,41 +157,43 @@ def test_webhooks_killed_anywhere_book_once(
 @pytest.mark.parametrize("kind", ["lost_before", "lost_after", "rate_limit"])
 @pytest.mark.parametrize("times", [1, 3, 4, 7])
 def test_an_answer_that_is_lost_charges_once(
-    house: House, stripe: StripeDouble, kind: str, times: int
+    org: SeededOrganization, stripe: StripeDouble, kind: str, times: int
 ) -> None:
-    payment = prepared(house, stripe)
+    payment = prepared(org, stripe)
     stripe.faults.append(Fault(kind, "payment_intents", times=times))  # type: ignore[arg-type]
     for hours in range(9):
         deliver_due(now=timezone.now() + timedelta(hours=2 * hours))
     deliver(stripe)
-    assert (len(stripe.succeeded()), balance_cents(house)) == (1, 5_000)
+    assert (len(stripe.succeeded()), balance_cents(org)) == (1, 5_000)
     assert StripePayment.objects.get(id=payment.id).status == "succeeded"
 
 
-def test_who_asks_late_looks_before(house: House, stripe: StripeDouble) -> None:
+def test_who_asks_late_looks_before(org: SeededOrganization, stripe: StripeDouble) -> None:
     """Stripe forgets an idempotency key after a day; the payment still names our row."""
-    payment = prepared(house, stripe)
+    payment = prepared(org, stripe)
     stripe.faults.append(Fault("lost_after", "payment_intents", times=3))
     deliver_due(now=timezone.now())
     stripe.answers.clear()
     deliver_due(now=timezone.now() + timedelta(hours=30))
     assert StripePayment.objects.get(id=payment.id).status == "succeeded"
-    assert (len(stripe.succeeded()), balance_cents(house)) == (1, 5_000)
+    assert (len(stripe.succeeded()), balance_cents(org)) == (1, 5_000)
 
 
-def test_what_stripe_never_heard_of_is_given_up(house: House, stripe: StripeDouble) -> None:
-    payment = prepared(house, stripe)
+def test_what_stripe_never_heard_of_is_given_up(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    payment = prepared(org, stripe)
     stripe.faults.append(Fault("lost_before", "payment_intents", times=3))
     deliver_due(now=timezone.now())
     deliver_due(now=timezone.now() + ASKED_AT_MOST + timedelta(hours=1))
     assert StripePayment.objects.get(id=payment.id).status == "canceled"
-    assert (stripe.succeeded(), balance_cents(house)) == ([], 0)
+    assert (stripe.succeeded(), balance_cents(org)) == ([], 0)
 
 
 def test_an_error_of_stripes_is_asked_again_with_the_same_key(
-    house: House, stripe: StripeDouble
+    org: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    payment = prepared(house, stripe)
+    payment = prepared(org, stripe)
     stripe.faults.append(Fault("server_error", "payment_intents"))
     for hours in range(3):
         deliver_due(now=timezone.now() + timedelta(hours=hours))
@@ -199,34 +201,38 @@ def test_an_error_of_stripes_is_asked_again_with_the_same_key(
     assert StripePayment.objects.get(id=payment.id).status == "created"
 
 
-def test_payments_end_where_no_webhook_ever_comes(house: House, stripe: StripeDouble) -> None:
-    save_card(house, stripe, "pm_usBankAccount_success")
-    debit = ask_top_up(house)
-    page = ask_checkout(house)
+def test_payments_end_where_no_webhook_ever_comes(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    save_card(org, stripe, "pm_usBankAccount_success")
+    debit = ask_top_up(org)
+    page = ask_checkout(org)
     deliver_due(now=timezone.now())
     stripe.settle_debit(str(StripePayment.objects.get(id=debit.id).intent_id))
     stripe.pay(page.checkout_id or "")
     assert sync_open(now=timezone.now() + timedelta(minutes=6)) == 2
-    assert balance_cents(house) == 10_000
+    assert balance_cents(org) == 10_000
     assert sync_open(now=timezone.now() + timedelta(minutes=12)) == 0
 
 
-def test_a_confirmation_that_never_comes_ends(house: House, stripe: StripeDouble) -> None:
-    save_card(house, stripe, "pm_card_authenticationRequired")
-    payment = ask_top_up(house)
+def test_a_confirmation_that_never_comes_ends(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    save_card(org, stripe, "pm_card_authenticationRequired")
+    payment = ask_top_up(org)
     deliver_due(now=timezone.now())
     assert StripePayment.objects.get(id=payment.id).status == "requires_action"
     sync_open(now=timezone.now() + timedelta(hours=25))
     assert StripePayment.objects.get(id=payment.id).status == "canceled"
 
 
-def live_a_while(house: House, double: StripeDouble, deeds: list[str]) -> None:
+def live_a_while(org: SeededOrganization, double: StripeDouble, deeds: list[str]) -> None:
     """Do what customers, banks and operators do, before any webhook arrives."""
     for deed in deeds:
         if deed == "checkout":
-            double.pay(ask_checkout(house).checkout_id or "")
+            double.pay(ask_checkout(org).checkout_id or "")
         elif deed == "declined":
-            page = ask_checkout(house)
+            page = ask_checkout(org)
             double.pay(page.checkout_id or "", "pm_card_chargeDeclined")
             double.expire(page.checkout_id or "")
         elif deed == "refund" and double.succeeded():
@@ -277,13 +283,13 @@ def test_any_order_and_repetition_gives_one_state(
     for in_order in (True, False):
         stripe.forget()
         with transaction.atomic():
-            house = make_house(f"Any{in_order}")
-            live_a_while(house, stripe, deeds)
+            org = make_organization(f"Any{in_order}")
+            live_a_while(org, stripe, deeds)
             if in_order:
                 deliver(stripe)
             else:
                 _deliver_wildly(stripe, seed, page)
-            states.append(state_of(house).replace(house.id, "org"))
+            states.append(state_of(org).replace(org.id, "org"))
             transaction.set_rollback(True)
     assert states[0] == states[1]
 
@@ -299,13 +305,13 @@ def _deliver_wildly(double: StripeDouble, seed: int, page: int) -> None:
 
 
 def test_a_storm_is_one_state(db: None, stripe: StripeDouble) -> None:
-    houses = [make_house(f"House{n}") for n in range(4)]
-    for house in houses:
+    orgs = [make_organization(f"House{n}") for n in range(4)]
+    for org in orgs:
         for _ in range(5):
-            stripe.pay(ask_checkout(house).checkout_id or "")
+            stripe.pay(ask_checkout(org).checkout_id or "")
     for event in storm(stripe.events, seed=7):
         assert send(event) == 200
     while process_inbox(now=timezone.now()):
         pass
-    assert [balance_cents(house) for house in houses] == [25_000] * 4
+    assert [balance_cents(org) for org in orgs] == [25_000] * 4
     assert len(stripe.succeeded()) == 20

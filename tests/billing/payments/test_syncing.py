@@ -13,8 +13,8 @@ from billing.payments.services import refund_payment
 from billing.payments.stripe_api import StripeApi
 from billing.payments.syncing import AWAY_MAX, sync_open
 from billing.simulation.stripe_double import StripeDouble
-from tests.support.organizations import OPERATOR, House
-from tests.support.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import ask_checkout, ask_top_up, balance_cents, save_card, settle
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -22,9 +22,12 @@ LATER = timedelta(minutes=10)
 
 
 def test_one_payment_that_cannot_be_looked_at_holds_up_no_other(
-    house: House, outsider: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization,
+    outsider: SeededOrganization,
+    stripe: StripeDouble,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    broken, sound = ask_checkout(house), ask_checkout(outsider)
+    broken, sound = ask_checkout(org), ask_checkout(outsider)
     stripe.pay(sound.checkout_id or "")
     session = StripeApi.session
 
@@ -38,9 +41,11 @@ def test_one_payment_that_cannot_be_looked_at_holds_up_no_other(
     assert balance_cents(outsider) == 5_000
 
 
-def test_one_refund_that_stripe_lost_holds_up_no_other(house: House, stripe: StripeDouble) -> None:
-    save_card(house, stripe)
-    payment = ask_top_up(house, 10_000)
+def test_one_refund_that_stripe_lost_holds_up_no_other(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    save_card(org, stripe)
+    payment = ask_top_up(org, 10_000)
     settle(stripe)
     lost, asked = (
         refund_payment(
@@ -57,17 +62,17 @@ def test_one_refund_that_stripe_lost_holds_up_no_other(house: House, stripe: Str
     assert Refund.objects.get(id=lost.id).looked_at == now + LATER
 
 
-def test_what_nobody_looked_at_comes_first(house: House, stripe: StripeDouble) -> None:
-    looked_at, fresh = ask_checkout(house), ask_checkout(house)
+def test_what_nobody_looked_at_comes_first(org: SeededOrganization, stripe: StripeDouble) -> None:
+    looked_at, fresh = ask_checkout(org), ask_checkout(org)
     StripePayment.objects.filter(id=fresh.id).update(looked_at=None)
     (first,) = open_payments("test", timezone.now() + LATER, 1)
     assert first == fresh
     assert looked_at.looked_at is not None
 
 
-def refunds(house: House, stripe: StripeDouble, count: int) -> list[Refund]:
-    save_card(house, stripe)
-    payment = ask_top_up(house, 10_000)
+def refunds(org: SeededOrganization, stripe: StripeDouble, count: int) -> list[Refund]:
+    save_card(org, stripe)
+    payment = ask_top_up(org, 10_000)
     settle(stripe)
     return [
         refund_payment(
@@ -93,9 +98,9 @@ def away_for(monkeypatch: pytest.MonkeyPatch, ids: set[str]) -> list[str]:
 
 
 def test_a_refund_that_stripe_itself_fails_at_holds_up_no_other(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = refunds(house, stripe, 3)
+    made = refunds(org, stripe, 3)
     asked = away_for(monkeypatch, {made[0].id})
     for minutes in (10, 20, 30):
         sync_open(now=timezone.now() + timedelta(minutes=minutes))
@@ -105,9 +110,9 @@ def test_a_refund_that_stripe_itself_fails_at_holds_up_no_other(
 
 
 def test_where_stripe_is_away_nobody_asks_on(
-    house: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = refunds(house, stripe, 6)
+    made = refunds(org, stripe, 6)
     asked = away_for(monkeypatch, {each.id for each in made})
     with pytest.raises(StripeAway):
         sync_open(now=timezone.now() + LATER)

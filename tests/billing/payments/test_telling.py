@@ -14,16 +14,16 @@ from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_u
 from billing.payments.syncing import sync_intent
 from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
-from tests.support.organizations import OPERATOR, House
-from tests.support.paying import ask_top_up, deliver, save_card, settle
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
+from tests.fixtures.paying import ask_top_up, deliver, save_card, settle
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 @pytest.fixture
-def reader(house: House) -> str:
-    address = house.owner.email
-    EmailAddress.objects.create(user=house.owner, email=address, verified=True, primary=True)
+def reader(org: SeededOrganization) -> str:
+    address = org.owner.email
+    EmailAddress.objects.create(user=org.owner, email=address, verified=True, primary=True)
     return address
 
 
@@ -33,12 +33,12 @@ def subjects(after: timedelta = timedelta(0)) -> list[str]:
 
 
 def test_a_declined_automatic_top_up_is_told_and_then_its_end(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    save_card(house, stripe, "pm_card_chargeCustomerFail")
+    save_card(org, stripe, "pm_card_chargeCustomerFail")
     set_auto_top_up(
-        organization=house.organization, is_on=True, threshold_cents=100_000, amount_cents=5_000,
-        monthly_cap_cents=50_000, actor=house.actor, now=timezone.now(),
+        organization=org.organization, is_on=True, threshold_cents=100_000, amount_cents=5_000,
+        monthly_cap_cents=50_000, actor=org.actor, now=timezone.now(),
     )  # fmt: skip
     for hours in (0, 2, 4):  # after a decline the card is left alone for an hour
         now = timezone.now() + timedelta(hours=hours)
@@ -50,14 +50,14 @@ def test_a_declined_automatic_top_up_is_told_and_then_its_end(
         "Automatic top-ups of Acme have stopped",
     ]
     assert mail.outbox[0].to == [reader]
-    assert f"/{house.id}/billing" in str(mail.outbox[0].body)
+    assert f"/{org.id}/billing" in str(mail.outbox[0].body)
 
 
 def test_a_dispute_is_told_when_credit_goes_and_when_it_comes_back(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    save_card(house, stripe)
-    ask_top_up(house)
+    save_card(org, stripe)
+    ask_top_up(org)
     settle(stripe)
     dispute = stripe.open_dispute(stripe.succeeded()[0]["id"])
     deliver(stripe)
@@ -69,17 +69,17 @@ def test_a_dispute_is_told_when_credit_goes_and_when_it_comes_back(
 
 
 def test_who_topped_up_themselves_is_not_mailed(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    save_card(house, stripe, "pm_card_chargeCustomerFail")
-    ask_top_up(house)
+    save_card(org, stripe, "pm_card_chargeCustomerFail")
+    ask_top_up(org)
     settle(stripe)
     assert subjects() == []
 
 
-def bank_top_up(house: House, stripe: StripeDouble) -> StripePayment:
-    method = save_card(house, stripe, "pm_usBankAccount_success")
-    payment = ask_top_up(house, method=method)
+def bank_top_up(org: SeededOrganization, stripe: StripeDouble) -> StripePayment:
+    method = save_card(org, stripe, "pm_usBankAccount_success")
+    payment = ask_top_up(org, method=method)
     settle(stripe)
     return payment
 
@@ -91,15 +91,15 @@ def bounce(payment: StripePayment, stripe: StripeDouble, *, after: timedelta) ->
 
 
 def test_a_debit_that_comes_back_days_later_is_told_with_what_is_owed(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    first = bank_top_up(house, stripe)
+    first = bank_top_up(org, stripe)
     bounce(first, stripe, after=timedelta(days=3))
     take_back(
-        organization_id=house.id, amount_nanos=1_234 * 10_000_000, tax_nanos=0,
+        organization_id=org.id, amount_nanos=1_234 * 10_000_000, tax_nanos=0,
         cause=Cause.REFUND, key="gone", actor=OPERATOR, now=timezone.now(),
     )  # fmt: skip
-    bounce(bank_top_up(house, stripe), stripe, after=timedelta(days=3))
+    bounce(bank_top_up(org, stripe), stripe, after=timedelta(days=3))
     assert subjects(timedelta(days=4)) == ["A payment of Acme did not come through"] * 2
     bodies = [str(each.body) for each in mail.outbox]
     assert ["owed by now" in body for body in bodies] == [False, True]
@@ -108,17 +108,17 @@ def test_a_debit_that_comes_back_days_later_is_told_with_what_is_owed(
 
 
 def test_a_decline_that_is_looked_at_is_no_mail(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    bounce(bank_top_up(house, stripe), stripe, after=timedelta(minutes=1))
+    bounce(bank_top_up(org, stripe), stripe, after=timedelta(minutes=1))
     assert subjects(timedelta(days=4)) == []
 
 
 def test_what_goes_back_at_stripe_alone_is_told_once(
-    house: House, stripe: StripeDouble, reader: str
+    org: SeededOrganization, stripe: StripeDouble, reader: str
 ) -> None:
-    save_card(house, stripe)
-    payment = ask_top_up(house)
+    save_card(org, stripe)
+    payment = ask_top_up(org)
     settle(stripe)
     stripe.pay_back(stripe.succeeded()[0]["id"], 2_000)
     for _ in range(2):

@@ -14,8 +14,8 @@ from billing.payments.inbox import forget_events, process_inbox
 from billing.payments.models import Gap, StripeEvent, StripePayment
 from billing.simulation.stripe_double import StripeDouble
 from billing.simulation.stripe_double.webhooks import signed
-from tests.support.organizations import House
-from tests.support.paying import (
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import (
     WEBHOOK,
     ask_checkout,
     balance_cents,
@@ -27,8 +27,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 @pytest.fixture
-def paid_event(house: House, stripe: StripeDouble) -> dict[str, Any]:
-    payment = ask_checkout(house)
+def paid_event(org: SeededOrganization, stripe: StripeDouble) -> dict[str, Any]:
+    payment = ask_checkout(org)
     stripe.pay(payment.checkout_id or "")
     return next(each for each in stripe.events if each["type"] == "payment_intent.succeeded")
 
@@ -51,7 +51,7 @@ def test_a_signed_event_is_stored_as_it_came(paid_event: dict[str, Any]) -> None
     ("secret", "age_seconds"), [("whsec_other", 0), ("", 0), ("whsec_double", 301)]
 )
 def test_a_wrong_foreign_or_old_signature_changes_nothing(
-    house: House, paid_event: dict[str, Any], secret: str, age_seconds: int
+    org: SeededOrganization, paid_event: dict[str, Any], secret: str, age_seconds: int
 ) -> None:
     assert send(paid_event, secret=secret, at=time.time() - age_seconds) == 400
     assert not StripeEvent.objects.exists()
@@ -86,7 +86,7 @@ def test_a_body_too_large_is_refused(stripe: StripeDouble, db: None) -> None:
 
 
 def test_without_keys_there_is_no_endpoint(
-    house: House, stripe: StripeDouble, paid_event: dict[str, Any], settings
+    org: SeededOrganization, stripe: StripeDouble, paid_event: dict[str, Any], settings
 ) -> None:
     settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=None)
     assert send(paid_event) == 503
@@ -105,13 +105,13 @@ def test_the_old_secret_holds_while_it_is_replaced(
 
 
 def test_a_repeat_is_answered_and_changes_nothing(
-    house: House, stripe: StripeDouble, paid_event: dict[str, Any]
+    org: SeededOrganization, stripe: StripeDouble, paid_event: dict[str, Any]
 ) -> None:
     for _ in range(5):
         assert send(paid_event) == 200
         process_inbox(now=timezone.now())
     assert StripeEvent.objects.count() == 1
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
 
 
 def test_other_types_are_kept_and_ignored(stripe: StripeDouble, db: None) -> None:
@@ -123,14 +123,16 @@ def test_other_types_are_kept_and_ignored(stripe: StripeDouble, db: None) -> Non
     assert process_inbox(now=timezone.now()) == 0
 
 
-def test_what_an_event_claims_is_not_believed(house: House, stripe: StripeDouble) -> None:
-    payment = ask_checkout(house)
+def test_what_an_event_claims_is_not_believed(
+    org: SeededOrganization, stripe: StripeDouble
+) -> None:
+    payment = ask_checkout(org)
     claim = {
         "id": "pi_made_up", "object": "payment_intent", "status": "succeeded", "currency": "usd",
         "amount_received": 5_000, "metadata": {"penstock_payment": payment.id}, "livemode": False,
     }  # fmt: skip
     deliver(stripe, [stripe.tell("payment_intent.succeeded", claim)])
-    assert balance_cents(house) == 0
+    assert balance_cents(org) == 0
     assert StripeEvent.objects.get().problem == "Stripe has no such object"
 
 
@@ -138,19 +140,19 @@ def test_what_an_event_claims_is_not_believed(house: House, stripe: StripeDouble
     "changes", [{"amount": 100}, {"currency": "eur"}, {"metadata": {"penstock_payment": "pmt_x"}}]
 )
 def test_a_payment_unlike_what_we_asked_is_for_people(
-    house: House, stripe: StripeDouble, changes: dict[str, Any]
+    org: SeededOrganization, stripe: StripeDouble, changes: dict[str, Any]
 ) -> None:
-    payment = ask_checkout(house)
+    payment = ask_checkout(org)
     named = {"metadata": {"penstock_payment": payment.id}}
     stripe.pay_unasked(payment.customer_stripe_id, 5_000, **named | changes)
     deliver(stripe)
     payment.refresh_from_db()
-    assert (payment.status, balance_cents(house)) == ("open", 0)
+    assert (payment.status, balance_cents(org)) == ("open", 0)
     assert Gap.objects.count() == 1
 
 
 def test_strangers_payments_at_the_same_account_are_no_concern(
-    house: House, stripe: StripeDouble
+    org: SeededOrganization, stripe: StripeDouble
 ) -> None:
     stranger = stripe.make("customer")
     stripe.pay_unasked(stranger["id"], 5_000)
@@ -159,18 +161,18 @@ def test_strangers_payments_at_the_same_account_are_no_concern(
 
 
 def test_a_payment_that_another_organization_names_is_not_theirs(
-    house: House, outsider: House, stripe: StripeDouble
+    org: SeededOrganization, outsider: SeededOrganization, stripe: StripeDouble
 ) -> None:
-    mine = ask_checkout(house)
+    mine = ask_checkout(org)
     theirs = ask_checkout(outsider)
     metadata = {"penstock_payment": mine.id}
     stripe.pay_unasked(theirs.customer_stripe_id, 5_000, metadata=metadata)
     deliver(stripe)
-    assert (balance_cents(house), balance_cents(outsider)) == (0, 0)
+    assert (balance_cents(org), balance_cents(outsider)) == (0, 0)
 
 
 def test_what_stripe_does_not_answer_is_looked_at_again(
-    house: House, stripe: StripeDouble, paid_event: dict[str, Any]
+    org: SeededOrganization, stripe: StripeDouble, paid_event: dict[str, Any]
 ) -> None:
     from billing.simulation.stripe_double import Fault
 
@@ -180,14 +182,14 @@ def test_what_stripe_does_not_answer_is_looked_at_again(
     assert process_inbox(now=now) == 0
     assert process_inbox(now=now) == 0
     assert process_inbox(now=now + timedelta(seconds=11)) == 1
-    assert balance_cents(house) == 5_000
+    assert balance_cents(org) == 5_000
 
 
 @pytest.mark.parametrize("page", [1, 200])
 def test_one_look_serves_all_events_of_an_object(
-    house: House, stripe: StripeDouble, page: int
+    org: SeededOrganization, stripe: StripeDouble, page: int
 ) -> None:
-    payment = ask_checkout(house)
+    payment = ask_checkout(org)
     stripe.pay(payment.checkout_id or "")
     for event in stripe.events:
         send(event)
@@ -200,10 +202,13 @@ def test_one_look_serves_all_events_of_an_object(
 
 
 def test_what_a_run_has_no_time_for_is_left_to_the_next(
-    house: House, outsider: House, stripe: StripeDouble, monkeypatch: pytest.MonkeyPatch
+    org: SeededOrganization,
+    outsider: SeededOrganization,
+    stripe: StripeDouble,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("billing.payments.inbox.LOOK_SECONDS", 0)
-    for each in (house, outsider):
+    for each in (org, outsider):
         stripe.pay(ask_checkout(each).checkout_id or "")
     for event in stripe.events:
         if event["type"] == "payment_intent.succeeded":
@@ -213,7 +218,7 @@ def test_what_a_run_has_no_time_for_is_left_to_the_next(
     left = StripeEvent.objects.get(processed_at__isnull=True)
     assert (left.due_at, left.attempt_count) == (now, 0)
     assert process_inbox(now=now) == 1
-    assert (balance_cents(house), balance_cents(outsider)) == (5_000, 5_000)
+    assert (balance_cents(org), balance_cents(outsider)) == (5_000, 5_000)
 
 
 def test_events_go_when_they_are_old(stripe: StripeDouble, paid_event: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from billing.metering.ingest import ingest
 from serving.contract.usage import UsageEvent
-from tests.support.usage import NOW, make_batch, roll_up
+from tests.fixtures.usage import NOW, make_batch, roll_up
 
 Book = Callable[..., None]
 

@@ -8,7 +8,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from control.tenants.models import Membership, User
-from tests.support.usage import NOW, add_key, make_event
+from tests.fixtures.usage import NOW, add_key, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 USAGE = "/api/v1/organization/usage/completions"

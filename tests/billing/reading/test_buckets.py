@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from billing.reading.buckets import HOURS, MINUTES, bucket_starts, series_spans, spans
-from tests.support.usage import NOW
+from tests.fixtures.usage import NOW
 
 pytestmark = pytest.mark.unit
 HOUR = timedelta(hours=1)

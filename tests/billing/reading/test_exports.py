@@ -8,7 +8,7 @@ import pytest
 
 from billing.reading.exports import COLUMNS, csv_pages, jsonl_pages
 from billing.reading.filters import UsageFilters
-from tests.support.usage import NOW, make_event
+from tests.fixtures.usage import NOW, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 START = NOW - timedelta(days=1)

@@ -8,7 +8,7 @@ import pytest
 from billing.reading.receipts import ReceiptLine, receipt
 from billing.reading.selectors import recent_events
 from control.errors import NotFound
-from tests.support.usage import NOW, make_event
+from tests.fixtures.usage import NOW, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

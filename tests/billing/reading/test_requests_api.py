@@ -12,7 +12,7 @@ from django.test.utils import CaptureQueriesContext
 from billing.reading import selectors
 from control.catalog.models import Model
 from tests.billing.reading.test_api import COSTS, DAY, TODAY, USAGE, get, person_of
-from tests.support.usage import NOW, add_key, make_event, make_price
+from tests.fixtures.usage import NOW, add_key, make_event, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 EVER = {"start_time": 0}

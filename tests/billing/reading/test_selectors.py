@@ -15,7 +15,7 @@ from billing.reading.selectors import (
     usage_totals,
 )
 from serving.contract.usage import UsageEvent
-from tests.support.usage import NOW, add_key, ask_for, give_credit, make_event
+from tests.fixtures.usage import NOW, add_key, ask_for, give_credit, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

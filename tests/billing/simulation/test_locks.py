@@ -12,7 +12,7 @@ from billing.credit.services.expiries import hold_expiries
 from billing.simulation.locks import check_locks, check_wait
 from billing.simulation.oracle import BrokenError
 from control.tenants.models import Organization
-from tests.support.environment import SUPERUSER_URL
+from tests.fixtures.environment import SUPERUSER_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 

@@ -9,7 +9,7 @@ from django.db import connection, connections, transaction
 
 from billing.simulation.schedule import Call, Crashed, Scheduler
 from control.tenants.models import Organization
-from tests.support.environment import SUPERUSER_URL
+from tests.fixtures.environment import SUPERUSER_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 # Other workers' databases are on the same server.

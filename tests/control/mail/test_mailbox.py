@@ -11,7 +11,7 @@ from control.mail.mailbox import MailboxBackend, trim
 from control.mail.models import Letter
 from control.mail.server import MAILBOX_BACKEND
 from control.tenants.models import User
-from tests.support.organizations import House
+from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 LIST = "/admin/mail/letter/"
@@ -79,9 +79,11 @@ def test_the_list_says_where_mails_go(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "{}/change/", "{}/html/", "{}/file/0/"])
-def test_members_and_lesser_staff_see_none(house: House, letter: Letter, path: str) -> None:
+def test_members_and_lesser_staff_see_none(
+    org: SeededOrganization, letter: Letter, path: str
+) -> None:
     url = LIST + path.format(letter.pk)
-    assert house.browser().get(url).status_code == 302
+    assert org.browser().get(url).status_code == 302
     clerk = Client()
     clerk.force_login(User.objects.create_user("clerk@penstock.test", operator_role="support"))
     assert clerk.get(url).status_code in (403, 404)

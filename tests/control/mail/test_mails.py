@@ -20,7 +20,7 @@ from control.outbox.models import Message
 from control.outbox.services import deliver_due
 from control.tenants.adapter import MAILS
 from control.vault import VaultError, decrypt, encrypt
-from tests.support.mails import CONTEXT, delivered, html_of, link_in
+from tests.fixtures.mails import CONTEXT, delivered, html_of, link_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 HOSTILE = [

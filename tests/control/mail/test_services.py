@@ -11,7 +11,7 @@ from control.mail.server import MailServer
 from control.mail.services import send_mail
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
-from tests.support.mails import CONTEXT
+from tests.fixtures.mails import CONTEXT
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 SENT = {"ErrorCode": 0, "Message": "OK", "MessageID": "1", "SubmittedAt": "now", "To": "new@x"}

@@ -13,8 +13,8 @@ from control.mail.services import send_mail
 from control.outbox import registry
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
-from tests.support.mails import CONTEXT
-from tests.support.smtp import SmtpServer, smtp_server
+from tests.fixtures.mails import CONTEXT
+from tests.fixtures.smtp import SmtpServer, smtp_server
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 PDF = b"%PDF-1.7 \x00\xff\r\n.\r\n"

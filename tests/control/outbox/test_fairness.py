@@ -26,7 +26,7 @@ from control.outbox.claims import (
 from control.outbox.deliverer import Deliverer
 from control.outbox.delivery import Delivery, Policy
 from control.outbox.models import Message
-from tests.support.outbox import NOW, delivering, failing, put
+from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 MINUTE = timedelta(minutes=1)

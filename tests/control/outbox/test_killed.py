@@ -14,7 +14,7 @@ from control.outbox.claims import LEASE
 from control.outbox.delivery import Delivery
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
-from tests.support.outbox import NOW, delivering, put
+from tests.fixtures.outbox import NOW, delivering, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 WORKER = """

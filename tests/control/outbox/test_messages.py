@@ -19,7 +19,7 @@ from control.outbox.errors import GiveUp, RetryLater
 from control.outbox.models import Message
 from control.outbox.selectors import standings
 from control.outbox.services import deliver_due, enqueue, retry, trim
-from tests.support.outbox import NOW, delivering, failing, put
+from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 SECOND = timedelta(seconds=1)

@@ -8,8 +8,8 @@ from control.outbox.errors import GiveUp
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
 from control.tenants.models import User
-from tests.support.organizations import House
-from tests.support.outbox import NOW, delivering, failing, put
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 STANDING = "/admin/outbox/message/standing/"
@@ -66,7 +66,7 @@ def test_several_are_retried_from_the_list(operator: Client, given_up: Message) 
     assert given_up.is_open
 
 
-def test_members_see_none_of_it(house: House) -> None:
-    member = house.browser()
+def test_members_see_none_of_it(org: SeededOrganization) -> None:
+    member = org.browser()
     assert member.get(STANDING).status_code == 302
     assert member.get(LIST).status_code == 302

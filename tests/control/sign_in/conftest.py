@@ -10,8 +10,8 @@ from django.core.cache import cache
 
 from control.http.shared_cache import Away
 from control.tenants.models import User
-from tests.support.redis_server import RedisServer, running_redis
-from tests.support.signing_in import NOW, PASSWORD
+from tests.fixtures.redis_server import RedisServer, running_redis
+from tests.fixtures.signing_in import NOW, PASSWORD
 
 
 @pytest.fixture(autouse=True)

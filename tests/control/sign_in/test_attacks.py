@@ -11,8 +11,8 @@ from django.test import Client
 
 from control.tenants.models import User
 from control.tenants.sign_in.tries import ACCOUNT, NETWORK, PAIR
-from tests.support.mails import delivered, link_in
-from tests.support.signing_in import (
+from tests.fixtures.mails import delivered, link_in
+from tests.fixtures.signing_in import (
     HOME,
     PASSWORD,
     browser,

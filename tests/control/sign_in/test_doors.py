@@ -6,8 +6,8 @@ from django.test import Client
 from control.http.shared_cache import Away
 from control.tenants.models import User
 from control.tenants.sign_in.tries import PAIR
-from tests.support.redis_server import RedisServer
-from tests.support.signing_in import HOME, LOGIN, PASSWORD, browser, is_in, sign_in, signed_in
+from tests.fixtures.redis_server import RedisServer
+from tests.fixtures.signing_in import HOME, LOGIN, PASSWORD, browser, is_in, sign_in, signed_in
 
 pytestmark = [
     pytest.mark.integration,

@@ -11,10 +11,10 @@ from django.test import Client
 from control.audit.models import Deed
 from control.tenants.models import User
 from control.tenants.services import create_organization
-from tests.support.mails import delivered
-from tests.support.organizations import OPERATOR
-from tests.support.second_factor import code_of
-from tests.support.signing_in import PASSWORD, browser, is_in, sign_in, signed_in
+from tests.fixtures.mails import delivered
+from tests.fixtures.organizations import OPERATOR
+from tests.fixtures.second_factor import code_of
+from tests.fixtures.signing_in import PASSWORD, browser, is_in, sign_in, signed_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ACTIVATE = "/accounts/2fa/totp/activate/"

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.hashers import check_password, make_password
 
 from control.tenants.models import User
-from tests.support.signing_in import PASSWORD, browser, sign_in
+from tests.fixtures.signing_in import PASSWORD, browser, sign_in
 
 OURS = "control.tenants.sign_in.hashing.Argon2Hasher"
 PBKDF2 = "django.contrib.auth.hashers.PBKDF2PasswordHasher"

@@ -9,15 +9,15 @@ from control.keys.services import mint_key, revoke_key, rotate_key
 from control.operators import OperatorRole
 from control.tenants import services
 from control.tenants.models import Role, User
-from tests.support.mails import delivered, html_of
-from tests.support.organizations import House, make_house
+from tests.fixtures.mails import delivered, html_of
+from tests.fixtures.organizations import SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 @pytest.fixture
-def house(db: None) -> House:
-    made = make_house()
+def org(db: None) -> SeededOrganization:
+    made = make_organization()
     made.organization.name = "Acme <b>&amp;"
     made.organization.save()
     return made
@@ -30,23 +30,23 @@ def told(*addresses: str) -> list[tuple[str, str]]:
     return [each for each in found if each[0] in addresses]
 
 
-def test_another_role_is_told_to_who_has_it(house: House) -> None:
-    member = house.join(Role.DEVELOPER)
-    services.change_role(actor=house.actor, membership=house.seat(member), role=Role.VIEWER)
+def test_another_role_is_told_to_who_has_it(org: SeededOrganization) -> None:
+    member = org.join(Role.DEVELOPER)
+    services.change_role(actor=org.actor, membership=org.seat(member), role=Role.VIEWER)
     [letter] = [
         each for each in delivered() if each.to == [member.email] and "role" in each.subject
     ]
     assert letter.subject == "Your role in Acme <b>&amp; changed"
     assert "You are a viewer of Acme <b>&amp; now." in str(letter.body)
-    assert house.owner.email in str(letter.body)
+    assert org.owner.email in str(letter.body)
     assert "<b>" not in html_of(letter).split("</head>")[1].replace("<bdi>", "")
 
 
-def test_the_end_of_a_seat_is_told_with_the_keys_that_ended(house: House) -> None:
-    member = house.join(Role.DEVELOPER)
-    mint_key(actor=house.actor_of(member), project=house.project, name="Backend")
+def test_the_end_of_a_seat_is_told_with_the_keys_that_ended(org: SeededOrganization) -> None:
+    member = org.join(Role.DEVELOPER)
+    mint_key(actor=org.actor_of(member), project=org.project, name="Backend")
     told()
-    services.remove_member(actor=house.actor, membership=house.seat(member))
+    services.remove_member(actor=org.actor, membership=org.seat(member))
     [letter] = delivered()
     assert (letter.to, letter.subject) == ([member.email], "You left Acme <b>&amp;")
     assert "1 API key that you made stopped working." in str(letter.body)
@@ -63,52 +63,52 @@ def test_operators_are_told_of_their_roles(db: None) -> None:
     ]
 
 
-def test_who_makes_a_key_by_hand_hears_of_it(house: House) -> None:
-    member = house.join(Role.DEVELOPER)
+def test_who_makes_a_key_by_hand_hears_of_it(org: SeededOrganization) -> None:
+    member = org.join(Role.DEVELOPER)
     told()
-    key, secret = mint_key(actor=house.actor_of(member), project=house.project, name="Backend")
+    key, secret = mint_key(actor=org.actor_of(member), project=org.project, name="Backend")
     [letter] = delivered()
     assert (letter.to, letter.subject) == ([member.email], "A new API key")
     assert key.last_four in str(letter.body)
     assert secret not in str(letter.body) + html_of(letter)
 
 
-def test_owners_hear_of_a_key_that_may_manage(house: House) -> None:
-    admin = house.join(Role.ADMIN)
+def test_owners_hear_of_a_key_that_may_manage(org: SeededOrganization) -> None:
+    admin = org.join(Role.ADMIN)
     told()
-    actor = house.actor_of(admin)
-    mint_key(actor=actor, project=house.project, name="CI", scopes=[Scope.MANAGE])
-    assert {each for each, _ in told(admin.email, house.owner.email)} == {
+    actor = org.actor_of(admin)
+    mint_key(actor=actor, project=org.project, name="CI", scopes=[Scope.MANAGE])
+    assert {each for each, _ in told(admin.email, org.owner.email)} == {
         admin.email,
-        house.owner.email,
+        org.owner.email,
     }
 
 
-def test_a_new_secret_is_told_as_a_new_key_is(house: House) -> None:
-    maker, other = house.join(Role.DEVELOPER), house.join(Role.ADMIN)
-    key, _ = mint_key(actor=house.actor_of(maker), project=house.project, name="Backend")
+def test_a_new_secret_is_told_as_a_new_key_is(org: SeededOrganization) -> None:
+    maker, other = org.join(Role.DEVELOPER), org.join(Role.ADMIN)
+    key, _ = mint_key(actor=org.actor_of(maker), project=org.project, name="Backend")
     told()
-    key, _ = rotate_key(actor=house.actor_of(other), key=key, last_four=key.last_four)
+    key, _ = rotate_key(actor=org.actor_of(other), key=key, last_four=key.last_four)
     subject = "A new secret of an API key"
     assert sorted(told(maker.email, other.email)) == sorted(
         [(maker.email, subject), (other.email, subject)]
     )
-    key, _ = rotate_key(actor=house.actor_of(other), key=key, last_four=key.last_four)
+    key, _ = rotate_key(actor=org.actor_of(other), key=key, last_four=key.last_four)
     assert told(maker.email, other.email) == [(other.email, subject)]
 
 
-def test_keys_that_programs_make_are_not_mailed(house: House) -> None:
-    program = Actor(kind="key", id="key_x", name="CI", organization_id=house.id, role=Role.ADMIN)
-    mint_key(actor=program, project=house.project, name="Backend")
+def test_keys_that_programs_make_are_not_mailed(org: SeededOrganization) -> None:
+    program = Actor(kind="key", id="key_x", name="CI", organization_id=org.id, role=Role.ADMIN)
+    mint_key(actor=program, project=org.project, name="Backend")
     assert delivered() == []
 
 
-def test_who_made_a_key_hears_that_another_ended_it(house: House) -> None:
-    member = house.join(Role.DEVELOPER)
-    actor = house.actor_of(member)
-    first, _ = mint_key(actor=actor, project=house.project, name="First")
-    second, _ = mint_key(actor=actor, project=house.project, name="Second")
+def test_who_made_a_key_hears_that_another_ended_it(org: SeededOrganization) -> None:
+    member = org.join(Role.DEVELOPER)
+    actor = org.actor_of(member)
+    first, _ = mint_key(actor=actor, project=org.project, name="First")
+    second, _ = mint_key(actor=actor, project=org.project, name="Second")
     told()
     revoke_key(actor=actor, key=first)
-    revoke_key(actor=house.actor, key=second)
+    revoke_key(actor=org.actor, key=second)
     assert told(member.email) == [(member.email, "Your API key was revoked")]

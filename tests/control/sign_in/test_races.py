@@ -16,9 +16,9 @@ from django.test import Client
 
 from control.tenants.models import User
 from control.tenants.sign_in.sessions import SESSIONS_MAX
-from tests.support.redis_server import RedisServer
-from tests.support.second_factor import PERIOD_SECONDS, code_of
-from tests.support.signing_in import NOW, PASSWORD, browser, is_in, sign_in, signed_in
+from tests.fixtures.redis_server import RedisServer
+from tests.fixtures.second_factor import PERIOD_SECONDS, code_of
+from tests.fixtures.signing_in import NOW, PASSWORD, browser, is_in, sign_in, signed_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 AT_ONCE = 6

@@ -17,9 +17,9 @@ from control.tenants.services import create_organization
 from control.tenants.sign_in.sessions import SESSIONS_MAX
 from control.tenants.sign_in.words import device_name, waiting
 from control.tenants.tasks import forget_ended_sessions
-from tests.support.mails import delivered, html_of, link_in
-from tests.support.organizations import OPERATOR
-from tests.support.signing_in import CHROME, HOME, PASSWORD, browser, is_in, sign_in, signed_in
+from tests.fixtures.mails import delivered, html_of, link_in
+from tests.fixtures.organizations import OPERATOR
+from tests.fixtures.signing_in import CHROME, HOME, PASSWORD, browser, is_in, sign_in, signed_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 SESSIONS = "/accounts/sessions/"

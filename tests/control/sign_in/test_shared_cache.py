@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from control.http.shared_cache import Away, SharedCache
-from tests.support.redis_server import RedisServer, running_redis
+from tests.fixtures.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
 PARAMETERS = {"KEY_PREFIX": "test"}

@@ -19,8 +19,8 @@ from control.tenants.sign_in.tries import (
     network_of,
     take,
 )
-from tests.support.redis_server import RedisServer
-from tests.support.signing_in import NOW
+from tests.fixtures.redis_server import RedisServer
+from tests.fixtures.signing_in import NOW
 
 EMAILS = ["ada@acme.example", "bob@acme.example"]
 ADDRESSES = [f"10.0.{n}.1" for n in range(4)]

@@ -11,7 +11,7 @@ from django.test import Client
 from control.tenants.models import User
 from control.tenants.sign_in import turns
 from control.tenants.sign_in.turns import AT_ONCE, Busy, turn
-from tests.support.signing_in import PASSWORD, browser, sign_in
+from tests.fixtures.signing_in import PASSWORD, browser, sign_in
 
 
 @contextmanager

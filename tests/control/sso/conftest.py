@@ -9,15 +9,15 @@ from django.core.cache import cache
 
 from control.sso import services
 from control.sso.models import Connection
-from tests.support.identity_providers import (
+from tests.fixtures.identity_providers import (
     OidcProvider,
     SamlProvider,
     running_oidc,
     running_saml,
 )
-from tests.support.name_server import NameServer, serving_names
-from tests.support.organizations import House
-from tests.support.sso import CONSOLE, verify
+from tests.fixtures.name_server import NameServer, serving_names
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.sso import CONSOLE, verify
 
 
 @pytest.fixture(autouse=True)
@@ -53,21 +53,21 @@ def names(settings) -> Iterator[NameServer]:
 
 
 @pytest.fixture
-def acme(house: House, names: NameServer) -> House:
+def acme(org: SeededOrganization, names: NameServer) -> SeededOrganization:
     """The organization, with its domain verified."""
-    verify(house, names, "acme.example")
-    return house
+    verify(org, names, "acme.example")
+    return org
 
 
 @pytest.fixture
-def evil(outsider: House, names: NameServer) -> House:
+def evil(outsider: SeededOrganization, names: NameServer) -> SeededOrganization:
     """Another organization, with a domain of its own."""
     verify(outsider, names, "outsider.example")
     return outsider
 
 
 @pytest.fixture
-def connected(acme: House, oidc: OidcProvider) -> Connection:
+def connected(acme: SeededOrganization, oidc: OidcProvider) -> Connection:
     """The organization, with an OpenID provider."""
     return services.set_up_oidc(
         actor=acme.actor,

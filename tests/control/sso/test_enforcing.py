@@ -11,17 +11,17 @@ from control.sso import people, selectors, services
 from control.sso.models import Connection, Domain
 from control.tenants.models import User
 from control.tenants.services import consequences, delete_organization, remove_member
-from tests.support.identity_providers import OidcProvider, SamlProvider
-from tests.support.name_server import NameServer
-from tests.support.organizations import House
-from tests.support.sso import sign_in, verify, who
+from tests.fixtures.identity_providers import OidcProvider, SamlProvider
+from tests.fixtures.name_server import NameServer
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.sso import sign_in, verify, who
 
 PASSWORD = "correct horse battery staple"
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def enforced(connected: Connection, acme: House, oidc: OidcProvider) -> Connection:
+def enforced(connected: Connection, acme: SeededOrganization, oidc: OidcProvider) -> Connection:
     acme.owner.set_password(PASSWORD)
     acme.owner.save()
     sign_in(Client(), oidc, acme.owner.email)
@@ -34,30 +34,34 @@ def log_in(client: Client, email: str):
     return client.post("/accounts/login/", {"login": email, "password": PASSWORD})
 
 
-def add(house: House, name: str = "acme.example") -> Domain:
-    return services.add_domain(actor=house.actor, organization=house.organization, name=name)
+def add(org: SeededOrganization, name: str = "acme.example") -> Domain:
+    return services.add_domain(actor=org.actor, organization=org.organization, name=name)
 
 
-def check(house: House, domain: Domain) -> Domain:
+def check(org: SeededOrganization, domain: Domain) -> Domain:
     return services.verify_domain(
-        actor=house.actor, organization=house.organization, domain_id=domain.id
+        actor=org.actor, organization=org.organization, domain_id=domain.id
     )
 
 
-def test_a_domain_is_whose_dns_says_so(house: House, outsider: House, names: NameServer) -> None:
-    ours, theirs = add(house), add(outsider)
+def test_a_domain_is_whose_dns_says_so(
+    org: SeededOrganization, outsider: SeededOrganization, names: NameServer
+) -> None:
+    ours, theirs = add(org), add(outsider)
     with pytest.raises(Invalid, match="no TXT record"):
-        check(house, ours)
+        check(org, ours)
     names.texts[ours.record_name] = ["v=spf1 -all", ours.record_value]
     with pytest.raises(Invalid, match="something else"):
         check(outsider, theirs)
-    assert check(house, ours).verified_at is not None
+    assert check(org, ours).verified_at is not None
     names.texts[ours.record_name].append(theirs.record_value)
     with pytest.raises(Conflict, match="another organization"):
         check(outsider, theirs)
 
 
-def test_dns_has_the_last_word(acme: House, outsider: House, names: NameServer) -> None:
+def test_dns_has_the_last_word(
+    acme: SeededOrganization, outsider: SeededOrganization, names: NameServer
+) -> None:
     """Whoever let a domain go does not keep it from who has it now, nor speaks of its addresses."""
     [ours] = acme.organization.sso_domains.all()
     theirs = add(outsider)
@@ -71,23 +75,25 @@ def test_dns_has_the_last_word(acme: House, outsider: House, names: NameServer) 
         people.own_address(acme.organization, "grace@acme.example")
 
 
-def test_a_silent_name_server_is_told(house: House, names: NameServer, monkeypatch) -> None:
+def test_a_silent_name_server_is_told(
+    org: SeededOrganization, names: NameServer, monkeypatch
+) -> None:
     monkeypatch.setattr("control.sso.dns.DNS_SECONDS", 0.2)
     monkeypatch.setattr(names, "answer", lambda wire: b"")
     with pytest.raises(Invalid, match="no answer"):
-        check(house, add(house))
+        check(org, add(org))
 
 
 @pytest.mark.parametrize(
     "name", ["", "com", "localhost", "a..b", "-a.com", "bücher.de", "a.com/x", "1.2.3.4", "a b.com"]
 )
-def test_what_is_no_domain_is_refused(name: str, house: House) -> None:
+def test_what_is_no_domain_is_refused(name: str, org: SeededOrganization) -> None:
     with pytest.raises(Invalid):
-        add(house, name)
+        add(org, name)
 
 
 def test_it_is_enforced_after_an_owner_came_in_only(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     with pytest.raises(Conflict, match="yourself first"):
         services.enforce(actor=acme.actor, organization=acme.organization)
@@ -98,7 +104,9 @@ def test_it_is_enforced_after_an_owner_came_in_only(
     assert services.enforce(actor=acme.actor, organization=acme.organization) == 2
 
 
-def test_admins_set_up_neither_provider_nor_enforcing(acme: House, oidc: OidcProvider) -> None:
+def test_admins_set_up_neither_provider_nor_enforcing(
+    acme: SeededOrganization, oidc: OidcProvider
+) -> None:
     admin = acme.actor_of(acme.join("admin"))
     with pytest.raises(NotPermitted):
         services.set_up_oidc(
@@ -111,7 +119,7 @@ def test_admins_set_up_neither_provider_nor_enforcing(acme: House, oidc: OidcPro
 
 
 def test_a_password_does_not_help_and_is_not_looked_at(
-    enforced: Connection, acme: House, client: Client
+    enforced: Connection, acme: SeededOrganization, client: Client
 ) -> None:
     for email in (acme.owner.email, "nobody@acme.example"):
         reply = log_in(client, email)
@@ -119,7 +127,9 @@ def test_a_password_does_not_help_and_is_not_looked_at(
     assert who(client) is None
 
 
-def test_no_other_way_helps_either(enforced: Connection, acme: House, client: Client) -> None:
+def test_no_other_way_helps_either(
+    enforced: Connection, acme: SeededOrganization, client: Client
+) -> None:
     """By whatever way a person of the domain comes, `pre_login` is asked."""
     EmailAddress.objects.create(user=acme.owner, email="private@gmail.example", verified=True)
     reply = log_in(client, "private@gmail.example")
@@ -131,7 +141,7 @@ def test_no_other_way_helps_either(enforced: Connection, acme: House, client: Cl
 
 
 def test_another_address_is_no_way_around(
-    enforced: Connection, acme: House, client: Client
+    enforced: Connection, acme: SeededOrganization, client: Client
 ) -> None:
     """Who came in by the provider once cannot change the account's address and come by password."""
     acme.owner.email = "private@gmail.example"
@@ -141,7 +151,11 @@ def test_another_address_is_no_way_around(
 
 
 def test_another_organizations_provider_is_no_way_around(
-    enforced: Connection, acme: House, evil: House, oidc: OidcProvider, client: Client
+    enforced: Connection,
+    acme: SeededOrganization,
+    evil: SeededOrganization,
+    oidc: OidcProvider,
+    client: Client,
 ) -> None:
     """Nor can they come in by a provider of their own, of an address that it may speak of."""
     services.set_up_oidc(
@@ -157,7 +171,9 @@ def test_another_organizations_provider_is_no_way_around(
     assert who(client) is None
 
 
-def test_who_left_is_free(enforced: Connection, acme: House, oidc: OidcProvider) -> None:
+def test_who_left_is_free(
+    enforced: Connection, acme: SeededOrganization, oidc: OidcProvider
+) -> None:
     sign_in(Client(), oidc, "grace@acme.example")
     grace = User.objects.get(email="grace@acme.example")
     grace.email = "grace@gmail.example"
@@ -171,7 +187,9 @@ def test_who_left_is_free(enforced: Connection, acme: House, oidc: OidcProvider)
     assert who(client) == grace.id
 
 
-def test_others_are_not_concerned(enforced: Connection, acme: House, client: Client) -> None:
+def test_others_are_not_concerned(
+    enforced: Connection, acme: SeededOrganization, client: Client
+) -> None:
     guest = acme.join("viewer")
     guest.set_password(PASSWORD)
     guest.save()
@@ -180,7 +198,7 @@ def test_others_are_not_concerned(enforced: Connection, acme: House, client: Cli
 
 
 def test_sessions_end_when_it_is_enforced(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     sign_in(client, oidc, "grace@acme.example")
     sign_in(Client(), oidc, acme.owner.email)
@@ -188,7 +206,9 @@ def test_sessions_end_when_it_is_enforced(
     assert client.get(f"/{acme.id}/overview").status_code == 302
 
 
-def test_the_operator_is_the_way_back_in(enforced: Connection, acme: House, client: Client) -> None:
+def test_the_operator_is_the_way_back_in(
+    enforced: Connection, acme: SeededOrganization, client: Client
+) -> None:
     services.make_optional(actor=system("operator"), organization=acme.organization)
     log_in(client, acme.owner.email)
     assert who(client) == acme.owner.id
@@ -202,7 +222,7 @@ def test_operators_come_in_by_themselves(enforced: Connection, client: Client) -
 
 
 def test_an_owner_is_never_locked_out_by_a_change(
-    enforced: Connection, acme: House, oidc: OidcProvider, saml: SamlProvider
+    enforced: Connection, acme: SeededOrganization, oidc: OidcProvider, saml: SamlProvider
 ) -> None:
     """Roles and groups make no owner less, and the provider that works stays the one."""
     services.map_roles(
@@ -220,7 +240,9 @@ def test_an_owner_is_never_locked_out_by_a_change(
         )  # fmt: skip
 
 
-def test_an_enforced_domain_and_provider_stay(enforced: Connection, acme: House) -> None:
+def test_an_enforced_domain_and_provider_stay(
+    enforced: Connection, acme: SeededOrganization
+) -> None:
     [domain] = acme.organization.sso_domains.all()
     with pytest.raises(Conflict):
         services.remove_domain(
@@ -231,7 +253,11 @@ def test_an_enforced_domain_and_provider_stay(enforced: Connection, acme: House)
 
 
 def test_the_end_of_the_organization_ends_it(
-    enforced: Connection, acme: House, outsider: House, names: NameServer, client: Client
+    enforced: Connection,
+    acme: SeededOrganization,
+    outsider: SeededOrganization,
+    names: NameServer,
+    client: Client,
 ) -> None:
     token = services.make_token(actor=acme.actor, organization=acme.organization)
     told = [each.words for each in consequences(acme.organization)]
@@ -249,7 +275,11 @@ def test_the_end_of_the_organization_ends_it(
 
 
 def test_another_provider_starts_anew(
-    connected: Connection, acme: House, names: NameServer, oidc: OidcProvider, client: Client
+    connected: Connection,
+    acme: SeededOrganization,
+    names: NameServer,
+    oidc: OidcProvider,
+    client: Client,
 ) -> None:
     sign_in(client, oidc, acme.owner.email)
     services.remove_provider(actor=acme.actor, organization=acme.organization)

@@ -10,7 +10,7 @@ import pytest
 
 from control.errors import Invalid
 from control.sso import fetching
-from tests.support.name_server import NameServer
+from tests.fixtures.name_server import NameServer
 
 pytestmark = pytest.mark.integration
 ANSWERS = {

@@ -13,10 +13,10 @@ from control.sso import oidc as flow
 from control.sso import services
 from control.sso.models import Connection
 from control.tenants.models import Membership, Organization, User
-from tests.support.identity_providers import OidcProvider
-from tests.support.organizations import House
-from tests.support.routes import Route, routes
-from tests.support.sso import begin, come_back, sign_in, who
+from tests.fixtures.identity_providers import OidcProvider
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.routes import Route, routes
+from tests.fixtures.sso import begin, come_back, sign_in, who
 
 pytestmark = pytest.mark.integration
 
@@ -27,7 +27,7 @@ def refusal(reply) -> str:
 
 
 def test_a_newcomer_gets_an_account_and_a_seat(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     reply = sign_in(client, oidc, "grace@acme.example", name="Grace Hopper")
     user = User.objects.get(email="grace@acme.example")
@@ -43,7 +43,7 @@ def test_a_newcomer_gets_an_account_and_a_seat(
 
 
 def test_a_member_comes_in_as_who_they_are(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     sign_in(client, oidc, "owner@acme.example")
     assert who(client) == acme.owner.id
@@ -53,7 +53,7 @@ def test_a_member_comes_in_as_who_they_are(
 
 
 def test_it_ends_where_it_was_meant_to(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     oidc.know("owner", email="owner@acme.example")
     ours, theirs = f"/{acme.id}/team", "https://evil.example/"
@@ -85,7 +85,7 @@ def test_an_answer_counts_in_the_browser_that_asked_only_and_once(
 
 @pytest.mark.parametrize("route", routes("sso"), ids=lambda each: each.template)
 def test_nothing_opens_without_a_sign_in_that_was_begun(
-    route: Route, connected: Connection, acme: House, client: Client
+    route: Route, connected: Connection, acme: SeededOrganization, client: Client
 ) -> None:
     sent = {"code": "x", "state": "", "SAMLResponse": "eDw=", "again": "1"}
     for organization_id in (acme.id, "org_nobody"):
@@ -98,7 +98,7 @@ def test_nothing_opens_without_a_sign_in_that_was_begun(
 
 
 def test_another_organizations_provider_cannot_speak_of_our_addresses(
-    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+    connected: Connection, evil: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     services.set_up_oidc(
         actor=evil.actor, organization=evil.organization, issuer=oidc.url,
@@ -113,7 +113,7 @@ def test_another_organizations_provider_cannot_speak_of_our_addresses(
 
 
 def test_an_answer_of_one_organization_does_not_count_for_another(
-    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+    connected: Connection, evil: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     services.set_up_oidc(
         actor=evil.actor, organization=evil.organization, issuer=oidc.url,
@@ -148,7 +148,7 @@ def test_who_is_not_vouched_for_stays_out(
 
 
 def test_a_person_stays_the_same_subject(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     sign_in(client, oidc, "owner@acme.example", subject="one")
     mallory = Client()
@@ -160,7 +160,7 @@ def test_a_person_stays_the_same_subject(
 
 
 def test_operators_are_never_let_in(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     operator = User.objects.create_superuser("root@acme.example", "x")
     assert "cannot be opened" in refusal(sign_in(client, oidc, operator.email))
@@ -194,7 +194,7 @@ def test_who_waited_in_an_account_with_a_strange_address_is_out(
 
 
 def test_a_second_factor_is_asked_for_all_the_same(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     """Whoever runs the provider does not so come into what else the account opens."""
     Authenticator.objects.create(user=acme.owner, type="totp", data={"secret": "x"})
@@ -205,7 +205,7 @@ def test_a_second_factor_is_asked_for_all_the_same(
 
 
 def test_an_account_with_another_address_is_not_handed_over(
-    connected: Connection, evil: House, oidc: OidcProvider, client: Client
+    connected: Connection, evil: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     """Nor does a person get two accounts by an address that one of them holds already."""
     EmailAddress.objects.create(user=evil.owner, email="grace@acme.example", verified=True)
@@ -214,7 +214,7 @@ def test_an_account_with_another_address_is_not_handed_over(
 
 
 def test_who_has_another_address_now_is_not_the_providers(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     sign_in(Client(), oidc, acme.owner.email, subject="one")
     acme.owner.email = "private@gmail.example"
@@ -233,7 +233,7 @@ def test_so_many_sign_ins_a_minute(client: Client, connected: Connection) -> Non
 
 
 def test_roles_follow_the_map(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     services.map_roles(
         actor=acme.actor, organization=acme.organization, role_claim="groups",
@@ -251,7 +251,7 @@ def test_roles_follow_the_map(
 
 
 def test_a_lost_domain_ends_sign_in(
-    connected: Connection, acme: House, oidc: OidcProvider, client: Client
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     address = begin(client, "owner@acme.example")
     [domain] = acme.organization.sso_domains.all()
@@ -283,7 +283,7 @@ def test_the_page_says_nothing_of_accounts(connected: Connection, client: Client
         "",
     ],
 )
-def test_an_internal_or_broken_issuer_is_refused(issuer: str, acme: House) -> None:
+def test_an_internal_or_broken_issuer_is_refused(issuer: str, acme: SeededOrganization) -> None:
     with pytest.raises(Invalid):
         services.set_up_oidc(
             actor=acme.actor, organization=acme.organization, issuer=issuer,
@@ -292,7 +292,7 @@ def test_an_internal_or_broken_issuer_is_refused(issuer: str, acme: House) -> No
 
 
 def test_an_issuer_that_calls_itself_otherwise_is_refused(
-    oidc: OidcProvider, acme: House, monkeypatch: pytest.MonkeyPatch
+    oidc: OidcProvider, acme: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as one that speaks for the tenants of all the world."""
     found = flow.discover(oidc.url) | {"issuer": "https://login.example/{tenantid}/v2.0"}
@@ -304,7 +304,11 @@ def test_an_issuer_that_calls_itself_otherwise_is_refused(
 @pytest.mark.parametrize("name", [*flow.ENDPOINTS, "userinfo_endpoint"])
 @pytest.mark.parametrize("url", ["http://169.254.169.254/x", "javascript:alert(1)", 7])
 def test_an_issuer_that_leads_to_strange_places_is_refused(
-    name: str, url: object, oidc: OidcProvider, acme: House, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    url: object,
+    oidc: OidcProvider,
+    acme: SeededOrganization,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = flow.fetch_json(f"{oidc.url}{flow.WELL_KNOWN}") | {name: url}
     monkeypatch.setattr(flow, "fetch_json", lambda url: found)
@@ -313,7 +317,7 @@ def test_an_issuer_that_leads_to_strange_places_is_refused(
 
 
 def test_the_secret_is_kept_sealed_and_stays(
-    connected: Connection, acme: House, oidc: OidcProvider
+    connected: Connection, acme: SeededOrganization, oidc: OidcProvider
 ) -> None:
     assert "s3cret" not in connected.sealed_secret
     again = services.set_up_oidc(

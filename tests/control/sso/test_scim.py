@@ -13,11 +13,11 @@ from control.keys.services import mint_key
 from control.sso import services
 from control.sso.models import Connection, ScimGroup, ScimUser
 from control.tenants.models import Membership, User
-from tests.support.identity_providers import OidcProvider
-from tests.support.name_server import NameServer
-from tests.support.organizations import House
-from tests.support.routes import Route, routes
-from tests.support.sso import sign_in, verify, who
+from tests.fixtures.identity_providers import OidcProvider
+from tests.fixtures.name_server import NameServer
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.routes import Route, routes
+from tests.fixtures.sso import sign_in, verify, who
 
 pytestmark = pytest.mark.integration
 USER = "urn:ietf:params:scim:schemas:core:2.0:User"
@@ -62,16 +62,16 @@ class Caller:
 
 
 @pytest.fixture
-def caller(acme: House) -> Caller:
+def caller(acme: SeededOrganization) -> Caller:
     return Caller(services.make_token(actor=acme.actor, organization=acme.organization))
 
 
-def role_of(house: House, email: str) -> str | None:
-    seat = Membership.objects.filter(organization=house.organization, user__email=email).first()
+def role_of(org: SeededOrganization, email: str) -> str | None:
+    seat = Membership.objects.filter(organization=org.organization, user__email=email).first()
     return seat.role if seat else None
 
 
-def test_a_person_comes_and_is_found(acme: House, caller: Caller) -> None:
+def test_a_person_comes_and_is_found(acme: SeededOrganization, caller: Caller) -> None:
     made = caller.add(
         "grace@acme.example",
         externalId="00u1",
@@ -109,7 +109,11 @@ def test_pages(caller: Caller) -> None:
     ids=["okta", "entra"],
 )
 def test_suspended_people_are_out_at_once(
-    operation: dict, connected: Connection, acme: House, oidc: OidcProvider, caller: Caller
+    operation: dict,
+    connected: Connection,
+    acme: SeededOrganization,
+    oidc: OidcProvider,
+    caller: Caller,
 ) -> None:
     made = caller.add("grace@acme.example")
     browser = Client()
@@ -132,11 +136,11 @@ def test_suspended_people_are_out_at_once(
     assert {"scim.make_token", "scim.add_user", "scim.suspend_user", "scim.resume_user"} <= actions
 
 
-def mint(house: House, user: User) -> tuple[ApiKey, str]:
-    return mint_key(actor=house.actor_of(user), project=house.project, name="Grace's")
+def mint(org: SeededOrganization, user: User) -> tuple[ApiKey, str]:
+    return mint_key(actor=org.actor_of(user), project=org.project, name="Grace's")
 
 
-def test_an_heir_takes_the_keys(acme: House, caller: Caller) -> None:
+def test_an_heir_takes_the_keys(acme: SeededOrganization, caller: Caller) -> None:
     made = caller.add("grace@acme.example")
     user = User.objects.get(email="grace@acme.example")
     key, _ = mint(acme, user)
@@ -147,7 +151,7 @@ def test_an_heir_takes_the_keys(acme: House, caller: Caller) -> None:
     assert caller.call("get", f"/Users/{made['id']}").status_code == 404
 
 
-def test_groups_give_roles(acme: House, caller: Caller) -> None:
+def test_groups_give_roles(acme: SeededOrganization, caller: Caller) -> None:
     services.map_roles(
         actor=acme.actor, organization=acme.organization, role_claim="",
         role_map={"Engineering": "developer", "IT": "admin"}, default_role="",
@@ -172,7 +176,7 @@ def test_groups_give_roles(acme: House, caller: Caller) -> None:
     assert role_of(acme, "grace@acme.example") == "developer"
 
 
-def test_the_last_owner_stays(acme: House, caller: Caller) -> None:
+def test_the_last_owner_stays(acme: SeededOrganization, caller: Caller) -> None:
     made = caller.add(acme.owner.email)
     reply = caller.patch(f"/Users/{made['id']}", {"op": "replace", "value": {"active": False}})
     assert reply.status_code == 409
@@ -192,7 +196,7 @@ def test_the_last_owner_stays(acme: House, caller: Caller) -> None:
     ],
 )
 def test_it_speaks_of_own_addresses_only(
-    email: str, status: int, caller: Caller, evil: House
+    email: str, status: int, caller: Caller, evil: SeededOrganization
 ) -> None:
     User.objects.create_superuser("root@acme.example", "x")
     reply = caller.call("post", "/Users", {"schemas": [USER], "userName": email})
@@ -200,7 +204,9 @@ def test_it_speaks_of_own_addresses_only(
     assert reply.headers["content-type"] == "application/scim+json"
 
 
-def test_nobody_becomes_somebody_elses(acme: House, evil: House, caller: Caller) -> None:
+def test_nobody_becomes_somebody_elses(
+    acme: SeededOrganization, evil: SeededOrganization, caller: Caller
+) -> None:
     made = caller.add("grace@acme.example")
     for email in (evil.owner.email, "x@sub.acme.example"):
         renamed = {"op": "replace", "path": "userName", "value": email}
@@ -211,7 +217,11 @@ def test_nobody_becomes_somebody_elses(acme: House, evil: House, caller: Caller)
 
 
 def test_a_lost_domain_ends_no_strangers_sessions(
-    connected: Connection, oidc: OidcProvider, evil: House, names: NameServer, caller: Caller
+    connected: Connection,
+    oidc: OidcProvider,
+    evil: SeededOrganization,
+    names: NameServer,
+    caller: Caller,
 ) -> None:
     """Whoever suspends a person of a domain that is not theirs any more takes the seat alone."""
     acme, made = connected.organization, caller.add("grace@acme.example")
@@ -238,7 +248,7 @@ def everything() -> list[Any]:
 
 
 def test_another_organizations_token_finds_and_changes_nothing(
-    acme: House, evil: House, caller: Caller
+    acme: SeededOrganization, evil: SeededOrganization, caller: Caller
 ) -> None:
     made, group = caller.add("grace@acme.example"), caller.group("IT")
     group = caller.group("Eng", made["id"])
@@ -264,14 +274,14 @@ def test_another_organizations_token_finds_and_changes_nothing(
 @pytest.mark.parametrize("role", ["nobody", "viewer", "admin", "owner"])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda each: each.template)
 def test_no_session_and_no_key_is_its_token(
-    route: Route, role: str, house: House, ids: dict[str, str]
+    route: Route, role: str, org: SeededOrganization, ids: dict[str, str]
 ) -> None:
     client = Client()
     if role != "nobody":
-        client.force_login(house.owner if role == "owner" else house.join(role))
+        client.force_login(org.owner if role == "owner" else org.join(role))
     tokens = ["", "Basic x", "Bearer nonsense"]
     if role == "owner":
-        tokens.append(f"Bearer {house.mint(scopes=[Scope.MANAGE])[1]}")
+        tokens.append(f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}")
     for token in tokens:
         headers = {"authorization": token} if token else {}
         for method in METHODS:
@@ -281,15 +291,17 @@ def test_no_session_and_no_key_is_its_token(
 
 
 @pytest.fixture
-def ids(house: House) -> dict[str, str]:
-    group = ScimGroup.objects.create(organization=house.organization, display_name="IT")
+def ids(org: SeededOrganization) -> dict[str, str]:
+    group = ScimGroup.objects.create(organization=org.organization, display_name="IT")
     user = ScimUser.objects.create(
-        organization=house.organization, user=house.owner, user_name=house.owner.email
+        organization=org.organization, user=org.owner, user_name=org.owner.email
     )
     return {"user_id": user.id, "group_id": group.id}
 
 
-def test_a_token_that_was_rotated_or_ended_is_none(acme: House, caller: Caller) -> None:
+def test_a_token_that_was_rotated_or_ended_is_none(
+    acme: SeededOrganization, caller: Caller
+) -> None:
     rotated = services.make_token(actor=acme.actor, organization=acme.organization)
     assert caller.call("get", "/Users").status_code == 401
     assert Caller(rotated).get("/Users")["totalResults"] == 0

@@ -12,8 +12,8 @@ from scim2_tester.utils import ResourceManager
 
 from control.sso import services
 from control.sso.scim.resources import User
-from tests.support.organizations import House
-from tests.support.serving import serving
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.serving import serving
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 NOT_HERE = {"search_with_attributes"}
@@ -53,7 +53,9 @@ def tidy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResourceManager, "cleanup", once)
 
 
-def test_the_tester_finds_nothing_wrong(transactional_db: None, tidy: None, acme: House) -> None:
+def test_the_tester_finds_nothing_wrong(
+    transactional_db: None, tidy: None, acme: SeededOrganization
+) -> None:
     from control.asgi import application
 
     token = services.make_token(actor=acme.actor, organization=acme.organization)

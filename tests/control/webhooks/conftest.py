@@ -8,8 +8,8 @@ import pytest
 
 from control.webhooks.models import Endpoint
 from control.webhooks.services import create_endpoint
-from tests.support.organizations import House
-from tests.support.receiver import Receiver, receiving
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.receiver import Receiver, receiving
 
 
 @pytest.fixture
@@ -28,11 +28,11 @@ def receiver(local: None) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def made(house: House, receiver: Receiver) -> tuple[Endpoint, str]:
+def made(org: SeededOrganization, receiver: Receiver) -> tuple[Endpoint, str]:
     """An endpoint that is told of keys, and its secret."""
     return create_endpoint(
-        actor=house.actor,
-        organization=house.organization,
+        actor=org.actor,
+        organization=org.organization,
         url=receiver.url,
         kinds=["key.created", "invoice.paid"],
     )

@@ -10,8 +10,8 @@ from control.keys.models import Scope
 from control.outbox.services import deliver_due
 from control.tenants.models import Role
 from control.webhooks.models import Delivery, Endpoint
-from tests.support.organizations import House
-from tests.support.receiver import Receiver
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.receiver import Receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 BASE = "/api/v1/webhook-endpoints"
@@ -34,8 +34,8 @@ def paths(endpoint: Endpoint, delivery: Delivery) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def delivery(house: House, made: tuple[Endpoint, str], receiver: Receiver) -> Delivery:
-    house.mint()
+def delivery(org: SeededOrganization, made: tuple[Endpoint, str], receiver: Receiver) -> Delivery:
+    org.mint()
     deliver_due(now=timezone.now())
     return Delivery.objects.get()
 
@@ -104,19 +104,19 @@ def test_bad_input_is_refused_by_name(api: APIClient, field: str, value: Any) ->
 
 
 def test_an_outsider_finds_nothing(
-    stranger: APIClient, house: House, made: tuple[Endpoint, str], delivery: Delivery
+    stranger: APIClient, org: SeededOrganization, made: tuple[Endpoint, str], delivery: Delivery
 ) -> None:
     for method, path in paths(made[0], delivery):
         assert getattr(stranger, method)(path, {}).status_code == 404, path
-        query = f"{path}?organization_id={house.id}"
+        query = f"{path}?organization_id={org.id}"
         assert getattr(stranger, method)(query, {}).status_code == 404, query
     assert stranger.get(BASE).json()["data"] == []
-    assert stranger.post(f"{BASE}?organization_id={house.id}", WISH).status_code == 404
+    assert stranger.post(f"{BASE}?organization_id={org.id}", WISH).status_code == 404
     assert Endpoint.objects.get().deleted_at is None
 
 
 def test_an_outsiders_key_finds_nothing(
-    outsider: House, made: tuple[Endpoint, str], delivery: Delivery
+    outsider: SeededOrganization, made: tuple[Endpoint, str], delivery: Delivery
 ) -> None:
     _, secret = outsider.mint(scopes=[Scope.MANAGE])
     client = APIClient(headers={"authorization": f"Bearer {secret}"})
@@ -126,10 +126,10 @@ def test_an_outsiders_key_finds_nothing(
 
 @pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
 def test_lesser_roles_are_told_so(
-    house: House, made: tuple[Endpoint, str], delivery: Delivery, role: Role
+    org: SeededOrganization, made: tuple[Endpoint, str], delivery: Delivery, role: Role
 ) -> None:
     client = APIClient()
-    client.force_login(house.join(role))
+    client.force_login(org.join(role))
     for method, path in [("get", BASE), ("post", BASE), *paths(made[0], delivery)]:
         assert getattr(client, method)(path, {}).status_code == 403, path
 
@@ -139,9 +139,9 @@ def test_nobody_gets_in_without_credentials(made: tuple[Endpoint, str], delivery
         assert getattr(APIClient(), method)(path, {}).status_code == 401
 
 
-def test_a_managing_key_manages_its_own_organization(house: House) -> None:
-    client = APIClient(headers={"authorization": f"Bearer {house.mint(scopes=[Scope.MANAGE])[1]}"})
-    assert client.post(BASE, WISH).json()["organization_id"] == house.id
+def test_a_managing_key_manages_its_own_organization(org: SeededOrganization) -> None:
+    client = APIClient(headers={"authorization": f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}"})
+    assert client.post(BASE, WISH).json()["organization_id"] == org.id
 
 
 def test_the_document_describes_it(api: APIClient) -> None:

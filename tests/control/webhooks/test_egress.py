@@ -9,7 +9,7 @@ import pytest
 
 from control.webhooks import egress
 from control.webhooks.errors import Forbidden, Unreachable
-from tests.support.receiver import Receiver
+from tests.fixtures.receiver import Receiver
 
 pytestmark = pytest.mark.integration
 HEADERS = {"content-type": "application/json"}

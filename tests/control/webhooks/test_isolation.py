@@ -10,8 +10,8 @@ from django.utils import timezone
 from control.outbox.deliverer import Deliverer
 from control.webhooks.models import Attempt, Delivery
 from control.webhooks.services import create_endpoint, emit
-from tests.support.organizations import House, make_house
-from tests.support.receiver import Receiver, receiving
+from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.receiver import Receiver, receiving
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 MESSAGES = 12
@@ -24,20 +24,20 @@ def slow(local: None) -> Iterator[Receiver]:
         yield running
 
 
-def subscribe(house: House, receiver: Receiver) -> None:
+def subscribe(org: SeededOrganization, receiver: Receiver) -> None:
     create_endpoint(
-        actor=house.actor,
-        organization=house.organization,
+        actor=org.actor,
+        organization=org.organization,
         url=receiver.url,
         kinds=["invoice.paid"],
     )
 
 
-def tell(house: House) -> None:
+def tell(org: SeededOrganization) -> None:
     for number in range(MESSAGES):
         key = f"inv_{number}"
         emit(
-            organization_id=house.id,
+            organization_id=org.id,
             kind="invoice.paid",
             data={"invoice_id": key},
             key=key,
@@ -48,7 +48,7 @@ def tell(house: House) -> None:
 def test_a_slow_endpoint_of_one_organization_delays_no_other(
     transactional_db: None, pooled: None, slow: Receiver, receiver: Receiver
 ) -> None:
-    sluggish, quick = make_house("Sluggish"), make_house("Quick")
+    sluggish, quick = make_organization("Sluggish"), make_organization("Quick")
     subscribe(sluggish, slow)
     subscribe(quick, receiver)
     with transaction.atomic():

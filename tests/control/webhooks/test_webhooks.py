@@ -20,17 +20,17 @@ from control.tenants.models import Role
 from control.webhooks import selectors, services
 from control.webhooks.kinds import KINDS
 from control.webhooks.models import Attempt, Delivery, Endpoint, Event, Secret
-from tests.support.organizations import House
-from tests.support.receiver import Receiver
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.receiver import Receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 Made = tuple[Endpoint, str]
 DAY = timedelta(days=1)
 
 
-def emit(house: House, key: str = "inv_1", now: datetime | None = None) -> None:
+def emit(org: SeededOrganization, key: str = "inv_1", now: datetime | None = None) -> None:
     services.emit(
-        organization_id=house.id,
+        organization_id=org.id,
         kind="invoice.paid",
         data={"invoice_id": key},
         key=key,
@@ -43,10 +43,10 @@ def deliver(now: datetime | None = None) -> None:
 
 
 def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     _, secret = made
-    key, key_secret = house.mint()
+    key, key_secret = org.mint()
     deliver()
     [told] = receiver.told
     message = told.verified(secret)
@@ -61,19 +61,19 @@ def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
 
 
 def test_no_log_tells_an_address_which_may_hold_a_token(
-    house: House, made: Made, receiver: Receiver, caplog: pytest.LogCaptureFixture
+    org: SeededOrganization, made: Made, receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert "token=t0ken" in receiver.url
-    emit(house)
+    emit(org)
     deliver()
     assert receiver.told
     assert "t0ken" not in caplog.text
 
 
 def test_a_forged_body_or_another_secret_does_not_verify(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
-    emit(house)
+    emit(org)
     deliver()
     [told] = receiver.told
     for secret, body in [(made[1], told.body + b" "), ("whsec_" + "A" * 44, told.body)]:
@@ -81,35 +81,35 @@ def test_a_forged_body_or_another_secret_does_not_verify(
             Webhook(secret).verify(body, told.headers)
 
 
-def test_a_repeat_is_one_message(house: House, made: Made, receiver: Receiver) -> None:
-    emit(house)
-    emit(house)
+def test_a_repeat_is_one_message(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
+    emit(org)
+    emit(org)
     deliver()
-    emit(house)
+    emit(org)
     deliver()
     assert len(receiver.told) == 1
 
 
-def test_only_who_subscribed_is_told(house: House, made: Made, outsider: House) -> None:
-    services.emit(
-        organization_id=house.id, kind="balance.low", data={}, key="1", now=timezone.now()
-    )
+def test_only_who_subscribed_is_told(
+    org: SeededOrganization, made: Made, outsider: SeededOrganization
+) -> None:
+    services.emit(organization_id=org.id, kind="balance.low", data={}, key="1", now=timezone.now())
     emit(outsider)
     assert not Message.objects.exists()
     with pytest.raises(ValueError, match="no kind"):
-        services.emit(organization_id=house.id, kind="x", data={}, key="1", now=timezone.now())
+        services.emit(organization_id=org.id, kind="x", data={}, key="1", now=timezone.now())
 
 
 def test_each_subscribed_endpoint_gets_the_same_message(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     services.create_endpoint(
-        actor=house.actor,
-        organization=house.organization,
+        actor=org.actor,
+        organization=org.organization,
         url=receiver.url,
         kinds=["invoice.paid"],
     )
-    emit(house)
+    emit(org)
     deliver()
     first, second = receiver.told
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
@@ -117,11 +117,11 @@ def test_each_subscribed_endpoint_gets_the_same_message(
 
 
 def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     receiver.status = 500
     now = timezone.now()
-    emit(house, now=now)
+    emit(org, now=now)
     deliver(now)
     delivery = Delivery.objects.get()
     assert delivery.state == "waiting"
@@ -137,11 +137,11 @@ def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
 
 
 def test_a_message_is_tried_ten_times_over_days_and_then_failed(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     receiver.status = 503
     now = timezone.now()
-    emit(house, now=now)
+    emit(org, now=now)
     moments = []
     message = Message.objects.get()
     while message.is_open:
@@ -168,11 +168,11 @@ def test_a_message_is_tried_ten_times_over_days_and_then_failed(
     ],
 )
 def test_an_endpoint_that_asks_for_a_pause_gets_it(
-    house: House, made: Made, receiver: Receiver, asked: str, seconds: int
+    org: SeededOrganization, made: Made, receiver: Receiver, asked: str, seconds: int
 ) -> None:
     now = datetime(2026, 11, 22, 14, tzinfo=UTC)
     receiver.status, receiver.headers = 503, {"retry-after": asked}
-    emit(house, now=now)
+    emit(org, now=now)
     deliver(now)
     assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
     waits = Message.objects.get().due_at - now
@@ -182,18 +182,18 @@ def test_an_endpoint_that_asks_for_a_pause_gets_it(
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 120), (500, 5)])
 def test_only_who_is_busy_may_ask_for_one(
-    house: House, made: Made, receiver: Receiver, status: int, seconds: int
+    org: SeededOrganization, made: Made, receiver: Receiver, status: int, seconds: int
 ) -> None:
     receiver.status, receiver.headers = status, {"retry-after": "120"}
     now = timezone.now()
-    emit(house, now=now)
+    emit(org, now=now)
     deliver(now)
     assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
 
 
-def test_pauses_add_no_attempts(house: House, made: Made, receiver: Receiver) -> None:
+def test_pauses_add_no_attempts(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
     receiver.status, receiver.headers = 503, {"retry-after": "60"}
-    emit(house)
+    emit(org)
     message = Message.objects.get()
     while message.is_open:
         deliver(message.due_at)
@@ -202,23 +202,21 @@ def test_pauses_add_no_attempts(house: House, made: Made, receiver: Receiver) ->
     assert Delivery.objects.get().state == "failed"
 
 
-def test_a_redirect_is_a_failure(house: House, made: Made, receiver: Receiver) -> None:
+def test_a_redirect_is_a_failure(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
     receiver.status, receiver.headers = 307, {"location": "http://127.0.0.1:1/"}
-    emit(house)
+    emit(org)
     deliver()
     assert Attempt.objects.get().error == "answered 307: redirects are not followed"
 
 
 def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
-    EmailAddress.objects.create(
-        user=house.owner, email=house.owner.email, verified=True, primary=True
-    )
+    EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
     receiver.status = 500
     start = timezone.now()
     for day in range(6):
-        emit(house, f"inv_{day}", start + day * DAY)
+        emit(org, f"inv_{day}", start + day * DAY)
         deliver(start + day * DAY)
     endpoint = Endpoint.objects.get()
     assert not endpoint.is_enabled
@@ -226,49 +224,55 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     assert Deed.objects.filter(action="webhook.disable").count() == 1
     deliver(start + 6 * DAY)
     [message] = mail.outbox
-    assert message.to == [house.owner.email]
+    assert message.to == [org.owner.email]
     assert message.subject == "A webhook of Acme was disabled"
     calls = len(receiver.told)
-    emit(house, "inv_later", start + 7 * DAY)
+    emit(org, "inv_later", start + 7 * DAY)
     deliver(start + 30 * DAY)
     assert len(receiver.told) == calls
     assert not Delivery.objects.filter(delivered_at=None, failed_at=None).exists()
 
 
-def test_one_success_forgets_the_failures(house: House, made: Made, receiver: Receiver) -> None:
+def test_one_success_forgets_the_failures(
+    org: SeededOrganization, made: Made, receiver: Receiver
+) -> None:
     start = timezone.now()
     for day in range(8):
         receiver.status = 200 if day == 4 else 500
-        emit(house, f"inv_{day}", start + day * DAY)
+        emit(org, f"inv_{day}", start + day * DAY)
         deliver(start + day * DAY)
     assert Endpoint.objects.get().is_enabled
 
 
 def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     receiver.status = 410
-    emit(house)
+    emit(org)
     deliver()
     assert Endpoint.objects.get().disabled_reason == "It answered 410: it is gone."
     assert Delivery.objects.get().state == "failed"
 
 
-def test_rotation_overlaps_and_ends(house: House, made: Made, receiver: Receiver) -> None:
+def test_rotation_overlaps_and_ends(
+    org: SeededOrganization, made: Made, receiver: Receiver
+) -> None:
     endpoint, old = made
     now = timezone.now()
-    new = services.rotate_secret(actor=house.actor, endpoint=endpoint, now=now)
-    emit(house, "inv_1")
+    new = services.rotate_secret(actor=org.actor, endpoint=endpoint, now=now)
+    emit(org, "inv_1")
     deliver()
     [told] = receiver.told
     assert told.verified(old) == told.verified(new)
     assert len(selectors.valid_secrets(endpoint, now + services.OVERLAP)) == 1
     for _ in range(5):
-        services.rotate_secret(actor=house.actor, endpoint=endpoint, now=now)
+        services.rotate_secret(actor=org.actor, endpoint=endpoint, now=now)
     assert Secret.objects.count() == services.SECRETS_MAX
 
 
-def test_no_secret_lies_readable_in_the_database_or_the_audit(house: House, made: Made) -> None:
+def test_no_secret_lies_readable_in_the_database_or_the_audit(
+    org: SeededOrganization, made: Made
+) -> None:
     secret = made[1].removeprefix("whsec_")
     assert secret not in Secret.objects.get().sealed
     assert secret not in json.dumps(list(Deed.objects.values("details")))
@@ -276,12 +280,14 @@ def test_no_secret_lies_readable_in_the_database_or_the_audit(house: House, made
     assert "t0ken" not in json.dumps(list(Message.objects.values("payload")))
 
 
-def test_a_test_message_and_a_redelivery(house: House, made: Made, receiver: Receiver) -> None:
+def test_a_test_message_and_a_redelivery(
+    org: SeededOrganization, made: Made, receiver: Receiver
+) -> None:
     endpoint, secret = made
     now = timezone.now()
-    delivery = services.send_test(actor=house.actor, endpoint=endpoint, now=now)
+    delivery = services.send_test(actor=org.actor, endpoint=endpoint, now=now)
     deliver()
-    again = services.redeliver(actor=house.actor, delivery=delivery, now=now)
+    again = services.redeliver(actor=org.actor, delivery=delivery, now=now)
     deliver()
     first, second = receiver.told
     assert first.verified(secret)["type"] == "webhook.test"
@@ -289,44 +295,46 @@ def test_a_test_message_and_a_redelivery(house: House, made: Made, receiver: Rec
     assert again.is_repeat
 
 
-def test_nobodys_server_is_flooded_by_hand(house: House, made: Made) -> None:
+def test_nobodys_server_is_flooded_by_hand(org: SeededOrganization, made: Made) -> None:
     now = timezone.now()
     for _ in range(20):
-        services.send_test(actor=house.actor, endpoint=made[0], now=now)
+        services.send_test(actor=org.actor, endpoint=made[0], now=now)
     with pytest.raises(Conflict, match="wait a bit"):
-        services.send_test(actor=house.actor, endpoint=made[0], now=now)
+        services.send_test(actor=org.actor, endpoint=made[0], now=now)
     later = now + timedelta(minutes=1)
-    services.send_test(actor=house.actor, endpoint=made[0], now=later)
+    services.send_test(actor=org.actor, endpoint=made[0], now=later)
 
 
 def test_nothing_is_sent_to_a_deleted_endpoint(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
-    emit(house)
-    services.delete_endpoint(actor=house.actor, endpoint=made[0], now=timezone.now())
+    emit(org)
+    services.delete_endpoint(actor=org.actor, endpoint=made[0], now=timezone.now())
     deliver()
     assert receiver.told == []
     assert Message.objects.get().delivered_at
     assert not Secret.objects.exists()
     with pytest.raises(NotFound):
-        selectors.endpoint(house.organization, made[0].id)
+        selectors.endpoint(org.organization, made[0].id)
 
 
-def test_a_disabled_endpoint_is_neither_tested_nor_told(house: House, made: Made) -> None:
-    endpoint = services.update_endpoint(actor=house.actor, endpoint=made[0], is_enabled=False)
-    emit(house)
+def test_a_disabled_endpoint_is_neither_tested_nor_told(
+    org: SeededOrganization, made: Made
+) -> None:
+    endpoint = services.update_endpoint(actor=org.actor, endpoint=made[0], is_enabled=False)
+    emit(org)
     assert not Delivery.objects.exists()
     with pytest.raises(Conflict):
-        services.send_test(actor=house.actor, endpoint=endpoint, now=timezone.now())
+        services.send_test(actor=org.actor, endpoint=endpoint, now=timezone.now())
 
 
 def test_an_operator_retries_a_delivery_that_was_given_up(
-    house: House, made: Made, receiver: Receiver
+    org: SeededOrganization, made: Made, receiver: Receiver
 ) -> None:
     receiver.status = 410
-    emit(house)
+    emit(org)
     deliver()
-    services.update_endpoint(actor=house.actor, endpoint=made[0], is_enabled=True)
+    services.update_endpoint(actor=org.actor, endpoint=made[0], is_enabled=True)
     receiver.status = 200
     retry(actor=system("tests"), message=Message.objects.get(kind="webhook"), now=timezone.now())
     deliver()
@@ -334,13 +342,13 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
 
 
 @pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_manage_none(house: House, made: Made, role: Role) -> None:
-    actor = house.actor_of(house.join(role))
+def test_lesser_roles_manage_none(org: SeededOrganization, made: Made, role: Role) -> None:
+    actor = org.actor_of(org.join(role))
     now = timezone.now()
-    delivery = services.send_test(actor=house.actor, endpoint=made[0], now=now)
+    delivery = services.send_test(actor=org.actor, endpoint=made[0], now=now)
     verbs = [
         lambda: services.create_endpoint(
-            actor=actor, organization=house.organization, url="https://example.com", kinds=["x"]
+            actor=actor, organization=org.organization, url="https://example.com", kinds=["x"]
         ),
         lambda: services.update_endpoint(actor=actor, endpoint=made[0], is_enabled=False),
         lambda: services.rotate_secret(actor=actor, endpoint=made[0], now=now),
@@ -357,16 +365,18 @@ def test_lesser_roles_manage_none(house: House, made: Made, role: Role) -> None:
     "wrong",
     [{"kinds": []}, {"kinds": ["webhook.test"]}, {"description": "x" * 201}, {"url": "https://0"}],
 )
-def test_what_does_not_fit_is_refused(house: House, made: Made, wrong: dict[str, object]) -> None:
+def test_what_does_not_fit_is_refused(
+    org: SeededOrganization, made: Made, wrong: dict[str, object]
+) -> None:
     with pytest.raises(Invalid):
-        services.update_endpoint(actor=house.actor, endpoint=made[0], **wrong)
+        services.update_endpoint(actor=org.actor, endpoint=made[0], **wrong)
 
 
-def test_an_organization_has_a_bounded_number(house: House, local: None) -> None:
+def test_an_organization_has_a_bounded_number(org: SeededOrganization, local: None) -> None:
     def create() -> None:
         services.create_endpoint(
-            actor=house.actor,
-            organization=house.organization,
+            actor=org.actor,
+            organization=org.organization,
             url="https://example.com",
             kinds=["key.created"],
         )
@@ -377,17 +387,17 @@ def test_an_organization_has_a_bounded_number(house: House, local: None) -> None
         create()
 
 
-def test_messages_and_calls_are_written_once(house: House, made: Made) -> None:
-    emit(house)
+def test_messages_and_calls_are_written_once(org: SeededOrganization, made: Made) -> None:
+    emit(org)
     deliver()
     for rows in (Event.objects.all(), Attempt.objects.all()):
         with pytest.raises(ProgrammingError, match="Cannot update"), transaction.atomic():
             rows.update(id="x" if rows.model is Event else 1)
 
 
-def test_old_messages_are_trimmed_with_their_log(house: House, made: Made) -> None:
+def test_old_messages_are_trimmed_with_their_log(org: SeededOrganization, made: Made) -> None:
     now = timezone.now()
-    emit(house, now=now)
+    emit(org, now=now)
     deliver(now)
     assert services.trim(now=now + 59 * DAY) == 0
     assert services.trim(now=now + 61 * DAY) == 1

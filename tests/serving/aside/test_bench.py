@@ -12,7 +12,7 @@ import pytest
 from serving.aside.bench import Bench, Late
 from serving.aside.process import PIECE_BYTES, Died, Process
 from serving.aside.turns import Turns
-from tests.support.gateway import eventually
+from tests.fixtures.gateway import eventually
 
 
 @asynccontextmanager
@@ -20,7 +20,7 @@ async def open_bench(
     *, processes: int = 1, seconds_max: float = 5.0, wait_seconds_max: float = 20.0
 ) -> AsyncIterator[Bench]:
     turns = Turns(processes, waiting_max=8, waiting_of_one_max=3, wait_seconds_max=wait_seconds_max)
-    bench = Bench(("tests.support.aside",), turns, seconds_max=seconds_max)
+    bench = Bench(("tests.fixtures.aside",), turns, seconds_max=seconds_max)
     try:
         yield bench
     finally:

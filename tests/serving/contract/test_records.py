@@ -14,7 +14,7 @@ from serving.contract.key import BASE62, digest, is_well_formed, make_secret
 from serving.contract.lease import Granted, LeaseReply, Refused
 from serving.contract.records import DeploymentRecord, ModelRecord, PriceRecord, Timeouts
 from serving.contract.usage import LeaseCharge, UsageEvent
-from tests.support import catalog
+from tests.fixtures import catalog
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 TOKENS = st.integers(0, 10**6)

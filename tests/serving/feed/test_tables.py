@@ -18,7 +18,7 @@ from serving.feed.mirror import Mirror
 from serving.feed.packed_records import PackedRecords, Packing
 from serving.feed.table import Records, Table
 from serving.gateway.keys import Keys
-from tests.support import catalog
+from tests.fixtures import catalog
 
 A = catalog.tenant("a")
 FULL_KEY = msgspec.structs.replace(

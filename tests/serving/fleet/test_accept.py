@@ -11,7 +11,7 @@ from serving.feed.batch import Batch, Update
 from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.store import Store, StoredFleet
-from tests.support import catalog
+from tests.fixtures import catalog
 
 
 def deployment(name: str) -> DeploymentRecord:

@@ -16,7 +16,7 @@ import pytest
 from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from tests.support.fleet_process import Control, FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet, until
 
 pytestmark = pytest.mark.integration
 
@@ -104,7 +104,7 @@ async def test_an_embedder_becomes_ready_after_a_real_embedding(tmp_path: Path) 
         assert await embed(process.session, replica.url, 5) == 64
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 @pytest.mark.parametrize("busy", [True, False])
 async def test_an_embedder_that_reads_no_token_is_ejected_and_a_slow_one_is_not(
     tmp_path: Path, busy: bool
@@ -165,7 +165,7 @@ async def test_a_killed_engine_is_replaced(fleet: tuple[Control, FleetProcess]) 
     assert len(process.engines()) == 1
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 @pytest.mark.parametrize("busy", [True, False])
 async def test_a_stopped_engine_is_ejected_and_replaced(
     fleet: tuple[Control, FleetProcess], busy: bool
@@ -186,7 +186,7 @@ async def test_a_stopped_engine_is_ejected_and_replaced(
     await asyncio.gather(work, return_exceptions=True)
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 @pytest.mark.parametrize("busy", [True, False])
 async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
     fleet: tuple[Control, FleetProcess], busy: bool
@@ -322,7 +322,7 @@ async def test_an_external_engine_is_probed_and_never_started(
     assert len(process.engines()) == 1
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     fleet: tuple[Control, FleetProcess],
 ) -> None:
@@ -343,7 +343,7 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     assert len(process.engines()) == 1
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 async def test_an_engine_started_in_the_moment_the_fleet_died_is_adopted_too(
     fleet: tuple[Control, FleetProcess],
 ) -> None:

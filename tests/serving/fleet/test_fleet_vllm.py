@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from serving.contract.records import DeploymentRecord
-from tests.support.fleet_process import FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import FleetProcess, running_fleet, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults]
+pytestmark = [pytest.mark.integration, pytest.mark.e2e]
 
 WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"
 DEPLOYMENT = DeploymentRecord(

@@ -10,8 +10,8 @@ import pytest
 from serving.fleet import log_file
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import Store, StoredFleet
+from tests.fixtures.fleet_process import running_fleet, until
 from tests.serving.fleet.test_fleet import DEPLOYMENT, failed
-from tests.support.fleet_process import running_fleet, until
 
 FAILURES = "penstock_fleet_state_failures_total"
 

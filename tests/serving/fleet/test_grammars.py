@@ -23,10 +23,10 @@ from serving.fleet.grammars import Grammars
 from serving.fleet.server import FleetServer
 from serving.fleet.shares import SlotShares
 from serving.fleet.store import Store
-from tests.support.catalog import deployment
-from tests.support.gateway import eventually
+from tests.fixtures.catalog import deployment
+from tests.fixtures.gateway import eventually
 
-MODULE = ("tests.support.grammar_judge",)
+MODULE = ("tests.fixtures.grammar_judge",)
 
 
 class Judged(Simulated):
@@ -41,7 +41,7 @@ class Judged(Simulated):
 class Broken(Judged):
     """One whose judge does not start."""
 
-    module = ("tests.support.nothing_of_this_name",)
+    module = ("tests.fixtures.nothing_of_this_name",)
 
 
 def question(*schemas: str, of: str = "org_a") -> GrammarQuestion:

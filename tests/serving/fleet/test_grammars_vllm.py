@@ -12,10 +12,10 @@ from serving.contract.grammar import GrammarQuestion, GrammarVerdict
 from serving.contract.records import DeploymentRecord
 from serving.engine.vllm import Vllm
 from serving.fleet.grammars import Grammars
-from tests.support.catalog import deployment
-from tests.support.gateway import eventually
+from tests.fixtures.catalog import deployment
+from tests.fixtures.gateway import eventually
 
-pytestmark = pytest.mark.house
+pytestmark = pytest.mark.e2e
 
 WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"
 

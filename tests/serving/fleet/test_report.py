@@ -13,8 +13,8 @@ import pytest
 
 from serving.contract.counters import EngineSample
 from serving.contract.records import DeploymentRecord
-from tests.support.engine_counters import read_metrics
-from tests.support.fleet_process import Control, FleetProcess, running_fleet, until
+from tests.fixtures.engine_counters import read_metrics
+from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet, until
 
 pytestmark = pytest.mark.integration
 
@@ -110,7 +110,7 @@ async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
     assert 0 <= sample.busy_seconds <= sample.ready_seconds + 1 <= alive_seconds + 1
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()
@@ -125,7 +125,7 @@ async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -
     assert customers(await until(last)) == (EACH_TOKENS, 1)
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(fleet: Pair) -> None:
     control, process = fleet
     [replica] = await process.ready()

@@ -25,7 +25,7 @@ from serving.fleet.config import FleetConfig
 from serving.fleet.fleet import Fleet
 from serving.fleet.replica import Replica
 from serving.fleet.store import Store, StoredFleet
-from tests.support import catalog
+from tests.fixtures import catalog
 
 SLEEPS = catalog.deployment(timeouts=Timeouts(wake_seconds=60.0), sleep_after_seconds=30.0)
 KINDS: dict[str, DeploymentRecord] = {

@@ -10,8 +10,8 @@ from serving.contract.codec import encode
 from serving.contract.demand import DemandReport, DeploymentDemand, OrganizationDemand
 from serving.contract.records import Timeouts
 from serving.contract.replica import ReplicaRecord
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet, until
 from tests.serving.fleet.test_fleet import DEPLOYMENT, chat
-from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet, until
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from serving.fleet.replica import NO_STRAIN
 from serving.fleet.server import FleetServer
 from serving.fleet.shares import SlotShares
 from serving.fleet.store import Store
-from tests.support import catalog
+from tests.fixtures import catalog
 
 ROOT = "a secret"
 

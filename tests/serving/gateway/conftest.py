@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.gateway import Stack, running_stack
+from tests.fixtures.gateway import Stack, running_stack
 
 
 @pytest.fixture

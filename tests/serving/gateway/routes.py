@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.support.gateway import MESSAGES
+from tests.fixtures.gateway import MESSAGES
 
 Usage = tuple[int, int, int]
 """Input, cached input and output tokens, as the gateway meters them."""

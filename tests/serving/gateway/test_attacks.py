@@ -10,8 +10,8 @@ from statistics import median
 
 import pytest
 
-from tests.support.attacks import BODIES
-from tests.support.beside import Beside, beside
+from tests.fixtures.attacks import BODIES
+from tests.fixtures.beside import Beside, beside
 
 pytestmark = pytest.mark.integration
 
@@ -25,15 +25,15 @@ ANSWERS = {200, 400, 413, 503}
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[Beside]:
+async def org(tmp_path: Path) -> AsyncIterator[Beside]:
     async with beside(tmp_path) as made:
         yield made
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_a_neighbour_is_served_while_one_attacks(name: str, house: Beside) -> None:
+async def test_a_neighbour_is_served_while_one_attacks(name: str, org: Beside) -> None:
     dialect, make = BODIES[name]
-    under = await house.under(dialect.path, make(), SECONDS)
+    under = await org.under(dialect.path, make(), SECONDS)
     assert set(under.neighbour.statuses) == {200}
     assert under.attacker is not None
     assert set(under.attacker.statuses) <= ANSWERS

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from serving.gateway.bodies import Bodies, HeldBody
 from serving.gateway.errors import Unavailable
-from tests.support.gateway import MESSAGES, eventually, running_stack
-from tests.support.raw_http import RawClient
+from tests.fixtures.gateway import MESSAGES, eventually, running_stack
+from tests.fixtures.raw_http import RawClient
 
 CHAT = "/v1/chat/completions"
 

@@ -7,8 +7,8 @@ import pytest
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.dialect import Dialect
 from serving.gateway.errors import BadRequest
-from tests.support.attacks import BODIES, CHAT, chain, doubling, tools
-from tests.support.catalog import model
+from tests.fixtures.attacks import BODIES, CHAT, chain, doubling, tools
+from tests.fixtures.catalog import model
 
 
 def prepare(dialect: Dialect, data: bytes, of: ModelRecord) -> None:

@@ -9,8 +9,8 @@ from serving.contract.capabilities import CACHE_SALT, NO_PREFIX_CACHE
 from serving.engine.engine import SPOKEN
 from serving.engine.external import External
 from serving.engine.vllm import Vllm
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

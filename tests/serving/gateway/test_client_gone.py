@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from serving.gateway.conversation import ClientGone, Conversation
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.raw_http import RawClient, request
 
 COUNT = "/v1/messages/count_tokens"
 

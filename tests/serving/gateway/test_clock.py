@@ -10,8 +10,8 @@ import pytest
 
 from serving.contract.ids import moment_of
 from serving.usage.clock import Clock
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}

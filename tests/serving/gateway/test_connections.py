@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from serving.config import ConfigError
 from serving.gateway import descriptors
 from serving.gateway.connections import Connections, place_of
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.raw_http import RawClient, request
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

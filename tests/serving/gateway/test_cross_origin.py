@@ -9,9 +9,9 @@ from multidict import CIMultiDictProxy
 
 from serving.contract.records import ProjectRecord
 from serving.gateway.directory import Directory
+from tests.fixtures import catalog
+from tests.fixtures.gateway import Stack, eventually
 from tests.serving.gateway.routes import CHAT, ROUTES, Route
-from tests.support import catalog
-from tests.support.gateway import Stack, eventually
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 from playwright.async_api import Page, async_playwright
 
+from tests.fixtures.browser import FLAGS, chromium_path
+from tests.fixtures.gateway import Stack
+from tests.fixtures.keyed import KEY, take_keys
 from tests.serving.gateway.routes import CHAT
 from tests.serving.gateway.test_cross_origin import allow
-from tests.support.browser import FLAGS, chromium_path
-from tests.support.gateway import Stack
-from tests.support.keyed import KEY, take_keys
 
 CALL = """
 async ([url, headers, body]) => {

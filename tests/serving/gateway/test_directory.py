@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.feed.batch import Batch, Update
 from serving.gateway.directory import Directory
-from tests.support import catalog
+from tests.fixtures import catalog
 
 A, B = catalog.tenant("a"), catalog.tenant("b")
 RECORDS = [

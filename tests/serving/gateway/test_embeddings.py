@@ -20,9 +20,9 @@ from serving.engine.simulated.tokens import prompt_of_ids, prompt_of_text
 from serving.engine.usage import Tokens
 from serving.gateway import exchange
 from serving.gateway.dialects.embeddings import INPUTS_MAX, NUMBERS_MAX, Embeddings
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.raw_http import RawClient, request
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.raw_http import RawClient, request
 
 
 @pytest.fixture

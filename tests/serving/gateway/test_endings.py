@@ -14,8 +14,8 @@ from serving.contract.usage import Outcome
 from serving.engine.simulated.faults import Fault
 from serving.engine.work import WHOLE_INTERVAL_TOKENS
 from serving.pool.ticket import Ticket
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
 
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 200, "ignore_eos": True}
 CHAT = "/v1/chat/completions"

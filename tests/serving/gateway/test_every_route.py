@@ -11,10 +11,10 @@ import pytest
 
 from serving.contract.price import charge
 from serving.gateway.dialects.every import DIALECTS, GENERATING
+from tests.fixtures import catalog
+from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.raw_http import RawClient, request
 from tests.serving.gateway.routes import ANSWERS, METERED, ROUTES, Route, last_usage
-from tests.support import catalog
-from tests.support.gateway import Stack, eventually, running_stack
-from tests.support.raw_http import RawClient, request
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.feed.batch import Batch
 from serving.gateway.directory import Directory
 from serving.gateway.state import StateFile
-from tests.support import catalog
-from tests.support.state import Told, batches, page, read_as_if_killed
+from tests.fixtures import catalog
+from tests.fixtures.state import Told, batches, page, read_as_if_killed
 
 State = dict[tuple[str, str], Any]
 NOW = catalog.START + timedelta(days=5)

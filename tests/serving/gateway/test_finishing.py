@@ -30,10 +30,10 @@ from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.finishing.questions import Begun, Broken, Took
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.relay import Relay
-from tests.support import catalog
-from tests.support.gateway import Stack, eventually, running_stack
-from tests.support.loop_meter import KEPT, metered_loop
-from tests.support.raw_http import RawClient, request
+from tests.fixtures import catalog
+from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.loop_meter import KEPT, metered_loop
+from tests.fixtures.raw_http import RawClient, request
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(st.lists(SINGLE, min_size=1, max_size=6), min_size=1, max_size=5)
@@ -246,7 +246,7 @@ async def test_a_long_answer_takes_little_of_the_loop(finishing: Finishing) -> N
 
 
 @pytest.fixture
-async def house(tmp_path: Any) -> AsyncIterator[Stack]:
+async def org(tmp_path: Any) -> AsyncIterator[Stack]:
     async with running_stack(tmp_path) as running:
         await running.offer_embeddings()
         yield running
@@ -255,22 +255,22 @@ async def house(tmp_path: Any) -> AsyncIterator[Stack]:
 TEXTS = [f"text number {number}" for number in range(1_000)]
 
 
-async def body_of(house: Stack, texts: list[str], encoding: str) -> bytes:
+async def body_of(org: Stack, texts: list[str], encoding: str) -> bytes:
     asked = {"model": "demo-embed", "input": texts, "encoding_format": encoding}
-    async with house.post(PATH, asked) as reply:
+    async with org.post(PATH, asked) as reply:
         assert reply.status == 200
         return await reply.read()
 
 
 @pytest.mark.parametrize("encoding", ["float", "base64"])
-async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, house: Stack) -> None:
+async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, org: Stack) -> None:
     few = [
-        json.loads(await body_of(house, TEXTS[start : start + 100], encoding))["data"]
+        json.loads(await body_of(org, TEXTS[start : start + 100], encoding))["data"]
         for start in range(0, len(TEXTS), 100)
     ]
-    bench = house.gateway.finishing.bench
+    bench = org.gateway.finishing.bench
     assert bench._idle == []
-    body = await body_of(house, TEXTS, encoding)
+    body = await body_of(org, TEXTS, encoding)
     assert len(bench._idle) == 1
     wanted = [each["embedding"] for part in few for each in part]
     data = [{"object": "embedding", "index": n, "embedding": each} for n, each in enumerate(wanted)]
@@ -278,16 +278,16 @@ async def test_a_client_gets_the_same_of_many_texts_as_of_few(encoding: str, hou
     usage = told["usage"]
     answer = {"object": "list", "data": data, "model": "demo-embed", "usage": usage}
     assert body == msgspec.json.encode(answer)
-    await eventually(lambda: len(house.events) == 11)
-    event = house.events[-1]
+    await eventually(lambda: len(org.events) == 11)
+    event = org.events[-1]
     assert event.input_tokens == usage["prompt_tokens"] == usage["total_tokens"] > 0
     assert sum(part.charged_nanos for part in event.charges) == 150 * event.input_tokens
 
 
 async def test_who_leaves_while_it_is_made_pays_for_it(
-    house: Stack, monkeypatch: pytest.MonkeyPatch
+    org: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finishing = house.gateway.finishing
+    finishing = org.gateway.finishing
     asked, may_go_on = asyncio.Event(), asyncio.Event()
     finish_for_real = finishing.finish
 
@@ -298,18 +298,18 @@ async def test_who_leaves_while_it_is_made_pays_for_it(
 
     monkeypatch.setattr(finishing, "finish", slow)
     monkeypatch.setattr("serving.gateway.exchange.LINGER_SECONDS", 0.05)
-    async with RawClient(house.url) as client:
+    async with RawClient(org.url) as client:
         body = {"model": "demo-embed", "input": TEXTS}
-        await client.send(request(PATH, house.tenant.secret, body))
+        await client.send(request(PATH, org.tenant.secret, body))
         async with asyncio.timeout(10):
             await asked.wait()
-    lingering = house.gateway.app.means.lingering
-    [exchange] = house.gateway.app._exchanges
+    lingering = org.gateway.app.means.lingering
+    [exchange] = org.gateway.app._exchanges
     await eventually(lambda: exchange._interrupts.reason == "client_gone")
     assert lingering.total == 1
-    assert house.events == []
+    assert org.events == []
     may_go_on.set()
-    event = await house.one_event()
+    event = await org.one_event()
     assert event.outcome == "client_cancelled"
     assert sum(part.charged_nanos for part in event.charges) == 150 * event.input_tokens > 0
-    assert (lingering.total, house.gateway.metrics.unmetered) == (0, 0)
+    assert (lingering.total, org.gateway.metrics.unmetered) == (0, 0)

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.environment import free_port
-from tests.support.gateway import MESSAGES, eventually
-from tests.support.gateway_processes import gateway, until_ready, world
-from tests.support.neighbour import neighbour
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.environment import free_port
+from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway_processes import gateway, until_ready, world
+from tests.fixtures.neighbour import neighbour
+from tests.fixtures.raw_http import RawClient, request
 
 GROWTH_BYTES_MAX = 24 * 2**20
 """What 500 slow clients send is 10 MB."""

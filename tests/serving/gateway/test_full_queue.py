@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from serving.pool.line import Bounds
 from serving.pool.pressure import Pressure
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
 
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
 SLOTS = 8

@@ -17,10 +17,10 @@ import pytest
 
 from serving.contract.records import Limits
 from serving.pool.line import Bounds
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING
 from tests.serving.gateway.test_full_queue import busy
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
 
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
 REQUESTS = 40

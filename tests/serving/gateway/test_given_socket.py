@@ -10,8 +10,8 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.support.gateway import MESSAGES, eventually
-from tests.support.gateway_processes import environment, gateway, world
+from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway_processes import environment, gateway, world
 
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
 

@@ -6,7 +6,7 @@ import pytest
 
 from serving import verdicts
 from serving.contract.grammar import GrammarVerdict, Verdict
-from tests.support.gateway import MESSAGES, Stack
+from tests.fixtures.gateway import MESSAGES, Stack
 
 CHAT = "/v1/chat/completions"
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}

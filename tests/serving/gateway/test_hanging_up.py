@@ -10,8 +10,8 @@ import pytest
 
 from serving.engine.simulated.faults import Fault
 from serving.gateway import exchange, lingering
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.raw_http import RawClient, request
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {

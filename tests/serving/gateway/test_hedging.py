@@ -17,8 +17,8 @@ from serving.engine.simulated.engine import SimulatedEngine
 from serving.engine.simulated.faults import Fault
 from serving.pool.pool import Pool
 from serving.usage.journal import JOURNAL, Journal
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {

@@ -15,11 +15,11 @@ from serving.engine.simulated.faults import Fault
 from serving.gateway.idempotency import copy, sealing
 from serving.pool.room import Room
 from serving.usage import claims
+from tests.fixtures import catalog
+from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.keyed import KEY, ask, take_keys
+from tests.fixtures.raw_http import RawClient, request
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING, METERED, Route
-from tests.support import catalog
-from tests.support.gateway import Stack, eventually, running_stack
-from tests.support.keyed import KEY, ask, take_keys
-from tests.support.raw_http import RawClient, request
 
 
 @pytest.fixture

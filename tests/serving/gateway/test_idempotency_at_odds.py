@@ -15,9 +15,9 @@ import pytest
 
 from serving.engine.simulated.faults import Fault
 from serving.usage import claims
+from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.keyed import take_keys
 from tests.serving.gateway.routes import CHAT
-from tests.support.gateway import Stack, eventually, running_stack
-from tests.support.keyed import take_keys
 
 SEEDS = range(6)
 KEYS = 5

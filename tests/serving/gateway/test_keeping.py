@@ -14,9 +14,9 @@ from serving.feed.source import Place
 from serving.gateway import keeping
 from serving.gateway.keeping import Keeper
 from serving.gateway.state import StateFile
-from tests.support import catalog
-from tests.support.gateway import eventually
-from tests.support.state import batches, page, read
+from tests.fixtures import catalog
+from tests.fixtures.gateway import eventually
+from tests.fixtures.state import batches, page, read
 
 ORGANIZATION = catalog.tenant("a").organization
 

@@ -10,16 +10,16 @@ import pytest
 
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
-from tests.support import catalog
-from tests.support.environment import free_port
-from tests.support.fake_control import FakeControl
-from tests.support.gateway_process import gateway_process
-from tests.support.load import Door, crowd
+from tests.fixtures import catalog
+from tests.fixtures.environment import free_port
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway_process import gateway_process
+from tests.fixtures.load import Door, crowd
 
 KILLS = 3
 
 
-@pytest.mark.faults
+@pytest.mark.e2e
 async def test_whoever_saw_the_end_is_billed_exactly_once_through_kills(tmp_path: Path) -> None:
     control, tenant, port = FakeControl(), catalog.tenant(), free_port()
     engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512, itl_seconds=0.002))

@@ -9,8 +9,8 @@ import anthropic
 import pytest
 
 from serving.engine.simulated.faults import Fault
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 
 PATH = "/v1/messages"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 100}

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from serving.contract.price import charge
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.scripted_server import scripted
 from tests.serving.gateway import routes
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.scripted_server import scripted
 
 CHAT, COMPLETIONS = routes.CHAT.body, routes.COMPLETIONS.body
 

@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.gateway.metrics import QUEUE_BUCKETS, Metrics
-from tests.support.events import event
+from tests.fixtures.events import event
 
 NAME = "penstock_gateway_queue_seconds"
 SECONDS = st.sampled_from(QUEUE_BUCKETS) | st.floats(0, 100)

@@ -15,8 +15,8 @@ from serving.contract.budget import period_end, period_start
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted
 from serving.contract.records import OrganizationRecord, ProjectRecord
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 100, "ignore_eos": True}

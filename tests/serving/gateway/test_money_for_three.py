@@ -14,10 +14,10 @@ import aiohttp
 import pytest
 
 from billing.credit.models import Budget
-from tests.support import catalog
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.real_billing import RealBilling, enter, publish, sell
+from tests.fixtures import catalog
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.real_billing import RealBilling, enter, publish, sell
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CROWDS = int(os.environ.get("PENSTOCK_CROWDS", "20"))

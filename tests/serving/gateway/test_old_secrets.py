@@ -12,7 +12,7 @@ from serving.feed.batch import Batch, Update
 from serving.gateway.auth import authenticate
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Unauthorized
-from tests.support import catalog
+from tests.fixtures import catalog
 
 pytestmark = pytest.mark.unit
 A, OTHER = catalog.tenant("a"), catalog.tenant("other")

@@ -19,9 +19,9 @@ from serving.gateway.prefix_news import (
 from serving.gateway.unread import SILENT_SECONDS, UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
-from tests.support import catalog
-from tests.support.gateway import eventually
-from tests.support.redis_server import RedisServer, running_redis
+from tests.fixtures import catalog
+from tests.fixtures.gateway import eventually
+from tests.fixtures.redis_server import RedisServer, running_redis
 
 REPLICA = "rep_1"
 BLOCKS = (1, 2**64 - 1, 3)

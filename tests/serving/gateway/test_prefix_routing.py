@@ -10,10 +10,10 @@ import pytest
 from prometheus_client.exposition import generate_latest
 
 from serving.gateway.prefix_news import CHANNEL
-from tests.support import catalog
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import Stack, eventually
-from tests.support.redis_server import running_redis
+from tests.fixtures import catalog
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import Stack, eventually
+from tests.fixtures.redis_server import running_redis
 
 REPLICAS = 4
 CONTEXT_TOKENS = 4_096

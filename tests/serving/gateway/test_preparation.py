@@ -23,8 +23,8 @@ from serving.gateway.errors import (
 )
 from serving.gateway.preparing import preparation
 from serving.gateway.preparing.preparation import HERE_BYTES_MAX, Preparation, body_bytes_max
-from tests.support.catalog import embedder, model
-from tests.support.loop_meter import KEPT, metered_loop
+from tests.fixtures.catalog import embedder, model
+from tests.fixtures.loop_meter import KEPT, metered_loop
 
 CHAT, COMPLETIONS, EMBEDDINGS = Chat(), Completions(), Embeddings()
 OBJECT = {"type": "object", "properties": {"a": {"type": "string"}}}

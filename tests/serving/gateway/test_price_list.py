@@ -8,7 +8,7 @@ import pytest
 
 from serving.contract.records import PriceRecord
 from serving.gateway.price_list import PriceList
-from tests.support.catalog import START, contract_price, price
+from tests.fixtures.catalog import START, contract_price, price
 
 DAY = timedelta(days=1)
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from serving.gateway import conversation, protocol
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.raw_http import RawClient, request
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

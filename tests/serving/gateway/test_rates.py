@@ -22,11 +22,11 @@ from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.engine.simulated.faults import Fault
 from serving.gateway import exchange
 from serving.limits import line
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.keyed import ask
+from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.serving.gateway.routes import ROUTES, Route
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.keyed import ask
-from tests.support.raw_http import RawClient, request
-from tests.support.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
 CHAT = "/v1/chat/completions"

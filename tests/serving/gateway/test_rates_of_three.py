@@ -15,12 +15,12 @@ import pytest
 from serving.contract.records import Limits
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
+from tests.fixtures import catalog
+from tests.fixtures.environment import free_port
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.serving.gateway.test_killed import gateway_process
-from tests.support import catalog
-from tests.support.environment import free_port
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import MESSAGES, eventually
-from tests.support.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
 GATEWAYS = 3

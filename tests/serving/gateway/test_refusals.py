@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from openai import NotFoundError
 
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

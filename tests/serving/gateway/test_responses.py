@@ -9,7 +9,7 @@ from openai import BadRequestError
 from openai.types.responses import Response
 
 from serving.engine.simulated.faults import Fault
-from tests.support.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 
 PATH = "/v1/responses"
 ASK: dict[str, Any] = {"model": "demo", "input": "How does a penstock feed a turbine?"}

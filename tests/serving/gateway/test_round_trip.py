@@ -18,9 +18,9 @@ from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.completions import Completions
 from serving.gateway.dialects.dialect import Dialect, Job
 from serving.gateway.dialects.responses.route import Responses
-from tests.support import catalog
-from tests.support.engine_requests import told_to_vllm
-from tests.support.gateway import MESSAGES, Stack
+from tests.fixtures import catalog
+from tests.fixtures.engine_requests import told_to_vllm
+from tests.fixtures.gateway import MESSAGES, Stack
 
 CHAT, COMPLETIONS = Chat(), Completions()
 RESPONSES, ANTHROPICS = Responses(), Messages()

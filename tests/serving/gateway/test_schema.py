@@ -16,8 +16,8 @@ from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.json_schema import SchemaCheck
 from serving.gateway.dialects.schema_references import DEPTH_MAX
 from serving.gateway.errors import BadRequest
-from tests.support.catalog import model, price
-from tests.support.engine_requests import told_to_vllm
+from tests.fixtures.catalog import model, price
+from tests.fixtures.engine_requests import told_to_vllm
 
 CHAT, COMPLETIONS = Chat(), Completions()
 USER = {"role": "user", "content": "hi"}

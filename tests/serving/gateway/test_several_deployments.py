@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from serving.pool.pool import Pool
-from tests.support import catalog
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures import catalog
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
 
 CHAT = "/v1/chat/completions"
 LONG = {"model": "demo", "messages": MESSAGES, "max_tokens": 250, "ignore_eos": True}

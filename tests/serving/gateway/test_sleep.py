@@ -13,11 +13,11 @@ import msgspec
 import pytest
 
 from serving.contract.records import DeploymentRecord
-from tests.support import catalog
-from tests.support.fake_control import FakeControl
-from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, until
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.gateway_process import GatewayProcess, gateway_process
+from tests.fixtures import catalog
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, until
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway_process import GatewayProcess, gateway_process
 
 CHAT = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
 QUESTIONS = [
@@ -82,7 +82,7 @@ async def test_what_sleeps_is_listed_and_what_is_stopped_is_not(stack: Stack) ->
 
 
 @dataclass
-class House:
+class Setup:
     """A gateway on a fleet that lets its one deployment sleep after a second."""
 
     control: FakeControl
@@ -107,7 +107,7 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     control, tenant = FakeControl(), catalog.tenant()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(control.serving())
@@ -126,7 +126,7 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
                 credential=OF_A_GATEWAY,
             )
         )
-        yield House(control, fleet, gateway, session, tenant)
+        yield Setup(control, fleet, gateway, session, tenant)
 
 
 def sleeps(wake_seconds: float, **fields: Any) -> DeploymentRecord:
@@ -137,39 +137,41 @@ def sleeps(wake_seconds: float, **fields: Any) -> DeploymentRecord:
 
 
 @pytest.mark.integration
-async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(house: House) -> None:
-    fleet = house.fleet
-    await until(house.is_asleep)
-    assert await house.stands("asleep")
+async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
+    setup: Setup,
+) -> None:
+    fleet = setup.fleet
+    await until(setup.is_asleep)
+    assert await setup.stands("asleep")
     assert fleet.engines() == []
 
-    both = await asyncio.gather(house.ask(), house.ask(max_tokens=100, ignore_eos=True))
+    both = await asyncio.gather(setup.ask(), setup.ask(max_tokens=100, ignore_eos=True))
     assert [status for status, _, _ in both] == [200, 200]
     assert '"completion_tokens":100' in both[1][2]  # two seconds, longer than until it sleeps
     assert await fleet.metric("penstock_fleet_wakes_total") == 1
-    assert await house.stands("ready")
-    await until(house.is_asleep)
+    assert await setup.stands("ready")
+    await until(setup.is_asleep)
 
     # What it takes to load is known by now, to a fleet that starts anew too.
-    house.control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=0.3))
+    setup.control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=0.3))
     await fleet.end()
     await fleet.start()
 
     async def in_vain() -> int:
-        await until(house.is_asleep)
-        status, seconds, _ = await house.ask()
+        await until(setup.is_asleep)
+        status, seconds, _ = await setup.ask()
         return int(seconds) if status == 503 else 0  # else the gateway had not heard of it yet
 
     assert 2 <= await until(in_vain, 30) <= 8
     await fleet.ready()
-    await until(house.is_asleep)
+    await until(setup.is_asleep)
 
-    house.control.feed.publish(
+    setup.control.feed.publish(
         "deployment", "dep_var_demo", sleeps(wake_seconds=20.0, replicas_min=0)
     )
 
     async def is_stopped() -> bool:
-        return (await house.ask())[:2] == (503, "5") and await house.stands("stopped")
+        return (await setup.ask())[:2] == (503, "5") and await setup.stands("stopped")
 
     await until(is_stopped)
     assert fleet.engines() == []

@@ -14,11 +14,11 @@ import pytest
 
 from serving.contract.demand import Strain
 from serving.contract.records import FleetSizeRecord
-from tests.support import catalog
-from tests.support.fake_control import FakeControl
-from tests.support.fleet_process import OF_A_GATEWAY, FleetProcess, until
-from tests.support.gateway import MESSAGES, Stack, eventually, running_stack
-from tests.support.gateway_process import GatewayProcess, gateway_process
+from tests.fixtures import catalog
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, until
+from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway_process import GatewayProcess, gateway_process
 
 SLOTS = 6
 GATEWAYS = 3
@@ -28,7 +28,7 @@ ASK = {"model": "demo", "messages": MESSAGES, "ignore_eos": True}
 
 
 @dataclass
-class House:
+class Setup:
     """Three gateways on one fleet with one replica, and clients that never rest."""
 
     fleet: FleetProcess
@@ -68,7 +68,7 @@ class House:
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[House]:
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     control = FakeControl()
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(control.serving())
@@ -97,43 +97,45 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
             for number in range(GATEWAYS)
         ]
         gateways = [await one for one in starting]
-        house = House(fleet, session, replica.url, gateways)
-        yield house
-        for client in house.clients:
+        setup = Setup(fleet, session, replica.url, gateways)
+        yield setup
+        for client in setup.clients:
             client.cancel()
-        await asyncio.gather(*house.clients, return_exceptions=True)
+        await asyncio.gather(*setup.clients, return_exceptions=True)
 
 
 @pytest.mark.integration
-async def test_three_gateways_never_fill_a_replica_beyond_its_slots(house: House) -> None:
+async def test_three_gateways_never_fill_a_replica_beyond_its_slots(
+    setup: Setup,
+) -> None:
     async def divided() -> bool:
-        return sorted(await house.shares(house.gateways)) == [2, 2, 2]
+        return sorted(await setup.shares(setup.gateways)) == [2, 2, 2]
 
     async def runs(count: int) -> None:
         async def are_at_work() -> bool:
-            return await house.engine("vllm:num_requests_running") == count
+            return await setup.engine("vllm:num_requests_running") == count
 
         await until(are_at_work, 3)
 
     await until(divided)
-    first, second, third = house.gateways
-    house.load(first, TENANTS[0], clients=24)
+    first, second, third = setup.gateways
+    setup.load(first, TENANTS[0], clients=24)
     await runs(SLOTS - 2)  # each of the idle ones keeps one slot for whoever comes
-    house.load(second, TENANTS[1], clients=6)
-    house.load(third, TENANTS[2], clients=4)
-    await eventually(lambda: len(house.statuses) > 150, 20)
-    assert await house.engine("simulated:sequences_max") == SLOTS
-    assert set(house.statuses) == {200}
+    setup.load(second, TENANTS[1], clients=6)
+    setup.load(third, TENANTS[2], clients=4)
+    await eventually(lambda: len(setup.statuses) > 150, 20)
+    assert await setup.engine("simulated:sequences_max") == SLOTS
+    assert set(setup.statuses) == {200}
 
     os.kill(first.pid, signal.SIGKILL)
 
     async def is_back() -> bool:
-        return sum(await house.shares([second, third])) == SLOTS
+        return sum(await setup.shares([second, third])) == SLOTS
 
     await until(is_back, 6)
-    assert await house.fleet.metric("penstock_fleet_gateways") == 2
+    assert await setup.fleet.metric("penstock_fleet_gateways") == 2
     await runs(SLOTS)
-    assert await house.engine("simulated:sequences_max") == SLOTS
+    assert await setup.engine("simulated:sequences_max") == SLOTS
 
 
 async def ask(stack: Stack, **fields: object) -> int:

@@ -8,8 +8,8 @@ import pytest
 
 from serving.gateway import outgoing, protocol
 from serving.gateway.outgoing import ClientStalled, Outgoing, Pending
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.raw_http import RawClient, request
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.raw_http import RawClient, request
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {

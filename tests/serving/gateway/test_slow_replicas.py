@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from tests.support.gateway import MESSAGES, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, eventually, running_stack
 
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 10, "ignore_eos": True}
 

@@ -4,9 +4,9 @@ import json
 import time
 from collections.abc import Collection
 
-from tests.support.gateway import MESSAGES, Stack, eventually
-from tests.support.neighbour import neighbour
-from tests.support.raw_http import RawClient
+from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.neighbour import neighbour
+from tests.fixtures.raw_http import RawClient
 
 SECONDS_MAX = 0.1
 TRIES = 3

@@ -9,8 +9,8 @@ from serving.contract.feed import RECORD_OF_KIND
 from serving.contract.records import PriceRecord
 from serving.feed.source import BEGINNING, Place
 from serving.gateway.state import StateFile
-from tests.support import catalog
-from tests.support.state import Told, batches, page, read, read_as_if_killed, write
+from tests.fixtures import catalog
+from tests.fixtures.state import Told, batches, page, read, read_as_if_killed, write
 
 A = catalog.tenant("a")
 KEY: Told = ("api_key", "key_a", A.key)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from serving.limits import line
-from tests.support.redis_server import RedisServer, running_redis
+from tests.fixtures.redis_server import RedisServer, running_redis
 
 
 @pytest.fixture(scope="package")

@@ -8,7 +8,7 @@ from serving.contract.limits import count_name
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits, OrganizationRecord
 from serving.limits.checks import Plans, limits_of
 from serving.limits.expected import FIRST_OUTPUT_TOKENS, Expected, input_tokens
-from tests.support import catalog
+from tests.fixtures import catalog
 
 ONE, TWO, THREE = (Limits(requests_per_minute=n) for n in (1, 2, 3))
 TIER = LimitTierRecord("tier_1", ONE, (ModelLimits("mdl_a", TWO), ModelLimits("mdl_b", TWO)))

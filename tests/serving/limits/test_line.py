@@ -14,10 +14,10 @@ from serving.limits import line
 from serving.limits.checks import Plan, make_plan
 from serving.limits.limiter import Limiter, RateExceeded, Reservation, Size
 from serving.limits.window import Batch, Reply, Told
-from tests.support import catalog
-from tests.support.gateway import eventually
-from tests.support.limiters import limiters
-from tests.support.redis_server import RedisServer
+from tests.fixtures import catalog
+from tests.fixtures.gateway import eventually
+from tests.fixtures.limiters import limiters
+from tests.fixtures.redis_server import RedisServer
 
 pytestmark = pytest.mark.integration
 SIZE = Size(prompt_bytes=400, output_tokens_max=50)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.contract.limits import MINUTE
 from serving.limits.gcra import admits, believable, settle, step_of, take
 from serving.limits.window import Batch, RedisWindow, Reply, WindowAway
-from tests.support.redis_server import RedisServer
+from tests.fixtures.redis_server import RedisServer
 
 pytestmark = pytest.mark.integration
 

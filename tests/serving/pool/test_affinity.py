@@ -16,7 +16,7 @@ import pytest
 from serving.pool.prefixes import Blocks, Seen, blocks_of
 from serving.pool.replica import Replica
 from serving.pool.route import Choice, choose
-from tests.support import catalog
+from tests.fixtures import catalog
 
 pytestmark = pytest.mark.unit
 REPLICAS, SLOTS = 4, 32

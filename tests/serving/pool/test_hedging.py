@@ -15,7 +15,7 @@ from serving.pool.pool import Pool
 from serving.pool.retries import SAVED_MAX, RetryBudget
 from serving.pool.suspicion import Fingerprint
 from serving.pool.ticket import Ticket
-from tests.support.catalog import replica
+from tests.fixtures.catalog import replica
 
 URGENT = Ticket("a", tier="priority", input_tokens=100)
 

@@ -12,7 +12,7 @@ from serving.engine.usage import Tokens
 from serving.pool.pool import Pool
 from serving.pool.replica import SLOW_SECONDS, Replica
 from serving.pool.ticket import Ticket
-from tests.support.catalog import replica
+from tests.fixtures.catalog import replica
 
 
 @dataclass

@@ -19,8 +19,8 @@ from serving.pool.replica import Replica
 from serving.pool.retries import RetryBudget
 from serving.pool.suspicion import FORGET_SECONDS, Fingerprint
 from serving.pool.ticket import Ticket
-from tests.support import catalog
-from tests.support.catalog import replica
+from tests.fixtures import catalog
+from tests.fixtures.catalog import replica
 
 
 def pool(*slots: int, **settings: Any) -> Pool:

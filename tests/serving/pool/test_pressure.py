@@ -12,7 +12,7 @@ from serving.pool.errors import Overloaded
 from serving.pool.pool import Pool
 from serving.pool.pressure import PART, Pressure
 from serving.pool.ticket import Ticket
-from tests.support.catalog import replica
+from tests.fixtures.catalog import replica
 
 TICKETS = st.builds(
     Ticket,

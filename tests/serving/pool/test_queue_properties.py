@@ -12,7 +12,7 @@ from serving.pool.errors import PoolError
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
 from serving.pool.ticket import Ticket
-from tests.support.catalog import replica
+from tests.fixtures.catalog import replica
 
 BOUNDS = Bounds(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
 

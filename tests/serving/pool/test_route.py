@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from serving.pool.prefixes import Blocks, blocks_of
 from serving.pool.replica import Replica
 from serving.pool.route import choose, slots_max
-from tests.support import catalog
+from tests.fixtures import catalog
 
 NOW = 100.0
 PROMPTS = [blocks_of((Random(seed).randbytes(8 * 512),), "salt") for seed in range(6)]

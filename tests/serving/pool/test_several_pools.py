@@ -16,7 +16,7 @@ from serving.pool.line import Bounds
 from serving.pool.pool import Pool
 from serving.pool.pressure import Pressure
 from serving.pool.ticket import Ticket
-from tests.support import catalog
+from tests.fixtures import catalog
 
 BOUNDS = Bounds(organization_requests=3, organization_tokens=300, requests=6, tokens=500)
 

@@ -15,7 +15,7 @@ from serving.pool.errors import NoReplica, TooManyWaiting
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
 from serving.pool.ticket import Ticket
-from tests.support import catalog
+from tests.fixtures import catalog
 
 READY = catalog.replica("http://r", slots=1)
 

@@ -14,9 +14,9 @@ from serving.usage.claims import Claims, NobodyKnows
 from serving.usage.clock import Clock
 from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
-from tests.support import events
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import CREDENTIAL, eventually
+from tests.fixtures import events
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import CREDENTIAL, eventually
 
 
 @pytest.fixture

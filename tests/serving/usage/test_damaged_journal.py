@@ -14,7 +14,7 @@ from serving.usage import journal_file
 from serving.usage.journal import Journal
 from serving.usage.meter import make_event
 from serving.usage.writer import JournalUnavailable
-from tests.support.events import event, metered
+from tests.fixtures.events import event, metered
 
 PAGE = 4_096
 

@@ -17,7 +17,7 @@ from serving.usage.journal import Journal
 from serving.usage.journal_file import DoneRow
 from serving.usage.meter import make_event
 from serving.usage.writer import BEHIND_SECONDS, JournalUnavailable
-from tests.support.events import event, metered
+from tests.fixtures.events import event, metered
 
 
 async def test_a_request_that_was_open_when_its_gateway_died_is_reported_lost(

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from serving.usage.lineage import Lineage
-from tests.support.fake_billing import FakeBilling
-from tests.support.gateway import eventually
-from tests.support.purses import BALANCE, CENT, LIMIT, open_money
+from tests.fixtures.fake_billing import FakeBilling
+from tests.fixtures.gateway import eventually
+from tests.fixtures.purses import BALANCE, CENT, LIMIT, open_money
 
 
 def test_the_first_lineage_is_no_change() -> None:

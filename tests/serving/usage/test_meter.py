@@ -12,7 +12,7 @@ from serving.contract.price import RATING
 from serving.contract.usage import BILLABLE, Outcome
 from serving.engine.usage import CompletionDetails, EngineUsage, PromptDetails, Tokens
 from serving.usage.meter import Metered, make_event, price_of
-from tests.support.catalog import price
+from tests.fixtures.catalog import price
 
 METERED = Metered(
     "e",

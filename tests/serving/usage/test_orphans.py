@@ -19,9 +19,9 @@ from serving.usage.journal import JOURNAL, Journal
 from serving.usage.lineage import Lineage
 from serving.usage.meter import make_event
 from serving.usage.orphans import Orphans
-from tests.support.events import event, metered
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import CREDENTIAL, eventually
+from tests.fixtures.events import event, metered
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import CREDENTIAL, eventually
 
 CLAIM = Ending("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
 

@@ -9,8 +9,8 @@ import pytest
 
 from serving.usage.hold import Hold
 from serving.usage.treasury import MoneyUnavailable
-from tests.support.fake_billing import FakeBilling
-from tests.support.purses import BALANCE, CENT, LIMIT, Clocks, Money, open_money
+from tests.fixtures.fake_billing import FakeBilling
+from tests.fixtures.purses import BALANCE, CENT, LIMIT, Clocks, Money, open_money
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)

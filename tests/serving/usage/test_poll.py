@@ -12,9 +12,9 @@ import pytest
 from serving.contract.lease import LeaseReply
 from serving.usage.journal import PUT_LEASE, Journal
 from serving.usage.treasury import BillingUnreachable
-from tests.support.fake_billing import FakeBilling
-from tests.support.gateway import eventually
-from tests.support.purses import BALANCE, CENT, Clocks, Money, open_money
+from tests.fixtures.fake_billing import FakeBilling
+from tests.fixtures.gateway import eventually
+from tests.fixtures.purses import BALANCE, CENT, Clocks, Money, open_money
 
 WORST = 500_000
 

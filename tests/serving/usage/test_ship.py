@@ -16,9 +16,9 @@ from serving.usage.internal import InternalApi
 from serving.usage.journal import Journal
 from serving.usage.lineage import Lineage
 from serving.usage.ship import ShipmentFailed, Shipper
-from tests.support.events import event
-from tests.support.fake_control import FakeControl
-from tests.support.gateway import CREDENTIAL
+from tests.fixtures.events import event
+from tests.fixtures.fake_control import FakeControl
+from tests.fixtures.gateway import CREDENTIAL
 
 
 class Receiver:

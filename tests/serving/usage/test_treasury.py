@@ -10,8 +10,8 @@ import pytest
 from serving.contract.budget import limit_budget_id
 from serving.usage.hold import Hold
 from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyRecalled
-from tests.support.fake_billing import FakeBilling
-from tests.support.purses import BALANCE, CENT, LIMIT, Money, open_money
+from tests.fixtures.fake_billing import FakeBilling
+from tests.fixtures.purses import BALANCE, CENT, LIMIT, Money, open_money
 
 KEY = limit_budget_id("key_a")
 WORST = 7_001

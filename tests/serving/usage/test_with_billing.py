@@ -19,9 +19,9 @@ from serving.contract.budget import balance_budget_id
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.usage.hold import Hold
 from serving.usage.treasury import BudgetRefused
-from tests.support.fake_billing import FakeBilling
-from tests.support.purses import Money, open_money
-from tests.support.usage import give_credit, make_batch, make_customer, make_event, make_price
+from tests.fixtures.fake_billing import FakeBilling
+from tests.fixtures.purses import Money, open_money
+from tests.fixtures.usage import give_credit, make_batch, make_customer, make_event, make_price
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 WORST = 7_001

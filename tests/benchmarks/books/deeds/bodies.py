@@ -15,7 +15,7 @@ from serving.contract.ids import new_id
 from serving.contract.price import RATING, charge
 from serving.contract.usage import EVENTS_MAX, LeaseCharge, UsageBatch, UsageEvent
 from tests.benchmarks.books.deeds.world import Caller, price
-from tests.support.usage import METERS, NOW, make_batch
+from tests.fixtures.usage import METERS, NOW, make_batch
 
 ID_FIELD = b'{"event_id":"'
 ID_LENGTH = 36

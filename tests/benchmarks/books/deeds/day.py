@@ -15,8 +15,8 @@ from tests.benchmarks.books.deeds.bodies import make_event
 from tests.benchmarks.books.deeds.history import midnight
 from tests.benchmarks.books.deeds.leases import NEED_NANOS, asks_for, granted
 from tests.benchmarks.books.deeds.world import callers
-from tests.support.following import catch_up
-from tests.support.usage import make_batch
+from tests.fixtures.following import catch_up
+from tests.fixtures.usage import make_batch
 
 GATEWAY = "gw_1"
 MINUTES = 24 * 60

@@ -17,7 +17,7 @@ from tests.benchmarks.books.deeds.leases import take_leases
 from tests.benchmarks.books.deeds.world import callers
 from tests.benchmarks.books.results import Fed
 from tests.benchmarks.failure import BenchmarkFailed
-from tests.support.usage import make_batch
+from tests.fixtures.usage import make_batch
 
 BODIES = 20
 """Encoded in advance: 110 MB, and 100,000 requests before they repeat but for their ids."""

@@ -17,8 +17,8 @@ from billing.following.closing import close_days
 from billing.following.sealing import seal_days
 from billing.metering.interning import CALLERS, ORIGINS, SUPPLIES
 from tests.benchmarks.books.deeds.world import Caller, callers, make_world, price
-from tests.support.following import catch_up
-from tests.support.usage import METERS
+from tests.fixtures.following import catch_up
+from tests.fixtures.usage import METERS
 
 DAYS_OPEN = 90
 DAYS_SEALED = 90

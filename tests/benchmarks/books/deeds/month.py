@@ -20,7 +20,7 @@ from control.actor import system
 from control.prices.models import Price
 from tests.benchmarks.books.deeds.history import midnight
 from tests.benchmarks.books.deeds.world import callers, make_world
-from tests.support.usage import make_price
+from tests.fixtures.usage import make_price
 
 KEYS_EACH = 4
 VARIANTS = 6

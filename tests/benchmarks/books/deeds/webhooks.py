@@ -18,8 +18,8 @@ from billing.simulation.stripe_double import KEYS, StripeDouble
 from control.actor import system
 from control.ids import new_id
 from control.tenants.models import Organization
-from tests.support.paying import send
-from tests.support.stripe_server import running_stripe, storm
+from tests.fixtures.paying import send
+from tests.fixtures.stripe_server import running_stripe, storm
 
 EVENTS_A_PAYMENT = 4
 IDLE_SECONDS_MAX = 30.0

@@ -15,7 +15,7 @@ from control.keys.models import ApiKey
 from control.prices.models import Price
 from control.tenants.models import BillingMode, Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
-from tests.support.usage import make_price
+from tests.fixtures.usage import make_price
 
 LIMIT_NANOS = 10**15
 """A million dollars: nobody comes near it."""

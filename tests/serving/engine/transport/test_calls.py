@@ -12,8 +12,8 @@ from serving.engine.errors import AnswerBroken, EngineError, ReplicaUnreachable
 from serving.engine.transport import connection
 from serving.engine.transport.call import Call
 from serving.engine.transport.connections import IDLE_SECONDS, Connections
-from tests.support.gateway import eventually
-from tests.support.scripted_server import Script, ScriptedServer, scripted
+from tests.fixtures.gateway import eventually
+from tests.fixtures.scripted_server import Script, ScriptedServer, scripted
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"content-length: 2\r\n\r\nok"

@@ -1,0 +1,287 @@
+"""Every way that a request ends, in every language that answers, streamed and whole: with the
+official clients, against real vLLM, as the client tells it and as it is booked."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anthropic
+import openai
+import psutil
+import pytest
+
+from tests.fixtures.books import Books
+from tests.fixtures.engine_counters import read_metrics
+from tests.fixtures.load import wait_until
+from tests.fixtures.stack import Stack
+
+pytestmark = pytest.mark.e2e
+
+BOOKED_SECONDS_MAX = 30
+BACK_SECONDS_MAX = 150
+BEGUN_SECONDS_MAX = 30
+TOO_MANY_WORDS = "water " * 2_500
+LONG_LIST = {
+    "type": "object",
+    "properties": {
+        "drops": {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 300, "maxItems": 300}
+    },
+    "required": ["drops"],
+    "additionalProperties": False,
+}
+"""Three hundred things take some 600 tokens, however a model feels about it."""
+
+
+class Clients:
+    """Both official clients of one customer; they do not try again by themselves."""
+
+    def __init__(self, stack: Stack) -> None:
+        root, options = stack.api_base.removesuffix("/v1"), {"api_key": stack.api_key}
+        self.openai = openai.AsyncOpenAI(base_url=stack.api_base, max_retries=0, **options)
+        self.anthropic = anthropic.AsyncAnthropic(base_url=root, max_retries=0, **options)
+        self.model = stack.model
+
+
+@dataclass(frozen=True)
+class Language:
+    """One route, in its own client's words."""
+
+    endpoint: str
+    create: Callable[[Clients], Callable[..., Awaitable[Any]]]
+    question: Callable[[str], dict[str, Any]]
+    long: dict[str, Any]
+    tokens: str
+    failure: type[Exception]
+    refusal: type[Exception]
+
+    async def ask(self, on: Clients, *, words: str = "What is Penstock?", **fields: Any) -> Any:
+        """Send one request; return the answer, or the stream of it."""
+        asked = {self.tokens: 1_500} | self.question(words) | fields
+        return await self.create(on)(model=on.model, **asked)
+
+    async def read(self, on: Clients, *, streamed: bool, **fields: Any) -> None:
+        """Send one request and read it to its end."""
+        answer = await self.ask(on, stream=streamed, **fields)
+        if streamed:
+            async for _ in answer:
+                pass
+
+
+def turns(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+OPENAI = {"failure": openai.APIError, "refusal": openai.BadRequestError}
+NAMED = {"name": "drops", "schema": LONG_LIST}
+LANGUAGES = [
+    Language(
+        endpoint="chat.completions",
+        create=lambda on: on.openai.chat.completions.create,
+        question=turns,
+        long={"response_format": {"type": "json_schema", "json_schema": NAMED}},
+        tokens="max_tokens",
+        **OPENAI,
+    ),
+    Language(
+        endpoint="completions",
+        create=lambda on: on.openai.completions.create,
+        question=lambda text: {"prompt": text},
+        long={"extra_body": {"ignore_eos": True}},
+        tokens="max_tokens",
+        **OPENAI,
+    ),
+    Language(
+        endpoint="responses",
+        create=lambda on: on.openai.responses.create,
+        question=lambda text: {"input": text},
+        long={"text": {"format": {"type": "json_schema"} | NAMED}},
+        tokens="max_output_tokens",
+        **OPENAI,
+    ),
+    Language(
+        endpoint="messages",
+        create=lambda on: on.anthropic.messages.create,
+        question=turns,
+        long={
+            "extra_body": {
+                "output_config": {"format": {"type": "json_schema", "schema": LONG_LIST}}
+            }
+        },
+        tokens="max_tokens",
+        failure=anthropic.APIError,
+        refusal=anthropic.BadRequestError,
+    ),
+]
+WAYS = [(language, streamed) for language in LANGUAGES for streamed in (False, True)]
+
+each_way = pytest.mark.parametrize(
+    ("language", "streamed"),
+    WAYS,
+    ids=[f"{one.endpoint}-{'streamed' if streamed else 'whole'}" for one, streamed in WAYS],
+)
+
+
+@pytest.fixture
+async def clients(stack: Stack) -> AsyncIterator[Clients]:
+    on = Clients(stack)
+    yield on
+    await on.openai.close()
+    await on.anthropic.close()
+
+
+@dataclass
+class Ledger:
+    """What was booked of a language's requests since it was last asked."""
+
+    books: Books
+    seen: set[str]
+
+    QUERY = """
+        SELECT event.event_id::text, event.outcome, event.streamed, event.output_tokens,
+            CASE WHEN event.is_waived THEN 0 ELSE event.input_nanos + event.cached_input_nanos
+                + event.output_nanos END AS nanos, supply.endpoint
+        FROM metering_usage_event event JOIN metering_supply supply ON supply.id = event.supply_id
+    """
+
+    def new(self) -> list[dict[str, Any]]:
+        return [row for row in self.books.rows(self.QUERY) if row["event_id"] not in self.seen]
+
+    async def wait_for(self, count: int) -> list[dict[str, Any]]:
+        """Return the events of so many requests, once they are booked."""
+        await asyncio.to_thread(
+            lambda: wait_until(
+                lambda: len(self.new()) >= count,
+                timeout_seconds=BOOKED_SECONDS_MAX,
+                what=f"{count} requests are booked",
+            )
+        )
+        return self.new()
+
+
+@pytest.fixture
+def ledger(stack: Stack) -> Ledger:
+    books = Books(stack.database_url)
+    wait_until(stack.journal_is_empty, timeout_seconds=BOOKED_SECONDS_MAX, what="all is shipped")
+    return Ledger(books, {row["event_id"] for row in books.rows(Ledger.QUERY)})
+
+
+@each_way
+async def test_completed(
+    clients: Clients, ledger: Ledger, language: Language, streamed: bool
+) -> None:
+    await language.read(clients, streamed=streamed)
+    [event] = await ledger.wait_for(1)
+    assert (event["outcome"], event["endpoint"]) == ("completed", language.endpoint)
+    assert event["streamed"] == streamed
+    assert event["output_tokens"] > 0
+    assert event["nanos"] > 0
+
+
+@each_way
+async def test_hung_up(
+    clients: Clients, ledger: Ledger, language: Language, streamed: bool
+) -> None:
+    if streamed:
+        stream = await language.ask(clients, stream=True, **language.long)
+        read = 0
+        async for _ in stream:
+            read += 1
+            if read == 12:
+                break
+        await stream.close()
+    else:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(language.ask(clients, **language.long), timeout=0.6)
+    [event] = await ledger.wait_for(1)
+    assert (event["outcome"], event["endpoint"]) == ("client_cancelled", language.endpoint)
+    assert 0 < event["output_tokens"] < 600
+    assert event["nanos"] > 0
+
+
+@each_way
+async def test_refused_by_the_engine(
+    clients: Clients, ledger: Ledger, language: Language, streamed: bool
+) -> None:
+    with pytest.raises(language.refusal, match="tokens at most"):
+        await language.read(clients, streamed=streamed, words=TOO_MANY_WORDS)
+    [event] = await ledger.wait_for(1)
+    assert (event["outcome"], event["nanos"]) == ("refused_by_engine", 0)
+
+
+async def test_the_gateway_dies(stack: Stack, clients: Clients, ledger: Ledger) -> None:
+    asked = await begin_all(stack, clients)
+    os.kill(stack.living_pid("gateway"), signal.SIGKILL)
+    for (language, streamed), failure in zip(WAYS, await gathered(asked), strict=True):
+        assert isinstance(failure, Exception), (language.endpoint, streamed, failure)
+    events = await ledger.wait_for(len(WAYS))
+    assert {(event["outcome"], event["nanos"]) for event in events} == {("gateway_lost", 0)}
+    assert ways_of(events) == ways_of_all()
+    await served_again(clients)
+
+
+async def test_the_engine_dies(stack: Stack, clients: Clients, ledger: Ledger) -> None:
+    # The last of all: who was at an engine when it died is under suspicion afterwards.
+    asked = await begin_all(stack, clients)
+    os.kill(engine_core(stack).pid, signal.SIGKILL)
+    for (language, _), failure in zip(WAYS, await gathered(asked), strict=True):
+        assert isinstance(failure, language.failure), (language.endpoint, failure)
+    events = await ledger.wait_for(len(WAYS))
+    assert {(event["outcome"], event["nanos"]) for event in events} == {("engine_failed", 0)}
+    assert ways_of(events) == ways_of_all()
+    await served_again(clients)
+
+
+async def begin_all(stack: Stack, clients: Clients) -> list[asyncio.Task[None]]:
+    """Ask in every way at once; return when the engine works on all of it."""
+    asked = [
+        asyncio.create_task(language.read(clients, streamed=streamed, **language.long))
+        for language, streamed in WAYS
+    ]
+    await asyncio.to_thread(
+        wait_until,
+        lambda: running(stack) == len(WAYS),
+        timeout_seconds=BEGUN_SECONDS_MAX,
+        what="the engine works on everything asked",
+    )
+    return asked
+
+
+def running(stack: Stack) -> float:
+    """Return how many requests vLLM works on."""
+    of_each = (read_metrics(f"{replica.url}/metrics") for replica in stack.replicas())
+    return sum(metrics["vllm:num_requests_running"] for metrics in of_each)
+
+
+async def gathered(asked: list[asyncio.Task[None]]) -> list[Any]:
+    async with asyncio.timeout(60):
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+
+def ways_of(events: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    return sorted((event["endpoint"], event["streamed"]) for event in events)
+
+
+def ways_of_all() -> list[tuple[str, bool]]:
+    return sorted((language.endpoint, streamed) for language, streamed in WAYS)
+
+
+def engine_core(stack: Stack) -> psutil.Process:
+    """Return the child of vLLM's API server that does the work."""
+    children = psutil.Process(stack.living_pid("engine")).children(recursive=True)
+    return next(child for child in children if "EngineCore" in " ".join(child.cmdline()))
+
+
+async def served_again(clients: Clients) -> None:
+    """Wait until each language answers again."""
+    async with asyncio.timeout(BACK_SECONDS_MAX):
+        for language in LANGUAGES:
+            while True:
+                try:
+                    await language.read(clients, streamed=False)
+                    break
+                except language.failure:
+                    await asyncio.sleep(0.5)

@@ -1,0 +1,159 @@
+"""Two gateway processes of one host: one port, and nobody notices that one of them dies."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+
+from tests.fixtures.books import Books
+from tests.fixtures.engine_counters import read_metrics
+from tests.fixtures.load import Door, Seen, crowd, wait_until
+from tests.fixtures.stack import Stack, running
+
+pytestmark = pytest.mark.e2e
+
+GATEWAYS = ("gateway", "gateway-2")
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Stack]:
+    """A stack of its own with two gateways."""
+    with running(engine="simulated", GATEWAYS="2") as stack:
+        yield stack
+
+
+def door_of(stack: Stack) -> Door:
+    return Door(stack.api_base, stack.api_key, stack.model)
+
+
+def metrics(stack: Stack, name: str) -> dict[str, float]:
+    port = dict(zip(GATEWAYS, stack.config.ports.gateway_operators, strict=True))[name]
+    return read_metrics(f"http://127.0.0.1:{port}/metrics")
+
+
+def served(stack: Stack, name: str) -> float:
+    return metrics(stack, name).get("penstock_gateway_requests_total", 0)
+
+
+def journal_rows(stack: Stack, name: str) -> float:
+    return metrics(stack, name)["penstock_gateway_journal_rows"]
+
+
+def serve_some(stack: Stack, *, seed: int) -> list[Seen]:
+    """Ask until both gateways have served something more."""
+    before = {name: served(stack, name) for name in GATEWAYS}
+    seen: list[Seen] = []
+    for turn in range(20):
+        seen += asyncio.run(
+            crowd(door_of(stack), clients=6, until=lambda sent: sent >= 40, seed=seed + turn)
+        )
+        if all(served(stack, name) > before[name] for name in GATEWAYS):
+            return seen
+    raise AssertionError("one of the gateways serves nothing")
+
+
+def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
+    books = Books(stack.database_url)
+    finished = [str(one.request_id) for one in seen if one.finished]
+    assert len(finished) == len(set(finished)) > 0
+    wait_until(
+        lambda: len(books.events(finished)) == len(finished),
+        timeout_seconds=60,
+        what=f"all {len(finished)} finished requests are booked",
+    )
+    events = books.events(finished)
+    assert {event["outcome"] for event in events.values()} == {"completed"}
+    assert books.ledger_sum_nanos() == 0
+    check = stack.penstock("check-integrity")
+    assert check.returncode == 0, check.stdout
+
+
+async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, str]]:
+    """Open a connection each few milliseconds; return when those began that were not answered."""
+    failures: list[tuple[float, str]] = []
+    url, timeout = f"{door.api_base}/models", aiohttp.ClientTimeout(total=30)
+
+    async def once() -> None:
+        began_at = time.monotonic()
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=timeout) as session,
+                session.get(url, headers=door.headers) as reply,
+            ):
+                assert reply.status == 200, reply.status
+        except (aiohttp.ClientError, TimeoutError, AssertionError) as error:
+            failures.append((began_at, repr(error)))
+
+    async with asyncio.TaskGroup() as group:
+        while not ending.is_set():
+            group.create_task(once())
+            await asyncio.sleep(0.01)
+    return failures
+
+
+def test_status_shows_both_and_one_port_leads_to_either(pair: Stack) -> None:
+    status = json.loads(pair.penstock("status", "--json").stdout)
+    shown = {each["name"]: each["pid"] for each in status["processes"]}
+    assert len({shown[name] for name in GATEWAYS}) == 2
+    ports = [status["ports"][f"{name}, operator"] for name in GATEWAYS]
+    assert ports == pair.config.ports.gateway_operators
+    text = pair.penstock("status").stdout
+    assert all(f"\n  {name} " in text for name in GATEWAYS)
+    must_be_booked_once(pair, serve_some(pair, seed=1))
+
+
+def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(pair: Stack) -> None:
+    door = door_of(pair)
+    killed_at: list[float] = []
+
+    async def under_load() -> tuple[list[Seen], list[tuple[float, str]]]:
+        ending = asyncio.Event()
+        load = asyncio.create_task(crowd(door, clients=8, until=lambda _: ending.is_set(), seed=50))
+        knocking = asyncio.create_task(knock(door, ending))
+        for name in ("gateway-2", "gateway", "gateway-2"):
+            await asyncio.sleep(2)
+            pid = await asyncio.to_thread(pair.living_pid, name)
+            os.kill(pid, signal.SIGKILL)
+            killed_at.append(time.monotonic())
+            await asyncio.to_thread(pair.wait_ready, timeout_seconds=60)
+        ending.set()
+        return await load, await knocking
+
+    seen, failures = asyncio.run(under_load())
+    # What was under way when its gateway died is lost; what began since waits for the other.
+    late = [
+        (began_at, error)
+        for began_at, error in failures
+        if not any(0 <= killed - began_at < 1 for killed in killed_at)
+    ]
+    assert late == []
+    assert len([one for one in seen if one.finished]) > 100
+    must_be_booked_once(pair, seen)
+
+
+def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(pair: Stack) -> None:
+    pair.wait_ready()
+    serve_some(pair, seed=80)  # leases are at hand
+    with pair.stopped("control"):
+        seen = serve_some(pair, seed=120)
+        assert all(journal_rows(pair, name) > 0 for name in GATEWAYS)
+        os.kill(pair.living_pid("gateway-2"), signal.SIGKILL)
+        pair.supervisor.stop_process("gateway-2")  # its next life cannot ship either
+    wait_until(lambda: journal_rows(pair, "gateway") == 0, timeout_seconds=60, what="its own")
+    finished = [str(one.request_id) for one in seen if one.finished]
+    assert len(Books(pair.database_url).events(finished)) < len(finished)
+
+    os.kill(pair.living_pid("gateway"), signal.SIGKILL)
+    must_be_booked_once(pair, seen)
+    wait_until(
+        lambda: metrics(pair, "gateway")["penstock_gateway_orphan_events"] > 0,
+        timeout_seconds=30,
+        what="the gateway says whose journal it shipped",
+    )
+    pair.supervisor.start_process("gateway-2")
+    pair.wait_ready()

@@ -1,0 +1,147 @@
+"""What is fuzzed: each target takes bytes and raises only when something is wrong."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+from serving.engine.errors import EngineError
+from serving.engine.event import Event
+from serving.engine.reading import StreamReading
+from serving.engine.sse import Splitter
+from serving.engine.transport.connection import Connection
+from serving.engine.vectors import VectorReading, vector_of
+from serving.gateway.dialects.every import DIALECTS
+from serving.gateway.dialects.pattern import SIZE_MAX, PatternError, expanded_size
+from serving.gateway.errors import BadRequest
+from tests.fixtures.attacks import BODIES
+from tests.fixtures.catalog import embedder, model
+from tests.serving.gateway.routes import ROUTES
+
+MODELS = {"generate": model(), "embed": embedder()}
+SEED_BYTES_MAX = 16 * 1024
+
+
+def bodies(data: bytes) -> None:
+    """Every dialect takes a body, or refuses it in words of ours that are short."""
+    for dialect in DIALECTS.values():
+        try:
+            dialect.job(dialect.decode(data), body_bytes=len(data), model=MODELS[dialect.task])
+        except BadRequest as error:
+            assert error.code
+            assert len(error.message) < 1_000
+
+
+def patterns(data: bytes) -> None:
+    """A pattern is refused, or no larger than we let an engine compile."""
+    try:
+        assert expanded_size(data.decode(errors="replace")) <= SIZE_MAX
+    except PatternError:
+        return
+
+
+def streams(data: bytes) -> None:
+    """An engine's stream is read to the same events wherever it is cut, or is broken."""
+    cut = data[0] % len(data) if data else 0
+    whole, pieces = Splitter(), Splitter()
+    try:
+        events = whole.feed(data)
+    except EngineError:
+        return
+    assert [*pieces.feed(data[:cut]), *pieces.feed(data[cut:])] == events
+    reading = StreamReading(choices=1, prompts=1, request_id=None)
+    try:
+        reading.feed(data)
+        reading.end()
+    except EngineError:
+        return
+
+
+def vectors(data: bytes) -> None:
+    """An answer of embeddings is read to the same vectors wherever it is cut, or is broken."""
+    cut = data[0] % len(data) if data else 0
+    whole, pieces = VectorReading(1), VectorReading(1)
+    events = [event.raw for event in whole.feed(data)]
+    assert [event.raw for part in (data[:cut], data[cut:]) for event in pieces.feed(part)] == events
+    try:
+        whole.end()
+    except EngineError:
+        return
+    pieces.end()
+    for raw in events:
+        try:
+            vector = vector_of(Event(raw))
+            assert vector.base64() is not None
+            assert vector.numbers() is not None
+        except EngineError:
+            return
+
+
+class _Transport:
+    """Takes everything and sends nothing."""
+
+    def writelines(self, data: Any) -> None: ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def _answer(data: bytes) -> None:
+    connection = Connection()
+    connection.connection_made(cast(asyncio.Transport, _Transport()))
+    await connection.send(b"POST / HTTP/1.1\r\n\r\n", (b"{}",))
+    connection.data_received(data)
+    connection.connection_lost(None)
+    assert not connection.is_reusable
+    try:
+        await connection.status()
+        while await connection.read():
+            pass
+    except EngineError:
+        return
+
+
+def answers(data: bytes) -> None:
+    """Whatever a replica writes, its answer ends, or is broken."""
+    asyncio.run(asyncio.wait_for(_answer(data), 5))
+
+
+CHUNK = b'{"id":"r","object":"o","created":1,"model":"m","choices":[{"index":0}],"usage":{}}'
+VECTOR = b'{"index":0,"object":"embedding","embedding":"AACAPw=="}'
+VECTORS = b'{"id":"r","object":"list","data":[%b],"usage":{"prompt_tokens":1}}'
+OK = b"HTTP/1.1 200 OK\r\n"
+SEEDS: dict[str, list[bytes]] = {
+    "answers": [
+        OK + b"content-length: 2\r\n\r\nok",
+        OK + b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"connection: close\r\n\r\nok",
+    ],
+    "bodies": [
+        *(json.dumps(route.body).encode() for route in ROUTES.values()),
+        *(data for _, make in BODIES.values() if len(data := make()) < SEED_BYTES_MAX),
+    ],
+    "patterns": [b"((a{9}){9}|[^a-z]{1,9})*\\d+.?", b"[]a](?:b|(?=c))$"],
+    "streams": [b"data: " + CHUNK + b"\n\ndata: [DONE]\n\n", b": hi\r\ndata: 1\r\n\r\n"],
+    "vectors": [
+        VECTORS % VECTOR,
+        VECTORS % VECTOR.replace(b'"AACAPw=="', b"[1.0, -2e3]"),
+        VECTORS % b",".join([VECTOR] * 3),
+    ],
+}
+"""What gets past the first line of what is fuzzed."""
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "answers": answers,
+    "bodies": bodies,
+    "patterns": patterns,
+    "streams": streams,
+    "vectors": vectors,
+}
