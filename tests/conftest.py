@@ -69,6 +69,13 @@ def simulated_stack() -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(scope="session")
+def two_gateways() -> Iterator[Stack]:
+    """The whole platform with two gateways before a simulated engine."""
+    with running(engine="simulated", GATEWAYS="2", **QUICK_RESTARTS) as stack:
+        yield stack
+
+
 @pytest.fixture
 def second_gateway(simulated_stack: Stack, tmp_path: Path) -> Iterator[SecondGateway]:
     """Another gateway on the simulated stack's control plane and fleet."""

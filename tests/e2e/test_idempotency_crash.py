@@ -1,12 +1,11 @@
 """A stream with an idempotency key completes once, whichever process is killed."""
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
 from tests.fixtures.replaying import GATEWAYS, Victims, must_be_once, replay, turn_on
-from tests.fixtures.stack import QUICK_RESTARTS, Stack, running
+from tests.fixtures.stack import Stack
 
 pytestmark = pytest.mark.e2e
 
@@ -15,23 +14,16 @@ SEED = 1
 CONTROL_TOO: Victims = {**GATEWAYS, "control": (3.0, 6.0)}
 
 
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Stack]:
-    """A stack of its own with two gateways."""
-    with running(engine="simulated", GATEWAYS="2", **QUICK_RESTARTS) as stack:
-        yield stack
-
-
 @pytest.mark.parametrize("victims", [GATEWAYS, CONTROL_TOO], ids=["gateways", "control too"])
-def test_a_key_is_told_one_answer_and_charged_once(pair: Stack, victims: Victims) -> None:
+def test_a_key_is_told_one_answer_and_charged_once(two_gateways: Stack, victims: Victims) -> None:
     seed = SEED + len(victims)
-    tenant = pair.new_tenant(f"keys-{seed}@acme.example")
-    asyncio.run(turn_on(pair, tenant))
+    tenant = two_gateways.new_tenant(f"keys-{seed}@acme.example")
+    asyncio.run(turn_on(two_gateways, tenant))
     replays = asyncio.run(
-        replay(pair, tenant, keys=KEYS, times=3, clients=8, victims=victims, seed=seed)
+        replay(two_gateways, tenant, keys=KEYS, times=3, clients=8, victims=victims, seed=seed)
     )
-    must_be_once(pair, replays, seed=seed)
+    must_be_once(two_gateways, replays, seed=seed)
     assert replays.kills >= 3
     assert sum(life.again for life in replays.lives) > KEYS
-    check = pair.penstock("check-integrity")
+    check = two_gateways.penstock("check-integrity")
     assert check.returncode == 0, check.stdout

@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 
 import aiohttp
 import pytest
@@ -13,18 +12,11 @@ import pytest
 from tests.fixtures.books import Books
 from tests.fixtures.engine_counters import read_metrics
 from tests.fixtures.load import Door, Seen, crowd, wait_until
-from tests.fixtures.stack import Stack, running
+from tests.fixtures.stack import Stack
 
 pytestmark = pytest.mark.e2e
 
 GATEWAYS = ("gateway", "gateway-2")
-
-
-@pytest.fixture(scope="module")
-def pair() -> Iterator[Stack]:
-    """A stack of its own with two gateways."""
-    with running(engine="simulated", GATEWAYS="2") as stack:
-        yield stack
 
 
 def door_of(stack: Stack) -> Door:
@@ -96,19 +88,19 @@ async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, str]]:
     return failures
 
 
-def test_status_shows_both_and_one_port_leads_to_either(pair: Stack) -> None:
-    status = json.loads(pair.penstock("status", "--json").stdout)
+def test_status_shows_both_and_one_port_leads_to_either(two_gateways: Stack) -> None:
+    status = json.loads(two_gateways.penstock("status", "--json").stdout)
     shown = {each["name"]: each["pid"] for each in status["processes"]}
     assert len({shown[name] for name in GATEWAYS}) == 2
     ports = [status["ports"][f"{name}, operator"] for name in GATEWAYS]
-    assert ports == pair.config.ports.gateway_operators
-    text = pair.penstock("status").stdout
+    assert ports == two_gateways.config.ports.gateway_operators
+    text = two_gateways.penstock("status").stdout
     assert all(f"\n  {name} " in text for name in GATEWAYS)
-    must_be_booked_once(pair, serve_some(pair, seed=1))
+    must_be_booked_once(two_gateways, serve_some(two_gateways, seed=1))
 
 
-def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(pair: Stack) -> None:
-    door = door_of(pair)
+def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(two_gateways: Stack) -> None:
+    door = door_of(two_gateways)
     killed_at: list[float] = []
 
     async def under_load() -> tuple[list[Seen], list[tuple[float, str]]]:
@@ -117,10 +109,10 @@ def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(pair: Sta
         knocking = asyncio.create_task(knock(door, ending))
         for name in ("gateway-2", "gateway", "gateway-2"):
             await asyncio.sleep(2)
-            pid = await asyncio.to_thread(pair.living_pid, name)
+            pid = await asyncio.to_thread(two_gateways.living_pid, name)
             os.kill(pid, signal.SIGKILL)
             killed_at.append(time.monotonic())
-            await asyncio.to_thread(pair.wait_ready, timeout_seconds=60)
+            await asyncio.to_thread(two_gateways.wait_ready, timeout_seconds=60)
         ending.set()
         return await load, await knocking
 
@@ -133,27 +125,29 @@ def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(pair: Sta
     ]
     assert late == []
     assert len([one for one in seen if one.finished]) > 100
-    must_be_booked_once(pair, seen)
+    must_be_booked_once(two_gateways, seen)
 
 
-def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(pair: Stack) -> None:
-    pair.wait_ready()
-    serve_some(pair, seed=80)  # leases are at hand
-    with pair.stopped("control"):
-        seen = serve_some(pair, seed=120)
-        assert all(journal_rows(pair, name) > 0 for name in GATEWAYS)
-        os.kill(pair.living_pid("gateway-2"), signal.SIGKILL)
-        pair.supervisor.stop_process("gateway-2")  # its next life cannot ship either
-    wait_until(lambda: journal_rows(pair, "gateway") == 0, timeout_seconds=60, what="its own")
-    finished = [str(one.request_id) for one in seen if one.finished]
-    assert len(Books(pair.database_url).events(finished)) < len(finished)
-
-    os.kill(pair.living_pid("gateway"), signal.SIGKILL)
-    must_be_booked_once(pair, seen)
+def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(two_gateways: Stack) -> None:
+    two_gateways.wait_ready()
+    serve_some(two_gateways, seed=80)  # leases are at hand
+    with two_gateways.stopped("control"):
+        seen = serve_some(two_gateways, seed=120)
+        assert all(journal_rows(two_gateways, name) > 0 for name in GATEWAYS)
+        os.kill(two_gateways.living_pid("gateway-2"), signal.SIGKILL)
+        two_gateways.supervisor.stop_process("gateway-2")  # its next life cannot ship either
     wait_until(
-        lambda: metrics(pair, "gateway")["penstock_gateway_orphan_events"] > 0,
+        lambda: journal_rows(two_gateways, "gateway") == 0, timeout_seconds=60, what="its own"
+    )
+    finished = [str(one.request_id) for one in seen if one.finished]
+    assert len(Books(two_gateways.database_url).events(finished)) < len(finished)
+
+    os.kill(two_gateways.living_pid("gateway"), signal.SIGKILL)
+    must_be_booked_once(two_gateways, seen)
+    wait_until(
+        lambda: metrics(two_gateways, "gateway")["penstock_gateway_orphan_events"] > 0,
         timeout_seconds=30,
         what="the gateway says whose journal it shipped",
     )
-    pair.supervisor.start_process("gateway-2")
-    pair.wait_ready()
+    two_gateways.supervisor.start_process("gateway-2")
+    two_gateways.wait_ready()

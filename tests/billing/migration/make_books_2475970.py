@@ -350,10 +350,6 @@ def seven_weeks() -> None:
     shop.publish(shop.draft("Autumn", percent=100, tiers=("standard", "priority", "batch")))
     birch, cedar = SeededOrganization("Birch"), SeededOrganization("Cedar")
     dogwood = SeededOrganization("Dogwood")
-        SeededOrganization("Birch"),
-        SeededOrganization("Cedar"),
-        SeededOrganization("Dogwood"),
-    )
     elm = SeededOrganization("Elm", mode="postpaid", limit_nanos=80 * DOLLAR)
     fir = SeededOrganization("Fir", mode="postpaid")
     SeededOrganization("Gorse")
