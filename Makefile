@@ -6,6 +6,7 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := python -m pytest -n 2 --dist loadgroup
 TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.fixtures.settings
 
 # Bytecode is kept, whatever the shell says: without it each process compiles all that it imports.
@@ -14,7 +15,7 @@ export PENSTOCK_ENGINE := $(or $(ENGINE),$(PENSTOCK_ENGINE))
 UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)") $(if $(GATEWAYS),--gateways "$(GATEWAYS)")
 
 .DEFAULT_GOAL := help
-.PHONY: help up down reset status test test-fast check bench clients mutants pins setup setup-browser
+.PHONY: help up down reset status test test-fast test-all test-long check bench clients mutants pins setup setup-browser
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,12 +33,21 @@ status: ## Show processes, replicas, ports and versions.
 reset: ## End it and delete its data, after asking.
 	@exec $(BIN)/penstock reset
 
-test: setup-browser test-fast ## Run every test: unit, integration, seeds, end-to-end.
-	@exec $(BIN)/python -m pytest -n 2 -m seeds
-	@exec $(BIN)/python -m pytest -m e2e
+test: setup-browser ## Run the tests: unit, integration, Chromium, one platform with real vLLM (P=control/keys: one package).
+	@exec $(BIN)/$(PYTEST) -m "not full and not long" $(if $(P),tests/$(P),--check-budget)
 
-test-fast: setup ## Run the tests without vLLM, in about a dozen minutes on two cores.
-	@exec $(BIN)/python -m pytest -n 2 -m "not e2e and not seeds"
+test-fast: setup ## The same without vLLM and Chromium.
+	@exec $(BIN)/$(PYTEST) -m "not e2e and not browser and not full and not long"
+
+test-all: setup-browser ## Run every end-to-end, fault and seed test as well, and the whole of each corpus.
+	@exec $(BIN)/$(PYTEST) -m "not long"
+
+test-long: setup-browser ## Run soak, thousands of seeds, fuzz and mutants: hours; says how far it is.
+	@echo "Some hours: tests marked long, then 2,000 seeds of the books, fuzz targets, mutants of the books."
+	@$(BIN)/python -m pytest -m long
+	@$(BIN)/penstock simulate-books --seeds 2000
+	@$(BIN)/python -m tests.long.fuzz
+	@exec $(BIN)/python -m tests.long.mutants
 
 check: setup ## Lint, format, types, import contracts, migrations.
 	$(BIN)/ruff check .

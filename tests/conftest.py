@@ -19,6 +19,7 @@ from tests.fixtures.traces import Traces, receiving
 # A busy machine is slow at making examples; that says nothing of what they are for.
 settings.register_profile("default", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("default")
+pytest_plugins = ("tests.fixtures.time_report",)
 proved_with_forced_logins()
 
 
