@@ -13,7 +13,7 @@ import pytest
 from tests.fixtures.attacks import BODIES, EMBEDDINGS
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 SECONDS = 1.0
 CONNECTIONS = 3

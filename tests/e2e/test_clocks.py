@@ -21,7 +21,7 @@ from tests.fixtures.gateway import MESSAGES, eventually
 from tests.fixtures.gateway_processes import gateway, until_ready, world
 from tests.fixtures.redis_server import RedisServer, running_redis
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

@@ -10,7 +10,7 @@ import pytest
 from tests.fixtures.second_gateway import SecondGateway
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 ORGANIZATIONS = 1_000
 A_SECOND = 200

@@ -9,7 +9,7 @@ from tests.fixtures.load import wait_until
 from tests.fixtures.operator import at_the_admin
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 FEW_NANOS = 500_000
 EMAIL = "spender@house.example"

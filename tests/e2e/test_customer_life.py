@@ -16,7 +16,7 @@ from tests.fixtures.operator import Operator
 from tests.fixtures.passing_time import days_until_due, end_the_month, let_days_pass
 from tests.fixtures.stripe_stack import PaidStack, running_with_stripe
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 EMAIL = "life@house.example"
 LEGAL_NAME = "Life & Sons <Ltd>"

@@ -8,7 +8,7 @@ import pytest
 from infra.demo_model.evaluate import ask_all
 from infra.demo_model.heldout import QUESTIONS, read_held_out
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 RIGHT_MIN = 0.9
 SECONDS_MAX = 180

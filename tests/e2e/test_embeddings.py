@@ -17,7 +17,7 @@ from tests.fixtures.engine_counters import engine_tokens, settle
 from tests.fixtures.load import wait_until
 from tests.fixtures.stack import Stack, running
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 TEXTS = ["How do I revoke a key?", "Delete an API key", "What is a penstock?", "x " * 500]
 LOAD_SECONDS = 240

@@ -7,7 +7,7 @@ import pytest
 from tests.fixtures.replaying import GATEWAYS, Victims, must_be_once, replay, turn_on
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 KEYS = 100
 SEED = 1

@@ -11,7 +11,7 @@ import pytest
 from tests.fixtures.books import Books
 from tests.fixtures.load import Door, Seen, crowd, wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 KILLS = 20
 CLIENTS = 6

@@ -212,6 +212,7 @@ async def test_refused_by_the_engine(
     assert (event["outcome"], event["nanos"]) == ("refused_by_engine", 0)
 
 
+@pytest.mark.full
 async def test_the_gateway_dies(stack: Stack, clients: Clients, ledger: Ledger) -> None:
     asked = await begin_all(stack, clients)
     os.kill(stack.living_pid("gateway"), signal.SIGKILL)
@@ -223,6 +224,7 @@ async def test_the_gateway_dies(stack: Stack, clients: Clients, ledger: Ledger) 
     await served_again(clients)
 
 
+@pytest.mark.full
 async def test_the_engine_dies(stack: Stack, clients: Clients, ledger: Ledger) -> None:
     # The last of all: who was at an engine when it died is under suspicion afterwards.
     asked = await begin_all(stack, clients)

@@ -22,7 +22,7 @@ from tests.fixtures.operator import Operator
 from tests.fixtures.second_gateway import SecondGateway
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 PASSWORD = "a-long-enough-phrase"
 OWNER, GUEST = "chief@people.example", "guest@people.example"

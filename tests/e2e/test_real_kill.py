@@ -13,7 +13,7 @@ from tests.fixtures.books import Books
 from tests.fixtures.load import wait_until
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 BACK_SECONDS_MAX = 150
 

@@ -7,7 +7,7 @@ import time
 import aiohttp
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 KEYS = 200
 WITHIN_SECONDS = 1.0

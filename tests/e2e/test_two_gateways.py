@@ -14,7 +14,7 @@ from tests.fixtures.engine_counters import read_metrics
 from tests.fixtures.load import Door, Seen, crowd, wait_until
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 GATEWAYS = ("gateway", "gateway-2")
 

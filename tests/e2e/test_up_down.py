@@ -19,7 +19,7 @@ from infra.local.leftovers import find_processes
 from tests.fixtures.load import wait_until
 from tests.fixtures.stack import PENSTOCK, Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 PROCESSES = {"postgres", "redis", "control", "fleet", "gateway", "worker", "beat"}
 

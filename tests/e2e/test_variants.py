@@ -10,7 +10,7 @@ from tests.fixtures.load import wait_until
 from tests.fixtures.operator import Operator, at_the_admin
 from tests.fixtures.stack import Stack
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 START_SECONDS_MAX = 150
 STOP_SECONDS_MAX = 60

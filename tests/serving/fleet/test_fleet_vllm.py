@@ -11,7 +11,7 @@ import pytest
 from serving.contract.records import DeploymentRecord
 from tests.fixtures.fleet_process import FleetProcess, running_fleet, until
 
-pytestmark = [pytest.mark.integration, pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 WEIGHTS = Path(__file__).parents[3] / "infra" / "demo_model" / "weights" / "bf16"
 DEPLOYMENT = DeploymentRecord(
