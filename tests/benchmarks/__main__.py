@@ -25,6 +25,7 @@ from tests.benchmarks import (
     prefix,
     processes,
     restarts,
+    revocation,
     sign_in,
     soak,
     streams,
@@ -81,6 +82,7 @@ class Benchmark(StrEnum):
     WEBHOOKS = "webhooks"
     LEDGER = "ledger"
     SIGN_IN = "sign-in"
+    REVOCATION = "revocation"
 
 
 MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
@@ -111,6 +113,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.WEBHOOKS: webhooks.measure,
     Benchmark.LEDGER: statement.measure,
     Benchmark.SIGN_IN: sign_in.measure,
+    Benchmark.REVOCATION: revocation.measure,
 }
 OF_THE_GATEWAY = {
     Benchmark.LATENCY,
