@@ -8,15 +8,28 @@ from django.db import connections
 from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Browser
+from pytest_django import DjangoDbBlocker
 
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
 from control.prices.models import Price
 from tests.fixtures.browser import running_browser
 from tests.fixtures.console import book, make_catalog, weeks_of_usage
+from tests.fixtures.database import restore
 from tests.fixtures.gateway_double import GatewayDouble, running_gateway
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.serving import serving
+from tests.fixtures.shared_organization import SharedOrganization, shared_organization
+
+
+@pytest.fixture(scope="module")
+def shared(
+    django_db_setup: None, django_db_blocker: DjangoDbBlocker
+) -> Iterator[SharedOrganization]:
+    """An organization that all tests of a module see; what each of them changes, it rolls back."""
+    with django_db_blocker.unblock(), shared_organization() as shared:
+        yield shared
+        restore()
 
 
 @pytest.fixture

@@ -1,0 +1,122 @@
+"""Every section of the console, tried by each role, by an outsider and by nobody."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db import connection, transaction
+from django.http import HttpResponseBase
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+
+from control.tenants.models import Role
+from tests.fixtures.shared_organization import SharedOrganization
+from tests.web.sections import FORMS, LACK_MORE, MAY_CHANGE, MAY_LOOK, OF_NO_ORGANIZATION
+from web.console.page import FOR_SOME, SECTIONS
+from web.console.urls import urlpatterns
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+PARAMETERS = {each.name: tuple(each.pattern.converters) for each in urlpatterns}
+ROLES = [str(role) for role in Role]
+DONE = {200, 201, 302}
+WRITES = ("INSERT", "UPDATE", "DELETE")
+
+
+@dataclass
+class Attempt:
+    """How a request was answered, and what it wrote."""
+
+    reply: HttpResponseBase
+    writes: list[str]
+
+    @property
+    def status(self) -> int:
+        return self.reply.status_code
+
+
+def attempt(
+    shared: SharedOrganization, who: str, method: str, name: str, **other_ids: str
+) -> Attempt:
+    """Send one request, and undo what it does."""
+    ids = shared.ids | other_ids
+    url = reverse(f"console:{name}", kwargs={each: ids[each] for each in PARAMETERS[name]})
+    browser = shared.browsers[who]
+    with undone(), CaptureQueriesContext(connection) as queries:
+        reply = browser.get(url) if method == "get" else browser.post(url, **body(name, ids))
+    sent = [each["sql"] for each in queries]
+    return Attempt(reply, [each for each in sent if each.startswith(WRITES)])
+
+
+def body(name: str, ids: dict[str, str]) -> dict[str, Any]:
+    """Return what is sent to a form."""
+    fields = FORMS.get(name, {})
+    form = {
+        key: value.format(**ids) if isinstance(value, str) else value
+        for key, value in fields.items()
+    }
+    if name == "playground_stream":
+        return {"data": form, "content_type": "application/json"}
+    return {"data": form}
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def test_every_section_is_listed() -> None:
+    assert set(PARAMETERS) == MAY_LOOK.keys() | MAY_CHANGE.keys() | OF_NO_ORGANIZATION
+
+
+@pytest.mark.parametrize("name", MAY_LOOK)
+def test_who_may_look(shared: SharedOrganization, name: str) -> None:
+    statuses = {who: attempt(shared, who, "get", name).status for who in ROLES}
+    is_redirect = name in ("key_secret", "billing_saved")
+    shown = 302 if is_redirect else 200
+    assert statuses == {who: shown if who in MAY_LOOK[name] else 403 for who in ROLES}
+    assert_closed_to_outsiders(shared, "get", name)
+
+
+@pytest.mark.parametrize("name", MAY_CHANGE)
+def test_who_may_change(shared: SharedOrganization, name: str) -> None:
+    for who in ROLES:
+        tried = attempt(shared, who, "post", name)
+        if who not in MAY_CHANGE[name]:
+            assert tried.status in (400, 403), who  # a refused form is shown again
+            assert tried.writes == [], who
+        elif name in LACK_MORE:
+            assert tried.status == 400, who
+        else:
+            assert tried.status in DONE, who
+    assert_closed_to_outsiders(shared, "post", name)
+    if name not in MAY_LOOK:
+        assert attempt(shared, "owner", "get", name).status == 405
+
+
+def assert_closed_to_outsiders(shared: SharedOrganization, method: str, name: str) -> None:
+    """Outsiders find nothing, at home neither; who is not signed in is asked to."""
+    outside = attempt(shared, "outsider", method, name)
+    assert (outside.status, outside.writes) == (404, [])
+    if len(PARAMETERS[name]) > 1:
+        home = attempt(shared, "outsider", method, name, organization_id=shared.outsider.id)
+        assert home.status == 404
+        assert [each for each in home.writes if not each.startswith("INSERT")] == []
+    signed_out = attempt(shared, "nobody", method, name)
+    assert signed_out.writes == []
+    if name == "playground_stream":
+        assert signed_out.status == 401
+    else:
+        assert signed_out.status == 302
+        assert signed_out.reply["location"].startswith("/accounts/login/?next=")
+
+
+@pytest.mark.parametrize("who", ROLES)
+def test_the_rail_offers_what_a_role_may_look_at(shared: SharedOrganization, who: str) -> None:
+    page = attempt(shared, who, "get", "overview").reply.content.decode()
+    offered = {name for name in SECTIONS if f'href="/{shared.org.id}/{name}"' in page}
+    assert offered == {name for name in SECTIONS if who in MAY_LOOK[name]}
+    assert FOR_SOME.keys() == {name for name in SECTIONS if MAY_LOOK[name] != frozenset(Role)}
