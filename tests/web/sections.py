@@ -5,7 +5,13 @@
 
 from typing import Any
 
+from django.urls import reverse
+
 from control.tenants.models import Role
+from web.console.urls import urlpatterns
+
+PARAMETERS = {each.name: tuple(each.pattern.converters) for each in urlpatterns}
+"""What the address of each section asks for."""
 
 OWNERS = frozenset({Role.OWNER})
 ADMINS = OWNERS | {Role.ADMIN}
@@ -124,3 +130,8 @@ LACK_MORE = {
     "sso_saml": "a provider",
 }
 """Forms that the roles who may send them are refused for another reason."""
+
+
+def address_of(name: str, ids: dict[str, str]) -> str:
+    """Return a section's address with these ids."""
+    return reverse(f"console:{name}", kwargs={each: ids[each] for each in PARAMETERS[name]})

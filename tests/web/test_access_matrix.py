@@ -9,16 +9,21 @@ import pytest
 from django.db import connection, transaction
 from django.http import HttpResponseBase
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from control.tenants.models import Role
 from tests.fixtures.shared_organization import SharedOrganization
-from tests.web.sections import FORMS, LACK_MORE, MAY_CHANGE, MAY_LOOK, OF_NO_ORGANIZATION
+from tests.web.sections import (
+    FORMS,
+    LACK_MORE,
+    MAY_CHANGE,
+    MAY_LOOK,
+    OF_NO_ORGANIZATION,
+    PARAMETERS,
+    address_of,
+)
 from web.console.page import FOR_SOME, SECTIONS
-from web.console.urls import urlpatterns
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-PARAMETERS = {each.name: tuple(each.pattern.converters) for each in urlpatterns}
 ROLES = [str(role) for role in Role]
 DONE = {200, 201, 302}
 WRITES = ("INSERT", "UPDATE", "DELETE")
@@ -41,7 +46,7 @@ def attempt(
 ) -> Attempt:
     """Send one request, and undo what it does."""
     ids = shared.ids | other_ids
-    url = reverse(f"console:{name}", kwargs={each: ids[each] for each in PARAMETERS[name]})
+    url = address_of(name, ids)
     browser = shared.browsers[who]
     with undone(), CaptureQueriesContext(connection) as queries:
         reply = browser.get(url) if method == "get" else browser.post(url, **body(name, ids))

@@ -9,7 +9,6 @@ from django.test import Client
 from control.actor import Actor
 from control.audit.services import record
 from control.tenants import services
-from control.tenants.models import Membership, Role, User
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
@@ -54,13 +53,13 @@ def test_filters_leave_out_what_is_not_asked_for(member: Client, org: SeededOrga
     assert "matches these filters" in shown(member, org, to="2020-01-01")
 
 
-@pytest.mark.parametrize("parameter", ["before", "about", "by", "from", "to"])
 @pytest.mark.parametrize("value", ["x" * 10_000, "-1", "9" * 30, "\u202e", "%", "'; --"])
 def test_a_strange_question_is_answered(
-    member: Client, org: SeededOrganization, parameter: str, value: str
+    member: Client, org: SeededOrganization, value: str
 ) -> None:
     url = address(org.organization, "audit")
-    assert member.get(url, {parameter: value}).status_code == 200
+    for parameter in ("before", "about", "by", "from", "to"):
+        assert member.get(url, {parameter: value}).status_code == 200, parameter
 
 
 def test_pages_follow_one_another_without_a_gap(member: Client, org: SeededOrganization) -> None:
@@ -85,19 +84,8 @@ def test_the_file_holds_it_all_and_no_formula(member: Client, org: SeededOrganiz
     assert "attachment" in reply["content-disposition"]
 
 
-@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.BILLING, Role.VIEWER])
-def test_lesser_roles_do_not_see_it(client: Client, org: SeededOrganization, role: Role) -> None:
-    user = User.objects.create_user("looker@acme.example")
-    Membership.objects.create(organization=org.organization, user=user, role=role)
-    client.force_login(user)
-    for name in ("audit", "audit_csv"):
-        assert client.get(address(org.organization, name)).status_code == 403
-
-
 def test_an_outsider_sees_only_their_own(
     stranger: Client, outsider: SeededOrganization, org: SeededOrganization
 ) -> None:
     note(org, by="grace@acme.example")
-    for name in ("audit", "audit_csv"):
-        assert stranger.get(address(org.organization, name)).status_code == 404
     assert "grace@" not in shown(stranger, outsider)

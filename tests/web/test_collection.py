@@ -28,13 +28,17 @@ def text(org: SeededOrganization, page: str, role: str = Role.OWNER) -> str:
     return org.browser(role).get(f"/{org.id}/{page}").content.decode()
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_say_what_happened_what_follows_and_where_to_pay(owing, page):
+def test_pages_say_what_happened_what_follows_and_where_to_pay(owing):
     pass_days(10)
-    shown = text(owing, page)
-    for words in ("is overdue", "INV-000001", "Your service is limited", "29 November 2026"):
-        assert words in shown
-    assert (f'href="/{owing.id}/billing">Pay</a>' in shown) == (page != "billing")
+    browser = owing.browser()
+    for page in PAGES:
+        shown = browser.get(f"/{owing.id}/{page}").content.decode()
+        for words in ("is overdue", "INV-000001", "Your service is limited", "29 November 2026"):
+            assert words in shown, page
+        assert (f'href="/{owing.id}/billing">Pay</a>' in shown) == (page != "billing")
+    assert "overdue" not in text(make_organization("Stranger"), "overview")
+    Case.objects.update(waits_for="payment")
+    assert "A payment is on its way" in text(owing, "billing")
 
 
 def test_reminders_and_suspension_have_their_words(owing):
@@ -46,24 +50,14 @@ def test_reminders_and_suspension_have_their_words(owing):
     assert "requests with your API keys are refused" in text(owing, "overview")
 
 
-def test_what_holds_it_up_is_said(owing):
-    pass_days(10)
-    Case.objects.update(waits_for="payment")
-    assert "A payment is on its way" in text(owing, "billing")
-
-
-@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.VIEWER])
-def test_who_sees_no_money_learns_what_happened_and_whom_to_ask(owing, role):
+def test_who_sees_no_money_learns_what_happened_and_whom_to_ask(owing):
     pass_days(14)
-    shown = text(owing, "overview", role)
-    assert "requests with your API keys are refused" in shown
-    assert "Ask an owner, admin or billing member" in shown
-    assert "INV-000001" not in shown
-    assert "<strong>A payment is overdue.</strong>" in shown
-
-
-def test_once_paid_nothing_is_said(owing):
-    pass_days(14)
+    for role in (Role.DEVELOPER, Role.VIEWER):
+        shown = text(owing, "overview", role)
+        assert "requests with your API keys are refused" in shown
+        assert "Ask an owner, admin or billing member" in shown
+        assert "INV-000001" not in shown
+        assert "<strong>A payment is overdue.</strong>" in shown
     pay(owing, at=timezone.now())
     assert Case.objects.get().state == State.CURRENT
     shown = text(owing, "overview")
@@ -74,10 +68,3 @@ def test_once_paid_nothing_is_said(owing):
 def test_an_operators_suspension_is_said_too(org):
     suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")
     assert "The operator suspended this organization" in text(org, "overview")
-
-
-def test_an_outsider_sees_nothing(owing):
-    pass_days(14)
-    stranger = make_organization("Stranger")
-    assert stranger.browser().get(f"/{owing.id}/billing").status_code == 404
-    assert "overdue" not in text(stranger, "overview")

@@ -12,14 +12,13 @@ from django.db import connection
 from django.http import HttpResponseBase
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from control.tenants.models import User
-from tests.fixtures.organizations import SeededOrganization
+from control.tenants.services import suspend_organization
+from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.shared_organization import SharedOrganization
-from tests.web.sections import MAY_LOOK
-from web.console.page import address
-from web.console.urls import urlpatterns
+from tests.web.sections import MAY_LOOK, PARAMETERS, address_of
+from web.console.page import SECTIONS, address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -29,7 +28,6 @@ QUERIES_MAX_OF = {"overview": 8, "settings_delete": 16, "limits": 13, "running_p
 BYTES_MAX = 100_000
 """Of a page with all it loads, compressed, for somebody who comes the first time."""
 CHART_LIBRARY = "unfold/js/chart/chart.js"
-PARAMETERS = {each.name: tuple(each.pattern.converters) for each in urlpatterns}
 OF_A_NEWCOMER = [name for name in MAY_LOOK if PARAMETERS[name] == ("organization_id",)]
 
 
@@ -53,7 +51,7 @@ def visit(browser: Client, name: str, where: str, **asked: str) -> HttpResponseB
 
 @pytest.mark.parametrize("name", MAY_LOOK)
 def test_a_page_is_cheap_light_and_at_home(shared: SharedOrganization, name: str) -> None:
-    where = reverse(f"console:{name}", kwargs={each: shared.ids[each] for each in PARAMETERS[name]})
+    where = address_of(name, shared.ids)
     browser = shared.browsers["owner"]
     reply = visit(browser, name, where)
     if reply.status_code == 200 and reply["content-type"].startswith("text/html"):
@@ -145,3 +143,16 @@ def test_the_theme_is_remembered_without_script(
 def test_the_theme_switch_leads_nowhere_else(member: Client, org: SeededOrganization) -> None:
     reply = member.post("/theme", {"theme": "dark", "next": "https://evil.example/"})
     assert reply["location"] == "/"
+
+
+def test_a_suspended_organization_is_told_so_on_every_page(shared: SharedOrganization) -> None:
+    suspend_organization(actor=OPERATOR, organization=shared.org.organization)
+    told = set()
+    for name in MAY_LOOK:
+        reply = shared.browsers["owner"].get(address_of(name, shared.ids))
+        assert reply.status_code < 500, name
+        is_page = reply.status_code == 200 and not reply.streaming and b"<main" in reply.content
+        if is_page and b"sheet-page" not in reply.content:  # an invoice is a document
+            assert b"uspended" in reply.content, name
+            told.add(name)
+    assert told >= SECTIONS.keys()

@@ -4,7 +4,6 @@ import pytest
 from django.test import Client
 
 from billing.invoicing.models import BillingProfile
-from control.tenants.models import Membership, User
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
@@ -56,23 +55,3 @@ def test_what_is_wrong_changes_nothing_and_is_said(
     assert reply.status_code == 400
     assert 'role="alert"' in reply.content.decode()
     assert not BillingProfile.objects.filter(organization=org.organization).exists()
-
-
-def test_others_neither_see_nor_change_it(
-    client: Client, stranger: Client, org: SeededOrganization, page: str
-) -> None:
-    assert stranger.get(page).status_code == 404
-    assert stranger.post(page, PROFILE).status_code == 404
-    developer = User.objects.create_user("dev@acme.example")
-    Membership.objects.create(organization=org.organization, user=developer, role="developer")
-    client.force_login(developer)
-    assert client.get(page).status_code == 403
-    assert client.post(page, PROFILE).status_code == 403
-    assert not BillingProfile.objects.filter(organization=org.organization).exists()
-
-
-def test_an_outsider_finds_nothing(member: Client, stranger: Client, page: str) -> None:
-    member.post(page, PROFILE)
-    assert stranger.get(page).status_code == 404
-    assert stranger.post(page, PROFILE | {"legal_name": "Outsider"}).status_code == 404
-    assert BillingProfile.objects.get().legal_name == "Acme Robotics GmbH"

@@ -44,18 +44,6 @@ def test_what_was_our_fault_is_waived(
     assert "Waived: the failure was ours" in page
 
 
-def test_an_outsider_finds_no_receipt(
-    stranger: Client,
-    org: SeededOrganization,
-    outsider: SeededOrganization,
-    key: ApiKey,
-    prices: dict[str, Price],
-) -> None:
-    event = booked(key, prices["bf16"])
-    for organization in (org.organization, outsider.organization):
-        assert stranger.get(address(organization, "receipt", event.event_id)).status_code == 404
-
-
 def test_an_unknown_request_has_no_receipt(member: Client, org: SeededOrganization) -> None:
     url = address(org.organization, "receipt", str(uuid.uuid4()))
     assert member.get(url).status_code == 404

@@ -7,7 +7,6 @@ from django.test import Client
 from django.utils import timezone
 
 from control.outbox.services import deliver_due
-from control.tenants.models import Membership, Role, User
 from control.webhooks.egress import Answer
 from control.webhooks.models import Delivery, Endpoint
 from control.webhooks.services import create_endpoint, send_test
@@ -118,48 +117,3 @@ def test_deleting_needs_the_host(
     assert member.post(url, {"confirmation": "hooks.acme.example"}).status_code == 302
     endpoint.refresh_from_db()
     assert endpoint.deleted_at is not None
-
-
-SECTIONS = ("webhook", "webhook_update", "webhook_switch", "webhook_rotate", "webhook_test",
-            "webhook_delete")  # fmt: skip
-
-
-def everything(org: SeededOrganization, endpoint: Endpoint, delivery: Delivery) -> list[str]:
-    organization = org.organization
-    one = (endpoint.id, delivery.id)
-    return [
-        address(organization, "webhooks"),
-        address(organization, "webhook_new"),
-        *(address(organization, section, endpoint.id) for section in SECTIONS),
-        address(organization, "webhook_delivery", *one),
-        address(organization, "webhook_redeliver", *one),
-    ]
-
-
-def test_outsiders_find_nothing(
-    stranger: Client,
-    outsider: SeededOrganization,
-    org: SeededOrganization,
-    endpoint: Endpoint,
-    delivery: Delivery,
-) -> None:
-    for url in everything(org, endpoint, delivery):
-        assert stranger.post(url, FORM).status_code == 404, url
-        foreign = url.replace(org.organization.id, outsider.organization.id)
-        if endpoint.id in url:
-            assert stranger.post(foreign, FORM).status_code == 404, foreign
-    assert Delivery.objects.count() == 1
-
-
-@pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_neither_see_nor_are_offered_it(
-    org: SeededOrganization, endpoint: Endpoint, delivery: Delivery, role: Role
-) -> None:
-    user = User.objects.create_user("lesser@acme.example")
-    Membership.objects.create(organization=org.organization, user=user, role=role)
-    client = Client()
-    client.force_login(user)
-    for url in everything(org, endpoint, delivery):
-        assert client.post(url, FORM).status_code == 403, url
-    overview = client.get(address(org.organization, "overview")).content.decode()
-    assert ">Webhooks</a>" not in overview
