@@ -14,7 +14,14 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(0, "0"), (9_999, "9,999"), (12_345, "12.3K"), (999_999, "1.00M"), (1_234_567, "1.23M")],
+    [
+        (0, "0"),
+        (9_999, "9,999"),
+        (10_000, "10.0K"),
+        (12_345, "12.3K"),
+        (999_999, "1.00M"),
+        (1_234_567, "1.23M"),
+    ],
 )
 def test_large_numbers_have_three_digits(number: int, words: str) -> None:
     assert figures.compact(number) == words
