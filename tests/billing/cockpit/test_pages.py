@@ -186,19 +186,24 @@ def test_a_statement_is_filtered_by_days_and_cause(operator):
     assert [row["balance_usd"] for row in lines(operator.get(STATEMENT, usage))] == ["123.45"]
 
 
-def test_pages_of_a_statement_leave_nothing_out(operator):
+@pytest.fixture
+def short_pages(monkeypatch):
+    monkeypatch.setattr("billing.cockpit.statement_page.ROWS_MAX", 10)
+
+
+def test_pages_of_a_statement_leave_nothing_out(operator, short_pages):
     acme = owing(cents=100_000)
     finish_month()
-    for count in range(120):
+    for count in range(24):
         pay(acme, 10 + count, AFTER + timedelta(minutes=count), key=f"{count}")
     every = lines(operator.get(STATEMENT, {"organization": acme.id, "format": "csv"}))
     shown, address = [], f"{STATEMENT}?organization={acme.id}"
     while address:
-        page = text(operator.get(address))
-        shown += balances_in(operator.get(address))
-        older = re.search(r'<a href="([^"]*)">Older</a>', page)
+        reply = operator.get(address)
+        shown += balances_in(reply)
+        older = re.search(r'<a href="([^"]*)">Older</a>', text(reply))
         address = older and older[1].replace("&amp;", "&")
-    assert len(shown) == 121
+    assert len(shown) == 25
     assert [value.replace("$", "").replace(",", "") for value in shown] == [
         row["balance_usd"] for row in reversed(every)
     ]
@@ -208,10 +213,10 @@ def test_pages_of_a_statement_leave_nothing_out(operator):
     assert sum(row["amount_nanos"] for row in rows) == rows[-1]["balance_nanos"]
 
 
-def test_a_page_of_one_account_is_no_page_of_another(operator):
+def test_a_page_of_one_account_is_no_page_of_another(operator, short_pages):
     acme = owing(cents=100_000)
     finish_month()
-    for count in range(60):
+    for count in range(12):
         pay(acme, 10, AFTER + timedelta(minutes=count), key=f"{count}")
     page = text(operator.get(STATEMENT, {"organization": acme.id}))
     older = re.search(r'<a href="([^"]*)">Older</a>', page)[1].replace("&amp;", "&")
@@ -296,17 +301,17 @@ def test_names_that_spreadsheets_would_run_are_quoted(operator):
     assert row["organization"] == "'=HYPERLINK(1)"
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_few_questions_do_for_a_page(operator, page, django_assert_max_num_queries):
+def test_few_questions_do_for_a_page(operator, django_assert_max_num_queries):
     for count in range(3):
         customer = owing(f"Customer {count}")
     finish_month()
     close()
     pay(customer, 20_000, AFTER)
     asked = {"organization": customer.id, "from": "2026-10-01", "to": "2026-12-31"}
-    operator.get(page, asked)
-    with django_assert_max_num_queries(10):
-        text(operator.get(page, asked))
+    for page in PAGES:
+        operator.get(page, asked)
+        with django_assert_max_num_queries(10):
+            text(operator.get(page, asked))
 
 
 def test_an_id_that_the_admin_would_read_otherwise_is_quoted_in_its_address():
