@@ -23,7 +23,11 @@ from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.routes import routes
 from web.console.page import SECTIONS, address
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("axe"),
+    pytest.mark.django_db(transaction=True),
+]
 FOR_MEMBERS = ("console", "organizations", "accounts", "invitations", "operators")
 FOR_ANYBODY = ("accounts",)
 LEAVES = {"/accounts/logout/"}
@@ -49,16 +53,21 @@ def ids(
         yield found | more
 
 
-def violations(page: Page) -> list[str]:
-    """Return what axe finds, light and dark: the rule, and where."""
-    page.emulate_media(color_scheme="light")
-    found = AXE.run(page, options=EVERYTHING).response["violations"]
-    page.emulate_media(color_scheme="dark")
-    found += AXE.run(page, options=COLOURS).response["violations"]
+@pytest.fixture(params=["light", pytest.param("dark", marks=pytest.mark.full)])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def violations(page: Page, scheme: str) -> list[str]:
+    """Return what axe finds: the rule, and where."""
+    options = EVERYTHING if scheme == "light" else COLOURS
+    found = AXE.run(page, options=options).response["violations"]
     return [f"{each['id']}: {node['html']}" for each in found for node in each["nodes"]]
 
 
-def look(page: Page, console: str, rooms: tuple[str, ...], ids: dict[str, str]) -> dict[str, Any]:
+def look(
+    page: Page, console: str, rooms: tuple[str, ...], ids: dict[str, str], scheme: str
+) -> dict[str, Any]:
     """Return what axe finds on each page of some rooms; what is a file, or leads to a page looked
     at already, is none."""
     found: dict[str, Any] = {}
@@ -69,7 +78,7 @@ def look(page: Page, console: str, rooms: tuple[str, ...], ids: dict[str, str]) 
         is_page = reply.headers.get("content-type", "").startswith("text/html")
         if is_page and where not in found and reply.status != 405:
             page.goto(reply.url)
-            found[where] = violations(page)
+            found[where] = violations(page, scheme)
     return found
 
 
@@ -85,9 +94,9 @@ def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
 
 
 def test_no_page_of_a_member_has_a_violation(
-    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str]
+    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str], scheme: str
 ) -> None:
-    with watched_page(browser, DESKTOP) as watched:
+    with watched_page(browser, DESKTOP, scheme) as watched:
         page = watched.page
         sign_in(page, console, org)
         page.wait_for_url("**/overview")
@@ -95,7 +104,7 @@ def test_no_page_of_a_member_has_a_violation(
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Go on").click()
         page.wait_for_url("**/accounts/2fa/")
-        found = look(page, console, FOR_MEMBERS, ids)
+        found = look(page, console, FOR_MEMBERS, ids, scheme)
     assert told(found) == ""
     assert {urlsplit(url).path for url in found} >= {
         *(address(org.organization, section) for section in SECTIONS),
@@ -105,24 +114,24 @@ def test_no_page_of_a_member_has_a_violation(
 
 
 def test_no_page_of_a_second_factor_has_a_violation(
-    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str]
+    browser: Browser, console: str, org: SeededOrganization, ids: dict[str, str], scheme: str
 ) -> None:
     TOTP.activate(org.owner, generate_totp_secret())
     codes = RecoveryCodes.activate(org.owner).get_unused_codes()
-    with watched_page(browser, DESKTOP) as watched:
+    with watched_page(browser, DESKTOP, scheme) as watched:
         page = watched.page
         sign_in(page, console, org)
         page.wait_for_url("**/accounts/2fa/authenticate/**")
-        found = {page.url: violations(page)}
+        found = {page.url: violations(page, scheme)}
         page.get_by_label("Code").fill(codes[0])
         page.get_by_role("button", name="Sign in", exact=True).click()
         page.wait_for_url("**/overview")
         page.goto(f"{console}/accounts/2fa/reauthenticate/?next=/accounts/2fa/")
-        found |= {page.url: violations(page)}
+        found |= {page.url: violations(page, scheme)}
         page.get_by_label("Code").fill(codes[1])
         page.get_by_role("button", name="Go on").click()
         page.wait_for_url("**/accounts/2fa/")
-        found |= look(page, console, ("accounts",), ids)
+        found |= look(page, console, ("accounts",), ids, scheme)
     assert told(found) == ""
     assert {urlsplit(url).path for url in found} >= {
         "/accounts/2fa/authenticate/", "/accounts/2fa/recovery-codes/", "/accounts/2fa/",
@@ -130,10 +139,10 @@ def test_no_page_of_a_second_factor_has_a_violation(
 
 
 def test_no_page_of_anybody_has_a_violation(
-    browser: Browser, console: str, ids: dict[str, str]
+    browser: Browser, console: str, ids: dict[str, str], scheme: str
 ) -> None:
-    with watched_page(browser, DESKTOP) as watched:
-        found = look(watched.page, console, FOR_ANYBODY, ids)
+    with watched_page(browser, DESKTOP, scheme) as watched:
+        found = look(watched.page, console, FOR_ANYBODY, ids, scheme)
     assert told(found) == ""
     assert {urlsplit(url).path for url in found} >= {
         "/accounts/login/", "/accounts/signup/", "/accounts/password/reset/",

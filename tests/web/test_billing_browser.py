@@ -5,18 +5,29 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 
 from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
-from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
-from tests.fixtures.organizations import PASSWORD, SeededOrganization
+from tests.fixtures.browser import (
+    DESKTOP,
+    LOOKS,
+    WatchedPage,
+    bring_session,
+    watched_page,
+    widest_overflow,
+)
+from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, in_place_of_stripe, save_card
 from web.console.page import address
 
 Look = Callable[[dict[str, int], str], AbstractContextManager[WatchedPage]]
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("billing_page"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture
@@ -32,31 +43,26 @@ def look(browser: Browser, console: str, org: SeededOrganization) -> Look:
     @contextmanager
     def looking(viewport: dict[str, int], scheme: str) -> Iterator[WatchedPage]:
         with watched_page(browser, viewport, scheme) as watched:
-            sign_in(watched.page, console, org)
+            bring_session(watched.page, console, org.owner)
             watched.page.goto(console + address(org.organization, "billing"))
             yield watched
 
     return looking
 
 
-def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
-    page.goto(f"{console}/")
-    page.get_by_label("Email").fill(org.owner.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url("**/overview")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_it_fits_and_is_quiet(
-    look: Look, org: SeededOrganization, stripe: StripeDouble, width: int, scheme: str
+    look: Look,
+    org: SeededOrganization,
+    stripe: StripeDouble,
+    window: dict[str, int],
+    scheme: str,
 ) -> None:
     save_card(org, stripe)
     save_card(org, stripe, "pm_usBankAccount_success")
     ask_top_up(org)
     deliver_due(now=timezone.now())
-    with look({390: PHONE, 1440: DESKTOP}[width], scheme) as watched:
+    with look(window, scheme) as watched:
         page = watched.page
         expect(page.get_by_role("heading", name="Top up", exact=True)).to_be_visible()
         assert widest_overflow(page) <= 0

@@ -4,14 +4,20 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.fixtures.admin_session import sign_in
-from tests.fixtures.browser import DESKTOP, PHONE, watched_page, widest_overflow
+from tests.fixtures.browser import LOOKS, watched_page, widest_overflow
 from tests.fixtures.debts import make_debts
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("books_pages"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_fit_a_desk_and_a_phone(browser: Browser, console: str, scheme: str) -> None:
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
+def test_the_pages_fit_their_window(
+    browser: Browser, console: str, window: dict[str, int], scheme: str
+) -> None:
     first, *_, last = make_debts()
     pages = {
         "owed": "owed/",
@@ -21,16 +27,15 @@ def test_the_pages_fit_a_desk_and_a_phone(browser: Browser, console: str, scheme
         "statement": f"statement/?organization={first.id}&account=customer_balance",
         "days": f"statement/?organization={last.id}&from=2026-10-01&to=2026-11-30",
     }
-    for viewport in (DESKTOP, PHONE):
-        with watched_page(browser, viewport, scheme) as watched:
-            page = watched.page
-            sign_in(page, console)
-            for title, path in pages.items():
-                page.goto(f"{console}/admin/ledger/account/{path}")
-                expect(page.locator(".op-purpose")).to_be_visible()
-                assert page.locator(".op-empty").count() == 0, title
-                for details in page.locator("details.op-details").all():
-                    details.locator("summary").click()
-                assert widest_overflow(page) <= 0, title
-            assert not watched.complaints
-            assert watched.hosts <= {console.removeprefix("http://")}
+    with watched_page(browser, window, scheme) as watched:
+        page = watched.page
+        sign_in(page, console)
+        for title, path in pages.items():
+            page.goto(f"{console}/admin/ledger/account/{path}")
+            expect(page.locator(".op-purpose")).to_be_visible()
+            assert page.locator(".op-empty").count() == 0, title
+            for details in page.locator("details.op-details").all():
+                details.locator("summary").click()
+            assert widest_overflow(page) <= 0, title
+        assert not watched.complaints
+        assert watched.hosts <= {console.removeprefix("http://")}

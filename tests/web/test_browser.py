@@ -9,14 +9,25 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, expect
 
 from control.keys.models import ApiKey
-from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.browser import (
+    DESKTOP,
+    LOOKS,
+    WatchedPage,
+    bring_session,
+    watched_page,
+    widest_overflow,
+)
 from tests.fixtures.console import book, make_request
 from tests.fixtures.gateway_double import WORDS, GatewayDouble
 from tests.fixtures.mails import delivered, link_in
-from tests.fixtures.organizations import PASSWORD, SeededOrganization
+from tests.fixtures.organizations import SeededOrganization
 from web.console.page import SECTIONS, address
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture
@@ -25,14 +36,6 @@ def watched(browser: Browser, console: str) -> Iterator[WatchedPage]:
         yield page
         assert not page.complaints
         assert page.hosts <= {console.removeprefix("http://")}
-
-
-def sign_in(page: Page, console: str, org: SeededOrganization) -> None:
-    page.goto(f"{console}/")
-    page.get_by_label("Email").fill(org.owner.email)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url("**/overview")
 
 
 def ask(page: Page, words: str) -> None:
@@ -75,7 +78,7 @@ def test_an_answer_streams_in_and_shows_what_it_took(
     gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "playground"))
     ask(page, "What is Penstock?")
     expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
@@ -99,7 +102,7 @@ def test_nothing_can_be_asked_of_a_page_that_does_not_listen_yet(
     def hold(route: Route) -> None:
         held.append(route)
 
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.route(re.compile(r"/playground\.[^/]*js$"), hold)
     page.goto(console + address(org.organization, "playground"), wait_until="commit")
     expect(page.get_by_label("Message")).to_be_disabled()
@@ -120,7 +123,7 @@ def test_stop_stops_the_gateways_work(
 ) -> None:
     gateway.pause_seconds = 0.3
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "playground"))
     ask(page, "Go on for ever")
     expect(page.locator(".turn-answer .turn-text")).to_contain_text(WORDS[0])
@@ -137,7 +140,7 @@ def test_two_variants_answer_side_by_side(
     gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "playground"))
     page.get_by_role("button", name="Compare").click()
     ask(page, "Who are you?")
@@ -153,7 +156,7 @@ def test_the_code_is_the_call(
     gateway: GatewayDouble,
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "playground"))
     page.get_by_label("System prompt").fill("It's brief")
     page.get_by_role("button", name="View code").click()
@@ -173,7 +176,7 @@ def playground(
     gateway: GatewayDouble,
 ) -> Page:
     """The playground, opened."""
-    sign_in(watched.page, console, org)
+    bring_session(watched.page, console, org.owner)
     watched.page.goto(console + address(org.organization, "playground"))
     return watched.page
 
@@ -195,27 +198,27 @@ def test_a_tool_is_called_and_answered(playground: Page, gateway: GatewayDouble)
     assert result == {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"}
 
 
-@pytest.mark.parametrize(
-    ("label", "typed", "words"),
-    [
-        ("Tools", "[{", "This is not JSON yet"),
-        ("Tools", "{}", "A list of tools is wanted"),
-        ("Tools", '[{"name": "f"}]', 'Tool 1 needs "type": "function"'),
-        ("Tools", '[{"type": "function", "function": {}}]', 'has no "name"'),
-        ("JSON schema", "[]", "A JSON schema is an object"),
-    ],
-)
+WRONG = [
+    ("Tools", "[{", "This is not JSON yet"),
+    ("Tools", "{}", "A list of tools is wanted"),
+    ("Tools", '[{"name": "f"}]', 'Tool 1 needs "type": "function"'),
+    ("Tools", '[{"type": "function", "function": {}}]', 'has no "name"'),
+    ("JSON schema", "[]", "A JSON schema is an object"),
+]
+
+
 def test_what_is_wrong_with_tools_or_a_schema_is_said_before_anything_is_sent(
-    playground: Page, gateway: GatewayDouble, label: str, typed: str, words: str
+    playground: Page, gateway: GatewayDouble
 ) -> None:
     page = playground
-    page.get_by_label(label).fill(typed)
-    ask(page, "What is Penstock?")
-    expect(page.get_by_role("alert").filter(has_text=words)).to_be_visible()
-    expect(page.get_by_label(label)).to_be_focused()
-    expect(page.get_by_label("Message")).to_have_value("What is Penstock?")
-    assert not gateway.bodies
-    page.get_by_label(label).fill("")
+    for label, typed, words in WRONG:
+        page.get_by_label(label).fill(typed)
+        ask(page, "What is Penstock?")
+        expect(page.get_by_role("alert").filter(has_text=words)).to_be_visible()
+        expect(page.get_by_label(label)).to_be_focused()
+        expect(page.get_by_label("Message")).to_have_value("What is Penstock?")
+        assert not gateway.bodies
+        page.get_by_label(label).fill("")
     ask(page, "What is Penstock?")
     expect(page.locator(".turn-answer .turn-text")).to_have_text(" ".join(WORDS))
 
@@ -239,7 +242,7 @@ def test_a_receipt_that_is_not_booked_yet_comes_by_itself(
 ) -> None:
     page, now = watched.page, timezone.now()
     event = make_request(key, prices["bf16"], now)
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "receipt", event.event_id))
     expect(page.get_by_role("heading", name="Not booked yet")).to_be_visible()
     book(event, now=now)
@@ -252,7 +255,7 @@ def test_charts_draw_and_walk_by_keyboard(
     watched: WatchedPage, console: str, org: SeededOrganization, traffic: None
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "usage"))
     canvas = page.locator("[data-chart] canvas")
     blank = page.evaluate("c => document.createElement('canvas').toDataURL()")
@@ -267,7 +270,7 @@ def test_a_filter_changes_the_page_and_its_address(
     watched: WatchedPage, console: str, org: SeededOrganization, traffic: None
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
     page.goto(console + address(org.organization, "usage"))
     page.get_by_label("Group by").select_option("variant")
     expect(page.get_by_role("columnheader", name="Variant")).to_be_visible()
@@ -280,7 +283,8 @@ def test_the_theme_switches_at_once_and_stays(
     watched: WatchedPage, console: str, org: SeededOrganization
 ) -> None:
     page = watched.page
-    sign_in(page, console, org)
+    bring_session(page, console, org.owner)
+    page.goto(console + address(org.organization, "overview"))
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Dark theme").click()
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
@@ -288,16 +292,13 @@ def test_the_theme_switches_at_once_and_stays(
     assert page.locator("html").get_attribute("data-theme") == "dark"
 
 
-LOOKS = [(DESKTOP, "light"), (DESKTOP, "dark"), (PHONE, "light"), (PHONE, "dark")]
-
-
 @pytest.mark.usefixtures("traffic")
-@pytest.mark.parametrize("look", LOOKS, ids=["1440", "1440-dark", "390", "390-dark"])
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_no_page_is_wider_than_its_window(
-    browser: Browser, console: str, org: SeededOrganization, look: tuple[dict[str, int], str]
+    browser: Browser, console: str, org: SeededOrganization, window: dict[str, int], scheme: str
 ) -> None:
-    with watched_page(browser, *look) as watched:
-        sign_in(watched.page, console, org)
+    with watched_page(browser, window, scheme) as watched:
+        bring_session(watched.page, console, org.owner)
         for section in [*SECTIONS, "key_new"]:
             watched.page.goto(console + address(org.organization, section))
             assert widest_overflow(watched.page) <= 0, section

@@ -8,10 +8,14 @@ from django.utils import timezone
 from playwright.sync_api import Browser, expect
 
 from tests.fixtures.admin_session import sign_in
-from tests.fixtures.browser import DESKTOP, PHONE, watched_page, widest_overflow
+from tests.fixtures.browser import DESKTOP, LOOKS, watched_page, widest_overflow
 from tests.fixtures.earnings import make_earnings
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("operator_pages"),
+    pytest.mark.django_db(transaction=True),
+]
 PAGES = {
     "margin": "economics/enginelife/margin/",
     "margin by organization": "economics/enginelife/margin/?by=organization",
@@ -20,18 +24,19 @@ PAGES = {
 }
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_pages_fit_a_desk_and_a_phone(browser: Browser, console: str, scheme: str) -> None:
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
+def test_the_pages_fit_their_window(
+    browser: Browser, console: str, window: dict[str, int], scheme: str
+) -> None:
     make_earnings(timezone.now())
-    for viewport in (DESKTOP, PHONE):
-        with watched_page(browser, viewport, scheme) as watched:
-            sign_in(watched.page, console)
-            for title, path in PAGES.items():
-                watched.page.goto(f"{console}/admin/{path}")
-                expect(watched.page.locator(".op-purpose")).to_be_visible()
-                assert widest_overflow(watched.page) <= 0, title
-            assert not watched.complaints
-            assert watched.hosts <= {console.removeprefix("http://")}
+    with watched_page(browser, window, scheme) as watched:
+        sign_in(watched.page, console)
+        for title, path in PAGES.items():
+            watched.page.goto(f"{console}/admin/{path}")
+            expect(watched.page.locator(".op-purpose")).to_be_visible()
+            assert widest_overflow(watched.page) <= 0, title
+        assert not watched.complaints
+        assert watched.hosts <= {console.removeprefix("http://")}
 
 
 def test_the_chart_of_margins_is_drawn_and_walked_by_keys(browser: Browser, console: str) -> None:

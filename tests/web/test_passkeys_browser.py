@@ -9,10 +9,14 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from playwright.sync_api import Browser, Page, expect
 
-from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.browser import DESKTOP, LOOKS, WatchedPage, watched_page, widest_overflow
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("passkeys"),
+    pytest.mark.django_db(transaction=True),
+]
 
 
 @pytest.fixture
@@ -117,12 +121,12 @@ def test_taking_it_away_asks_for_a_factor(
     assert not Authenticator.objects.exists()
 
 
-@pytest.mark.parametrize("viewport", [DESKTOP, PHONE])
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_account_pages_fit_the_window(
-    browser: Browser, named: str, org: SeededOrganization, viewport: dict
+    browser: Browser, named: str, org: SeededOrganization, window: dict[str, int], scheme: str
 ) -> None:
     EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=True, primary=True)
-    with watched_page(browser, viewport) as watched:
+    with watched_page(browser, window, scheme) as watched:
         page = watched.page
         sign_in(page, named, org)
         for path in ("2fa/", "sessions/", "password/change/", "email/", "2fa/totp/activate/"):

@@ -16,13 +16,24 @@ from control.sso import services
 from control.tenants import selectors
 from control.tenants.models import User
 from control.tenants.permissions import member
-from tests.fixtures.browser import DESKTOP, PHONE, WatchedPage, watched_page, widest_overflow
+from tests.fixtures.browser import (
+    DESKTOP,
+    LOOKS,
+    WatchedPage,
+    bring_session,
+    watched_page,
+    widest_overflow,
+)
 from tests.fixtures.identity_providers import running_oidc, running_saml
 from tests.fixtures.name_server import serving_names
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("sso"),
+    pytest.mark.django_db(transaction=True),
+]
 GRACE = "grace@acme.example"
 
 
@@ -108,8 +119,7 @@ def test_somebody_comes_in_by_saml_from_another_site(
     assert selectors.membership(User.objects.get(email=GRACE), org.organization.id)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("window", [DESKTOP, PHONE], ids=["1440", "390"])
+@pytest.mark.parametrize(("window", "scheme"), LOOKS)
 def test_the_page_fits_its_window(
     browser: Browser, console: str, org: SeededOrganization, window: dict[str, int], scheme: str
 ) -> None:
@@ -117,11 +127,7 @@ def test_the_page_fits_its_window(
         page = watched.page
         page.goto(f"{console}/sso/")
         assert widest_overflow(page) <= 0
-        page.goto(f"{console}/accounts/login/")
-        page.get_by_label("Email").fill(org.owner.email)
-        page.get_by_label("Password").fill("correct horse battery staple")
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/overview")
+        bring_session(page, console, org.owner)
         services.add_domain(
             actor=org.actor, organization=org.organization, name=f"{'long-' * 9}x.example"
         )
