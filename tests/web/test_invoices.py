@@ -11,9 +11,11 @@ from billing.invoicing.periods import last_period
 from billing.invoicing.services.closing import close_month
 from billing.invoicing.services.notes import issue_credit_note
 from control.actor import system
+from tests.fixtures.collecting import owe, pay
 from tests.fixtures.following import finish
 from tests.fixtures.invoicing import MILLION_CENTS, use_cents
 from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.usage import Customer, make_key, make_price, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
@@ -89,11 +91,21 @@ def test_an_organization_without_usage_is_told_so(org):
     assert "Nothing used this month yet" in text
 
 
-def test_a_hostile_name_is_text(org, used):
-    org.organization.name = "<script>alert(1)</script>"
-    org.organization.save()
+def test_what_stripe_would_charge_is_offered_to_be_paid(org, settings, monkeypatch):
+    with in_place_of_stripe(settings, monkeypatch):
+        [invoice] = owe(org, cents=50)
+        where, browser = f"/{org.id}/invoices/{invoice.id}", org.browser()
+        assert "Pay $0.50" in browser.get(where).content.decode()
+        pay(org, cents=1, at=timezone.now())
+        page = browser.get(where).content.decode()
+        assert "$0.49 left to pay" in page
+        assert f"{where}/pay" not in page
+
+
+def test_a_hostile_name_is_text():
+    title = "<script>alert(1)</script>"
     issued = render_to_string(
-        "console/invoice_lines.html", {"groups": [{"title": org.organization.name, "rows": []}]}
+        "console/invoice_lines.html", {"groups": [{"title": title, "rows": []}]}
     )
     assert "&lt;script&gt;" in issued
     assert "<script>" not in issued

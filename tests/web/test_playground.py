@@ -159,6 +159,14 @@ async def test_an_answer_that_breaks_off_has_no_receipt(
     assert "receipt" not in [name for name, _ in told]
 
 
+async def test_the_word_error_is_no_error(
+    org: SeededOrganization, prices: dict[str, Price], gateway: GatewayDouble
+) -> None:
+    gateway.said = [{"content": "error"}]
+    told = await ask(org)
+    assert [name for name, _ in told] == ["opened", "message", "message", "receipt"]
+
+
 async def test_a_gateway_that_is_away_is_said_in_words(
     org: SeededOrganization, prices: dict[str, Price]
 ) -> None:

@@ -1,5 +1,8 @@
 """The team in the console: who may change whom, and what ends with a seat."""
 
+from datetime import timedelta
+from types import SimpleNamespace
+
 import pytest
 from django.test import Client
 
@@ -159,3 +162,23 @@ def test_keys_go_to_no_stranger(
     foreign = Membership.objects.get(user=outsider.owner)
     assert remove(member, org, seat, keys_to=foreign.id).status_code == 400
     assert Membership.objects.filter(id=seat.id).exists()
+
+
+def test_keys_are_offered_to_who_may_have_them(member: Client, org: SeededOrganization) -> None:
+    seat, admin, viewer = (join(org, role) for role in (Role.DEVELOPER, Role.ADMIN, Role.VIEWER))
+    mint_key(actor=as_actor(seat), project=org.project, name="Theirs")
+    page = member.get(address(org.organization, "member", seat.id)).content.decode()
+    offered = {each.id: f'value="{each.id}"' in page for each in (seat, admin, viewer)}
+    assert offered == {seat.id: False, admin.id: True, viewer.id: False}
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_an_invitation_is_over_at_its_last_moment(
+    member: Client, org: SeededOrganization, monkeypatch: pytest.MonkeyPatch, is_over: bool
+) -> None:
+    invite(member, org)
+    moment = Invitation.objects.get().expires_at - timedelta(microseconds=0 if is_over else 1)
+    clock = SimpleNamespace(now=lambda: moment)
+    monkeypatch.setattr("web.console.views.team.timezone", clock)
+    page = member.get(address(org.organization, "team")).content.decode()
+    assert ('badge-warn">Over<' in page) is is_over

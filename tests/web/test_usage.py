@@ -70,6 +70,16 @@ def test_the_chart_adds_up_to_the_table(
 
 
 @pytest.mark.integration
+def test_the_overview_adds_input_and_output_of_a_model(
+    member: Client, org: SeededOrganization, key: ApiKey, prices: dict[str, Price]
+) -> None:
+    now = timezone.now()
+    book(make_request(key, prices["bf16"], now), now=now)
+    page = member.get(address(org.organization, "overview")).content.decode()
+    assert '<td class="num">1</td><td class="num"><span title="1,020">1,020</span></td>' in page
+
+
+@pytest.mark.integration
 def test_a_filter_leaves_the_rest_out(
     member: Client, org: SeededOrganization, two_keys: list[ApiKey]
 ) -> None:
