@@ -1,20 +1,27 @@
 """Two organizations, of which one owes 10.00 for October, due on 15 November."""
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 
 import pytest
+from django.conf import settings as django_settings
+from django.test import override_settings
+from pytest_django import DjangoDbBlocker
 
 from billing.invoicing.models import Invoice
 from billing.simulation.stripe_double import StripeDouble
-from tests.fixtures.collecting import owe
-from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.collecting import Debt, make_debt
+from tests.fixtures.kept import kept
+from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 
 
-@pytest.fixture(autouse=True)
-def no_welcome_credit(settings) -> None:
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, signup_credit_nanos=0)
+@pytest.fixture(scope="package", autouse=True)
+def no_welcome_credit() -> Iterator[None]:
+    config = dataclasses.replace(django_settings.CONFIG, signup_credit_nanos=0)
+    with override_settings(CONFIG=config):
+        yield
 
 
 @pytest.fixture
@@ -23,17 +30,22 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
         yield double
 
 
-@pytest.fixture
-def org(transactional_db: None) -> SeededOrganization:
-    return make_organization("Acme")
+@pytest.fixture(scope="module")
+def debt(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Debt]:
+    """What all tests of a module begin with; one with real transactions has a debt of its own."""
+    yield from kept(django_db_blocker, make_debt)
 
 
 @pytest.fixture
-def outsider(transactional_db: None) -> SeededOrganization:
-    return make_organization("Outsider")
+def org(debt: Debt, db: None) -> SeededOrganization:
+    return copy.deepcopy(debt.org)
 
 
 @pytest.fixture
-def owing(org: SeededOrganization, outsider: SeededOrganization) -> Invoice:
-    [invoice] = owe(org)
-    return invoice
+def outsider(debt: Debt, db: None) -> SeededOrganization:
+    return copy.deepcopy(debt.outsider)
+
+
+@pytest.fixture
+def owing(debt: Debt, db: None) -> Invoice:
+    return copy.deepcopy(debt.invoice)

@@ -8,14 +8,14 @@ from billing.collection.models import ScheduledStep, Settings, State
 from control.tenants.models import User
 from tests.fixtures.collecting import case_of, names, pass_days, published, state_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 VERBS = ["pause", "resume", "retry_now", "skip", "limit_now", "suspend_now", "reinstate",
          "write_off"]  # fmt: skip
 LIST = "admin:collection_case_changelist"
 
 
 @pytest.fixture
-def staff(transactional_db) -> Client:
+def staff(db) -> Client:
     client = Client()
     client.force_login(User.objects.create_superuser("operator@penstock.test"))
     return client

@@ -26,7 +26,7 @@ from tests.fixtures.collecting import (
 from tests.fixtures.invoicing import sound
 from tests.fixtures.paying import save_card
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 DECLINED = "pm_card_chargeCustomerFail"
 
 

@@ -25,7 +25,7 @@ from tests.fixtures.collecting import (
 )
 from tests.fixtures.invoicing import OPERATOR, sound
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 VERBS = [
     operator.pause, operator.resume, operator.skip, operator.retry_now, operator.limit_now,
     operator.suspend_now, operator.reinstate, operator.write_off,

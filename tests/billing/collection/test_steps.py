@@ -18,7 +18,6 @@ from tests.fixtures.collecting import (
     day,
     mails,
     names,
-    owe,
     pass_days,
     pay,
     published,
@@ -27,7 +26,7 @@ from tests.fixtures.collecting import (
 from tests.fixtures.invoicing import OPERATOR, sound
 from tests.fixtures.organizations import make_organization
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ALL = [
     ("retry", "reminded"), ("retry", "reminded"), ("retry", "reminded"), ("retry", "reminded"),
     ("limit", "limited"), ("suspend", "suspended"),
@@ -182,27 +181,6 @@ def test_an_operators_own_suspension_is_not_ended_by_a_payment(org, owing):
     assert published(org) == "suspended"
 
 
-def test_one_that_fails_holds_nobody_up(org, outsider, monkeypatch):
-    owe(org, outsider)
-    from billing.collection.services import looking
-
-    real = looking.proceed
-
-    def fail(found):
-        if found.case.pk == org.id:
-            raise RuntimeError("broken")
-        real(found)
-
-    monkeypatch.setattr(looking, "proceed", fail)
-    assert look(now=day(0)) == 1
-    assert names(outsider) == [("retry", "reminded")]
-    monkeypatch.setattr(looking, "proceed", real)
-    look(now=day(0))
-    assert names(org) == []  # it is left for ten minutes
-    look(now=day(0) + timedelta(minutes=10))
-    assert names(org) == [("retry", "reminded")]
-
-
 def test_a_look_before_its_time_does_nothing(org, owing):
     look(now=day(0))
     before = Step.objects.count()
@@ -217,25 +195,6 @@ def test_who_was_missed_is_found(org, owing):
     look(now=day(3))
     assert names(org) == [("retry", "reminded")]
     assert wake_missed(now=day(3)) == 0
-
-
-def test_a_second_invoice_begins_at_the_first_step(org, owing):
-    from datetime import UTC, datetime
-
-    from control.prices.models import Price
-    from tests.fixtures.invoicing import NOVEMBER, close, customer_of, finish_month, use_cents
-
-    use_cents(customer_of(org), Price.objects.get(), 500, day(1))
-    after = datetime(2026, 12, 1, 2, tzinfo=UTC)
-    finish_month(after)
-    close(after, NOVEMBER)
-    pass_days(7)
-    pay(org, at=day(8))
-    assert state_of(org) == State.CURRENT
-    pass_days(29, 8)
-    assert state_of(org) == State.CURRENT
-    pass_days(30, 30)  # 15 December
-    assert (state_of(org), names(org)[-1]) == (State.RETRYING, ("retry", "reminded"))
 
 
 def test_an_outsider_is_never_touched(org, outsider, owing):

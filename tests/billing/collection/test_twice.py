@@ -17,12 +17,26 @@ from billing.collection.services.looking import look, look_at
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
 from control.tenants.selectors import locked_organization
-from tests.fixtures.collecting import day, names, owe, pass_days, pay, published, state_of
+from tests.fixtures.collecting import (
+    Debt,
+    day,
+    make_debt,
+    names,
+    pass_days,
+    pay,
+    published,
+    state_of,
+)
 from tests.fixtures.invoicing import sound
-from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.organizations import make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 STATEMENTS = 60
+
+
+@pytest.fixture
+def debt(transactional_db: None) -> Debt:
+    return make_debt()
 
 
 class Killed(BaseException):
@@ -156,11 +170,3 @@ def test_ten_thousand_organizations_cost_one_index_scan(org, superuser_connectio
         )
         plan = "\n".join(line for (line,) in cursor.fetchall())
     assert "collection_case_by_next" in plan, plan
-
-
-def test_many_at_once_are_all_served(outsider):
-    orgs: list[SeededOrganization] = [make_organization(f"Many{number}") for number in range(8)]
-    owe(*orgs)
-    assert look(now=day(0), limit=5) == 5
-    assert look(now=day(0), limit=5) == 3
-    assert all(names(org) == [("retry", "reminded")] for org in orgs)
