@@ -37,6 +37,8 @@ pytestmark = [
 OLD = NOW - timedelta(days=100)
 LATER = NOW - timedelta(days=95)
 BEFORE = NOW.date() - timedelta(days=90)
+SEALED = LATER + timedelta(days=1, hours=2)
+"""When both days are over. Those since then are no part of an archive, and stay open."""
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def old(customer, outsider, price):
         make_event(customer, price, received_at=OLD), event_id=events[1].event_id
     )
     take_in(events[3], real, now=LATER)
-    finish(NOW)
+    finish(SEALED)
     return events
 
 
@@ -139,7 +141,7 @@ def test_a_file_is_proved_in_groups_of_any_size(customer, outsider, price, folde
     for minutes in (0, 0, 0, 1, 3):
         at = OLD + timedelta(minutes=minutes)
         take_in(*(make_event(one, price, received_at=at) for one in (customer, outsider)), now=OLD)
-    finish(NOW)
+    finish(SEALED)
     assert f"{OLD.date()}: 10 records archived" in run(folder)
 
 
@@ -277,7 +279,7 @@ def archived(folder, price):
     org = make_organization("Acme")
     event = make_event(customer_of(org), price, received_at=OLD)
     take_in(event, now=OLD)
-    finish(NOW)
+    finish(SEALED)
     run(folder)
     assert not UsageEvent.objects.exists()
     client = APIClient()
