@@ -1,12 +1,9 @@
 """Two organizations, of which one owes 10.00 for October, due on 15 November."""
 
 import copy
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
-from django.conf import settings as django_settings
-from django.test import override_settings
 from pytest_django import DjangoDbBlocker
 
 from billing.invoicing.models import Invoice
@@ -14,13 +11,12 @@ from billing.simulation.stripe_double import StripeDouble
 from tests.fixtures.collecting import Debt, make_debt
 from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization
-from tests.fixtures.paying import in_place_of_stripe
+from tests.fixtures.paying import in_place_of_stripe, without_welcome_credit
 
 
 @pytest.fixture(scope="package", autouse=True)
 def no_welcome_credit() -> Iterator[None]:
-    config = dataclasses.replace(django_settings.CONFIG, signup_credit_nanos=0)
-    with override_settings(CONFIG=config):
+    with without_welcome_credit():
         yield
 
 

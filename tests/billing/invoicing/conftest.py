@@ -34,7 +34,7 @@ def stranger(transactional_db: None) -> SeededOrganization:
 @pytest.fixture
 def invoiced(org: SeededOrganization, cents_price: Price) -> Invoice:
     """Acme's invoice of 10.00 for October."""
-    use_cents(customer_of(org), cents_price, 1000, october(5))
+    use_cents(customer_of(org), cents_price, 1000, october(30))
     finish_month()
     close()
     return Invoice.objects.get()

@@ -18,11 +18,11 @@ from control.tenants.models import User
 from tests.fixtures.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
 from tests.fixtures.usage import make_customer
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 @pytest.fixture
-def operator() -> Client:
+def operator(db: None) -> Client:
     client = Client()
     client.force_login(User.objects.create_superuser("root@example.com", "a-long-phrase"))
     return client
@@ -59,6 +59,7 @@ def test_the_legal_entity_is_set_up(operator):
         assert (row.name, row.country, row.tax_calculator) == ("Turbine Ltd", "GB", "rate_table")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_prefixes_of_documents_that_were_given_out_stay(operator, invoiced):
     row = LegalEntity.objects.get()
     address = f"/admin/invoicing/legalentity/{row.pk}/change/"
@@ -104,9 +105,10 @@ def test_a_profile_is_kept_for_a_customer(operator):
     assert row.tax_id == "DE136695976"
 
 
+@pytest.mark.django_db(transaction=True)
 def test_a_month_is_tried_and_closed(operator, cents_price, at_close):
     customer = make_customer("Acme")
-    use_cents(customer, cents_price, 1000, october(5))
+    use_cents(customer, cents_price, 1000, october(30))
     page = "/admin/invoicing/close/month/"
     assert b"not closed" in operator.get(f"{page}?period=2026-10").content
     finish_month()
@@ -126,6 +128,7 @@ def test_what_cannot_be_closed_is_said(operator, at_close, period):
     assert not Close.objects.exists()
 
 
+@pytest.mark.django_db(transaction=True)
 def test_an_invoice_is_looked_at_disputed_and_taken_back(operator, invoiced):
     address = f"/admin/invoicing/invoice/{invoiced.pk}"
     shown = operator.get(f"{address}/change/").content.decode()
@@ -148,6 +151,7 @@ def test_an_invoice_is_looked_at_disputed_and_taken_back(operator, invoiced):
     assert operator.get(f"/admin/invoicing/creditnote/{note.pk}/pdf/").content.startswith(b"%PDF-")
 
 
+@pytest.mark.django_db(transaction=True)
 def test_only_operators_see_the_pages(org, invoiced):
     browser = org.browser()
     for path in ("close/month", f"invoice/{invoiced.pk}/pdf", "legalentity", "taxrate"):

@@ -107,7 +107,7 @@ def test_systems_are_told_of_the_invoice_and_its_payment(org, cents_price):
         actor=org.actor, organization=org.organization, url="https://hooks.acme.example/in",
         kinds=["invoice.finalized", "invoice.paid"],
     )  # fmt: skip
-    use_cents(customer_of(org), cents_price, 1000, october(5))
+    use_cents(customer_of(org), cents_price, 1000, october(30))
     finish_month()
     close()
     record_payment(

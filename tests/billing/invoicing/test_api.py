@@ -1,16 +1,42 @@
 """Invoices and billing profiles over the management API: roles, outsiders, and what is refused."""
 
-import pytest
+import copy
+from collections.abc import Iterator
 
-from billing.invoicing.models import BillingProfile, ExchangeRate
+import pytest
+from pytest_django import DjangoDbBlocker
+
+from billing.invoicing.models import BillingProfile, ExchangeRate, Invoice
 from billing.invoicing.services.notes import issue_credit_note
 from control.keys.models import Scope
 from control.tenants.models import Role
-from tests.fixtures.invoicing import AFTER, OPERATOR
+from tests.fixtures.invoicing import AFTER, OPERATOR, InvoicedMonth, make_invoiced_month
+from tests.fixtures.kept import kept
+from tests.fixtures.organizations import SeededOrganization
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 MONEY = (Role.OWNER, Role.ADMIN, Role.BILLING)
 OTHERS = (Role.DEVELOPER, Role.VIEWER)
+
+
+@pytest.fixture(scope="module")
+def month(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[InvoicedMonth]:
+    yield from kept(django_db_blocker, make_invoiced_month)
+
+
+@pytest.fixture
+def org(month: InvoicedMonth, db: None) -> SeededOrganization:
+    return copy.deepcopy(month.org)
+
+
+@pytest.fixture
+def stranger(month: InvoicedMonth, db: None) -> SeededOrganization:
+    return copy.deepcopy(month.stranger)
+
+
+@pytest.fixture
+def invoiced(month: InvoicedMonth, db: None) -> Invoice:
+    return copy.deepcopy(month.invoice)
 
 
 def test_invoices_are_listed_shown_and_printed(org, invoiced):

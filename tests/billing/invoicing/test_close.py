@@ -85,7 +85,7 @@ def test_an_invoice_has_a_line_per_meter_with_exact_and_rounded_amounts(customer
 
 def test_who_pays_before_owes_nothing_and_no_rounding_is_booked(customer, price):
     give_credit(customer, 10**9, now=october(1))
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     finish_month()
     close()
     found = invoice(customer)
@@ -100,7 +100,7 @@ def test_credit_is_applied_and_tax_is_on_the_rest(customer, cents_price):
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900)
     profile(customer, country="DE", legal_name="Acme GmbH", purchase_order="PO 7")
     give_credit(customer, 400 * CENT, now=october(1))
-    use_cents(customer, cents_price, 1000, october(5))
+    use_cents(customer, cents_price, 1000, october(30))
     finish_month()
     close()
     found = invoice(customer)
@@ -116,7 +116,7 @@ def test_credit_is_applied_and_tax_is_on_the_rest(customer, cents_price):
 def test_a_business_abroad_with_a_tax_id_accounts_for_the_tax_itself(customer, cents_price):
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900, reverse_charge=True)
     profile(customer, country="DE", tax_id="DE136695976")
-    use_cents(customer, cents_price, 1000, october(5))
+    use_cents(customer, cents_price, 1000, october(30))
     finish_month()
     close()
     found = invoice(customer)
@@ -126,9 +126,9 @@ def test_a_business_abroad_with_a_tax_id_accounts_for_the_tax_itself(customer, c
 
 
 def test_tokens_of_failed_requests_stand_in_no_line(customer, price):
-    use(customer, price, october(3))
-    use(customer, price, october(3, minute=1), outcome="engine_failed")
-    use(customer, price, october(3, minute=2), outcome="client_cancelled")
+    use(customer, price, october(30))
+    use(customer, price, october(30, minute=1), outcome="engine_failed")
+    use(customer, price, october(30, minute=2), outcome="client_cancelled")
     finish_month()
     close()
     assert [line[1] for line in lines(invoice(customer))] == [1200, 800, 40]
@@ -180,7 +180,7 @@ def test_usage_up_to_the_end_of_the_grace_is_in_and_after_it_is_not(customer, pr
 
 
 def test_closing_again_changes_nothing(customer, price):
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     finish_month()
     close()
     before = list(Invoice.objects.values())
@@ -191,8 +191,8 @@ def test_closing_again_changes_nothing(customer, price):
 
 
 def test_who_used_nothing_gets_no_invoice(customer, outsider, price):
-    use(customer, price, october(3))
-    use(outsider, price, october(3), outcome="engine_failed")
+    use(customer, price, october(30))
+    use(outsider, price, october(30), outcome="engine_failed")
     finish_month()
     assert len(close().invoices) == 1
     assert is_finished()
@@ -211,7 +211,7 @@ def test_one_that_fails_stops_nobody_else_and_is_invoiced_later(
 
     real = drafts.tax_of
     for one in (customer, outsider):
-        use(one, price, october(3))
+        use(one, price, october(30))
     finish_month()
     monkeypatch.setattr(finalizing.drafts, "tax_of", broken)
     outcome = close()
@@ -228,7 +228,7 @@ def test_one_that_fails_stops_nobody_else_and_is_invoiced_later(
 
 
 def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     with pytest.raises(Conflict, match="is not over"):
         close(october(31, 23, 59))
     with pytest.raises(Conflict, match="not closed"):
@@ -268,7 +268,7 @@ def test_a_month_before_the_first_usage_can_be_closed_and_invoices_nobody(custom
 
 
 def test_months_are_closed_in_order(customer, price):
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     finish_month()
     close()
     december, january = AFTER + timedelta(days=30), AFTER + timedelta(days=61)
@@ -285,7 +285,7 @@ def test_months_are_closed_in_order(customer, price):
 @pytest.mark.parametrize("table", ["invoicing_invoice", "invoicing_invoice_line"])
 @pytest.mark.parametrize("verb", ["UPDATE {} SET organization_id = 'x'", "DELETE FROM {}"])
 def test_a_final_invoice_is_changed_by_nobody(customer, price, owner_connection, table, verb):
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     finish_month()
     close()
     with pytest.raises(DatabaseError), connection.cursor() as cursor:
@@ -298,7 +298,7 @@ def test_a_final_invoice_is_changed_by_nobody(customer, price, owner_connection,
 def test_postpaid_says_so(price):
     customer = make_customer("Later", billing_mode=BillingMode.POSTPAID)
     profile(customer, terms_days=30)
-    use(customer, price, october(3))
+    use(customer, price, october(30))
     finish_month()
     close()
     found = invoice(customer)

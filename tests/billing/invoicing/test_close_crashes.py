@@ -61,7 +61,7 @@ def customers(price: Any, count: int) -> list[Customer]:
     made = [make_customer(f"Customer {number}") for number in range(count)]
     for number, customer in enumerate(made):
         give_credit(customer, 100 * CENT, now=october(1))
-        use_cents(customer, price, 300, october(3, minute=number % 60))
+        use_cents(customer, price, 300, october(30, minute=number % 60))
     finish_month()
     return made
 

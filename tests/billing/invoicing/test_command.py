@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 @pytest.fixture
 def used(cents_price):
     customer = make_customer("Acme")
-    use_cents(customer, cents_price, 1000, october(5))
+    use_cents(customer, cents_price, 1000, october(30))
     finish_month()
     return customer
 

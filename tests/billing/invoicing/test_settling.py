@@ -53,7 +53,7 @@ def price():
 @pytest.fixture
 def two_invoices(customer: Customer, price: Any) -> Customer:
     """Acme, who owes 10.00 for October and 5.00 for November."""
-    use_cents(customer, price, 1000, october(5))
+    use_cents(customer, price, 1000, october(30))
     finish_month()
     close()
     use_cents(customer, price, 500, AFTER)
@@ -123,7 +123,7 @@ def test_credit_given_and_debts_given_up_settle_too(two_invoices):
 
 
 def test_a_debt_given_up_before_its_invoice_is_not_paid_by_that(customer, price):
-    use_cents(customer, price, 1000, october(5))
+    use_cents(customer, price, 1000, october(30))
     finish_month()
     write_off(
         organization_id=customer.id, amount_nanos=1000 * CENT, idempotency_key="w",
@@ -150,7 +150,7 @@ def test_a_payment_that_is_taken_back_opens_the_newest_first(two_invoices):
 
 
 def test_who_paid_before_the_close_owes_the_rest_and_the_document_says_so(customer, price):
-    use_cents(customer, price, 1000, october(5))
+    use_cents(customer, price, 1000, october(30))
     finish_month()
     pay(customer, 400, now=AFTER)
     close()
@@ -163,7 +163,7 @@ def test_who_paid_before_the_close_owes_the_rest_and_the_document_says_so(custom
 def test_an_unpaid_invoice_is_void_by_its_credit_note_tax_included(customer, price):
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=1900)
     profile(customer, country="DE")
-    use_cents(customer, price, 1000, october(5))
+    use_cents(customer, price, 1000, october(30))
     finish_month()
     close()
     note = credit_note(customer)
@@ -182,7 +182,7 @@ def test_a_paid_invoice_taken_back_in_parts_becomes_credit_to_the_cent(customer,
     """10.00 and 0.07 of tax at 0.7 %: 3.33, 3.33 and 3.34 give all of it back."""
     TaxRate.objects.create(country="DE", name="VAT", rate_basis_points=70)
     profile(customer, country="DE")
-    use_cents(customer, price, 1000, october(5))
+    use_cents(customer, price, 1000, october(30))
     finish_month()
     close()
     pay(customer, 1007)
@@ -249,7 +249,7 @@ def used_ten_dollars(price):
     """Customers who each used 10.00 in October: one for each example."""
     made = [make_customer(f"Customer {number}") for number in range(EXAMPLES)]
     for customer in made:
-        use_cents(customer, price, 1000, october(5))
+        use_cents(customer, price, 1000, october(30))
     finish_month()
     return made
 

@@ -1,13 +1,12 @@
 """Fixtures of payments: Stripe's double in the place of Stripe, two organizations."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import pytest
 
 from billing.simulation.stripe_double import StripeDouble
 from tests.fixtures.organizations import SeededOrganization, make_organization
-from tests.fixtures.paying import in_place_of_stripe
+from tests.fixtures.paying import in_place_of_stripe, without_welcome_credit
 
 
 @pytest.fixture
@@ -16,9 +15,10 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
         yield double
 
 
-@pytest.fixture(autouse=True)
-def no_welcome_credit(settings) -> None:
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, signup_credit_nanos=0)
+@pytest.fixture(scope="package", autouse=True)
+def no_welcome_credit() -> Iterator[None]:
+    with without_welcome_credit():
+        yield
 
 
 @pytest.fixture

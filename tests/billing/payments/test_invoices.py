@@ -1,9 +1,12 @@
 """Invoices collected by card, and what refunds, disputes and taxes do to them."""
 
+import copy
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
+from pytest_django import DjangoDbBlocker
 
 from billing.credit.selectors import balances_nanos, owed_nanos
 from billing.invoicing.models import Invoice
@@ -13,37 +16,28 @@ from billing.payments.models import StripePayment
 from billing.payments.services import charge_invoice, start_invoice_checkout
 from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, NotFound, NotPermitted
-from control.prices.models import Price
 from control.tenants.models import Role
-from tests.fixtures.invoicing import (
-    MILLION_CENTS,
-    OPERATOR,
-    close,
-    customer_of,
-    finish_month,
-    october,
-    sound,
-    use_cents,
-)
+from tests.fixtures.invoicing import OPERATOR, InvoicedMonth, make_invoiced_month, sound
+from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, deliver, save_card, settle
-from tests.fixtures.usage import make_price
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.fixture(scope="module")
+def month(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[InvoicedMonth]:
+    yield from kept(django_db_blocker, make_invoiced_month)
 
 
 @pytest.fixture
-def price(transactional_db: None) -> Price:
-    return make_price("by-the-cent", at=october(1), **MILLION_CENTS)
+def org(month: InvoicedMonth, db: None) -> SeededOrganization:
+    return copy.deepcopy(month.org)
 
 
 @pytest.fixture
-def invoiced(org: SeededOrganization, price: Price) -> Invoice:
-    """Acme's invoice of 10.00 for October."""
-    use_cents(customer_of(org), price, 1000, october(5))
-    finish_month()
-    close()
-    return Invoice.objects.get()
+def invoiced(month: InvoicedMonth, db: None) -> Invoice:
+    return copy.deepcopy(month.invoice)
 
 
 def pay(invoice: Invoice, double: StripeDouble) -> StripePayment:
