@@ -1,6 +1,5 @@
 """Documents: the same bytes every time, small and quick, and whatever a text holds is text."""
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +52,10 @@ def document(groups: int = 4, **fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("paper", ["a4", "us-letter"])
 @pytest.mark.parametrize("groups", [1, 12, 40])
-def test_a_document_is_the_same_every_time_small_and_quick(paper, groups):
+def test_a_document_is_the_same_every_time_and_small(paper, groups):
     found = document(groups, paper=paper)
     first = pdf(found)
-    began = time.monotonic()
     assert pdf(found) == first
-    assert time.monotonic() - began < 2  # measured by the benchmark; here only: not stuck
     assert first.startswith(b"%PDF-")
     assert b"pdfaid" in first
     assert len(first) <= 100_000
