@@ -166,6 +166,10 @@ class GatewayConfig:
     """None is a fourth of all that are possible."""
     body_begins_seconds: float = 10.0
     """For how long a client that asked may send nothing of the body that it announced."""
+    demand_report_seconds: float = 0.2
+    """Between two reports of demand to the fleet, however much changes."""
+    usage_gather_seconds: float = 0.1
+    """How long usage events gather before a batch of them leaves for billing."""
     redis_url: str | None = None
     """Where rate limits are counted for all gateways; else each holds callers to its part."""
 

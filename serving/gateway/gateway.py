@@ -93,6 +93,7 @@ class Gateway:
             gateway_id=self.journal.gateway_id,
             shares=self.shares,
             pools=lambda: self.directory.pools,
+            report_seconds=config.demand_report_seconds,
         )
         self.api = InternalApi(self.session, config.control_url, config.credential, clock)
         billing = Billing(self.api)
@@ -107,6 +108,7 @@ class Gateway:
             self.poll.acknowledged,
             self.lineage,
             wall=clock.now,
+            gather_seconds=config.usage_gather_seconds,
         )
         self.orphans = (
             Orphans(config.siblings_directory, config.directory, self.api, self.lineage, clock)

@@ -30,8 +30,6 @@ from serving.post import CallFailed, Calls
 log = structlog.get_logger(__name__)
 
 HEARTBEAT_SECONDS = 0.5
-REPORT_SECONDS_MIN = 0.2
-"""Between two reports, however much changes."""
 ASK_SECONDS = 1.0
 LEAVE_SECONDS = 0.5
 
@@ -76,8 +74,10 @@ class DemandReporter:
         gateway_id: str,
         shares: Shares,
         pools: Callable[[], Mapping[str, Pool]],
+        report_seconds: float,
     ) -> None:
         self.failures = 0
+        self._report_seconds = report_seconds
         self._fleet = Calls(session, fleet_url, credential)
         self._gateway_id = gateway_id
         self._shares = shares
@@ -96,10 +96,10 @@ class DemandReporter:
         while True:
             self._news.clear()
             await self.report()
-            await asyncio.sleep(REPORT_SECONDS_MIN)
+            await asyncio.sleep(self._report_seconds)
             if not any(pool.is_pressed for pool in self._pools().values()):
                 try:
-                    async with asyncio.timeout(HEARTBEAT_SECONDS - REPORT_SECONDS_MIN):
+                    async with asyncio.timeout(HEARTBEAT_SECONDS - self._report_seconds):
                         await self._news.wait()
                 except TimeoutError:
                     continue

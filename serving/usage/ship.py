@@ -22,8 +22,6 @@ log = structlog.get_logger(__name__)
 Send = Callable[[UsageBatch], Awaitable[UsageReceipt]]
 """One call to billing. Raises ShipmentFailed."""
 
-GATHER_SECONDS = 0.1
-"""How long events gather before a batch leaves."""
 IDLE_SECONDS = 5.0
 BACKOFF_FIRST_SECONDS = 0.2
 BACKOFF_MAX_SECONDS = 5.0
@@ -51,7 +49,8 @@ class ShipmentCounts:
 class Shipper:
     """Empties the journal into billing, and fills a restored database again with what was kept.
 
-    `wall` is the clock that event ids are made from.
+    `wall` is the clock that event ids are made from; events gather for `gather_seconds` before a
+    batch leaves.
     """
 
     def __init__(
@@ -63,6 +62,7 @@ class Shipper:
         *,
         wall: Callable[[], datetime] = wall_clock,
         jitter: Callable[[], float] = random.random,
+        gather_seconds: float = 0.0,
     ) -> None:
         self.counts = ShipmentCounts()
         self._journal = journal
@@ -70,6 +70,7 @@ class Shipper:
         self._on_acknowledged = on_acknowledged
         self._lineage = lineage
         self._wall = wall
+        self._gather_seconds = gather_seconds
         self._backoff = Backoff(BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS, jitter)
         self._limit = EVENTS_MAX
         self._has_stale, self._stale_after = True, 0
@@ -176,4 +177,4 @@ class Shipper:
         except TimeoutError:
             return
         self._journal.committed.clear()
-        await asyncio.sleep(GATHER_SECONDS)
+        await asyncio.sleep(self._gather_seconds)
