@@ -17,9 +17,10 @@ from libfaketime import get_reload_information
 from serving.contract.records import Limits
 from tests.fixtures import catalog
 from tests.fixtures.environment import free_port
-from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway import MESSAGES
 from tests.fixtures.gateway_processes import gateway, until_ready, world
 from tests.fixtures.redis_server import RedisServer, running_redis
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

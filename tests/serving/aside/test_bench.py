@@ -12,7 +12,7 @@ import pytest
 from serving.aside.bench import Bench, Late
 from serving.aside.process import PIECE_BYTES, Died, Process
 from serving.aside.turns import Turns
-from tests.fixtures.gateway import eventually
+from tests.fixtures.waiting import eventually
 
 
 @asynccontextmanager

@@ -16,7 +16,8 @@ import pytest
 from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
-from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -119,7 +120,7 @@ async def test_an_embedder_that_reads_no_token_is_ejected_and_a_slow_one_is_not(
         fault = [{"kind": "freeze"}]
         async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
             assert answer.status == 200
-        [dead] = await until(lambda: failed(process))
+        [dead] = await eventually(lambda: failed(process))
         assert dead.replica_id == first.replica_id
         assert ("token was made" if busy else "idle probe") in dead.reason
         await process.ready()
@@ -133,7 +134,7 @@ async def test_the_stages_of_loading_are_told(tmp_path: Path) -> None:
         async def is_loading() -> bool:
             return any("loading weights" in one.progress for one in await process.replicas())
 
-        await until(is_loading)
+        await eventually(is_loading)
         await process.ready()
 
 
@@ -156,7 +157,7 @@ async def test_a_killed_engine_is_replaced(fleet: tuple[Control, FleetProcess]) 
     _, process = fleet
     [first] = await process.ready()
     os.kill(process.leader(first.replica_id), signal.SIGKILL)
-    await until(lambda: failed(process))
+    await eventually(lambda: failed(process))
     [second] = await process.ready()
     assert second.replica_id != first.replica_id
     [dead] = await failed(process)
@@ -176,7 +177,7 @@ async def test_a_stopped_engine_is_ejected_and_replaced(
     await asyncio.sleep(0.3)
     begun = time.monotonic()
     os.kill(process.leader(first.replica_id), signal.SIGSTOP)
-    await until(lambda: failed(process))
+    await eventually(lambda: failed(process))
     # stuck after 1 s, and 0.5 s for the call that finds out; the rest is a busy machine
     assert time.monotonic() - begun < 5
     [second] = await process.ready()
@@ -198,7 +199,7 @@ async def test_an_engine_that_answers_but_makes_no_token_is_ejected(
     fault = [{"kind": "freeze"}]
     async with process.session.post(f"{first.url}/simulated/faults", json=fault) as answer:
         assert answer.status == 200
-    [dead] = await until(lambda: failed(process))
+    [dead] = await eventually(lambda: failed(process))
     assert "token was made" in dead.reason if busy else "idle probe" in dead.reason
     await process.ready()
     await asyncio.gather(work, return_exceptions=True)
@@ -210,7 +211,7 @@ async def test_an_engine_that_says_it_is_dead_is_replaced(
     _, process = fleet
     [first] = await process.ready()
     await process.session.post(f"{first.url}/simulated/faults", json=[{"kind": "dead"}])
-    [dead] = await until(lambda: failed(process))
+    [dead] = await eventually(lambda: failed(process))
     assert dead.reason == "the engine reports that it is dead"
     await process.ready()
 
@@ -229,7 +230,7 @@ async def test_a_busy_engine_is_never_ejected(fleet: tuple[Control, FleetProcess
 async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet") as (control, process):
         control.deploy(changed(engine_arguments=("--fault", "error:status=500,times=99")))
-        [dead, *_] = await until(lambda: failed(process))
+        [dead, *_] = await eventually(lambda: failed(process))
         assert dead.reason == "canary: a test of /v1/completions was answered 500"
         assert await process.metric("penstock_fleet_replicas", state="ready") == 0
 
@@ -243,7 +244,7 @@ async def test_an_engine_that_cannot_start_says_why_and_waits_longer_each_time(
         async def restarts() -> bool:
             return await process.metric("penstock_fleet_restarts_total") >= 3
 
-        await until(restarts)
+        await eventually(restarts)
         assert "invalid int value" in (await failed(process))[0].reason
 
 
@@ -258,7 +259,7 @@ async def test_scale_from_none_to_one_to_none(tmp_path: Path) -> None:
             except aiohttp.ClientConnectionError:
                 return False
 
-        await until(is_informed)
+        await eventually(is_informed)
         assert await process.replicas() == []
         control.deploy(DEPLOYMENT)
         await process.ready()
@@ -267,7 +268,7 @@ async def test_scale_from_none_to_one_to_none(tmp_path: Path) -> None:
         async def is_stopped() -> bool:
             return [one.state for one in await process.replicas()] == ["stopped"]
 
-        await until(is_stopped)
+        await eventually(is_stopped)
         assert process.engines() == []
 
 
@@ -281,7 +282,7 @@ async def test_a_drain_cuts_no_stream(fleet: tuple[Control, FleetProcess]) -> No
     events = await stream
     assert events[-1] == "[DONE]"
     assert json.loads(events[-2])["choices"][0]["finish_reason"] == "length"
-    await until(lambda: _are_gone(process))
+    await eventually(lambda: _are_gone(process))
 
 
 async def _are_gone(process: FleetProcess) -> bool:
@@ -300,7 +301,7 @@ async def test_a_changed_deployment_is_replaced_without_a_gap(
         assert ready, "a moment without any ready replica"
         return [one.slots for one in ready] == [8]
 
-    await until(succeeded)
+    await eventually(succeeded)
     assert first.replica_id not in {one.replica_id for one in await process.ready()}
 
 
@@ -338,7 +339,7 @@ async def test_a_killed_fleets_replicas_are_adopted_and_no_stream_is_cut(
     assert after.probe_output_tokens >= before.probe_output_tokens
     assert (await stream)[-1] == "[DONE]"
     os.kill(process.leader(after.replica_id), signal.SIGKILL)
-    await until(lambda: failed(process))
+    await eventually(lambda: failed(process))
     await process.ready()
     assert len(process.engines()) == 1
 

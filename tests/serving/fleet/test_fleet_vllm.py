@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from serving.contract.records import DeploymentRecord
-from tests.fixtures.fleet_process import FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import FleetProcess, running_fleet
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -63,7 +64,7 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
             assert replica.probe_output_tokens >= 1
             leader = process.leader(replica.replica_id)
             os.kill(core_of(leader), number)
-            await until(partial(is_over, process, replica.replica_id, leader), seconds)
+            await eventually(partial(is_over, process, replica.replica_id, leader), seconds=seconds)
         assert await process.metric("penstock_fleet_ejections_total") == 1
         last = [one.leader.pid for one in process.stored().replicas if one.leader is not None]
         assert await process.end() == 0

@@ -10,7 +10,8 @@ import pytest
 from serving.fleet import log_file
 from serving.fleet.log_file import LogFile
 from serving.fleet.store import Store, StoredFleet
-from tests.fixtures.fleet_process import running_fleet, until
+from tests.fixtures.fleet_process import running_fleet
+from tests.fixtures.waiting import eventually
 from tests.serving.fleet.test_fleet import DEPLOYMENT, failed
 
 FAILURES = "penstock_fleet_state_failures_total"
@@ -67,7 +68,7 @@ async def test_a_sound_replica_outlives_a_full_disk_and_a_new_one_waits(tmp_path
             assert same.replica_id == sound.replica_id
             return same.probe_output_tokens >= sound.probe_output_tokens + 2
 
-        await until(is_probed_on)
+        await eventually(is_probed_on)
         assert await process.metric(FAILURES) >= 2
 
         os.kill(process.leader(sound.replica_id), signal.SIGKILL)
@@ -76,7 +77,7 @@ async def test_a_sound_replica_outlives_a_full_disk_and_a_new_one_waits(tmp_path
         async def is_refused() -> bool:
             return refused in {one.reason for one in await failed(process)}
 
-        await until(is_refused)
+        await eventually(is_refused)
         assert process.engines() == []
 
         in_the_way.rmdir()

@@ -24,7 +24,7 @@ from serving.fleet.server import FleetServer
 from serving.fleet.shares import SlotShares
 from serving.fleet.store import Store
 from tests.fixtures.catalog import deployment
-from tests.fixtures.gateway import eventually
+from tests.fixtures.waiting import eventually
 
 MODULE = ("tests.fixtures.grammar_judge",)
 
@@ -61,14 +61,14 @@ async def judging(engine: Simulated | None = None) -> AsyncIterator[Grammars]:
 async def warm() -> AsyncIterator[Grammars]:
     async with judging() as made:
         await made.judge(question(), deployment())
-        await eventually(lambda: made._benches, 20)
+        await eventually(lambda: made._benches)
         yield made
 
 
 async def test_nobody_can_tell_until_the_judge_is_there() -> None:
     async with judging() as made:
         assert await made.judge(question("false"), deployment()) == GrammarVerdict("unknown")
-        await eventually(lambda: made._benches, 20)
+        await eventually(lambda: made._benches)
         verdict = await made.judge(question("{}", "false"), deployment())
         assert verdict == GrammarVerdict("refused", 1)
 

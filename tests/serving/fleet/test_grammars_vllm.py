@@ -13,7 +13,7 @@ from serving.contract.records import DeploymentRecord
 from serving.engine.vllm import Vllm
 from serving.fleet.grammars import Grammars
 from tests.fixtures.catalog import deployment
-from tests.fixtures.gateway import eventually
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -34,7 +34,7 @@ async def test_vllms_library_judges_with_the_models_tokenizer() -> None:
     made = Grammars({"vllm": Vllm("cpu")})
     try:
         assert (await judged(made, record, {})).verdict == "unknown"
-        await eventually(lambda: made._benches, 120)
+        await eventually(lambda: made._benches, seconds=120)
         object_ = {"type": "object", "properties": {"a": {"type": "string"}}}
         assert await judged(made, record, object_) == GrammarVerdict("good")
         nothing = {"properties": {"a": False}, "required": ["a"]}

@@ -4,12 +4,13 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from serving.fleet.group import REPLICA_VARIABLE, Group, Member, find_group, group_of, mark_of
+from tests.fixtures.waiting import wait_until
 
 PARENT = (
     "import subprocess, sys, time;"
@@ -29,19 +30,12 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
             os.killpg(started.pid, 9)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
-
-
 def with_members(group: Group, count: int) -> Group:
     def grown() -> bool:
         group.look()
         return len(group.members) >= count
 
-    until(grown)
+    wait_until(grown)
     return group
 
 
@@ -49,7 +43,7 @@ def test_the_whole_group_is_killed(child: subprocess.Popen[bytes]) -> None:
     group = with_members(group_of(child), 2)
     assert group.is_alive
     group.kill()
-    until(lambda: not group.survivors)
+    wait_until(lambda: not group.survivors)
     assert group.reap() == -9
     assert not group.is_alive
 
@@ -61,7 +55,7 @@ def test_orphans_of_a_dead_leader_are_killed(child: subprocess.Popen[bytes]) -> 
     child.wait()
     assert len(adopted.survivors) == 1
     adopted.kill()
-    until(lambda: not adopted.survivors)
+    wait_until(lambda: not adopted.survivors)
 
 
 def test_a_recycled_pid_is_never_signalled(child: subprocess.Popen[bytes]) -> None:

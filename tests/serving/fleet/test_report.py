@@ -14,7 +14,8 @@ import pytest
 from serving.contract.counters import EngineSample
 from serving.contract.records import DeploymentRecord
 from tests.fixtures.engine_counters import read_metrics
-from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
@@ -69,7 +70,7 @@ async def counted(control: Control, replica_id: str, made: int, requests: int) -
                 return sample
         return None
 
-    return await until(found)
+    return await eventually(found)
 
 
 def only_grow(samples: list[EngineSample]) -> bool:
@@ -103,7 +104,7 @@ async def test_a_replica_that_goes_leaves_its_last_figures(fleet: Pair) -> None:
         told = control.lives().get(replica.replica_id, ())
         return next((one for one in told if one.is_last), None)
 
-    sample = await until(last)
+    sample = await eventually(last)
     assert customers(sample) == (EACH_TOKENS, 1)
     assert sample == control.lives()[replica.replica_id][-1]
     alive_seconds = (sample.at - sample.started_at).total_seconds()
@@ -122,7 +123,7 @@ async def test_an_engine_that_is_killed_leaves_what_was_last_seen(fleet: Pair) -
         told = control.lives().get(replica.replica_id, ())
         return next((one for one in told if one.is_last), None)
 
-    assert customers(await until(last)) == (EACH_TOKENS, 1)
+    assert customers(await eventually(last)) == (EACH_TOKENS, 1)
 
 
 @pytest.mark.e2e
@@ -135,7 +136,7 @@ async def test_neither_controls_absence_nor_the_fleets_death_loses_a_sample(flee
     async def some_wait() -> bool:
         return await process.metric("penstock_fleet_samples_unsent") >= 4
 
-    await until(some_wait)
+    await eventually(some_wait)
     assert await process.metric("penstock_fleet_samples_failures_total") >= 1
     await process.end(signal.SIGKILL)
     waiting = {
@@ -184,7 +185,7 @@ async def test_of_anothers_engine_only_what_it_counts_since_then_is_told(fleet: 
     async def is_sampled() -> bool:
         return theirs in control.lives()
 
-    await until(is_sampled)
+    await eventually(is_sampled)
     assert control.lives()[theirs][0].output_tokens <= 2  # a probe of either may fall between
 
 

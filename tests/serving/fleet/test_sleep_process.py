@@ -10,7 +10,8 @@ from serving.contract.codec import encode
 from serving.contract.demand import DemandReport, DeploymentDemand, OrganizationDemand
 from serving.contract.records import Timeouts
 from serving.contract.replica import ReplicaRecord
-from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet, until
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, running_fleet
+from tests.fixtures.waiting import eventually
 from tests.serving.fleet.test_fleet import DEPLOYMENT, chat
 
 pytestmark = pytest.mark.integration
@@ -46,7 +47,7 @@ async def test_work_that_no_gateway_told_of_keeps_it_awake_and_probes_do_not(
             states = sorted(one.state for one in await process.replicas())
             return states == ["asleep", "stopped"]
 
-        await until(is_gone)
+        await eventually(is_gone)
         assert process.engines() == []
         assert await process.metric("penstock_fleet_probe_tokens_total", kind="output") > 8
 
@@ -63,14 +64,14 @@ async def test_one_that_is_asked_for_while_it_drains_is_ready_again(tmp_path: Pa
         async def drains() -> bool:
             return {"asleep", "draining"} == {one.state for one in await process.replicas()}
 
-        await until(drains)
+        await eventually(drains)
         await ask(process, 1)
 
         async def is_back() -> list[ReplicaRecord]:
             found = await process.replicas()
             return found if [one.state for one in found] == ["ready"] else []
 
-        [after] = await until(is_back)
+        [after] = await eventually(is_back)
         assert after.replica_id == before.replica_id
         assert process.engines() == [engine]
-        await until(drains)  # and it may sleep again
+        await eventually(drains)  # and it may sleep again

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from serving.gateway.bodies import Bodies, HeldBody
 from serving.gateway.errors import Unavailable
-from tests.fixtures.gateway import MESSAGES, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, running_stack
 from tests.fixtures.raw_http import RawClient
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 

@@ -10,7 +10,8 @@ from serving.engine.engine import SPOKEN
 from serving.engine.external import External
 from serving.engine.vllm import Vllm
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
+from tests.fixtures.waiting import eventually
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

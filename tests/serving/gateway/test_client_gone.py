@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from serving.gateway.conversation import ClientGone, Conversation
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 COUNT = "/v1/messages/count_tokens"
 
@@ -47,5 +48,5 @@ async def test_who_leaves_while_it_is_counted_frees_the_slot(
         )
         await asyncio.wait_for(asked.wait(), 10)
         assert replica.in_flight == 1
-    await eventually(lambda: replica.in_flight == 0, seconds=2)
-    await eventually(lambda: stack.gateway.app.in_flight == 0, seconds=2)
+    await eventually(lambda: replica.in_flight == 0)
+    await eventually(lambda: stack.gateway.app.in_flight == 0)

@@ -11,7 +11,8 @@ import pytest
 from serving.contract.ids import moment_of
 from serving.usage.clock import Clock
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}

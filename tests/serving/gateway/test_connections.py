@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from serving.config import ConfigError
 from serving.gateway import descriptors
 from serving.gateway.connections import Connections, place_of
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}

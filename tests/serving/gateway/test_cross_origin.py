@@ -10,7 +10,8 @@ from multidict import CIMultiDictProxy
 from serving.contract.records import ProjectRecord
 from serving.gateway.directory import Directory
 from tests.fixtures import catalog
-from tests.fixtures.gateway import Stack, eventually
+from tests.fixtures.gateway import Stack
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import CHAT, ROUTES, Route
 
 

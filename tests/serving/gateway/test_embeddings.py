@@ -21,8 +21,9 @@ from serving.engine.usage import Tokens
 from serving.gateway import exchange
 from serving.gateway.dialects.embeddings import INPUTS_MAX, NUMBERS_MAX, Embeddings
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 
 @pytest.fixture
@@ -221,7 +222,7 @@ async def leave_early(stack: Stack, body: dict[str, Any] | None = None) -> None:
 
 
 async def must_be_idle(stack: Stack) -> None:
-    await eventually(lambda: stack.engines[0].engine.slots_used == 0, seconds=1)
+    await eventually(lambda: stack.engines[0].engine.slots_used == 0)
     await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
     assert stack.gateway.app.means.lingering.total == 0

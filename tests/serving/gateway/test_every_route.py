@@ -12,8 +12,9 @@ import pytest
 from serving.contract.price import charge
 from serving.gateway.dialects.every import DIALECTS, GENERATING
 from tests.fixtures import catalog
-from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import ANSWERS, METERED, ROUTES, Route, last_usage
 
 
@@ -131,8 +132,8 @@ async def test_a_client_that_hangs_up_leaves_nothing_running(paced: Stack, route
     async with RawClient(paced.url) as client:
         await client.send(request(route.path, paced.tenant.secret, route.body | route.long))
         await asyncio.sleep(0.1)
-    await eventually(lambda: paced.gateway.app.in_flight == 0, 2)
-    await eventually(lambda: paced.engines[0].engine.slots_used == 0, 2)
+    await eventually(lambda: paced.gateway.app.in_flight == 0)
+    await eventually(lambda: paced.engines[0].engine.slots_used == 0)
     pools = paced.gateway.directory.pools.values()
     assert all(r.in_flight == 0 for pool in pools for r in pool.replicas.values())
     assert paced.gateway.treasury.held_nanos() == 0

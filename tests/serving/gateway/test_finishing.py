@@ -31,9 +31,10 @@ from serving.gateway.finishing.questions import Begun, Broken, Took
 from serving.gateway.interrupts import Interrupts
 from serving.gateway.relay import Relay
 from tests.fixtures import catalog
-from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.loop_meter import KEPT, metered_loop
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 VECTORS = st.lists(st.lists(SINGLE, min_size=1, max_size=6), min_size=1, max_size=5)

@@ -13,10 +13,11 @@ import psutil
 import pytest
 
 from tests.fixtures.environment import free_port
-from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway import MESSAGES
 from tests.fixtures.gateway_processes import gateway, until_ready, world
 from tests.fixtures.neighbour import neighbour
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 GROWTH_BYTES_MAX = 24 * 2**20
 """What 500 slow clients send is 10 MB."""

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from serving.pool.line import Bounds
 from serving.pool.pressure import Pressure
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
+from tests.fixtures.waiting import eventually
 
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
 SLOTS = 8

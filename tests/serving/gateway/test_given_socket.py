@@ -10,8 +10,9 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway import MESSAGES
 from tests.fixtures.gateway_processes import environment, gateway, world
+from tests.fixtures.waiting import eventually
 
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}
 
@@ -42,13 +43,13 @@ async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: 
         async with gateway(tmp_path / "two", control, listening):
             assert await between == 200
             # It has also shipped what the first one left, and given its leases back.
-            await eventually(lambda: len(control.billing.events) == 2, seconds=15)
+            await eventually(lambda: len(control.billing.events) == 2)
             owners = {event.gateway_id for event in control.billing.events.values()}
             assert len(owners) == 2
             leases = control.billing.books.leases.values()
             mine = {lease.gateway_id for lease in leases}
             assert mine == owners
-            await eventually(lambda: sum(not lease.closed for lease in leases) <= 1, seconds=15)
+            await eventually(lambda: sum(not lease.closed for lease in leases) <= 1)
 
 
 async def test_a_descriptor_that_is_no_socket_is_named(tmp_path: Path) -> None:

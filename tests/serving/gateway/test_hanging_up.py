@@ -10,8 +10,9 @@ import pytest
 
 from serving.engine.simulated.faults import Fault
 from serving.gateway import exchange, lingering
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {
@@ -56,7 +57,7 @@ def unmetered(stack: Stack) -> float:
 
 
 async def must_be_idle(stack: Stack) -> None:
-    await eventually(lambda: engine_of(stack).slots_used == 0, seconds=1)
+    await eventually(lambda: engine_of(stack).slots_used == 0)
     await eventually(lambda: stack.gateway.treasury.held_nanos() == 0)
     await eventually(lambda: stack.gateway.app.in_flight == 0)
     assert stack.gateway.app.means.lingering.total == 0

@@ -18,7 +18,8 @@ from serving.engine.simulated.faults import Fault
 from serving.pool.pool import Pool
 from serving.usage.journal import JOURNAL, Journal
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {
@@ -126,7 +127,7 @@ async def test_the_second_answers_where_the_first_lets_wait(pair: Stack, stream:
         assert data[-1] == "[DONE]"
         assert sum('"content"' in line for line in data) >= 12
         assert {msgspec.json.decode(line)["id"] for line in data[:-1]} == {f"chatcmpl-{request_id}"}
-    await eventually(lambda: not slow.slots_used, seconds=1)
+    await eventually(lambda: not slow.slots_used)
     slow.freeze(False)
     event = await must_end(pair, request_id, winner=1)
     assert (event.outcome, event.output_tokens) == ("completed", 12)
@@ -140,7 +141,7 @@ async def test_the_second_is_cancelled_when_the_first_has_a_token(pair: Stack) -
     first, asking = await both_at_work(pair)
     pair.engines[first].engine.freeze(False)
     second = pair.engines[1 - first].engine
-    await eventually(lambda: not second.slots_used, seconds=1)
+    await eventually(lambda: not second.slots_used)
     status, request_id, data = await asking
     assert (status, data[-1]) == (200, "[DONE]")
     second.freeze(False)

@@ -16,9 +16,10 @@ from serving.gateway.idempotency import copy, sealing
 from serving.pool.room import Room
 from serving.usage import claims
 from tests.fixtures import catalog
-from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.keyed import KEY, ask, take_keys
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING, METERED, Route
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from serving.engine.simulated.faults import Fault
 from serving.usage import claims
-from tests.fixtures.gateway import Stack, eventually, running_stack
+from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.keyed import take_keys
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import CHAT
 
 SEEDS = range(6)

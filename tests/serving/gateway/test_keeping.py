@@ -15,8 +15,8 @@ from serving.gateway import keeping
 from serving.gateway.keeping import Keeper
 from serving.gateway.state import StateFile
 from tests.fixtures import catalog
-from tests.fixtures.gateway import eventually
 from tests.fixtures.state import batches, page, read
+from tests.fixtures.waiting import eventually
 
 ORGANIZATION = catalog.tenant("a").organization
 

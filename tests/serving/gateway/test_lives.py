@@ -13,7 +13,8 @@ from serving.feed.batch import Batch
 from serving.gateway import keeping
 from serving.gateway.gateway import Gateway
 from serving.gateway.state import StateFile
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 3}

@@ -7,8 +7,9 @@ import pytest
 
 from serving.contract.price import charge
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.scripted_server import scripted
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway import routes
 
 CHAT, COMPLETIONS = routes.CHAT.body, routes.COMPLETIONS.body

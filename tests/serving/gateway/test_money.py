@@ -16,7 +16,8 @@ from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 100, "ignore_eos": True}

@@ -16,8 +16,9 @@ import pytest
 from billing.credit.models import Budget
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.real_billing import RealBilling, enter, publish, sell
+from tests.fixtures.waiting import eventually
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CROWDS = int(os.environ.get("PENSTOCK_CROWDS", "20"))

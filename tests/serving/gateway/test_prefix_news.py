@@ -20,8 +20,8 @@ from serving.gateway.unread import SILENT_SECONDS, UnreadElsewhere
 from serving.pool.pool import Pool
 from serving.pool.prefixes import BLOCKS_MAX, Blocks
 from tests.fixtures import catalog
-from tests.fixtures.gateway import eventually
 from tests.fixtures.redis_server import RedisServer, running_redis
+from tests.fixtures.waiting import eventually
 
 REPLICA = "rep_1"
 BLOCKS = (1, 2**64 - 1, 3)

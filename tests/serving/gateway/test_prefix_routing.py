@@ -12,8 +12,9 @@ from prometheus_client.exposition import generate_latest
 from serving.gateway.prefix_news import CHANNEL
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.gateway import Stack, eventually
+from tests.fixtures.gateway import Stack
 from tests.fixtures.redis_server import running_redis
+from tests.fixtures.waiting import eventually
 
 REPLICAS = 4
 CONTEXT_TOKENS = 4_096

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from serving.gateway import conversation, protocol
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
@@ -135,7 +136,8 @@ async def test_a_request_sent_ahead_is_left_unread_and_a_hang_up_is_heard(tmp_pa
             await client.send(wire + wire)
             assert b"200 OK" in await client.read()
             assert stack.gateway.app.in_flight == 1
-        await eventually(lambda: stack.gateway.app.in_flight == 0, 2)
+        await eventually(lambda: stack.gateway.app.in_flight == 0)
+        assert stack.engines[0].engine.counts["generation_tokens"] < 200
 
 
 async def test_a_head_that_begins_during_an_answer_does_not_end_it(

@@ -22,10 +22,11 @@ from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.engine.simulated.faults import Fault
 from serving.gateway import exchange
 from serving.limits import line
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.keyed import ask
 from tests.fixtures.raw_http import RawClient, request
 from tests.fixtures.redis_server import RedisServer, running_redis
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import ROUTES, Route
 
 pytestmark = pytest.mark.integration

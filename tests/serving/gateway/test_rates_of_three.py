@@ -18,8 +18,9 @@ from serving.engine.simulated.settings import Settings
 from tests.fixtures import catalog
 from tests.fixtures.environment import free_port
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.gateway import MESSAGES, eventually
+from tests.fixtures.gateway import MESSAGES
 from tests.fixtures.redis_server import RedisServer, running_redis
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.test_killed import gateway_process
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,8 @@ import pytest
 from openai import NotFoundError
 
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 2}
@@ -44,26 +45,26 @@ async def test_every_bad_key_gets_one_and_the_same_answer(stack: Stack) -> None:
     assert len(bodies) == 1
 
 
-async def test_a_revoked_key_is_refused_within_a_second(stack: Stack) -> None:
+async def test_a_revoked_key_is_refused(stack: Stack) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
     stack.control.feed.publish("api_key", "key_a", None)
-    await eventually(lambda: stack.gateway.directory.principal(stack.tenant.key.digest) is None, 1)
+    await eventually(lambda: stack.gateway.directory.principal(stack.tenant.key.digest) is None)
     assert (await refusal(stack, ASK))[0] == 401
 
 
-async def test_a_suspended_organization_is_told_so_and_served_again_within_a_second(
+async def test_a_suspended_organization_is_told_so_and_served_again(
     stack: Stack,
 ) -> None:
     digest, directory = stack.tenant.key.digest, stack.gateway.directory
     suspended = catalog.OrganizationRecord("org_a", "suspended", (), "salt_a")
     stack.control.feed.publish("organization", "org_a", suspended)
-    await eventually(lambda: directory.principal(digest).is_suspended, 1)
+    await eventually(lambda: directory.principal(digest).is_suspended)
     assert (await refusal(stack, ASK))[:2] == (403, "organization_suspended")
     wrong = {"authorization": f"Bearer {catalog.tenant('unknown').secret}"}
     assert (await refusal(stack, ASK, wrong))[0] == 401
     stack.control.feed.publish("organization", "org_a", stack.tenant.organization)
-    await eventually(lambda: not directory.principal(digest).is_suspended, 1)
+    await eventually(lambda: not directory.principal(digest).is_suspended)
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
 

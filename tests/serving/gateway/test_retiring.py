@@ -13,8 +13,9 @@ import aiohttp
 from serving.gateway.__main__ import retire
 from tests.fixtures import gateway as support
 from tests.fixtures.environment import free_port
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.gateway_processes import gateway, until_ready, world
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 STREAM = {"model": "demo", "messages": MESSAGES, "max_tokens": 60, "stream": True}

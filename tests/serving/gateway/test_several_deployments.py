@@ -10,7 +10,8 @@ import pytest
 
 from serving.pool.pool import Pool
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 LONG = {"model": "demo", "messages": MESSAGES, "max_tokens": 250, "ignore_eos": True}

@@ -15,9 +15,10 @@ import pytest
 from serving.contract.records import DeploymentRecord
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, until
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.gateway_process import GatewayProcess, gateway_process
+from tests.fixtures.waiting import eventually
 
 CHAT = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
 QUESTIONS = [
@@ -141,7 +142,7 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     setup: Setup,
 ) -> None:
     fleet = setup.fleet
-    await until(setup.is_asleep)
+    await eventually(setup.is_asleep)
     assert await setup.stands("asleep")
     assert fleet.engines() == []
 
@@ -150,7 +151,7 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     assert '"completion_tokens":100' in both[1][2]  # two seconds, longer than until it sleeps
     assert await fleet.metric("penstock_fleet_wakes_total") == 1
     assert await setup.stands("ready")
-    await until(setup.is_asleep)
+    await eventually(setup.is_asleep)
 
     # What it takes to load is known by now, to a fleet that starts anew too.
     setup.control.feed.publish("deployment", "dep_var_demo", sleeps(wake_seconds=0.3))
@@ -158,13 +159,13 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     await fleet.start()
 
     async def in_vain() -> int:
-        await until(setup.is_asleep)
+        await eventually(setup.is_asleep)
         status, seconds, _ = await setup.ask()
         return int(seconds) if status == 503 else 0  # else the gateway had not heard of it yet
 
-    assert 2 <= await until(in_vain, 30) <= 8
+    assert 2 <= await eventually(in_vain) <= 8
     await fleet.ready()
-    await until(setup.is_asleep)
+    await eventually(setup.is_asleep)
 
     setup.control.feed.publish(
         "deployment", "dep_var_demo", sleeps(wake_seconds=20.0, replicas_min=0)
@@ -173,5 +174,5 @@ async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     async def is_stopped() -> bool:
         return (await setup.ask())[:2] == (503, "5") and await setup.stands("stopped")
 
-    await until(is_stopped)
+    await eventually(is_stopped)
     assert fleet.engines() == []

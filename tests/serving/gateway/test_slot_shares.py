@@ -16,9 +16,10 @@ from serving.contract.demand import Strain
 from serving.contract.records import FleetSizeRecord
 from tests.fixtures import catalog
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess, until
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.fleet_process import OF_A_GATEWAY, FleetProcess
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.gateway_process import GatewayProcess, gateway_process
+from tests.fixtures.waiting import eventually
 
 SLOTS = 6
 GATEWAYS = 3
@@ -115,15 +116,15 @@ async def test_three_gateways_never_fill_a_replica_beyond_its_slots(
         async def are_at_work() -> bool:
             return await setup.engine("vllm:num_requests_running") == count
 
-        await until(are_at_work, 3)
+        await eventually(are_at_work)
 
-    await until(divided)
+    await eventually(divided)
     first, second, third = setup.gateways
     setup.load(first, TENANTS[0], clients=24)
     await runs(SLOTS - 2)  # each of the idle ones keeps one slot for whoever comes
     setup.load(second, TENANTS[1], clients=6)
     setup.load(third, TENANTS[2], clients=4)
-    await eventually(lambda: len(setup.statuses) > 150, 20)
+    await eventually(lambda: len(setup.statuses) > 150)
     assert await setup.engine("simulated:sequences_max") == SLOTS
     assert set(setup.statuses) == {200}
 
@@ -132,7 +133,7 @@ async def test_three_gateways_never_fill_a_replica_beyond_its_slots(
     async def is_back() -> bool:
         return sum(await setup.shares([second, third])) == SLOTS
 
-    await until(is_back, 6)
+    await eventually(is_back)
     assert await setup.fleet.metric("penstock_fleet_gateways") == 2
     await runs(SLOTS)
     assert await setup.engine("simulated:sequences_max") == SLOTS

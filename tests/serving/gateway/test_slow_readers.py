@@ -8,8 +8,9 @@ import pytest
 
 from serving.gateway import outgoing, protocol
 from serving.gateway.outgoing import ClientStalled, Outgoing, Pending
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.raw_http import RawClient, request
+from tests.fixtures.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 ASK: dict[str, Any] = {
@@ -295,8 +296,8 @@ async def test_the_engine_is_read_on_and_all_of_it_is_billed(
     async with RawClient(stack.url, receive_bytes=2_048) as client:
         await client.send(request(CHAT, stack.tenant.secret, ASK))
         await client.read(16)
-        await eventually(lambda: not stack.engines[0].engine.running, 20)
-        await eventually(lambda: stack.gateway.app.in_flight == 0, 20)
+        await eventually(lambda: not stack.engines[0].engine.running)
+        await eventually(lambda: stack.gateway.app.in_flight == 0)
     event = await stack.one_event()
     assert event.outcome in ("completed", "client_cancelled")
     assert event.output_tokens == 8 * 256
@@ -323,4 +324,4 @@ async def test_the_connection_of_a_client_that_takes_nothing_is_closed(
         await client.read(16)
         event = await stack.one_event()
         assert event.outcome == "client_cancelled"
-        await eventually(lambda: not connections, 20)
+        await eventually(lambda: not connections)

@@ -3,7 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from tests.fixtures.gateway import MESSAGES, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, running_stack
+from tests.fixtures.waiting import eventually
 
 ASK = {"model": "demo", "messages": MESSAGES, "max_tokens": 10, "ignore_eos": True}
 

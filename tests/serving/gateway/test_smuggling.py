@@ -4,9 +4,10 @@ import json
 import time
 from collections.abc import Collection
 
-from tests.fixtures.gateway import MESSAGES, Stack, eventually
+from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.neighbour import neighbour
 from tests.fixtures.raw_http import RawClient
+from tests.fixtures.waiting import eventually
 
 SECONDS_MAX = 0.1
 TRIES = 3

@@ -9,7 +9,8 @@ import openai
 import pytest
 
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 
 ASK: dict[str, Any] = {"model": "demo", "messages": MESSAGES, "max_tokens": 4}
 HALF = {"input_nanos": 75_000_000, "cached_input_nanos": 37_500_000, "output_nanos": 300_000_000}

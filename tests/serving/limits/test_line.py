@@ -15,9 +15,9 @@ from serving.limits.checks import Plan, make_plan
 from serving.limits.limiter import Limiter, RateExceeded, Reservation, Size
 from serving.limits.window import Batch, Reply, Told
 from tests.fixtures import catalog
-from tests.fixtures.gateway import eventually
 from tests.fixtures.limiters import limiters
 from tests.fixtures.redis_server import RedisServer
+from tests.fixtures.waiting import eventually
 
 pytestmark = pytest.mark.integration
 SIZE = Size(prompt_bytes=400, output_tokens_max=50)

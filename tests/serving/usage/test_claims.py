@@ -16,7 +16,8 @@ from serving.usage.internal import InternalApi
 from serving.usage.journal import JOURNAL, Journal
 from tests.fixtures import events
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.gateway import CREDENTIAL, eventually
+from tests.fixtures.gateway import CREDENTIAL
+from tests.fixtures.waiting import eventually
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from serving.usage.lineage import Lineage
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.gateway import eventually
 from tests.fixtures.purses import BALANCE, CENT, LIMIT, open_money
+from tests.fixtures.waiting import eventually
 
 
 def test_the_first_lineage_is_no_change() -> None:

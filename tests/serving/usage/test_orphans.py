@@ -21,7 +21,8 @@ from serving.usage.meter import make_event
 from serving.usage.orphans import Orphans
 from tests.fixtures.events import event, metered
 from tests.fixtures.fake_control import FakeControl
-from tests.fixtures.gateway import CREDENTIAL, eventually
+from tests.fixtures.gateway import CREDENTIAL
+from tests.fixtures.waiting import eventually
 
 CLAIM = Ending("org_a", "0199a000-0000-7000-8000-000000000000", is_completed=False)
 

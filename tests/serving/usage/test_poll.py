@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from serving.contract.lease import LeaseReply
+from serving.usage import poll
 from serving.usage.journal import PUT_LEASE, Journal
 from serving.usage.treasury import BillingUnreachable
 from tests.fixtures.fake_billing import FakeBilling
-from tests.fixtures.gateway import eventually
 from tests.fixtures.purses import BALANCE, CENT, Clocks, Money, open_money
+from tests.fixtures.waiting import eventually
 
 WORST = 500_000
 
@@ -205,12 +206,13 @@ async def test_ten_thousand_leases_of_a_previous_life_go_back_in_one_poll(
 
 
 async def test_more_than_a_page_is_sent_page_after_page_at_once_and_only_once(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(poll, "POLL_SECONDS", 3_600.0)
     billing = FakeBilling()
     await leave_leases(tmp_path / "old", 25_000)
     async with open_money(tmp_path / "old", billing) as money:
-        await eventually(lambda: not money.poll.leases, seconds=2)
+        await eventually(lambda: not money.poll.leases)
     assert [len(one.returns) for one in billing.requests] == [10_000, 10_000, 5_000]
     assert len({back.lease_id for back in billing.returns}) == 25_000
 

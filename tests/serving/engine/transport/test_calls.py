@@ -12,8 +12,8 @@ from serving.engine.errors import AnswerBroken, EngineError, ReplicaUnreachable
 from serving.engine.transport import connection
 from serving.engine.transport.call import Call
 from serving.engine.transport.connections import IDLE_SECONDS, Connections
-from tests.fixtures.gateway import eventually
 from tests.fixtures.scripted_server import Script, ScriptedServer, scripted
+from tests.fixtures.waiting import eventually
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 OK = HEAD + b"content-length: 2\r\n\r\nok"
@@ -204,7 +204,7 @@ async def test_stale_connections_are_closed(monkeypatch: pytest.MonkeyPatch) -> 
     assert IDLE_SECONDS < 5
     async with calling(always(OK)) as caller:
         await caller.ask()
-        await eventually(lambda: caller.server.closed == 1, 1)
+        await eventually(lambda: caller.server.closed == 1)
         assert not caller.connections._idle
 
 
