@@ -18,7 +18,8 @@ import pytest
 from serving.contract.records import Limits
 from serving.pool.line import Bounds
 from tests.fixtures import catalog
-from tests.fixtures.gateway import MESSAGES, Stack, eventually, running_stack
+from tests.fixtures.gateway import MESSAGES, Stack, running_stack
+from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import ANSWERS, CHAT, COUNTING
 from tests.serving.gateway.test_full_queue import busy
 
@@ -65,7 +66,8 @@ async def garbage(stack: Stack, body: dict[str, Any], status: int, path: str = C
     data = json.dumps(body).encode()
     asked = partial(post, stack, path, data, secret)
     await asyncio.to_thread(asked, 5)
-    gc.collect()
+    gc.collect(1)
+    gc.freeze()  # what was there before is not searched
     gc.disable()
     try:
         assert await asyncio.to_thread(asked, REQUESTS) == status
@@ -73,6 +75,7 @@ async def garbage(stack: Stack, body: dict[str, Any], status: int, path: str = C
         return gc.collect() / REQUESTS
     finally:
         gc.enable()
+        gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", ANSWERS)
