@@ -8,18 +8,18 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from django.db import connections
-from drf_spectacular.generators import SchemaGenerator
 
 from control.asgi import application
 from control.keys.models import Scope
 from tests.fixtures.furnished import furnish
 from tests.fixtures.generated_client import GeneratedClient, generated, untold
+from tests.fixtures.openapi import openapi_document
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.serving import serving
 
 pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
-DOCUMENT = SchemaGenerator().get_schema(public=True)
+DOCUMENT = openapi_document()
 LISTS = sorted(
     operation["get"]["operationId"]
     for operation in DOCUMENT["paths"].values()
