@@ -1,5 +1,8 @@
-"""Wrong passwords by the hundred, from one network and from many: nobody gets in by them, nobody
-else is kept out, and what is refused is not hashed."""
+"""More wrong passwords than are allowed, from one network and from many: nobody gets in by them,
+nobody else is kept out, and what is refused is not hashed.
+
+The limits are small here; `test_tries` holds the real ones.
+"""
 
 import re
 from collections import Counter
@@ -10,7 +13,8 @@ import pytest
 from django.test import Client
 
 from control.tenants.models import User
-from control.tenants.sign_in.tries import ACCOUNT, NETWORK, PAIR
+from control.tenants.sign_in import tries
+from control.tenants.sign_in.tries import Allowance
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.signing_in import (
     HOME,
@@ -22,11 +26,22 @@ from tests.fixtures.signing_in import (
     without_tokens,
 )
 
-TRIES = 100
+DEVICE = Allowance("device", 3, 300)
+PAIR = Allowance("pair", 2, 300)
+ACCOUNT = Allowance("account", 4, 3600)
+NETWORK = Allowance("network", 6, 600)
+MORE = 2
+"""So many tries beyond a limit."""
 ATTACKER = "127.9.9.9"
 ELSEWHERE = "203.0.113.5"
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+
+
+@pytest.fixture(autouse=True)
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    for allowance in (DEVICE, PAIR, ACCOUNT, NETWORK):
+        monkeypatch.setattr(tries, allowance.name.upper(), allowance)
 
 
 @pytest.fixture
@@ -63,7 +78,7 @@ def test_one_network_gets_a_few_looks_and_keeps_nobody_out(
 ) -> None:
     own = signed_in(ada.email)
     own.post("/accounts/logout/")
-    assert attack(ada, [ATTACKER] * TRIES) == {200: PAIR.amount, 429: TRIES - PAIR.amount}
+    assert attack(ada, [ATTACKER] * (PAIR.amount + MORE)) == {200: PAIR.amount, 429: MORE}
     assert hashed["wrong"] == PAIR.amount
     assert sign_in(own, ada.email).status_code == 302  # her own device
     assert sign_in(browser(ELSEWHERE), ada.email).status_code == 302  # anew, somewhere else
@@ -95,7 +110,7 @@ def test_many_networks_get_a_few_looks_and_keep_nobody_out(
 ) -> None:
     own = signed_in(ada.email)
     own.post("/accounts/logout/")
-    assert attack(ada, many(TRIES)) == {200: ACCOUNT.amount, 429: TRIES - ACCOUNT.amount}
+    assert attack(ada, many(ACCOUNT.amount + MORE)) == {200: ACCOUNT.amount, 429: MORE}
     assert hashed["wrong"] == ACCOUNT.amount
     assert sign_in(own, ada.email).status_code == 302  # her own device
     assert sign_in(browser(HOME), ada.email).status_code == 302  # another one, at home
@@ -105,7 +120,7 @@ def test_many_networks_get_a_few_looks_and_keep_nobody_out(
 def test_where_nobody_knows_her_a_link_from_her_mail_lets_her_in(
     ada: User, hashed: Counter
 ) -> None:
-    attack(ada, many(TRIES))
+    attack(ada, many(ACCOUNT.amount))
     client = browser(ELSEWHERE)
     refused = sign_in(client, ada.email)
     assert refused.status_code == 429
@@ -123,9 +138,9 @@ def test_an_office_is_not_shut_by_a_flood_against_many_accounts(
 ) -> None:
     own = signed_in(ada.email, ATTACKER)
     own.post("/accounts/logout/")
-    names = [User(email=f"nobody{n}@acme.example") for n in range(NETWORK.amount + 40)]
+    names = [User(email=f"nobody{n}@acme.example") for n in range(NETWORK.amount + MORE)]
     seen = Counter(sign_in(browser(ATTACKER), each.email, "wrong").status_code for each in names)
-    assert seen == {200: NETWORK.amount, 429: 40}
+    assert seen == {200: NETWORK.amount, 429: MORE}
     assert sign_in(own, ada.email).status_code == 302
     assert sign_in(browser(ATTACKER), ada.email).status_code == 302  # she was here before
     assert sign_in(browser(ELSEWHERE), bob.email).status_code == 302
@@ -152,8 +167,8 @@ def test_the_time_until_the_next_try_is_told_and_true(
 def test_typos_on_ones_own_device_use_up_nothing_elsewhere(ada: User, hashed: Counter) -> None:
     own = signed_in(ada.email)
     own.post("/accounts/logout/")
-    seen = Counter(sign_in(own, ada.email, "typo").status_code for _ in range(20))
-    assert seen == {200: 10, 429: 10}
+    seen = Counter(sign_in(own, ada.email, "typo").status_code for _ in range(DEVICE.amount + MORE))
+    assert seen == {200: DEVICE.amount, 429: MORE}
     assert sign_in(browser(HOME), ada.email).status_code == 302
 
 
@@ -169,7 +184,8 @@ def test_an_account_that_is_none_is_counted_and_refused_the_same(
     ada: User, hashed: Counter
 ) -> None:
     nobody = User(email="nobody@acme.example")
-    assert attack(nobody, [ATTACKER] * 20) == attack(ada, [ELSEWHERE] * 20)
+    count = PAIR.amount + MORE
+    assert attack(nobody, [ATTACKER] * count) == attack(ada, [ELSEWHERE] * count)
     told = {
         without_tokens(sign_in(browser(address), user.email, "wrong").content.decode())
         for user, address in ((nobody, ATTACKER), (ada, ELSEWHERE))

@@ -101,7 +101,7 @@ def test_a_flood_that_is_refused_leaves_nothing_more(ada: User, redis: RedisServ
     doors_work(ada.email)
     before = redis.client.dbsize()
     thief = browser("203.0.113.5")
-    assert {sign_in(thief, ada.email, f"wrong {n}").status_code for n in range(20)} == {429}
+    assert {sign_in(thief, ada.email, f"wrong {n}").status_code for n in range(3)} == {429}
     assert redis.client.dbsize() == before
 
 
