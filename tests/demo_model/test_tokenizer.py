@@ -1,6 +1,7 @@
 """The committed tokenizer and chat template, without torch."""
 
 import json
+from functools import cache
 from itertools import islice
 from random import Random
 
@@ -18,12 +19,16 @@ pytestmark = pytest.mark.unit
 TOKENIZER = load_tokenizer(WEIGHTS / "bf16")
 
 
-def rendered(messages, add_generation_prompt=False, tools=None):
-    """What vLLM renders: transformers' `tojson` neither sorts nor escapes."""
+@cache
+def template() -> jinja2.Template:
+    """As vLLM compiles it: transformers' `tojson` neither sorts nor escapes."""
     environment = jinja2.Environment(autoescape=False)  # noqa: S701
     environment.filters["tojson"] = lambda value: json.dumps(value, ensure_ascii=False)
-    template = environment.from_string(TEMPLATE.read_text())
-    return template.render(
+    return environment.from_string(TEMPLATE.read_text())
+
+
+def rendered(messages, add_generation_prompt=False, tools=None):
+    return template().render(
         messages=messages, add_generation_prompt=add_generation_prompt, tools=tools
     )
 

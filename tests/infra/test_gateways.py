@@ -1,6 +1,5 @@
 """Several gateways of one host: one socket, and to each a name, a folder and a port of its own."""
 
-import configparser
 import re
 import socket
 from pathlib import Path
@@ -12,7 +11,6 @@ from infra.local.errors import LocalError
 from infra.local.home import Home
 from infra.local.preflight import check_ports
 from infra.local.processes import STOP_ORDER, gateway_processes, in_stop_order
-from infra.local.supervisor import Supervisor
 from tests.fixtures.environment import free_port_base
 
 
@@ -37,25 +35,10 @@ def test_each_has_a_folder_and_a_port_of_its_own_and_all_have_one_socket(tmp_pat
     assert len(set(config.ports.named().values()) | set(config.ports.replicas)) == (
         len(config.ports.named()) + len(config.ports.replicas)
     )
-    assert all("PENSTOCK_GATEWAY_FD=$(circus.sockets.gateway)" in one for one in told)
     credentials = {re.findall(r"CREDENTIAL_FILE=(\S+)", one)[0] for one in told}
     assert len(credentials) == GATEWAY_COUNT_MAX
     for secret in ("PENSTOCK_INTERNAL_SECRET", "DATABASE_URL", "STRIPE_SECRET_KEY"):
         assert all(f"--unset={secret} " in one for one in told)
-
-
-def test_the_supervisor_is_told_of_the_socket_and_of_who_gets_it(tmp_path: Path) -> None:
-    config = read_config({"PENSTOCK_HOME": str(tmp_path)}, gateways="2")
-    home = Home(tmp_path)
-    home.make()
-    told = Supervisor(home).configuration(config.ports.gateway, gateway_processes(config, home))
-    parser = configparser.RawConfigParser()
-    parser.read_string(told)
-    assert parser["socket:gateway"]["port"] == str(config.ports.gateway)
-    for name in ("gateway", "gateway-2"):
-        watcher = parser[f"watcher:{name}"]
-        assert (watcher["use_sockets"], watcher["autostart"]) == ("True", "False")
-        assert watcher["stdout_stream.filename"] == str(home.log(name))
 
 
 def test_a_port_that_a_second_gateway_needs_is_looked_at_too(tmp_path: Path) -> None:
