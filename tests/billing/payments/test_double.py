@@ -8,7 +8,8 @@ import requests
 
 from billing.payments.errors import Declined, NotThere, StripeAway, StripeRefused
 from billing.payments.stripe_api import StripeApi
-from billing.simulation.stripe_double import StripeDouble
+from billing.simulation.stripe_double import Fault, StripeDouble
+from billing.simulation.stripe_double.faults import FaultKind
 from billing.simulation.stripe_double.webhooks import signed
 from tests.fixtures.stripe_server import running_stripe
 
@@ -99,6 +100,33 @@ def test_declines_name_their_payment(
         api.create_intent(asked, key="k")  # type: ignore[arg-type]
     assert refused.value.code == code
     assert api.intent(str(refused.value.intent_id)).status == "requires_payment_method"
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stripe._http_client.HTTPClient.INITIAL_DELAY", 0.001)
+    monkeypatch.setattr("stripe._http_client.HTTPClient.MAX_DELAY", 0.002)
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize(
+    ("kind", "times", "is_away"),
+    [
+        ("lost_before", 1, False), ("lost_after", 1, False),
+        ("lost_before", 3, True), ("lost_after", 3, True), ("rate_limit", 1, True),
+    ],
+)  # fmt: skip
+def test_what_is_lost_on_the_way_is_charged_once(
+    stripe: StripeDouble, asked: dict[str, Any], kind: FaultKind, times: int, is_away: bool
+) -> None:
+    """stripe-python asks again itself, twice, where a connection ends without an answer."""
+    api = StripeApi(stripe.keys)
+    stripe.faults.append(Fault(kind, "payment_intents", times=times))
+    if is_away:
+        with pytest.raises(StripeAway):
+            api.create_intent(asked, key="k")  # type: ignore[arg-type]
+    api.create_intent(asked, key="k")  # type: ignore[arg-type]
+    assert len(stripe.succeeded()) == 1
 
 
 def test_another_customers_method_is_refused(

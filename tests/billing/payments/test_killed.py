@@ -1,9 +1,11 @@
 """A worker is killed with SIGKILL while Stripe has done its part and we have not heard of it."""
 
+import dataclasses
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -15,8 +17,9 @@ from billing.simulation.stripe_double import Fault, StripeDouble
 from tests.fixtures import database
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import ask_top_up, balance_cents, save_card, settle
+from tests.fixtures.stripe_server import running_stripe
 
-pytestmark = [pytest.mark.integration, pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.e2e, pytest.mark.full, pytest.mark.django_db(transaction=True)]
 
 WORKER = """
 import django
@@ -26,6 +29,15 @@ from control.outbox.services import deliver_due
 deliver_due(now=timezone.now())
 """
 WITHIN_SECONDS = 60
+
+
+@pytest.fixture
+def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
+    """A double that another process can reach."""
+    monkeypatch.setattr("billing.payments.waking._send", lambda: None)
+    with running_stripe() as double:
+        settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=double.keys)
+        yield double
 
 
 @pytest.fixture
