@@ -48,9 +48,10 @@ def is_path(node):
     return is_text or isinstance(right, ast.JoinedStr) or names.endswith(("path", "name"))
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_float_in(path):
-    assert list(floats(ast.parse(path.read_text()))) == []
+def test_no_module_makes_a_float():
+    found = {str(path.relative_to(ROOT)): [*floats(ast.parse(path.read_text()))] for path in FILES}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert len(found) > 100
 
 
 @pytest.mark.parametrize("line", ["0.5", "a / b", "a /= b", "float(a)", "round(a)"])

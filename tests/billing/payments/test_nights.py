@@ -9,7 +9,7 @@ from django.utils import timezone
 from billing.payments import nights
 from billing.payments.errors import StripeAway
 from billing.payments.models import Dispute, Gap, Reconciliation
-from billing.payments.nights import STEP, WINDOW, reconcile, reconcile_due
+from billing.payments.nights import WINDOW, reconcile, reconcile_due
 from billing.payments.stripe_api import StripeApi
 from billing.simulation.stripe_double import StripeDouble
 from control.outbox.services import deliver_due
@@ -19,6 +19,12 @@ from tests.fixtures.paying import ask_top_up, balance_cents, deliver, save_card,
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 PATIENT = 3600
+
+
+@pytest.fixture(autouse=True)
+def long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A night asks for twelve steps, not for 72."""
+    monkeypatch.setattr(nights, "STEP", timedelta(hours=6))
 
 
 def tomorrow(hour: int = 4) -> datetime:
@@ -60,14 +66,14 @@ def test_a_night_that_is_cut_short_goes_on_where_it_was(
     with pytest.raises(StripeAway):
         look(tomorrow())
     cut = Reconciliation.objects.get()
-    assert (cut.ended_at, cut.looked_until) == (None, cut.starts_at + 5 * STEP)
+    assert (cut.ended_at, cut.looked_until) == (None, cut.starts_at + 5 * nights.STEP)
     steps_max = 1_000
     found = look(tomorrow(5))
     assert found.pk == cut.pk
     assert found.ended_at is not None
     assert (found.movement_count, found.gap_count) == (1, 0)
     assert balance_cents(org) == 5_000
-    assert len(asked) == len(set(asked)) == WINDOW / STEP
+    assert len(asked) == len(set(asked)) == WINDOW / nights.STEP
     assert [after for after, _ in asked[1:]] == [until for _, until in asked[:-1]]
 
 
@@ -76,12 +82,12 @@ def test_one_run_takes_no_longer_than_it_may(
 ) -> None:
     ticks = iter(range(10_000))
     monkeypatch.setattr(nights, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
-    found = reconcile_due(now=tomorrow(), seconds=10)
+    found = reconcile_due(now=tomorrow(), seconds=3)
     assert found is not None
     assert found.ended_at is None
     runs = 1
     while found.ended_at is None:
-        found = reconcile_due(now=tomorrow(), seconds=10)
+        found = reconcile_due(now=tomorrow(), seconds=3)
         assert found is not None
         runs += 1
     assert 5 < runs < 15
