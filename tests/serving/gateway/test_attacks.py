@@ -15,7 +15,11 @@ from tests.fixtures.beside import Beside, beside
 from tests.fixtures.corpus import quarter
 from tests.fixtures.memory_folder import memory_folder
 
-pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.xdist_group("attacks"),
+]
 
 HELD_SECONDS_MAX = 0.05
 """Of CPU, again and again; the rule is 5 ms, what these bodies did before was 20 ms to 39 s."""

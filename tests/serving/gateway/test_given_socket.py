@@ -5,11 +5,14 @@ import asyncio
 import os
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import aiohttp
+import pytest
 
+from serving import logs
+from serving.gateway.__main__ import main
+from tests.fixtures.fake_control import FakeControl
 from tests.fixtures.gateway import MESSAGES
 from tests.fixtures.gateway_processes import environment, gateway, world
 from tests.fixtures.waiting import eventually
@@ -52,13 +55,14 @@ async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: 
             await eventually(lambda: sum(not lease.closed for lease in leases) <= 1)
 
 
-async def test_a_descriptor_that_is_no_socket_is_named(tmp_path: Path) -> None:
-    async with world() as (control, _, _):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "serving.gateway"),
-            env=environment(tmp_path / "one", control, 97),
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, told = await process.communicate()
-    assert process.returncode == 1
-    assert told.splitlines()[-1] == b"gateway: PENSTOCK_GATEWAY_FD is 97: Bad file descriptor"
+def test_a_descriptor_that_is_no_socket_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control = FakeControl()
+    control.url = "http://127.0.0.1:1"
+    for name, value in environment(tmp_path, control, 997).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(logs, "configure", lambda _: None)
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == "gateway: PENSTOCK_GATEWAY_FD is 997: Bad file descriptor"

@@ -20,6 +20,7 @@ KILLS = 3
 
 
 @pytest.mark.e2e
+@pytest.mark.full
 async def test_whoever_saw_the_end_is_billed_exactly_once_through_kills(tmp_path: Path) -> None:
     control, tenant, port = FakeControl(), catalog.tenant(), free_port()
     engine = Server(Settings(models=("var_demo",), port=0, context_tokens=512, itl_seconds=0.002))

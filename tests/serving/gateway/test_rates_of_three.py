@@ -23,12 +23,13 @@ from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.waiting import eventually
 from tests.serving.gateway.test_killed import gateway_process
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.full]
 GATEWAYS = 3
 LIMIT = 60
 BODY = {"model": "demo", "messages": MESSAGES, "max_tokens": 1}
-WAIT_SECONDS_MAX = 1.0
-"""That a request takes at most with Redis in trouble, on a box with other work."""
+WAIT_SECONDS_MAX = 10.0
+"""That a request takes at most with Redis in trouble, which lasts until all are answered; they
+wait 50 ms (`limits/test_line.py`)."""
 
 
 @dataclass
