@@ -13,7 +13,6 @@ DURATIONS = {
     ROOT / "following" / "latency.py",
     ROOT / "following" / "pace.py",
     ROOT / "following" / "selectors.py",
-    ROOT / "following" / "migrations" / "0002_followers.py",
     ROOT / "metering" / "retries.py",
 }
 """Seconds are the one thing that floats are for."""

@@ -1,4 +1,4 @@
--- May this be spent? The only statements that move a budget's figures. Loaded by migrations/0002.
+-- May this be spent? The only statements that move a budget's figures. Loaded by migrations/0001_initial.
 --
 -- Every function locks budgets by id, those by the week and the day last, and then, in statements of their own that see what was
 -- committed before the locks were had, computes from what it locked (READ COMMITTED). A lease is

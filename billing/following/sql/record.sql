@@ -1,5 +1,5 @@
 -- Usage that stands alone: events and corrections with names in place of numbers. Seals are digests
--- of these rows, and archives hold them. Loaded by migrations/0002.
+-- of these rows, and archives hold them. Loaded by migrations/0001_initial.
 CREATE VIEW following_record AS
 SELECT usage.kind, usage.event_id, usage.organization_id, caller.project_id, caller.key_id,
     supply.model_id, supply.variant_id, supply.price_id, supply.endpoint, supply.tier,

@@ -1,5 +1,5 @@
 -- Corrections as they count: every correction counts in (sign 1), and the lost event that it replaces
--- counts out (sign -1), on the correction's day and with its transaction. Loaded by migrations/0002.
+-- counts out (sign -1), on the correction's day and with its transaction. Loaded by migrations/0001_initial.
 CREATE VIEW following_correction AS
     SELECT 1 AS sign, event_id, organization_id, ingested_xid, accounted_on, caller_id, supply_id,
         input_tokens, cached_input_tokens, output_tokens, reasoning_tokens,

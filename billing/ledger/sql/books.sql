@@ -1,4 +1,4 @@
--- What the database itself holds of the books. Loaded by migrations/0003.
+-- What the database itself holds of the books. Loaded by migrations/0001_initial.
 
 -- An entry is written by the database transaction that writes its ledger transaction, or never.
 CREATE FUNCTION ledger_refuse_joining() RETURNS trigger LANGUAGE plpgsql AS $$

@@ -1,4 +1,4 @@
--- Days of usage events. Loaded by migrations/0003.
+-- Days of usage events. Loaded by migrations/0001_initial.
 
 -- The smallest UUIDv7 of a UTC day: events are partitioned by the moment their ids begin with.
 CREATE FUNCTION metering_first_id(day date) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$

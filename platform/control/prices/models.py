@@ -1,5 +1,5 @@
 """Price books: draft, then published with an effective time, then never changed but for being
-cancelled before that time (migrations 0002 and 0004 hold the triggers that see to it).
+cancelled before that time (triggers of migrations/0001_initial see to it).
 Prices are nano-dollars per million tokens."""
 
 from datetime import datetime
