@@ -1,8 +1,5 @@
 """What a deed says: whence it came, and people by reference."""
 
-import importlib
-
-import psycopg
 import pytest
 from django.test import Client
 from rest_framework.test import APIClient
@@ -18,7 +15,6 @@ from control.webhooks.services import create_endpoint, update_endpoint
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
-MIGRATION = "control.audit.migrations.0004_chain"
 
 
 def note(actor: Actor, **details: object) -> Deed:
@@ -126,38 +122,3 @@ def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganiza
         "before": {"host": "old.example", "is_enabled": True},
         "after": {"host": "new.example", "is_enabled": False},
     }
-
-
-OLD = """
-ALTER TABLE audit_entry DISABLE TRIGGER USER;
-UPDATE audit_entry SET actor_name = 'owner@acme.example', details = '{"email": "new@else.example"}'
-WHERE action = 'member.invite';
-INSERT INTO audit_entry (organization_id, actor_kind, actor_id, actor_name, action, target_kind,
-    target_id, details, request_id, created_at)
-VALUES ('', 'user', 'userOfOld', 'old@acme.example', 'old.deed', 'x', 'y',
-    '{"email": "owner@acme.example", "other": "a@b.example", "count": 1}', '', now());
-"""
-
-
-@pytest.mark.django_db(transaction=True)
-def test_older_deeds_become_references_and_stay_readable(
-    org: SeededOrganization, owner_connection: psycopg.Connection
-) -> None:
-    services.invite_member(
-        actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
-    )
-    with owner_connection.transaction(force_rollback=True):
-        owner_connection.execute(OLD)
-        owner_connection.execute(importlib.import_module(MIGRATION).REFER)
-        rows = owner_connection.execute(
-            "SELECT action, actor_name, details, target_id FROM audit_entry"
-        ).fetchall()
-        with pytest.raises(psycopg.errors.RaiseException, match="Cannot update"):
-            owner_connection.execute("UPDATE audit_entry SET actor_name = 'x'")
-    found = {action: (name, details) for action, name, details, _ in rows}
-    invited = next(row[3] for row in rows if row[0] == "member.invite")
-    assert found["member.invite"] == ("", {"email": f"⟦{invited}⟧"})
-    assert found["old.deed"] == (
-        "old@acme.example",
-        {"email": f"⟦{org.owner.id}⟧", "other": "a@b.example", "count": 1},
-    )
