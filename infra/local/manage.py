@@ -9,6 +9,8 @@ from typing import NoReturn
 from infra.local.config import ROOT
 from infra.local.errors import StartFailed
 
+COMMAND_ERROR = "CommandError: "
+"""How Django begins an error that is meant for the person at the terminal."""
 MANAGE = str(ROOT / "platform" / "manage.py")
 
 
@@ -18,13 +20,20 @@ def manage_command(name: str) -> list[str]:
 
 
 def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
-    """Run a command to its end and return its output. Raises StartFailed with its last words."""
+    """Run a command to its end and return its output.
+
+    Raises StartFailed with its error message, or the last lines of a crash.
+    """
     command = [sys.executable, MANAGE, *arguments]
     result = subprocess.run(
         command, env=dict(environment), cwd=ROOT, capture_output=True, text=True, check=False
     )
     if result.returncode:
-        words = (result.stderr or result.stdout).strip().splitlines()
+        text = (result.stderr or result.stdout).strip()
+        _, is_told, message = text.rpartition(COMMAND_ERROR)
+        if is_told:
+            raise StartFailed(message)
+        words = text.splitlines()
         raise StartFailed("\n".join((f"manage.py {arguments[0]} failed:", *words[-8:])))
     return result.stdout
 

@@ -88,6 +88,17 @@ def test_preparing_again_changes_nothing() -> None:
 
 
 @alone
+def test_a_database_of_another_version_is_refused(owner_connection: psycopg.Connection) -> None:
+    before = rights()
+    record = "INSERT INTO django_migrations (app, name, applied) VALUES (%s, %s, now())"
+    owner_connection.execute(record, ["credit", "0002_authorization"])
+    owner_connection.execute(record, ["tenants", "0004_operator_roles"])
+    with pytest.raises(CommandError, match=r"doesn't have, such as credit\.0002_authorization\."):
+        prepare()
+    assert rights() == before
+
+
+@alone
 def test_an_operators_own_limit_stays() -> None:
     limit = f"ALTER ROLE {APP.name} IN DATABASE {{}} SET statement_timeout = {{}}"
     database = sql.Identifier(connection.settings_dict["NAME"])

@@ -5,11 +5,18 @@ from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command
 from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.loader import MigrationLoader
 
 from control.database.grants import grant, limit_time
 from control.database.proof import missing_limits, violations
 from control.database.rights import declared_rights
 from control.records.republishing import republish_outdated
+
+OTHER_VERSION = (
+    "This database was made by another development version of Penstock and can't be upgraded: it"
+    " has migrations that this version doesn't have, such as {}. Delete a local platform's data"
+    " with `penstock reset`, or name an empty database in DATABASE_URL."
+)
 
 
 class Command(BaseCommand):
@@ -19,8 +26,9 @@ class Command(BaseCommand):
     requires_system_checks = []
 
     def handle(self, **options: object) -> None:
-        """Raises CommandError that says what the application could do and must not."""
+        """Raises CommandError for a database of another version, or rights beyond those granted."""
         owner, app = connections["owner"], connections["default"]
+        _check_history(owner)
         call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
         name = _role(app)
         if name == _role(owner):
@@ -43,6 +51,16 @@ class Command(BaseCommand):
         if found:
             raise CommandError("\n".join(found))
         self.stdout.write(f"Migrated; {name} has its rights and no more.")
+
+
+def _check_history(owner: BaseDatabaseWrapper) -> None:
+    loader = MigrationLoader(owner)
+    known = loader.disk_migrations.keys() | {
+        replaced for migration in loader.disk_migrations.values() for replaced in migration.replaces
+    }
+    unknown = sorted(loader.applied_migrations.keys() - known)
+    if unknown:
+        raise CommandError(OTHER_VERSION.format(".".join(unknown[0])))
 
 
 def _role(connection: BaseDatabaseWrapper) -> str:
