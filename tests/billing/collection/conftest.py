@@ -14,7 +14,7 @@ from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe, without_welcome_credit
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_welcome_credit() -> Iterator[None]:
     with without_welcome_credit():
         yield

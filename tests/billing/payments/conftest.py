@@ -15,7 +15,7 @@ def stripe(settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[StripeDouble]:
         yield double
 
 
-@pytest.fixture(scope="package", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def no_welcome_credit() -> Iterator[None]:
     with without_welcome_credit():
         yield
