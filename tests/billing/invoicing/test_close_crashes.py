@@ -12,6 +12,7 @@ from django.db import connection, connections
 
 from billing.invoicing.models import Invoice, LegalEntity
 from billing.invoicing.services.closing import preview_month
+from tests.fixtures.corpus import quarter
 from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 CENT = 10_000_000
 STATEMENTS = 45
 """More than one organization's close has."""
+PARTS = 4
+"""Each part kills at every fourth statement."""
 
 
 class Killed(BaseException):
@@ -70,20 +73,22 @@ def numbers() -> list[int]:
     return sorted(Invoice.objects.values_list("sequence", flat=True))
 
 
-def test_killed_between_any_two_statements_each_is_invoiced_once(price):
-    made = customers(price, STATEMENTS)
+@pytest.mark.parametrize("part", quarter(range(PARTS)))
+def test_killed_between_any_two_statements_each_is_invoiced_once(price, part):
+    numbers_of_statements = range(part, STATEMENTS, PARTS)
+    made = customers(price, len(numbers_of_statements))
     killed = 0
-    for number, customer in enumerate(made):
+    for number, customer in zip(numbers_of_statements, made, strict=True):
         try:
             with killed_at(number):
                 close(organization_id=customer.id)
         except Killed:
             killed += 1
             connection.close()
-    assert killed > STATEMENTS // 2
+    assert killed > len(made) // 2
     assert close().is_finished
-    assert numbers() == list(range(1, STATEMENTS + 1))
-    assert LegalEntity.objects.get().next_invoice == STATEMENTS + 1
+    assert numbers() == list(range(1, len(made) + 1))
+    assert LegalEntity.objects.get().next_invoice == len(made) + 1
     assert set(Invoice.objects.values_list("organization_id", "total_cents")) == {
         (customer.id, 200) for customer in made
     }
