@@ -3,8 +3,7 @@ owner in a browser: no operation fails, none answers what is not told, and no re
 anything behind. Tried with what the document allows and with what it does not."""
 
 import re
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,9 @@ from schemathesis.specs.openapi import checks
 from billing.simulation.stripe_double import StripeDouble
 from control.keys.models import Scope
 from tests.fixtures.corpus import quarter
-from tests.fixtures.furnished import AUTO_TOP_UP, furnish
+from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
+from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
 from tests.fixtures.organizations import make_organization
 from tests.fixtures.paying import in_place_of_stripe
 
@@ -53,38 +53,16 @@ SCHEMA.app = get_wsgi_application()
 SCHEMA.config.generation.with_security_parameters = False  # callers bring their own
 OPERATIONS = {each.ok().label: each.ok() for each in SCHEMA.get_all_operations()}
 CHANGES = [label for label in OPERATIONS if label.startswith("PATCH ")]
-ORGANIZATION = "/api/v1/organizations/{organization_id}"
-BODIES: Mapping[str, dict[str, Any]] = {
-    f"POST {ORGANIZATION}/deletion": {"name": "Acme"},
-    f"POST {ORGANIZATION}/keys": {"name": "Backend", "project_id": "project_id"},
-    f"POST {ORGANIZATION}/keys/{{key_id}}/rotate": {"last_four": "last_four"},
-    f"PATCH {ORGANIZATION}/members/{{member_id}}": {"role": "developer"},
-    f"POST {ORGANIZATION}/invitations": {"email": "y@example.com", "role": "viewer"},
-    f"POST {ORGANIZATION}/projects": {"name": "New"},
-    "POST /api/v1/organizations": {"name": "Another"},
-    "POST /api/v1/top-up-quotes": {"amount_cents": 5000},
-    "POST /api/v1/budgets": {"owner_id": "project_id", "period": "day", "limit_nanos": 10**9},
-    "POST /api/v1/webhook-endpoints": {"url": "https://1.1.1.1/hook", "kinds": ["key.created"]},
-    "POST /api/v1/top-ups": {"amount_cents": 5000, "payment_method_id": "method_id"},
-    "PATCH /api/v1/payment-methods/{method_id}": {"is_default": True},
-    "PUT /api/v1/auto-top-up": AUTO_TOP_UP,
-}
-"""Bodies that are accepted, where one made up hardly ever is; some are told in names of `ids`."""
-QUERIES = {"start_time": int(time.time()) - 3600}
-"""What a question cannot do without."""
-OTHERS = {f"POST {ORGANIZATION}/projects/{{project_id}}/restore": {"project_id": "archived_id"}}
-"""What an address names other than its parameters say."""
 REFUSED = {
     "POST /api/v1/invitations/accept",
     "GET /api/v1/invoices/{invoice_id}",
     "GET /api/v1/invoices/{invoice_id}/pdf",
-    f"POST {ORGANIZATION}/deletion",  # money is under way
+    "POST /api/v1/organizations/{organization_id}/deletion",  # money is under way
 }
 """What there is nothing for; all else is done at least once."""
 WRONG = [{"bad": []}, " ", ["x"], -1, "2020-01-01T00:00:00Z", "\x00", [], 10**30]
 CSRF = "c" * 32
 PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
-Ids = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -150,15 +128,9 @@ def cases(label: str, ids: Ids) -> st.SearchStrategy[Case]:
     return st.one_of(found)
 
 
-def told_in(label: str, ids: Ids) -> dict[str, str]:
-    """Return those of the ids that an operation's address takes."""
-    names = {name: name for name in re.findall(r"{(\w+)}", label)} | OTHERS.get(label, {})
-    return {name: ids[which] for name, which in names.items() if which in ids}
-
-
 def plain(label: str, ids: Ids) -> Case:
     """Return a call as a person would make it."""
-    body = {name: ids.get(str(value), value) for name, value in BODIES.get(label, {}).items()}
+    body = body_of(label, ids)
     operation = OPERATIONS[label]
     return operation.Case(
         path_parameters={"invoice_id": "x"} | told_in(label, ids),

@@ -1,0 +1,255 @@
+"""Who may call which operation of the management API: every role, a key of each scope, people and
+keys of another organization, and callers without credentials. A new operation fails until it is
+listed here."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection, transaction
+from django.http import HttpResponse
+from django.test import Client
+
+from control.audit.models import Deed
+from control.keys.models import Scope
+from control.tenants.models import Membership, Role, User
+from tests.fixtures.furnished import furnish
+from tests.fixtures.openapi import openapi_document
+from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
+from tests.fixtures.organizations import SeededOrganization
+from tests.fixtures.paying import in_place_of_stripe
+from tests.fixtures.routes import routes
+
+pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+KEY = "manage"
+"""A key with this scope acts as an admin."""
+PEOPLE = frozenset(Role)
+EVERYBODY = PEOPLE | {KEY}
+MONEY = frozenset({Role.OWNER, Role.ADMIN, Role.BILLING, KEY})
+KEYS = frozenset({Role.OWNER, Role.ADMIN, Role.DEVELOPER, KEY})
+ADMINS = frozenset({Role.OWNER, Role.ADMIN, KEY})
+OWNER = frozenset({Role.OWNER})
+ALLOWED = {
+    "GET /alert-settings": MONEY,
+    "PATCH /alert-settings": MONEY,
+    "GET /alerts": MONEY,
+    "GET /auto-top-up": MONEY,
+    "PUT /auto-top-up": MONEY,
+    "GET /billing-profile": MONEY,
+    "PATCH /billing-profile": MONEY,
+    "GET /budgets": MONEY,
+    "POST /budgets": MONEY,
+    "GET /budgets/{budget_id}": MONEY,
+    "PATCH /budgets/{budget_id}": MONEY,
+    "DELETE /budgets/{budget_id}": MONEY,
+    "POST /invitations/accept": PEOPLE,
+    "GET /invoices": MONEY,
+    "GET /invoices/{invoice_id}": EVERYBODY,
+    "GET /invoices/{invoice_id}/pdf": EVERYBODY,
+    "GET /organization/costs": MONEY,
+    "GET /organization/costs.csv": MONEY,
+    "GET /organization/costs.jsonl": MONEY,
+    "GET /organization/usage/completions": EVERYBODY,
+    "GET /organizations": EVERYBODY,
+    "POST /organizations": PEOPLE,
+    "GET /organizations/{organization_id}": EVERYBODY,
+    "PATCH /organizations/{organization_id}": OWNER,
+    "GET /organizations/{organization_id}/deletion": OWNER,
+    "POST /organizations/{organization_id}/deletion": OWNER,
+    "GET /organizations/{organization_id}/invitations": ADMINS,
+    "POST /organizations/{organization_id}/invitations": ADMINS,
+    "DELETE /organizations/{organization_id}/invitations/{invitation_id}": ADMINS,
+    "GET /organizations/{organization_id}/keys": EVERYBODY,
+    "POST /organizations/{organization_id}/keys": KEYS,
+    "GET /organizations/{organization_id}/keys/{key_id}": EVERYBODY,
+    "PATCH /organizations/{organization_id}/keys/{key_id}": KEYS,
+    "POST /organizations/{organization_id}/keys/{key_id}/end-old-secrets": KEYS,
+    "GET /organizations/{organization_id}/keys/{key_id}/rate-limits": EVERYBODY,
+    "PATCH /organizations/{organization_id}/keys/{key_id}/rate-limits": MONEY,
+    "POST /organizations/{organization_id}/keys/{key_id}/revoke": KEYS,
+    "POST /organizations/{organization_id}/keys/{key_id}/rotate": KEYS,
+    "GET /organizations/{organization_id}/members": EVERYBODY,
+    "GET /organizations/{organization_id}/members/{member_id}": EVERYBODY,
+    "PATCH /organizations/{organization_id}/members/{member_id}": ADMINS,
+    "DELETE /organizations/{organization_id}/members/{member_id}": ADMINS,
+    "GET /organizations/{organization_id}/models": EVERYBODY,
+    "GET /organizations/{organization_id}/models/{model}": EVERYBODY,
+    "GET /organizations/{organization_id}/projects": EVERYBODY,
+    "POST /organizations/{organization_id}/projects": ADMINS,
+    "GET /organizations/{organization_id}/projects/{project_id}": EVERYBODY,
+    "PATCH /organizations/{organization_id}/projects/{project_id}": ADMINS,
+    "POST /organizations/{organization_id}/projects/{project_id}/archive": ADMINS,
+    "GET /organizations/{organization_id}/projects/{project_id}/rate-limits": EVERYBODY,
+    "PATCH /organizations/{organization_id}/projects/{project_id}/rate-limits": MONEY,
+    "POST /organizations/{organization_id}/projects/{project_id}/restore": ADMINS,
+    "GET /organizations/{organization_id}/rate-limits": EVERYBODY,
+    "GET /payment-methods": MONEY,
+    "POST /payment-methods": MONEY,
+    "GET /payment-methods/{method_id}": MONEY,
+    "PATCH /payment-methods/{method_id}": MONEY,
+    "DELETE /payment-methods/{method_id}": MONEY,
+    "GET /requests.csv": EVERYBODY,
+    "GET /requests.jsonl": EVERYBODY,
+    "GET /requests/{request_id}": EVERYBODY,
+    "POST /top-up-quotes": MONEY,
+    "GET /top-ups": MONEY,
+    "POST /top-ups": MONEY,
+    "GET /top-ups/{top_up_id}": MONEY,
+    "GET /webhook-endpoints": ADMINS,
+    "POST /webhook-endpoints": ADMINS,
+    "GET /webhook-endpoints/{endpoint_id}": ADMINS,
+    "PATCH /webhook-endpoints/{endpoint_id}": ADMINS,
+    "DELETE /webhook-endpoints/{endpoint_id}": ADMINS,
+    "GET /webhook-endpoints/{endpoint_id}/deliveries": ADMINS,
+    "GET /webhook-endpoints/{endpoint_id}/deliveries/{delivery_id}": ADMINS,
+    "POST /webhook-endpoints/{endpoint_id}/deliveries/{delivery_id}/redeliver": ADMINS,
+    "POST /webhook-endpoints/{endpoint_id}/rotate": ADMINS,
+    "POST /webhook-endpoints/{endpoint_id}/test": ADMINS,
+}
+NOTHING_THERE = {
+    "POST /invitations/accept",
+    "GET /invoices/{invoice_id}",
+    "GET /invoices/{invoice_id}/pdf",
+}
+"""What answers everybody alike with 404, since there is none."""
+CONFLICT = {"POST /organizations/{organization_id}/deletion"}
+"""What is refused to those who may, since money is under way."""
+OF_NO_ORGANIZATION = {"GET /organizations", "POST /organizations", "POST /invitations/accept"}
+FOREIGN_IN_BODY = {
+    "POST /organizations/{organization_id}/keys",
+    "POST /budgets",
+    "POST /top-ups",
+}
+"""What names a row of an organization in its body."""
+ONCE = {"idempotency-key": "once"}
+PUBLIC = {"schema", "docs"}
+TIMEOUTS = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+
+
+@dataclass(frozen=True)
+class Furnished:
+    """An organization that has one of most things, and another one."""
+
+    org: SeededOrganization
+    outsider: SeededOrganization
+    ids: Ids
+
+    def call(self, client: Client, label: str, organization: SeededOrganization) -> HttpResponse:
+        """Call an operation with the ids of `org`, in an organization; then undo what it did.
+
+        What is refused must not have reached the audit log.
+        """
+        method, _, template = label.partition(" ")
+        full_label = f"{method} /api/v1{template}"
+        names = told_in(full_label, self.ids) | {"organization_id": organization.id}
+        path = re.sub(r"{(\w+)}", lambda found: names.get(found[1], "x"), template)
+        query = {**QUERIES}
+        if "{organization_id}" not in template and label not in OF_NO_ORGANIZATION:
+            query["organization_id"] = organization.id
+        sent: dict[str, Any] = {}
+        if method != "GET":
+            body = body_of(full_label, self.ids)
+            sent = {"data": body, "content_type": "application/json"}
+        with transaction.atomic():
+            before = Deed.objects.count()
+            send = getattr(client, method.lower())
+            reply = send(f"/api/v1{path}?{urlencode(query)}", headers=ONCE, **sent)
+            assert reply.status_code < 300 or Deed.objects.count() == before, label
+            transaction.set_rollback(True)
+        return reply
+
+
+@pytest.fixture
+def furnished(
+    org: SeededOrganization,
+    outsider: SeededOrganization,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Furnished]:
+    with connection.cursor() as cursor:
+        cursor.execute(TIMEOUTS)
+    with in_place_of_stripe(settings, monkeypatch) as double:
+        ids = furnish(org, double)
+        member = Membership.objects.get(id=ids["member_id"]).user_id
+        User.objects.filter(id=member).update(email="member@acme.example")  # `join` makes another
+        yield Furnished(org, outsider, ids)
+
+
+def person(user: User) -> Client:
+    caller = Client()
+    caller.force_login(user)
+    return caller
+
+
+def key(org: SeededOrganization, scope: Scope) -> Client:
+    return Client(headers={"authorization": f"Bearer {org.mint(scopes=[scope])[1]}"})
+
+
+def members(org: SeededOrganization) -> dict[str, Client]:
+    """Return a caller for each role, and a key that manages."""
+    people = {role: org.owner if role == Role.OWNER else org.join(role) for role in Role}
+    return {role: person(user) for role, user in people.items()} | {KEY: key(org, Scope.MANAGE)}
+
+
+def test_every_operation_is_listed() -> None:
+    listed = {label.partition(" ")[2] for label in ALLOWED}
+    found = {re.sub(r"<\w+:(\w+)>", r"{\1}", each.template) for each in routes("api")}
+    assert {each.removeprefix("api/v1") for each in found} - listed == {
+        f"/{name}" for name in PUBLIC
+    }
+    described = {
+        f"{method.upper()} {path.removeprefix('/api/v1')}"
+        for path, operations in openapi_document()["paths"].items()
+        for method in operations
+    }
+    assert described - {f"GET /{name}" for name in PUBLIC} == set(ALLOWED)
+
+
+def test_members_may_what_the_table_says(furnished: Furnished) -> None:
+    callers = members(furnished.org)
+    wrong = []
+    for label, allowed in ALLOWED.items():
+        for name, caller in callers.items():
+            status = furnished.call(caller, label, furnished.org).status_code
+            good = 404 if label in NOTHING_THERE else 409 if label in CONFLICT else 200
+            expected = good if name in allowed else 403
+            if (status // 100 * 100 if status < 300 else status) != expected:
+                wrong.append(f"{label} {name}: {status}, not {expected}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_others_find_nothing(furnished: Furnished) -> None:
+    """Neither by the id of an organization of others, nor by those of its rows in their own."""
+    others = {
+        "person": person(furnished.outsider.owner),
+        "key": key(furnished.outsider, Scope.MANAGE),
+    }
+    wrong = []
+    for label in ALLOWED.keys() - OF_NO_ORGANIZATION:
+        of_row = "_id}" in label.replace("{organization_id}", "") or label in FOREIGN_IN_BODY
+        for name, caller in others.items():
+            for organization in [furnished.org] + [furnished.outsider] * of_row:
+                reply = furnished.call(caller, label, organization)
+                if (reply.status_code, reply.json()["error"]["code"]) != (404, "not_found"):
+                    wrong.append(f"{label} {name} in {organization.organization.name}: {reply}")
+    assert not wrong, "\n".join(wrong)
+    listed = furnished.call(others["person"], "GET /organizations", furnished.org).json()["data"]
+    assert [each["id"] for each in listed] == [furnished.outsider.id]
+
+
+def test_who_has_no_credentials_or_a_key_for_inference_gets_in_nowhere(
+    furnished: Furnished,
+) -> None:
+    inference, wrong = key(furnished.org, Scope.INFERENCE), []
+    for label in ALLOWED:
+        reply = furnished.call(Client(), label, furnished.org)
+        challenge = reply.headers.get("www-authenticate", "")
+        if reply.status_code != 401 or not challenge.startswith("Bearer"):
+            wrong.append(f"{label} without credentials: {reply}")
+        reply = furnished.call(inference, label, furnished.org)
+        if reply.status_code != 403:
+            wrong.append(f"{label} with a key for inference: {reply}")
+    assert not wrong, "\n".join(wrong)
