@@ -27,9 +27,12 @@ def shared(
     django_db_setup: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[SharedOrganization]:
     """An organization that all tests of a module see; what each of them changes, it rolls back."""
-    with django_db_blocker.unblock(), shared_organization() as shared:
-        yield shared
-        restore()
+    with django_db_blocker.unblock():
+        try:
+            with shared_organization() as shared:
+                yield shared
+        finally:
+            restore()
 
 
 @pytest.fixture
