@@ -11,7 +11,7 @@ from billing.credit.selectors import budget
 from control.audit.models import Deed
 from control.budgets import selectors as limits
 from control.errors import NotFound
-from control.keys.models import ApiKey, Scope
+from control.keys.models import ApiKey
 from control.publish.models import Change
 from control.tenants.models import Role
 from serving.contract.budget import balance_budget_id, limit_budget_id
@@ -99,37 +99,12 @@ def test_a_row_is_open_as_soon_as_the_limit_is_set(org):
     assert made["renews_at"] > made["starts_at"]
 
 
-@pytest.mark.parametrize(
-    ("role", "reads", "writes"),
-    [
-        (Role.OWNER, 200, 201),
-        (Role.ADMIN, 200, 201),
-        (Role.BILLING, 200, 201),
-        (Role.DEVELOPER, 403, 403),
-        (Role.VIEWER, 403, 403),
-    ],
-)
-def test_roles(org, role, reads, writes):
-    client = client_of(org, role)
-    assert client.get(BUDGETS).status_code == reads
-    assert client.get("/api/v1/alerts").status_code == reads
-    assert client.get("/api/v1/alert-settings").status_code == reads
-    assert make(client, org).status_code == writes
-
-
-def test_an_outsider_sees_nothing_and_changes_nothing(org):
+def test_an_outsider_limits_nothing_and_chooses_nothing(org):
     client = client_of(org)
     name = make(client, org).json()["id"]
     stranger = make_organization("Outsider")
-    outside = client_of(stranger)
-    for address in (BUDGETS, "/api/v1/alerts", "/api/v1/alert-settings"):
-        assert outside.get(address, {"organization_id": org.id}).status_code == 404
-    assert outside.get(BUDGETS).json()["data"] == []
-    assert outside.get(f"{BUDGETS}/{name}").status_code == 404
-    assert outside.patch(f"{BUDGETS}/{name}", {"limit_nanos": 1}, format="json").status_code == 404
-    assert outside.delete(f"{BUDGETS}/{name}").status_code == 404
     for owner in (org.id, org.project.id, org.mint()[0].id):
-        assert make(outside, org, owner_id=owner).status_code == 404
+        assert make(client_of(stranger), org, owner_id=owner).status_code == 404
     for budget_id in (name, balance_budget_id(org.id), "limit:nobody"):
         with pytest.raises(NotFound):
             choose_percents(
@@ -139,11 +114,6 @@ def test_an_outsider_sees_nothing_and_changes_nothing(org):
                 percents=[1],
             )
     assert client.get(f"{BUDGETS}/{name}").json()["alert_percents"] == [50, 80, 100]
-    assert client.get(f"{BUDGETS}/{name}").json()["limit_nanos"] == 5 * 10**9
-    _, secret = stranger.mint(scopes=[Scope.MANAGE])
-    by_key = APIClient(headers={"authorization": f"Bearer {secret}"})
-    assert by_key.get(f"{BUDGETS}/{name}").status_code == 404
-    assert APIClient().get(BUDGETS).status_code == 401
 
 
 def test_of_many_keys_only_those_that_are_limited_are_read(org):
