@@ -147,17 +147,3 @@ def test_a_project_is_restored_unless_its_name_is_taken(
     assert api.post(f"{where}/restore").status_code == 409
     api.patch(f"{base}/projects/{other}", {"name": "Other"})
     assert api.post(f"{where}/restore").json()["archived_at"] is None
-
-
-@pytest.mark.parametrize("role", [Role.ADMIN, Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_end_nothing(org: SeededOrganization, base: str, role: Role) -> None:
-    client = APIClient()
-    client.force_login(org.join(role))
-    assert client.get(f"{base}/deletion").status_code == 403
-    assert client.post(f"{base}/deletion", {"name": "Acme"}).status_code == 403
-    if role != Role.ADMIN:
-        where = f"{base}/projects/{org.project.id}"
-        assert [client.post(f"{where}/{v}").status_code for v in ("archive", "restore")] == [
-            403
-        ] * 2
-    assert Organization.objects.get(id=org.id).is_active

@@ -129,30 +129,10 @@ def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str)
     assert key.last_used_at == first  # within a minute it is not written again
 
 
-def test_a_key_is_not_minted_in_an_outsiders_project(
-    api: APIClient, base: str, outsider: SeededOrganization
-) -> None:
-    reply = api.post(f"{base}/keys", {"project_id": outsider.project.id, "name": "Mine"})
-    assert reply.status_code == 404
-
-
 def test_a_key_is_renamed_and_revoked(api: APIClient, base: str, key: ApiKey) -> None:
     assert api.patch(f"{base}/keys/{key.id}", {"name": "New"}).json()["name"] == "New"
     assert api.post(f"{base}/keys/{key.id}/revoke").json()["revoked_at"] is not None
     assert api.post(f"{base}/keys/{key.id}/revoke").status_code == 409
-
-
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING])
-def test_roles_without_keys_look_and_touch_nothing(
-    org: SeededOrganization, base: str, key: ApiKey, role: Role
-) -> None:
-    client = APIClient()
-    client.force_login(org.join(role))
-    wish = {"project_id": org.project.id, "name": "Mine"}
-    assert client.get(f"{base}/keys").status_code == 200
-    assert client.post(f"{base}/keys", wish).status_code == 403
-    assert client.patch(f"{base}/keys/{key.id}", {"name": "x"}).status_code == 403
-    assert client.post(f"{base}/keys/{key.id}/revoke").status_code == 403
 
 
 def test_a_list_has_pages(api: APIClient, base: str, org: SeededOrganization) -> None:
