@@ -62,11 +62,11 @@ def test_odd_endings_of_lines_are_read_alike_wherever_they_are_cut(stream: bytes
 
 def test_a_large_event_in_small_pieces_costs_what_its_bytes_cost() -> None:
     """Searching all of it again for each piece took 40 s for 4 MB."""
-    splitter, began = Splitter(), time.perf_counter()
+    splitter, began = Splitter(), time.process_time()
     for _ in range(40_000):
         assert splitter.feed(b"a" * 100) == []
     assert splitter.feed(b"\n\n") == [b""]
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 4
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Pages of other origins: only those that the key's own project allows, and nobody by default."""
 
-import asyncio
-
 import aiohttp
 import msgspec
 import pytest
@@ -96,8 +94,7 @@ async def test_a_page_of_another_projects_origin_is_refused_before_any_work(
     assert route.error(403, text) == (
         "permission_error" if route.is_anthropics else "origin_not_allowed"
     )
-    await asyncio.sleep(0.2)
-    assert stack.events == []
+    assert await stack.booked() == []
 
 
 async def test_off_an_origin_changes_nothing(stack: Stack) -> None:

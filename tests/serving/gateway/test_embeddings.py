@@ -1,6 +1,5 @@
 """Embeddings: what may be asked, what comes back, and what it costs whoever leaves."""
 
-import asyncio
 import base64
 import json
 from array import array
@@ -189,8 +188,7 @@ async def test_a_model_is_for_one_thing_and_says_so(stack: Stack) -> None:
     listed = {each.id: each.model_extra for each in (await client.models.list()).data}
     assert listed["demo"] == {"task": "generate"}
     assert listed["demo-embed"] == listed["demo-embed:bf16"] == {"task": "embed"}
-    await asyncio.sleep(0.1)
-    assert stack.events == []
+    assert await stack.booked() == []
 
 
 async def test_the_largest_batch_comes_back_whole(stack: Stack) -> None:

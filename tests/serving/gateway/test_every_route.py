@@ -1,7 +1,6 @@
 """Every POST route meters, is refused without money, ends with its client, minds what it is sent,
 and is shut to others (I5): made of the table in `routes.py`."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -97,19 +96,21 @@ async def test_it_is_refused_without_money_and_reaches_no_engine(
     assert reply.headers["x-should-retry"] == "false"
     assert stack.gateway.treasury.held_nanos() == 0
     assert stack.engines[0].engine.counts["prompt_tokens"] == 0
-    await asyncio.sleep(0.3)
-    assert stack.events == []
+    assert await stack.booked() == []
 
 
 @metered
-async def test_a_grant_of_credit_works_within_two_seconds(stack: Stack, route: Route) -> None:
+async def test_a_grant_of_credit_is_heard_of(stack: Stack, route: Route) -> None:
     stack.control.billing.limits["balance:org_a"] = 0
     async with stack.post(route.path, route.body) as reply:
         assert reply.status in (402, 429)
     stack.control.billing.limits["balance:org_a"] = 10**9
-    await asyncio.sleep(1)
-    async with asyncio.timeout(2), stack.post(route.path, route.body) as reply:
-        assert reply.status == 200
+
+    async def is_served() -> bool:
+        async with stack.post(route.path, route.body) as reply:
+            return reply.status == 200
+
+    await eventually(is_served, every_seconds=0.05)
 
 
 @streaming
@@ -131,9 +132,10 @@ async def test_a_client_that_hangs_up_pays_for_what_was_generated(
 async def test_a_client_that_hangs_up_leaves_nothing_running(paced: Stack, route: Route) -> None:
     async with RawClient(paced.url) as client:
         await client.send(request(route.path, paced.tenant.secret, route.body | route.long))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: paced.engines[0].engine.slots_used or not route.is_metered)
     await eventually(lambda: paced.gateway.app.in_flight == 0)
     await eventually(lambda: paced.engines[0].engine.slots_used == 0)
+    assert paced.engines[0].engine.counts["generation_tokens"] < 200
     pools = paced.gateway.directory.pools.values()
     assert all(r.in_flight == 0 for pool in pools for r in pool.replicas.values())
     assert paced.gateway.treasury.held_nanos() == 0
@@ -182,8 +184,7 @@ async def test_it_is_shut_to_other_peoples_keys(stack: Stack, route: Route) -> N
         assert reply.status == status
         assert route.error(status, text)
         assert ("www-authenticate" in reply.headers) == (status == 401)
-    await asyncio.sleep(0.2)
-    assert stack.events == []
+    assert await stack.booked() == []
 
 
 @routes
@@ -227,7 +228,6 @@ async def test_counting_is_what_a_message_takes_and_costs_nothing(stack: Stack) 
     async with stack.post("/v1/messages/count_tokens", body) as reply:
         counted = (await reply.json())["input_tokens"]
     stack.control.billing.limits["balance:org_a"] = 10**12
-    await asyncio.sleep(0.5)
     async with stack.post("/v1/messages", body | {"max_tokens": 3}) as reply:
         assert (await reply.json())["usage"]["input_tokens"] == counted
     event = await stack.one_event()

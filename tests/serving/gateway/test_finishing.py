@@ -243,7 +243,7 @@ async def test_a_long_answer_takes_little_of_the_loop(finishing: Finishing) -> N
     with metered_loop(but_this_task=False) as longest:
         beside = min([await cpu_seconds(BESIDE) for _ in range(KEPT)])
     assert beside < here / 2
-    assert longest.repeated_seconds < 0.015, longest
+    assert longest.repeated_seconds < 0.05, longest
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ async def test_who_leaves_while_it_is_made_pays_for_it(
     async with RawClient(org.url) as client:
         body = {"model": "demo-embed", "input": TEXTS}
         await client.send(request(PATH, org.tenant.secret, body))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await asked.wait()
     lingering = org.gateway.app.means.lingering
     [exchange] = org.gateway.app._exchanges

@@ -1,6 +1,5 @@
 """Who leaves before an engine has said what it took pays for it all the same."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -99,8 +98,7 @@ async def test_an_engine_that_says_nothing_in_time_is_let_go_and_that_is_counted
     monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.2)
     slow_start.engines[0].script.add(Fault("hang"))
     async with leaving(slow_start, {"stream": True}):
-        await eventually(lambda: slow_start.gateway.app.in_flight == 1)
-        await asyncio.sleep(0.1)
+        await eventually(lambda: not slow_start.engines[0].script._coming)
     event = await slow_start.one_event()
     assert (event.outcome, event.input_tokens, event.charges) == ("client_cancelled", 0, ())
     assert unmetered(slow_start) == 1

@@ -51,7 +51,7 @@ async def gateway(
         yield news, of.replicas[REPLICA].seen.count
     finally:
         task.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.gather(task, return_exceptions=True)
         await news.close()
 
@@ -203,7 +203,7 @@ async def test_of_too_much_what_came_last_is_told(redis: RedisServer) -> None:
 async def test_where_no_redis_was_named_nobody_is_told() -> None:
     news = PrefixNews(None, "a", dict)
     news.tell(REPLICA, BLOCKS)
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         await news.run()
     await news.close()
     assert (news.told, news.untold) == (0, 0)

@@ -262,7 +262,7 @@ async def test_what_a_stream_left_is_not_kept_for_ever(monkeypatch: pytest.Monke
     line.pause()
     line.unsent_bytes = 1_000
     flushed = asyncio.create_task(Outgoing(line, Pending()).flush())
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         while not flushed.done():
             line.unsent_bytes -= 1
             await asyncio.sleep(0.005)

@@ -62,11 +62,17 @@ async def left_in(journal: Journal) -> list[Ending]:
 async def test_a_claim_is_in_the_journal_before_control_hears_of_it(
     control: FakeControl, api: InternalApi, journal: Journal
 ) -> None:
-    control.keys.pause_seconds = 0.2
+    control.keys.may_claim.clear()
     asking = asyncio.create_task(Claims(api, journal).claim(claim()))
-    await asyncio.sleep(0.1)
+
+    async def is_noted() -> bool:
+        rows = await journal._ask(lambda db: db.execute("SELECT 1 FROM claims").fetchall())
+        return bool(rows)
+
+    await eventually(is_noted)
     assert control.keys.asked == []
     assert await left_in(journal) == [ending()]
+    control.keys.may_claim.set()
     assert await asking == Claimed()
 
 
@@ -155,6 +161,7 @@ async def test_an_answer_is_offered_again_until_it_is_kept_or_time_is_up(
     control.keys.loses_answers = True
     with pytest.raises(NobodyKnows):
         await made.keep(claim(), b"sealed")
+    monkeypatch.setattr(claims, "KEEP_SECONDS", 60.0)
     offered = asyncio.create_task(made.keep(claim(), b"sealed"))
     await asyncio.sleep(0.1)
     control.keys.loses_answers = False

@@ -18,6 +18,7 @@ from serving.usage.journal_file import DoneRow
 from serving.usage.meter import make_event
 from serving.usage.writer import BEHIND_SECONDS, JournalUnavailable
 from tests.fixtures.events import event, metered
+from tests.fixtures.waiting import eventually
 
 
 async def test_a_request_that_was_open_when_its_gateway_died_is_reported_lost(
@@ -68,9 +69,11 @@ async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path)
     journal = Journal(tmp_path / "j")
     lost = make_event(metered(), outcome="gateway_lost")
     journal.open(lost.event_id, lambda: lost)
-    await asyncio.sleep(10 * BEHIND_SECONDS)
-    [state] = await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchone())
-    assert state == "open"
+
+    async def states() -> list[tuple[str]]:
+        return await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchall())
+
+    assert await eventually(states) == [("open",)]
     await journal.close()
 
 
@@ -114,9 +117,12 @@ async def test_an_open_row_that_cannot_be_made_keeps_no_other_from_the_file(
     journal.open(sound.event_id, lambda: sound)
     journal._writer._look_behind()
     journal.open(later.event_id, lambda: later)
-    await asyncio.sleep(10 * BEHIND_SECONDS)
-    rows = await journal._ask(lambda db: db.execute("SELECT event_id FROM events").fetchall())
-    assert {row[0] for row in rows} == {sound.event_id, later.event_id}
+
+    async def written() -> bool:
+        rows = await journal._ask(lambda db: db.execute("SELECT event_id FROM events").fetchall())
+        return {row[0] for row in rows} == {sound.event_id, later.event_id}
+
+    await eventually(written)
     await journal.close()
 
 

@@ -55,7 +55,7 @@ async def ship(control: FakeControl, folders: Path) -> Orphans:
         api = InternalApi(session, control.url, CREDENTIAL, clock)
         known = Lineage(control.billing.lineage, lambda _: None)
         made = Orphans(folders, folders / "own", api, known, clock)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await made.run()
     return made
 
@@ -136,7 +136,7 @@ async def test_while_billing_is_away_its_own_gateway_may_come_back(
     shipping = asyncio.create_task(ship(control, tmp_path))
     await asyncio.sleep(0.3)
     # Within one process SQLite alone keeps two apart, and only between two tries it is free.
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while True:
             with contextlib.suppress(sqlite3.OperationalError):
                 journal = Journal(tmp_path / "dead" / JOURNAL, busy_seconds=0.0)

@@ -11,6 +11,7 @@ from serving.usage.hold import Hold
 from serving.usage.treasury import MoneyUnavailable
 from tests.fixtures.fake_billing import FakeBilling
 from tests.fixtures.purses import BALANCE, CENT, LIMIT, Clocks, Money, open_money
+from tests.fixtures.waiting import eventually
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC)
 DECEMBER = datetime(2026, 12, 1, tzinfo=UTC)
@@ -90,7 +91,7 @@ async def test_one_who_came_long_before_the_end_gets_no_lease_of_that_period_any
     (await fetched(money, 1_000)).void()
     clocks.pass_(60 + 31)
     waiting = asyncio.create_task(fetched(money, 1_000, at=DECEMBER - MOMENT))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: billing.leases_of(LIMIT)[-1].granted.period == DECEMBER)
     waiting.cancel()
     assert billing.leases_of(LIMIT)[-1].granted.period == DECEMBER
 

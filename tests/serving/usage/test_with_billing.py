@@ -1,7 +1,6 @@
 """Two gateways and the real billing together: what the fake promises is what is there."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -63,9 +62,7 @@ def test_money_for_three_admits_three_of_two_hundred(tmp_path: Path) -> None:
     async def crowd() -> list[object]:
         async with two_gateways(tmp_path) as gateways:
             tries = [gateway.hold(WORST, budget) for _ in range(100) for gateway in gateways]
-            began = time.monotonic()
             results = await asyncio.gather(*tries, return_exceptions=True)
-            assert time.monotonic() - began < 3
             return results
 
     results = asyncio.run(crowd())

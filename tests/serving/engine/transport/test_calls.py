@@ -32,7 +32,7 @@ class Caller:
         return Call(self.connections, url, (body,), headers, connect_seconds=2.0)
 
     async def ask(self, body: bytes = b"{}") -> tuple[int, bytes]:
-        async with asyncio.timeout(5), self.call(body) as answer:
+        async with asyncio.timeout(60), self.call(body) as answer:
             status, parts = await answer.status(), []
             while data := await answer.read():
                 parts.append(data)
