@@ -13,8 +13,9 @@ from tests.fixtures.load import wait_until
 
 pytestmark = pytest.mark.e2e
 
-STEP_TOKENS = 1
-"""An engine step makes one token per sequence: what may be on its way when the client hangs up."""
+LATE_TOKENS_MAX = 10
+"""What vLLM makes of a hung-up stream before it hears of that: 0.1 in the mean on an idle machine,
+more on a busy one."""
 
 
 async def whole(client: openai.AsyncOpenAI, model: str, rng: random.Random) -> None:
@@ -96,7 +97,7 @@ async def test_billed_tokens_are_what_vllm_counted(stack) -> None:
     counted, billed = settled_engine_tokens(stack) - counted, books.tokens() - billed
     assert billed["input"] == counted["input"]
     missed = counted["output"] - billed["output"]
-    assert 0 <= missed <= KINDS[hung_up] * STEP_TOKENS
+    assert 0 <= missed <= KINDS[hung_up] * LATE_TOKENS_MAX
     assert books.ledger_sum_nanos() == 0
     check = stack.penstock("check-integrity")
     assert check.returncode == 0, check.stdout
