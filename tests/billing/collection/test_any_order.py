@@ -18,12 +18,13 @@ from billing.payments.models import StripePayment
 from control.errors import Refusal
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
-from tests.fixtures.collecting import DUE, case_of, decide, pay, published
+from tests.fixtures.collecting import DUE, Debt, case_of, decide, make_debt, pay, published
 from tests.fixtures.invoicing import OPERATOR, sound
 from tests.fixtures.organizations import SeededOrganization
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 EXAMPLES = 30
+"""Each in a transaction of its own: a long one would keep other workers' followers waiting."""
 VERBS = ("pause", "resume", "skip", "retry_now", "limit_now", "suspend_now", "reinstate",
          "write_off")  # fmt: skip
 DEEDS = st.lists(
@@ -105,6 +106,11 @@ class World:
             assert (published(self.org), case.state) == ("active", State.CURRENT)
             assert not case.has_measures
         assert (case.suspended_at is not None) == (published(self.org) == "suspended")
+
+
+@pytest.fixture(name="debt")
+def own_debt(transactional_db: None) -> Debt:
+    return make_debt()
 
 
 @settings(

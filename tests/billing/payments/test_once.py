@@ -44,6 +44,10 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 @pytest.fixture(autouse=True)
 def patient(db: None) -> None:
     """A test is one transaction, and these take longer than any of the product's may."""
+    be_patient()
+
+
+def be_patient() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SET LOCAL transaction_timeout = 0")
 
@@ -286,6 +290,7 @@ DEEDS = st.lists(
 )
 
 
+@pytest.mark.django_db(transaction=True)  # else all examples would be one long transaction
 @given(deeds=DEEDS, seed=st.integers(0, 2**32), page=st.sampled_from([1, 3, 200]))
 @settings(
     max_examples=10,
@@ -299,6 +304,7 @@ def test_any_order_and_repetition_gives_one_state(
     for in_order in (True, False):
         stripe.forget()
         with transaction.atomic():
+            be_patient()
             org = make_organization(f"Any{in_order}")
             live_a_while(org, stripe, deeds)
             if in_order:
