@@ -11,6 +11,7 @@ from pytest_django import DjangoDbBlocker
 
 from tests.fixtures import database, environment, postgres
 from tests.fixtures.leftovers import leftover_processes
+from tests.fixtures.prepared_home import remove_prepared_home
 from tests.fixtures.second_factor import proved_with_forced_logins
 from tests.fixtures.second_gateway import SecondGateway, beside
 from tests.fixtures.stack import QUICK_RESTARTS, Stack, running
@@ -33,7 +34,7 @@ def postgres_url() -> str:
 def django_db_setup(
     postgres_url: str, django_test_environment: None, django_db_blocker: DjangoDbBlocker
 ) -> Iterator[None]:
-    """The test database, in place of pytest-django's own fixture: as the product prepares it."""
+    """The test database, in place of pytest-django's own: a copy of what the product prepares."""
     suffix = os.environ.get("PYTEST_XDIST_WORKER", "")
     with database.made(postgres_url, suffix=suffix, unblock=django_db_blocker.unblock):
         yield
@@ -58,7 +59,7 @@ def traces() -> Iterator[Traces]:
 
 @pytest.fixture(scope="session")
 def stack(traces: Traces) -> Iterator[Stack]:
-    """The whole platform with real vLLM and the demo model."""
+    """The whole platform with real vLLM and the demo model, made from nothing."""
     with running(engine="vllm", OTEL_EXPORTER_OTLP_ENDPOINT=traces.endpoint) as stack:
         yield stack
 
@@ -66,14 +67,14 @@ def stack(traces: Traces) -> Iterator[Stack]:
 @pytest.fixture(scope="session")
 def simulated_stack() -> Iterator[Stack]:
     """The whole platform with a simulated engine, which may be killed twenty times in a row."""
-    with running(engine="simulated", **QUICK_RESTARTS) as stack:
+    with running(engine="simulated", prepared=True, **QUICK_RESTARTS) as stack:
         yield stack
 
 
 @pytest.fixture(scope="session")
 def two_gateways() -> Iterator[Stack]:
     """The whole platform with two gateways before a simulated engine."""
-    with running(engine="simulated", GATEWAYS="2", **QUICK_RESTARTS) as stack:
+    with running(engine="simulated", prepared=True, GATEWAYS="2", **QUICK_RESTARTS) as stack:
         yield stack
 
 
@@ -98,6 +99,8 @@ def superuser_connection(transactional_db: None) -> Iterator[psycopg.Connection]
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """End what the session started, and fail it when a process is left over."""
+    database.drop_template()
+    remove_prepared_home()
     postgres.stop()
     if environment.is_own_session() and (left := leftover_processes()):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

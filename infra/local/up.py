@@ -93,10 +93,15 @@ def _start_postgres(
         url = postgres_url(config, home_role(home, SUPERUSER))
         # A port that listens may still be recovering from a kill.
         _await(supervisor, process.name, lambda: preflight.database_error(url) is None)
-        with psycopg.connect(url) as connection:
-            for name in (roles.OWNER, roles.APP):
-                roles.make_role(connection, home_role(home, name))
-            roles.hand_over(connection, owner=roles.OWNER)
+        make_roles(url, home)
+
+
+def make_roles(superuser_url: str, home: Home) -> None:
+    """Make the two roles of an embedded PostgreSQL; all that it holds becomes the owner's."""
+    with psycopg.connect(superuser_url) as connection:
+        for name in (roles.OWNER, roles.APP):
+            roles.make_role(connection, home_role(home, name))
+        roles.hand_over(connection, owner=roles.OWNER)
 
 
 def _start_redis(

@@ -29,7 +29,7 @@ PRICE_NANOS = 20
 @pytest.fixture(scope="module")
 def both() -> Iterator[Stack]:
     """The platform with both demo models."""
-    with running(engine="vllm", EMBEDDING_MODEL=DEMO) as stack:
+    with running(engine="vllm", prepared=True, EMBEDDING_MODEL=DEMO) as stack:
         wait_until(
             lambda: len(stack.replicas()) == 2,
             timeout_seconds=LOAD_SECONDS,

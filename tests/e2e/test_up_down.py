@@ -27,7 +27,7 @@ PROCESSES = {"postgres", "redis", "control", "fleet", "gateway", "worker", "beat
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
     """A stack that is not started yet."""
-    stack = Stack(engine="simulated")
+    stack = Stack(engine="simulated", prepared=True)
     yield stack
     stack.remove()
 

@@ -22,6 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 TOKEN = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "(?:[^"]|"")*" | (\$\w*\$).*?\1 | \w+ | \s+ | .""", re.S | re.X
@@ -207,10 +208,12 @@ def dump_prepared() -> str:
     django.setup()
     server_url = postgres.ensure_running()
     try:
-        with database.scratch(server_url, name="compared") as url:
-            skipped = [f"--exclude-table-data=public.{table}*" for table in TABLES_OF_DJANGO]
-            command = [postgres.binary("pg_dump"), "--create", "--column-inserts", *skipped, url]
-            return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        database.copy_prepared(server_url, "compared")
+        url = urlsplit(server_url)._replace(path="/compared").geturl()
+        skipped = [f"--exclude-table-data=public.{table}*" for table in TABLES_OF_DJANGO]
+        options = ["--create", "--column-inserts", "--exclude-schema=pristine", *skipped]
+        command = [postgres.binary("pg_dump"), *options, url]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     finally:
         postgres.stop()
 
