@@ -255,7 +255,7 @@ def test_a_broker_that_is_away_costs_nothing_but_time() -> None:
     for _ in range(5):
         put()
     assert Message.objects.count() == 5
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10
 
 
 MANY = """

@@ -59,7 +59,7 @@ def test_a_redis_that_hangs_is_waited_for_once(cache: SharedCache, redis: RedisS
         began = time.monotonic()
         for _ in range(50):
             cache.get("tries")
-        assert time.monotonic() - began < 2.0  # 0.25 s a command, were it asked each time: 12 s
+        assert time.monotonic() - began < 5.0  # 0.25 s a command, were it asked each time: 12 s
     finally:
         redis.thaw()
     Away.until = 0.0

@@ -1,10 +1,9 @@
 """What is read from addresses that customers named: of whom, how much, for how long."""
 
 import dataclasses
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
@@ -22,12 +21,14 @@ ANSWERS = {
     "/deep": (200, {}, b"[" * 100_000),
     "/broken": (500, {}, b'{"a": 1}'),
 }
+ENDED = Event()
+"""Until then the slow address does not answer."""
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/slow":
-            time.sleep(1)
+            ENDED.wait(60)
         status, headers, body = ANSWERS.get(self.path, ANSWERS["/fine"])
         self.send_response(status)
         for name, value in {**headers, "content-length": str(len(body))}.items():
@@ -43,8 +44,10 @@ class Handler(BaseHTTPRequestHandler):
 def base(names: NameServer) -> Iterator[str]:
     """A server on this machine, which may be reached."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever).start()
+        Thread(target=server.serve_forever, args=(0.02,)).start()
+        ENDED.clear()
         yield f"http://127.0.0.1:{server.server_port}"
+        ENDED.set()
         server.shutdown()
 
 

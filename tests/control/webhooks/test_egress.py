@@ -4,6 +4,7 @@ import dataclasses
 import socket
 import time
 from ipaddress import ip_network
+from threading import Event
 
 import pytest
 
@@ -68,9 +69,7 @@ def test_redirects_are_answers_not_directions(receiver: Receiver) -> None:
 
 def test_an_endless_body_is_not_read(receiver: Receiver) -> None:
     receiver.endless = True
-    began = time.monotonic()
-    assert post(receiver.url, seconds=5) == 200
-    assert time.monotonic() - began < 2
+    assert post(receiver.url, seconds=30) == 200  # it would be no answer, were the body read
 
 
 @pytest.mark.parametrize("how", ["silent", "drips"])
@@ -78,19 +77,21 @@ def test_a_slow_answer_ends_with_the_total_time(receiver: Receiver, how: str) ->
     receiver.delay_seconds = 20 if how == "silent" else 0
     receiver.drips = how == "drips"
     began = time.monotonic()
-    with pytest.raises(Unreachable, match="no answer within 1 s"):
-        post(receiver.url, seconds=1)
+    with pytest.raises(Unreachable, match=r"no answer within 0\.2 s"):
+        post(receiver.url, seconds=0.2)
     assert time.monotonic() - began < 2
 
 
 def test_a_resolver_that_hangs_ends_with_the_total_time(
     local: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress, "resolve", lambda *_: time.sleep(5))
-    began = time.monotonic()
-    with pytest.raises(Unreachable, match="was not resolved"):
-        post("http://slow.example/", seconds=1)
-    assert time.monotonic() - began < 2
+    ended = Event()
+    monkeypatch.setattr(egress, "resolve", lambda *_: ended.wait(60))
+    try:
+        with pytest.raises(Unreachable, match="was not resolved"):
+            post("http://slow.example/", seconds=0.2)
+    finally:
+        ended.set()
 
 
 def test_what_is_not_there_is_said_in_words(local: None, monkeypatch: pytest.MonkeyPatch) -> None:
