@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
 from control.audit.models import Deed
-from control.errors import NotFound, NotPermitted
+from control.errors import NotPermitted
 from control.idempotency import services
 from control.idempotency.models import Claim as Row
 from control.idempotency.models import EarlyEnding, Shelf
@@ -381,18 +381,3 @@ def test_owners_and_admins_decide(org: SeededOrganization, role: Role) -> None:
     else:
         with pytest.raises(NotPermitted):
             act()
-
-
-def test_an_outsider_finds_nothing(
-    org: SeededOrganization, outsider: SeededOrganization, stranger: APIClient
-) -> None:
-    with pytest.raises(NotFound):
-        set_taking_idempotency_keys(
-            actor=outsider.actor, organization=org.organization, takes_idempotency_keys=True
-        )
-    reply = stranger.patch(
-        f"/api/v1/organizations/{org.id}", {"takes_idempotency_keys": True}, format="json"
-    )
-    assert reply.status_code == 404
-    org.organization.refresh_from_db()
-    assert not org.organization.takes_idempotency_keys

@@ -1,4 +1,5 @@
-"""Permissions are required of members; test_access_matrix shows what each role may do."""
+"""Whom `require` lets pass, and what it says to others. Which role may do what: see
+`test_access_matrix.py` here and in `tests/web`."""
 
 import pytest
 

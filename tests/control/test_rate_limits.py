@@ -14,7 +14,6 @@ from control.limits import selectors, services
 from control.limits.models import FIGURES, LimitTier
 from control.limits.placing import note_paid, place_all
 from control.publish.selectors import last_record, last_version
-from control.tenants.models import Role
 from control.tenants.services import archive_project, rename_organization
 from serving.contract.records import (
     ApiKeyRecord,
@@ -205,15 +204,6 @@ def test_members_limit_a_project_and_a_key(org: SeededOrganization, key: ApiKey)
         figures=dict.fromkeys(FIGURES),
     )  # fmt: skip
     assert said("api_key", key.id, ApiKeyRecord).limits == lifted == Limits()
-
-
-@pytest.mark.parametrize("role", [Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_limit_nothing(org: SeededOrganization, role: Role) -> None:
-    with pytest.raises(NotPermitted):
-        services.set_own_limits(
-            actor=org.actor_of(org.join(role)), organization=org.organization,
-            owner_id=org.project.id, figures=TEN,
-        )  # fmt: skip
 
 
 def test_another_organizations_projects_and_keys_are_not_there(

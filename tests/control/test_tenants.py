@@ -48,14 +48,6 @@ def test_the_layers_above_hear_of_it_inside_the_transaction() -> None:
     assert not Organization.objects.exists()
 
 
-def test_only_an_owner_renames(org: SeededOrganization) -> None:
-    admin = org.actor_of(org.join(Role.ADMIN))
-    with pytest.raises(NotPermitted):
-        services.rename_organization(actor=admin, organization=org.organization, name="New")
-    services.rename_organization(actor=org.actor, organization=org.organization, name="New")
-    assert Organization.objects.get(id=org.id).name == "New"
-
-
 def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
     org: SeededOrganization,
 ) -> None:

@@ -13,10 +13,9 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from control.actor import system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, Invalid, NotFound
 from control.outbox.models import Message
 from control.outbox.services import deliver_due, retry
-from control.tenants.models import Role
 from control.webhooks import selectors, services
 from control.webhooks.kinds import KINDS
 from control.webhooks.models import Attempt, Delivery, Endpoint, Event, Secret
@@ -339,26 +338,6 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
     retry(actor=system("tests"), message=Message.objects.get(kind="webhook"), now=timezone.now())
     deliver()
     assert Delivery.objects.get().state == "delivered"
-
-
-@pytest.mark.parametrize("role", [Role.BILLING, Role.DEVELOPER, Role.VIEWER])
-def test_lesser_roles_manage_none(org: SeededOrganization, made: Made, role: Role) -> None:
-    actor = org.actor_of(org.join(role))
-    now = timezone.now()
-    delivery = services.send_test(actor=org.actor, endpoint=made[0], now=now)
-    verbs = [
-        lambda: services.create_endpoint(
-            actor=actor, organization=org.organization, url="https://example.com", kinds=["x"]
-        ),
-        lambda: services.update_endpoint(actor=actor, endpoint=made[0], is_enabled=False),
-        lambda: services.rotate_secret(actor=actor, endpoint=made[0], now=now),
-        lambda: services.delete_endpoint(actor=actor, endpoint=made[0], now=now),
-        lambda: services.send_test(actor=actor, endpoint=made[0], now=now),
-        lambda: services.redeliver(actor=actor, delivery=delivery, now=now),
-    ]
-    for verb in verbs:
-        with pytest.raises(NotPermitted):
-            verb()
 
 
 @pytest.mark.parametrize(
