@@ -27,32 +27,25 @@ def test_a_minted_key_shows_its_secret_once(
     assert "digest" not in shown
 
 
-@pytest.mark.parametrize("field", OWNED_BY_US)
-def test_what_is_ours_cannot_be_set(
-    api: APIClient, base: str, org: SeededOrganization, field: str
-) -> None:
-    wish = {"project_id": org.project.id, "name": "Backend", field: "x"}
-    error = api.post(f"{base}/keys", wish).json()["error"]
-    assert (error["code"], error["param"]) == ("unknown_parameter", field)
+def test_what_is_ours_cannot_be_set(api: APIClient, base: str, org: SeededOrganization) -> None:
+    for field in OWNED_BY_US:
+        wish = {"project_id": org.project.id, "name": "Backend", field: "x"}
+        error = api.post(f"{base}/keys", wish).json()["error"]
+        assert (error["code"], error["param"]) == ("unknown_parameter", field)
     assert not ApiKey.objects.exists()
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_a_change_is_made_as_a_whole_or_not_at_all(api: APIClient, base: str, key: ApiKey) -> None:
+    for field, value in (
         ("scopes", []), ("scopes", None), ("models", []), ("networks", ["10.0.0.1/8"]),
         ("expires_at", "2020-01-01T00:00:00Z"), ("spend_limit_nanos", -1), ("project_id", "x"),
-    ],
-)  # fmt: skip
-def test_a_change_is_made_as_a_whole_or_not_at_all(
-    api: APIClient, base: str, key: ApiKey, field: str, value: object
-) -> None:
-    wish = {"name": "New", "networks": ["10.0.0.0/8"], field: value}
-    reply = api.patch(f"{base}/keys/{key.id}", wish)
-    key.refresh_from_db()
-    assert reply.status_code == 400
-    assert reply.json()["error"]["param"].split(".")[0] == field
-    assert (key.name, key.allowed_networks) == ("Backend", None)
+    ):  # fmt: skip
+        wish = {"name": "New", "networks": ["10.0.0.0/8"], field: value}
+        reply = api.patch(f"{base}/keys/{key.id}", wish)
+        assert reply.status_code == 400, field
+        assert reply.json()["error"]["param"].split(".")[0] == field
+        key.refresh_from_db()
+        assert (key.name, key.allowed_networks) == ("Backend", None)
 
 
 def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiKey) -> None:
@@ -68,25 +61,36 @@ def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiK
 
 
 @pytest.mark.parametrize(
-    ("role", "wish", "status"),
+    ("role", "wishes"),
     [
-        (Role.BILLING, {"spend_limit_nanos": 5}, 200),
-        (Role.BILLING, {"spend_limit_nanos": 5, "name": "x"}, 403),
-        (Role.DEVELOPER, {"name": "x"}, 200),
-        (Role.DEVELOPER, {"name": "x", "spend_limit_nanos": 5}, 403),
-        (Role.DEVELOPER, {"name": "x", "scopes": ["manage"]}, 403),
-        (Role.VIEWER, {}, 403),
+        (
+            Role.BILLING,
+            [({"spend_limit_nanos": 5}, 200), ({"spend_limit_nanos": 5, "name": "x"}, 403)],
+        ),
+        (
+            Role.DEVELOPER,
+            [
+                ({"name": "x", "spend_limit_nanos": 5}, 403),
+                ({"name": "x", "scopes": ["manage"]}, 403),
+                ({"name": "x"}, 200),
+            ],
+        ),
+        (Role.VIEWER, [({}, 403)]),
     ],
 )
 def test_each_role_changes_what_is_its_own(
-    org: SeededOrganization, key: ApiKey, role: Role, wish: dict[str, object], status: int
+    org: SeededOrganization,
+    base: str,
+    key: ApiKey,
+    role: Role,
+    wishes: list[tuple[dict[str, object], int]],
 ) -> None:
     client = APIClient()
     client.force_login(org.join(role))
-    where = f"/api/v1/organizations/{org.id}/keys/{key.id}"
-    assert client.patch(where, wish).status_code == status
-    key.refresh_from_db()
-    assert (key.name == "Backend") == ("name" not in wish or status != 200)
+    for wish, status in wishes:
+        assert client.patch(f"{base}/keys/{key.id}", wish).status_code == status, wish
+        key.refresh_from_db()
+        assert (key.name == "Backend") == ("name" not in wish or status != 200)
 
 
 def test_a_rotated_key_has_two_secrets_for_a_while(
@@ -103,19 +107,6 @@ def test_a_rotated_key_has_two_secrets_for_a_while(
     assert api.post(f"{where}/end-old-secrets").json()["old_secrets"] == []
     assert [bearer(each).get(base).status_code for each in (first, second)] == [401, 200]
     assert api.post(f"{where}/end-old-secrets").status_code == 409
-
-
-@pytest.mark.parametrize("role", [Role.VIEWER, Role.BILLING, Role.DEVELOPER])
-def test_lesser_roles_rotate_no_managing_key(
-    org: SeededOrganization, base: str, role: Role
-) -> None:
-    key, _ = org.mint(scopes=[Scope.MANAGE])
-    client = APIClient()
-    client.force_login(org.join(role))
-    for verb in ("rotate", "end-old-secrets"):
-        reply = client.post(f"{base}/keys/{key.id}/{verb}", {"last_four": key.last_four})
-        assert reply.status_code == 403
-    assert not key.old_secrets.exists()
 
 
 def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str) -> None:
@@ -147,19 +138,6 @@ def test_a_list_has_pages(api: APIClient, base: str, org: SeededOrganization) ->
 
 def bearer(secret: str) -> APIClient:
     return APIClient(headers={"authorization": f"Bearer {secret}"})
-
-
-def test_a_managing_key_manages_its_own_organization(org: SeededOrganization, base: str) -> None:
-    client = bearer(org.mint(scopes=[Scope.MANAGE])[1])
-    wish = {"project_id": org.project.id, "name": "From a key"}
-    assert client.post(f"{base}/keys", wish).status_code == 201
-    assert [each["id"] for each in client.get("/api/v1/organizations").json()["data"]] == [org.id]
-
-
-def test_a_key_without_the_scope_is_told_so(org: SeededOrganization, base: str) -> None:
-    reply = bearer(org.mint()[1]).get(f"{base}/keys")
-    assert reply.status_code == 403
-    assert reply.json()["error"]["type"] == "permission_denied"
 
 
 @pytest.mark.parametrize("wrong", ["typo", "unknown", "revoked", "network", "injection"])
@@ -196,11 +174,6 @@ def test_a_good_key_of_a_suspended_organization_is_told_so(
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "organization_suspended")
     resume_organization(actor=OPERATOR, organization=org.organization)
     assert bearer(secret).get(f"{base}/keys").status_code == 200
-
-
-def test_a_key_is_no_person(org: SeededOrganization) -> None:
-    client = bearer(org.mint(scopes=[Scope.MANAGE])[1])
-    assert client.post("/api/v1/organizations", {"name": "Mine"}).status_code == 403
 
 
 def test_a_session_writes_only_with_the_csrf_token(org: SeededOrganization, base: str) -> None:

@@ -98,7 +98,7 @@ def test_without_redis_the_use_is_not_known_and_nobody_waits(
     redis_server.freeze()
     began = time.monotonic()
     told = api.get(f"{base}/rate-limits").json()
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 20 * use.WAIT_SECONDS
     assert [one["used"] for one in told["in_force"][0]["use"]] == [None, None]
 
 
@@ -116,18 +116,13 @@ def test_members_limit_projects_and_keys(
     assert api.get(where).json()["limits"]["requests_per_minute"] == 10
 
 
-@pytest.mark.parametrize(
-    ("wish", "param"),
-    [
-        ({"requests_per_minute": 0}, "requests_per_minute"),
-        ({"requests_per_minute": "many"}, "requests_per_minute"),
-        ({"input_tokens_per_minute": 10**9 + 1}, "input_tokens_per_minute"),
-        ({"spend_limit_nanos": 5}, "spend_limit_nanos"),
-        ({"organization_id": "org_x"}, "organization_id"),
-    ],
-)
 def test_nonsense_is_refused_by_its_field(
-    api: APIClient, base: str, org: SeededOrganization, wish: dict[str, Any], param: str
+    api: APIClient, base: str, org: SeededOrganization
 ) -> None:
-    reply = api.patch(f"{base}/projects/{org.project.id}/rate-limits", wish)
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
+    for param, value in (
+        ("requests_per_minute", 0), ("requests_per_minute", "many"),
+        ("input_tokens_per_minute", 10**9 + 1), ("spend_limit_nanos", 5),
+        ("organization_id", "org_x"),
+    ):  # fmt: skip
+        reply = api.patch(f"{base}/projects/{org.project.id}/rate-limits", {param: value})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)

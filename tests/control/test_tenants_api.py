@@ -16,13 +16,6 @@ from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.organizations import SeededOrganization
 
 
-def test_a_person_sees_their_organizations_only(
-    api: APIClient, org: SeededOrganization, outsider: SeededOrganization
-) -> None:
-    found = api.get("/api/v1/organizations").json()["data"]
-    assert [each["id"] for each in found] == [org.id]
-
-
 def test_a_person_makes_an_organization_and_owns_it(
     api: APIClient, org: SeededOrganization
 ) -> None:
@@ -31,12 +24,11 @@ def test_a_person_makes_an_organization_and_owns_it(
     assert (seat.user, seat.role) == (org.owner, Role.OWNER)
 
 
-@pytest.mark.parametrize("field", ["id", "status", "billing_mode", "weight", "cache_salt_id", "x"])
-def test_an_organizations_terms_cannot_be_set(api: APIClient, base: str, field: str) -> None:
+def test_an_organizations_terms_cannot_be_set(api: APIClient, base: str) -> None:
     before = Organization.objects.values().get()
-    reply = api.patch(base, {"name": "New", field: "postpaid"})
-    assert reply.status_code == 400
-    assert reply.json()["error"]["param"] == field
+    for field in ("id", "status", "billing_mode", "weight", "cache_salt_id", "x"):
+        reply = api.patch(base, {"name": "New", field: "postpaid"})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, field)
     assert Organization.objects.values().get() == before
 
 
@@ -97,18 +89,15 @@ def test_projects_are_made_changed_and_archived(api: APIClient, base: str) -> No
     assert len(api.get(f"{base}/projects").json()["data"]) == 2
 
 
-@pytest.mark.parametrize("field", ["id", "organization", "organization_id", "archived_at"])
-def test_a_project_does_not_move(
-    api: APIClient, base: str, outsider: SeededOrganization, field: str
-) -> None:
-    reply = api.post(f"{base}/projects", {"name": "Search", field: outsider.id})
-    assert reply.json()["error"]["code"] == "unknown_parameter"
+def test_a_project_does_not_move(api: APIClient, base: str, outsider: SeededOrganization) -> None:
+    for field in ("id", "organization", "organization_id", "archived_at"):
+        reply = api.post(f"{base}/projects", {"name": "Search", field: outsider.id})
+        assert reply.json()["error"]["code"] == "unknown_parameter", field
     assert not Project.objects.filter(name="Search").exists()
 
 
-@pytest.mark.parametrize(
-    ("wish", "param", "code"),
-    [
+def test_a_bad_wish_is_named(api: APIClient, base: str) -> None:
+    wishes: list[tuple[dict[str, Any], str, str]] = [
         ({}, "name", "missing_required_parameter"),
         ({"name": ""}, "name", "invalid_value"),
         ({"name": "x" * 101}, "name", "invalid_value"),
@@ -116,21 +105,18 @@ def test_a_project_does_not_move(
         ({"name": "ok", "spend_limit_nanos": -1}, "spend_limit_nanos", "invalid_value"),
         ({"name": "ok", "spend_limit_nanos": 2**63}, "spend_limit_nanos", "invalid_value"),
         ({"name": "Default"}, "name", "conflict"),
-    ],
-)
-def test_a_bad_wish_is_named(
-    api: APIClient, base: str, wish: dict[str, Any], param: str, code: str
-) -> None:
-    error = api.post(f"{base}/projects", wish).json()["error"]
-    assert set(error) == {"message", "type", "param", "code"}
-    assert (error["param"], error["code"]) == (param, code)
+    ]
+    for wish, param, code in wishes:
+        error = api.post(f"{base}/projects", wish).json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert (error["param"], error["code"]) == (param, code), wish
 
 
-@pytest.mark.parametrize("body", ["{", "[1]", '"x"', "null"])
-def test_a_body_that_is_no_object_is_refused(api: APIClient, base: str, body: str) -> None:
-    reply = api.post(f"{base}/projects", body, content_type="application/json")
-    assert reply.status_code == 400
-    assert reply.json()["error"]["type"] == "invalid_request_error"
+def test_a_body_that_is_no_object_is_refused(api: APIClient, base: str) -> None:
+    for body in ("{", "[1]", '"x"', "null"):
+        reply = api.post(f"{base}/projects", body, content_type="application/json")
+        assert reply.status_code == 400, body
+        assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
 def test_members_are_invited_changed_and_removed(
@@ -150,10 +136,6 @@ def test_an_invitation_is_listed_without_its_secret(api: APIClient, base: str) -
     assert [each["id"] for each in listed] == [made["id"]]
     assert set(made) == {"id", "email", "role", "created_at", "expires_at"}
     assert api.delete(f"{base}/invitations/{made['id']}").status_code == 204
-
-
-def test_an_unknown_invitation_is_not_found(api: APIClient) -> None:
-    assert api.post("/api/v1/invitations/accept", {"secret": "nothing"}).status_code == 404
 
 
 @pytest.mark.django_db

@@ -1,6 +1,7 @@
 """SCIM as providers speak it, and as `scim2-tester` checks it."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from control.tenants.models import Membership, User
 from tests.fixtures.identity_providers import OidcProvider
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
-from tests.fixtures.routes import Route, routes
+from tests.fixtures.routes import routes
 from tests.fixtures.sso import sign_in, verify, who
 
 pytestmark = pytest.mark.integration
@@ -271,23 +272,21 @@ def test_another_organizations_token_finds_and_changes_nothing(
     assert stranger.get("/Users")["totalResults"] == 0
 
 
-@pytest.mark.parametrize("role", ["nobody", "viewer", "admin", "owner"])
-@pytest.mark.parametrize("route", ROUTES, ids=lambda each: each.template)
+@pytest.mark.parametrize("role", ["nobody", "owner"])
 def test_no_session_and_no_key_is_its_token(
-    route: Route, role: str, org: SeededOrganization, ids: dict[str, str]
+    role: str, org: SeededOrganization, ids: dict[str, str]
 ) -> None:
     client = Client()
     if role != "nobody":
-        client.force_login(org.owner if role == "owner" else org.join(role))
+        client.force_login(org.owner)
     tokens = ["", "Basic x", "Bearer nonsense"]
     if role == "owner":
         tokens.append(f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}")
-    for token in tokens:
+    for token, route, method in product(tokens, ROUTES, METHODS):
         headers = {"authorization": token} if token else {}
-        for method in METHODS:
-            reply = getattr(client, method)(route.path(ids), headers=headers)
-            assert reply.status_code == 401, (method, token)
-            assert reply.headers["www-authenticate"].startswith("Bearer")
+        reply = getattr(client, method)(route.path(ids), headers=headers)
+        assert reply.status_code == 401, (method, route, token)
+        assert reply.headers["www-authenticate"].startswith("Bearer")
 
 
 @pytest.fixture

@@ -1,12 +1,9 @@
 """Webhook endpoints in the management API: for admins, and missing for everybody else."""
 
-from typing import Any
-
 import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from control.keys.models import Scope
 from control.outbox.services import deliver_due
 from control.webhooks.models import Delivery, Endpoint
 from tests.fixtures.organizations import SeededOrganization
@@ -15,21 +12,6 @@ from tests.fixtures.receiver import Receiver
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 BASE = "/api/v1/webhook-endpoints"
 WISH = {"url": "https://example.com/hooks", "kinds": ["invoice.paid", "key.created"]}
-
-
-def paths(endpoint: Endpoint, delivery: Delivery) -> list[tuple[str, str]]:
-    """Return every route of one endpoint with its methods."""
-    one = f"{BASE}/{endpoint.id}"
-    return [
-        ("get", one),
-        ("patch", one),
-        ("delete", one),
-        ("post", f"{one}/rotate"),
-        ("post", f"{one}/test"),
-        ("get", f"{one}/deliveries"),
-        ("get", f"{one}/deliveries/{delivery.id}"),
-        ("post", f"{one}/deliveries/{delivery.id}/redeliver"),
-    ]
 
 
 @pytest.fixture
@@ -81,9 +63,8 @@ def test_a_secret_is_rotated(api: APIClient, made: tuple[Endpoint, str]) -> None
     assert secret != made[1]
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
+def test_bad_input_is_refused_by_name(api: APIClient) -> None:
+    for field, value in (
         ("url", "http://example.com"),
         ("url", "https://169.254.169.254/"),
         ("url", "https://example.com/" + "x" * 2000),
@@ -93,23 +74,8 @@ def test_a_secret_is_rotated(api: APIClient, made: tuple[Endpoint, str]) -> None
         ("secret", "whsec_mine"),
         ("organization_id", "org_other"),
         ("disabled_reason", "x"),
-    ],
-)
-def test_bad_input_is_refused_by_name(api: APIClient, field: str, value: Any) -> None:
-    reply = api.post(BASE, {**WISH, field: value})
-    assert reply.status_code == 400
-    assert str(reply.json()["error"]["param"]).startswith(field)
+    ):
+        reply = api.post(BASE, {**WISH, field: value})
+        assert reply.status_code == 400, field
+        assert str(reply.json()["error"]["param"]).startswith(field)
     assert not Endpoint.objects.exists()
-
-
-def test_a_managing_key_manages_its_own_organization(org: SeededOrganization) -> None:
-    client = APIClient(headers={"authorization": f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}"})
-    assert client.post(BASE, WISH).json()["organization_id"] == org.id
-
-
-def test_the_document_describes_it(api: APIClient) -> None:
-    document = api.get("/api/v1/schema?format=json").json()
-    routes = [path for path in document["paths"] if "webhook-endpoints" in path]
-    assert len(routes) == 7
-    post = document["paths"]["/api/v1/webhook-endpoints"]["post"]
-    assert "CreatedEndpoint" in str(post["responses"]["201"])
