@@ -10,7 +10,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -161,11 +161,17 @@ COMMON = {"project", "organization_id"}
 """What whole rooms read first, and refuse: it is tried where there is nothing else to read."""
 
 
-def filters() -> set[str]:
+@cache
+def sources() -> tuple[str, ...]:
+    """Return the text of all modules."""
+    return tuple(file.read_text() for folder in SOURCES for file in folder.rglob("*.py"))
+
+
+@cache
+def filters() -> frozenset[str]:
     """Return what the source reads from queries by name."""
-    files: list[Path] = [file for folder in SOURCES for file in folder.rglob("*.py")]
-    named = {name for file in files for name in FILTER.findall(file.read_text())}
-    return named | {"limit", "cursor", "page", "o", "q", "organization_id"}
+    named = {name for text in sources() for name in FILTER.findall(text)}
+    return frozenset(named) | {"limit", "cursor", "page", "o", "q", "organization_id"}
 
 
 class Reading:
@@ -380,10 +386,7 @@ def test_no_answer_of_a_provider_fails(org: SeededOrganization, protocol: str, p
 
 def form_fields() -> list[str]:
     """Return the fields of all forms there are, and what views read by name."""
-    sources = (file.read_text() for folder in SOURCES for file in folder.rglob("*.py"))
-    named = {
-        name for text in sources for name in re.findall(r"POST(?:\.get\w*\(|\[)\"(\w+)\"", text)
-    }
+    named = {name for text in sources() for name in POSTED.findall(text)}
     kinds = [forms.Form]
     for kind in kinds:
         kinds += kind.__subclasses__()
@@ -398,10 +401,16 @@ def test_no_form_fails(everybody: Client, org: SeededOrganization, ids: Ids, par
 
     def tries() -> Iterator[Try]:
         rooms = ("console", "accounts", "invitations", "operators", "sso")
+        own = set(everybody.session.keys())
         for route in routes(*rooms):
             for text in TELLING_TEXTS[part::PARTS]:
-                if "_auth_user_id" not in everybody.session:  # one of the forms ends it
+                session = everybody.session
+                if "_auth_user_id" not in session:  # one of the forms ends it
                     everybody.force_login(org.owner)
+                elif kept := set(session.keys()) - own:  # large, and loaded by each request
+                    for name in kept:
+                        del session[name]
+                    session.save()
                 yield "post", route.path(ids), {"data": dict.fromkeys(names, text)}
 
     assert failures(everybody, tries()) == []
