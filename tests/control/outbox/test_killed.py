@@ -60,17 +60,15 @@ def killed_at(step: str, effects: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize(
-    ("step", "effect_count"),
-    quarter(
-        [
-            ("after the effect", 2),
-            ("after the claim", 1),
-            ("before the effect", 1),
-            ("at the end", 1),
-        ]
-    ),
-)
+STEPS = [
+    ("after the effect", 2),
+    ("after the claim", 1),
+    ("before the effect", 1),
+    ("at the end", 1),
+]
+
+
+@pytest.mark.parametrize(("step", "effect_count"), quarter(STEPS))
 def test_a_killed_worker_is_followed_by_another(
     step: str, effect_count: int, tmp_path: Path
 ) -> None:
