@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Timer
 
 import psutil
 import psycopg
@@ -39,6 +40,8 @@ POOL_SECONDS = 0.2
 CHECK_SECONDS = 0.1
 ANSWER_SECONDS = 0.2
 """Shorter waits than in production, so that a busy machine is not taken for one that waits."""
+PAUSED_SECONDS_MAX = 60.0
+"""Then the server goes on, so that a test of what waits for ever ends too, and fails."""
 PARTS = 4
 ONE_IN = 15
 """Of the admin's hundreds of addresses, which are alike."""
@@ -101,14 +104,21 @@ def family(server: psutil.Process) -> list[psutil.Process]:
 
 @pytest.fixture
 def pause(server: psutil.Process) -> Iterator[None]:
-    """Pause the server; it goes on when the test ends."""
+    """Pause the server; it goes on when the test ends, or has waited in vain."""
     stopped = family(server)
+
+    def go_on() -> None:
+        for each in stopped:
+            with suppress(psutil.NoSuchProcess):
+                each.send_signal(signal.SIGCONT)
+
     for each in stopped:
         each.send_signal(signal.SIGSTOP)
+    timer = Timer(PAUSED_SECONDS_MAX, go_on)
+    timer.start()
     yield
-    for each in stopped:
-        with suppress(psutil.NoSuchProcess):
-            each.send_signal(signal.SIGCONT)
+    timer.cancel()
+    go_on()
 
 
 @pytest.fixture
