@@ -82,8 +82,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[psutil.Process]
     found = psutil.Process(process.pid)
     found.url = f"postgresql://{SUPERUSER}:x@{ADDRESS}:{made.port}/{DATABASE}"  # type: ignore[attr-defined]
     yield found
-    for each in family(found):
-        each.send_signal(signal.SIGCONT)
+    send_all(family(found), signal.SIGCONT)
     process.send_signal(signal.SIGQUIT)
     process.wait(20)
 
@@ -102,23 +101,23 @@ def family(server: psutil.Process) -> list[psutil.Process]:
     return [server, *server.children(recursive=True)]
 
 
+def send_all(processes: list[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal to processes; one of a connection may have ended meanwhile."""
+    for each in processes:
+        with suppress(psutil.NoSuchProcess):
+            each.send_signal(number)
+
+
 @pytest.fixture
 def pause(server: psutil.Process) -> Iterator[None]:
     """Pause the server; it goes on when the test ends, or has waited in vain."""
     stopped = family(server)
-
-    def go_on() -> None:
-        for each in stopped:
-            with suppress(psutil.NoSuchProcess):
-                each.send_signal(signal.SIGCONT)
-
-    for each in stopped:
-        each.send_signal(signal.SIGSTOP)
-    timer = Timer(PAUSED_SECONDS_MAX, go_on)
+    send_all(stopped, signal.SIGSTOP)
+    timer = Timer(PAUSED_SECONDS_MAX, send_all, (stopped, signal.SIGCONT))
     timer.start()
     yield
     timer.cancel()
-    go_on()
+    send_all(stopped, signal.SIGCONT)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Sign-in by OpenID Connect, with a real provider."""
 
+from itertools import product
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -225,11 +226,12 @@ def test_who_has_another_address_now_is_not_the_providers(
     assert who(client) is None
 
 
-def test_so_many_sign_ins_a_minute(client: Client, connected: Connection) -> None:
+def test_so_many_sign_ins_a_minute(client: Client, connected: Connection, settings) -> None:
+    assert settings.ACCOUNT_RATE_LIMITS["sso"] == "120/m/ip"
+    settings.ACCOUNT_RATE_LIMITS = settings.ACCOUNT_RATE_LIMITS | {"sso": "3/m/ip"}
     sent = {"email": "grace@acme.example"}
-    answers = [client.post("/sso/", sent).status_code for _ in range(125)]
-    assert answers[0] == 200
-    assert answers[-1] == 429
+    answers = [client.post("/sso/", sent).status_code for _ in range(5)]
+    assert answers == [200, 200, 200, 429, 429]
 
 
 def test_roles_follow_the_map(
@@ -301,19 +303,18 @@ def test_an_issuer_that_calls_itself_otherwise_is_refused(
         flow.discover("https://login.example/common/v2.0")
 
 
-@pytest.mark.parametrize("name", [*flow.ENDPOINTS, "userinfo_endpoint"])
-@pytest.mark.parametrize("url", ["http://169.254.169.254/x", "javascript:alert(1)", 7])
 def test_an_issuer_that_leads_to_strange_places_is_refused(
-    name: str,
-    url: object,
-    oidc: OidcProvider,
-    acme: SeededOrganization,
-    monkeypatch: pytest.MonkeyPatch,
+    oidc: OidcProvider, acme: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = flow.fetch_json(f"{oidc.url}{flow.WELL_KNOWN}") | {name: url}
+    found = flow.fetch_json(f"{oidc.url}{flow.WELL_KNOWN}")
     monkeypatch.setattr(flow, "fetch_json", lambda url: found)
-    with pytest.raises(Invalid):
-        flow.discover(oidc.url)
+    flow.discover(oidc.url)
+    strange = ("http://169.254.169.254/x", "javascript:alert(1)", 7)
+    for name, url in product([*flow.ENDPOINTS, "userinfo_endpoint"], strange):
+        monkeypatch.setattr(flow, "fetch_json", lambda _, changed=found | {name: url}: changed)
+        with pytest.raises(Invalid):
+            flow.discover(oidc.url)
+            pytest.fail(f"{name} may be {url}")
 
 
 def test_the_secret_is_kept_sealed_and_stays(
