@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -13,9 +12,6 @@ from tests.fixtures import database, environment, postgres
 from tests.fixtures.leftovers import leftover_processes
 from tests.fixtures.prepared_home import remove_prepared_home
 from tests.fixtures.second_factor import proved_with_forced_logins
-from tests.fixtures.second_gateway import SecondGateway, beside
-from tests.fixtures.stack import QUICK_RESTARTS, Stack, running
-from tests.fixtures.traces import Traces, receiving
 
 # A busy machine is slow at making examples; that says nothing of what they are for.
 settings.register_profile("default", suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -48,41 +44,6 @@ def owner_connection(transactional_db: None) -> Iterator[psycopg.Connection]:
     """
     with psycopg.connect(database.owner_url(), autocommit=True) as connection:
         yield connection
-
-
-@pytest.fixture(scope="session")
-def traces() -> Iterator[Traces]:
-    """Whatever the stack with real vLLM exports as traces."""
-    with receiving() as traces:
-        yield traces
-
-
-@pytest.fixture(scope="session")
-def stack(traces: Traces) -> Iterator[Stack]:
-    """The whole platform with real vLLM and the demo model, made from nothing."""
-    with running(engine="vllm", OTEL_EXPORTER_OTLP_ENDPOINT=traces.endpoint) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def simulated_stack() -> Iterator[Stack]:
-    """The whole platform with a simulated engine, which may be killed twenty times in a row."""
-    with running(engine="simulated", prepared=True, **QUICK_RESTARTS) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="session")
-def two_gateways() -> Iterator[Stack]:
-    """The whole platform with two gateways before a simulated engine."""
-    with running(engine="simulated", prepared=True, GATEWAYS="2", **QUICK_RESTARTS) as stack:
-        yield stack
-
-
-@pytest.fixture
-def second_gateway(simulated_stack: Stack, tmp_path: Path) -> Iterator[SecondGateway]:
-    """Another gateway on the simulated stack's control plane and fleet."""
-    with beside(simulated_stack, tmp_path) as gateway:
-        yield gateway
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import io
 import json
 import time
-from statistics import median
 from typing import Any
 
 import aiohttp
@@ -20,8 +19,8 @@ CONNECTIONS = 3
 ANSWERS = {200, 400, 413, 503}
 GENERATING = {name: body for name, body in BODIES.items() if body[0] is not EMBEDDINGS}
 """What is sent to the engine of the neighbour; a model for embeddings has one of its own."""
-MEDIAN_SECONDS_MAX = 2.0
-"""To the end of four tokens, with other work on the machine."""
+ANSWER_SECONDS_MAX = 60.0
+"""`--only attacks` measures how much later a neighbour is answered."""
 
 
 class Asker:
@@ -33,22 +32,19 @@ class Asker:
         self._body = body
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
         self.statuses: list[int] = []
-        self.seconds: list[float] = []
 
     async def ask_until(self, ends: float) -> None:
         while not self.statuses or time.monotonic() < ends:
-            began = time.monotonic()
             body = io.BytesIO(self._body)
             post = self._session.post(self._url, data=body, headers=self._headers)
             async with post as reply:
                 await reply.read()
             self.statuses.append(reply.status)
-            self.seconds.append(time.monotonic() - began)
 
 
 async def test_a_neighbour_is_answered_by_vllm_while_one_attacks(stack: Stack) -> None:
     before = [replica.replica_id for replica in stack.replicas()]
-    timeout = aiohttp.ClientTimeout(total=30)
+    timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS_MAX)
     async with aiohttp.ClientSession(timeout=timeout) as session:
         for name, (dialect, make) in GENERATING.items():
             await attack(stack, session, name, dialect.path, make())
@@ -60,15 +56,16 @@ async def attack(
 ) -> None:
     root = stack.api_base.removesuffix("/v1")
     own = body.replace(b'"demo"', f'"{stack.model}"'.encode(), 1)
-    attackers = [Asker(session, root + path, stack.stranger_key(), own) for _ in range(CONNECTIONS)]
+    attackers = [
+        Asker(session, root + path, stack.tenant()["api_key"], own) for _ in range(CONNECTIONS)
+    ]
     neighbour = Asker(
         session, f"{stack.api_base}/chat/completions", stack.api_key, question(stack.model)
     )
     ends = time.monotonic() + SECONDS
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(10 * ANSWER_SECONDS_MAX):
         await asyncio.gather(*(each.ask_until(ends) for each in (neighbour, *attackers)))
     assert set(neighbour.statuses) == {200}, name
-    assert median(neighbour.seconds) < MEDIAN_SECONDS_MAX, name
     assert {status for each in attackers for status in each.statuses} <= ANSWERS, name
 
 

@@ -2,7 +2,7 @@
 client: what the engine counted is what is told and billed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 
 import numpy as np
@@ -11,39 +11,44 @@ import pytest
 
 from infra.demo_embedder.evaluate import Matrix, embedded, verdicts
 from infra.demo_embedder.pairs import facts
-from infra.local.config import DEMO, DEMO_EMBEDDER_ID
+from infra.local.config import DEMO_EMBEDDER_ID
 from tests.fixtures.books import Books
-from tests.fixtures.engine_counters import engine_tokens, settle
+from tests.fixtures.engine_counters import engine_tokens, read_metrics, settle
 from tests.fixtures.load import wait_until
-from tests.fixtures.stack import Stack, running
+from tests.fixtures.stack import LOAD_SECONDS_MAX, Stack
 
-pytestmark = [pytest.mark.e2e, pytest.mark.full]
+pytestmark = pytest.mark.e2e
 
 TEXTS = ["How do I revoke a key?", "Delete an API key", "What is a penstock?", "x " * 500]
-LOAD_SECONDS = 240
 RIGHT_MIN = 0.8
 PRICE_NANOS = 20
 """Of a token."""
 
 
-@pytest.fixture(scope="module")
-def both() -> Iterator[Stack]:
-    """The platform with both demo models."""
-    with running(engine="vllm", prepared=True, EMBEDDING_MODEL=DEMO) as stack:
-        wait_until(
-            lambda: len(stack.replicas()) == 2,
-            timeout_seconds=LOAD_SECONDS,
-            what="the embedder is ready",
-        )
-        yield stack
+@pytest.fixture
+def embedding_stack(stack: Stack) -> Stack:
+    """The platform, once its second engine is ready too."""
+    wait_until(
+        lambda: len(stack.replicas()) == 2,
+        timeout_seconds=LOAD_SECONDS_MAX,
+        what="the embedder is ready",
+    )
+    return stack
 
 
 @pytest.fixture
-async def client(both: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(embedding_stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
+    stack = embedding_stack
     async with openai.AsyncOpenAI(
-        base_url=both.api_base, api_key=both.api_key, max_retries=0
+        base_url=stack.api_base, api_key=stack.api_key, max_retries=0
     ) as client:
         yield client
+
+
+def is_embedding(stack: Stack) -> bool:
+    """Tell whether the embedder works on something."""
+    [url] = [each.url for each in stack.replicas() if each != stack.replica()]
+    return read_metrics(f"{url}/metrics")["vllm:num_requests_running"] > 0
 
 
 async def embed(client: openai.AsyncOpenAI, texts: list[str], **asked: object) -> Matrix:
@@ -53,23 +58,24 @@ async def embed(client: openai.AsyncOpenAI, texts: list[str], **asked: object) -
 
 
 async def test_usage_is_what_the_engine_counted_and_what_is_billed(
-    both: Stack, client: openai.AsyncOpenAI
+    embedding_stack: Stack, client: openai.AsyncOpenAI
 ) -> None:
-    books = Books(both.database_url)
-    counted, billed = settle(lambda: engine_tokens(both.replicas())), books.tokens()
+    books = Books(embedding_stack.database_url)
+    counted, billed = settle(lambda: engine_tokens(embedding_stack.replicas())), books.tokens()
     expected = books.event_count() + 2
     texts = await client.embeddings.with_raw_response.create(model=DEMO_EMBEDDER_ID, input=TEXTS)
     told = texts.parse().usage.prompt_tokens
     assert int(texts.headers["x-penstock-cost-nanos"]) == told * PRICE_NANOS
     ids = await client.embeddings.create(model=DEMO_EMBEDDER_ID, input=[[5, 6, 7], [8, 9]])
     assert ids.usage.prompt_tokens == ids.usage.total_tokens == 5
-    wait_until(lambda: books.event_count() >= expected, timeout_seconds=30, what="both are booked")
-    counted = settle(lambda: engine_tokens(both.replicas())) - counted
+    wait_until(lambda: books.event_count() >= expected, timeout_seconds=60, what="both are booked")
+    counted = settle(lambda: engine_tokens(embedding_stack.replicas())) - counted
     billed = books.tokens() - billed
     assert counted["input"] == billed["input"] == told + 5
     assert counted["output"] == billed["output"] == 0
 
 
+@pytest.mark.full
 async def test_base64_and_floats_agree_and_batches_keep_their_order(
     client: openai.AsyncOpenAI,
 ) -> None:
@@ -92,8 +98,11 @@ async def test_a_vector_begins_with_shorter_ones(client: openai.AsyncOpenAI) -> 
     assert caught.value.param == "dimensions"
 
 
-def test_questions_it_never_saw_find_their_answers(both: Stack) -> None:
-    with openai.OpenAI(base_url=both.api_base, api_key=both.api_key) as client:
+@pytest.mark.full
+def test_questions_it_never_saw_find_their_answers(embedding_stack: Stack) -> None:
+    with openai.OpenAI(
+        base_url=embedding_stack.api_base, api_key=embedding_stack.api_key
+    ) as client:
         embed = partial(embedded, client, DEMO_EMBEDDER_ID, dimensions=256)
         found = verdicts(facts(), embed)
     right = [good for kind, good in found if kind == "new wording"]
@@ -108,19 +117,30 @@ async def test_an_input_that_is_too_long_is_told_its_size(client: openai.AsyncOp
     assert "at least 2,049 tokens long" in str(caught.value)
 
 
-async def test_each_model_is_for_one_thing(both: Stack, client: openai.AsyncOpenAI) -> None:
+async def test_each_model_is_for_one_thing(
+    embedding_stack: Stack, client: openai.AsyncOpenAI
+) -> None:
     tasks = {
         each.id: (each.model_extra or {})["task"] for each in (await client.models.list()).data
     }
-    assert tasks[both.model] == "generate"
+    assert tasks[embedding_stack.model] == "generate"
     assert tasks[DEMO_EMBEDDER_ID] == tasks[f"{DEMO_EMBEDDER_ID}:bf16"] == "embed"
     with pytest.raises(openai.NotFoundError, match="makes no embeddings"):
-        await client.embeddings.create(model=both.model, input="hi")
+        await client.embeddings.create(model=embedding_stack.model, input="hi")
 
 
-async def test_a_large_batch_leaves_room_for_a_small_one(client: openai.AsyncOpenAI) -> None:
+@pytest.mark.full
+async def test_a_large_batch_leaves_room_for_a_small_one(
+    embedding_stack: Stack, client: openai.AsyncOpenAI
+) -> None:
     many = asyncio.create_task(embed(client, [f"{n} {TEXTS[0]}" for n in range(2_000)]))
-    await asyncio.sleep(0.5)
+    await asyncio.to_thread(
+        wait_until,
+        lambda: is_embedding(embedding_stack),
+        timeout_seconds=60,
+        what="the engine works on the large batch",
+        every_seconds=0.01,
+    )
     await embed(client, ["a small one"])
     was_done = many.done()
     vectors = await many
