@@ -5,6 +5,9 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 
 import aiohttp
 import pytest
@@ -17,6 +20,8 @@ from tests.fixtures.stack import Stack
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 GATEWAYS = ("gateway", "gateway-2")
+BOOKED_SECONDS_MAX = 300.0
+"""A gateway whose books were away asks again after pauses that double."""
 
 
 def door_of(stack: Stack) -> Door:
@@ -28,25 +33,46 @@ def metrics(stack: Stack, name: str) -> dict[str, float]:
     return read_metrics(f"http://127.0.0.1:{port}/metrics")
 
 
-def served(stack: Stack, name: str) -> float:
+def completed(stack: Stack, name: str) -> float:
     return metrics(stack, name).get("penstock_gateway_requests_total", 0)
+
+
+def completes_more(stack: Stack, name: str, than: float) -> bool:
+    return completed(stack, name) > than
+
+
+def orphan_events(stack: Stack) -> float:
+    """Return how many events the first gateway shipped for another; nothing while it restarts."""
+    try:
+        return metrics(stack, "gateway")["penstock_gateway_orphan_events"]
+    except OSError:
+        return 0
 
 
 def journal_rows(stack: Stack, name: str) -> float:
     return metrics(stack, name)["penstock_gateway_journal_rows"]
 
 
-def serve_some(stack: Stack, *, seed: int) -> list[Seen]:
-    """Ask until both gateways have served something more."""
-    before = {name: served(stack, name) for name in GATEWAYS}
+def serve_until(stack: Stack, claim: Callable[[], bool], *, seed: int) -> list[Seen]:
+    """Ask until the claim is true; return what was seen."""
     seen: list[Seen] = []
-    for turn in range(20):
+    for turn in range(50):
         seen += asyncio.run(
             crowd(door_of(stack), clients=6, until=lambda sent: sent >= 40, seed=seed + turn)
         )
-        if all(served(stack, name) > before[name] for name in GATEWAYS):
+        if claim():
             return seen
-    raise AssertionError("one of the gateways serves nothing")
+    raise AssertionError(f"after {len(seen)} requests one of the gateways has served nothing")
+
+
+def serve_some(stack: Stack, *, seed: int) -> list[Seen]:
+    """Ask until both gateways have completed something more."""
+    before = {name: completed(stack, name) for name in GATEWAYS}
+    return serve_until(
+        stack,
+        lambda: all(completed(stack, name) > before[name] for name in GATEWAYS),
+        seed=seed,
+    )
 
 
 def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
@@ -55,7 +81,7 @@ def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
     assert len(finished) == len(set(finished)) > 0
     wait_until(
         lambda: len(books.events(finished)) == len(finished),
-        timeout_seconds=60,
+        timeout_seconds=BOOKED_SECONDS_MAX,
         what=f"all {len(finished)} finished requests are booked",
     )
     events = books.events(finished)
@@ -65,9 +91,10 @@ def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
     assert check.returncode == 0, check.stdout
 
 
-async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, str]]:
-    """Open a connection each few milliseconds; return when those began that were not answered."""
-    failures: list[tuple[float, str]] = []
+async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, float, str]]:
+    """Open a connection each few milliseconds; return when those began and ended that were not
+    answered."""
+    failures: list[tuple[float, float, str]] = []
     url, timeout = f"{door.api_base}/models", aiohttp.ClientTimeout(total=30)
 
     async def once() -> None:
@@ -79,7 +106,7 @@ async def knock(door: Door, ending: asyncio.Event) -> list[tuple[float, str]]:
             ):
                 assert reply.status == 200, reply.status
         except (aiohttp.ClientError, TimeoutError, AssertionError) as error:
-            failures.append((began_at, repr(error)))
+            failures.append((began_at, time.monotonic(), repr(error)))
 
     async with asyncio.TaskGroup() as group:
         while not ending.is_set():
@@ -101,27 +128,34 @@ def test_status_shows_both_and_one_port_leads_to_either(two_gateways: Stack) -> 
 
 def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(two_gateways: Stack) -> None:
     door = door_of(two_gateways)
-    killed_at: list[float] = []
+    kills: list[tuple[float, float]] = []
 
-    async def under_load() -> tuple[list[Seen], list[tuple[float, str]]]:
+    async def under_load() -> tuple[list[Seen], list[tuple[float, float, str]]]:
         ending = asyncio.Event()
         load = asyncio.create_task(crowd(door, clients=8, until=lambda _: ending.is_set(), seed=50))
         knocking = asyncio.create_task(knock(door, ending))
         for name in ("gateway-2", "gateway", "gateway-2"):
-            await asyncio.sleep(2)
+            await asyncio.to_thread(
+                wait_until,
+                partial(completes_more, two_gateways, name, completed(two_gateways, name)),
+                timeout_seconds=60,
+                what=f"{name} completes requests",
+            )
             pid = await asyncio.to_thread(two_gateways.living_pid, name)
+            before_kill = time.monotonic()
             os.kill(pid, signal.SIGKILL)
-            killed_at.append(time.monotonic())
-            await asyncio.to_thread(two_gateways.wait_ready, timeout_seconds=60)
+            kills.append((before_kill, time.monotonic()))
+            await asyncio.to_thread(two_gateways.living_pid, name, other_than=pid)
+            await asyncio.to_thread(two_gateways.wait_ready)
         ending.set()
         return await load, await knocking
 
     seen, failures = asyncio.run(under_load())
     # What was under way when its gateway died is lost; what began since waits for the other.
     late = [
-        (began_at, error)
-        for began_at, error in failures
-        if not any(0 <= killed - began_at < 1 for killed in killed_at)
+        (began_at, ended_at, error)
+        for began_at, ended_at, error in failures
+        if not any(began_at <= killed and ended_at >= killing for killing, killed in kills)
     ]
     assert late == []
     assert len([one for one in seen if one.finished]) > 100
@@ -131,23 +165,29 @@ def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(two_gatew
 def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(two_gateways: Stack) -> None:
     two_gateways.wait_ready()
     serve_some(two_gateways, seed=80)  # leases are at hand
-    with two_gateways.stopped("control"):
-        seen = serve_some(two_gateways, seed=120)
-        assert all(journal_rows(two_gateways, name) > 0 for name in GATEWAYS)
-        os.kill(two_gateways.living_pid("gateway-2"), signal.SIGKILL)
-        two_gateways.supervisor.stop_process("gateway-2")  # its next life cannot ship either
-    wait_until(
-        lambda: journal_rows(two_gateways, "gateway") == 0, timeout_seconds=60, what="its own"
-    )
-    finished = [str(one.request_id) for one in seen if one.finished]
-    assert len(Books(two_gateways.database_url).events(finished)) < len(finished)
+    with ExitStack() as at_the_end:
+        with two_gateways.stopped("control"):
+            seen = serve_until(
+                two_gateways,
+                lambda: all(journal_rows(two_gateways, name) > 0 for name in GATEWAYS),
+                seed=120,
+            )
+            os.kill(two_gateways.living_pid("gateway-2"), signal.SIGKILL)
+            # Its next life cannot ship either.
+            at_the_end.enter_context(two_gateways.stopped("gateway-2"))
+        wait_until(
+            lambda: journal_rows(two_gateways, "gateway") == 0,
+            timeout_seconds=BOOKED_SECONDS_MAX,
+            what="the first gateway has shipped its own events",
+        )
+        finished = [str(one.request_id) for one in seen if one.finished]
+        assert len(Books(two_gateways.database_url).events(finished)) < len(finished)
 
-    os.kill(two_gateways.living_pid("gateway"), signal.SIGKILL)
-    must_be_booked_once(two_gateways, seen)
-    wait_until(
-        lambda: metrics(two_gateways, "gateway")["penstock_gateway_orphan_events"] > 0,
-        timeout_seconds=30,
-        what="the gateway says whose journal it shipped",
-    )
-    two_gateways.supervisor.start_process("gateway-2")
+        os.kill(two_gateways.living_pid("gateway"), signal.SIGKILL)
+        must_be_booked_once(two_gateways, seen)
+        wait_until(
+            lambda: orphan_events(two_gateways) > 0,
+            timeout_seconds=60,
+            what="the gateway says whose journal it shipped",
+        )
     two_gateways.wait_ready()
