@@ -13,6 +13,7 @@ import typer
 
 from tests.benchmarks import (
     attacks,
+    cold_start,
     embeddings,
     fairness,
     feed,
@@ -83,6 +84,7 @@ class Benchmark(StrEnum):
     LEDGER = "ledger"
     SIGN_IN = "sign-in"
     REVOCATION = "revocation"
+    COLD_START = "cold-start"
 
 
 MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
@@ -114,6 +116,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.LEDGER: statement.measure,
     Benchmark.SIGN_IN: sign_in.measure,
     Benchmark.REVOCATION: revocation.measure,
+    Benchmark.COLD_START: cold_start.measure,
 }
 OF_THE_GATEWAY = {
     Benchmark.LATENCY,
