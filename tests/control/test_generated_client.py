@@ -18,7 +18,7 @@ from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.serving import serving
 
-pytestmark = [pytest.mark.e2e, pytest.mark.django_db(transaction=True)]
+pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 DOCUMENT = openapi_document()
 LISTS = sorted(
     operation["get"]["operationId"]

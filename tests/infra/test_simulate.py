@@ -12,7 +12,7 @@ import pytest
 from billing.simulation.database import NAME_PREFIX
 from infra.local.simulate import SERVER_VARIABLE
 
-pytestmark = pytest.mark.e2e
+pytestmark = pytest.mark.integration
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
