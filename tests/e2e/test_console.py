@@ -12,9 +12,8 @@ from tests.fixtures.stack import Stack
 
 pytestmark = pytest.mark.e2e
 
-STRANGER = "stranger@house.example"
-BOOKED_SECONDS_MAX = 15
-ANSWER_MILLISECONDS_MAX = 60_000
+STRANGER = "stranger@new.example"
+BOOKED_SECONDS_MAX = IN_FORCE_SECONDS_MAX = 60
 
 
 def chat(page: Page, words: str) -> str:
@@ -23,7 +22,7 @@ def chat(page: Page, words: str) -> str:
     page.get_by_label("Message").fill(words)
     page.keyboard.press("Enter")
     charge = page.locator("[data-meters] [data-charge]")
-    expect(charge).to_be_visible(timeout=ANSWER_MILLISECONDS_MAX)
+    expect(charge).to_be_visible()
     return charge.inner_text()
 
 
@@ -32,7 +31,7 @@ def wait_for_usage(page: Page) -> None:
     page.get_by_role("navigation", name="Console").get_by_role("link", name="Usage").click()
     deadline = time.monotonic() + BOOKED_SECONDS_MAX
     while not page.locator("[data-chart]").count():
-        assert time.monotonic() < deadline, "the request was not booked"
+        assert time.monotonic() < deadline, "the request is not booked"
         page.wait_for_timeout(250)
         page.reload()
 
@@ -50,8 +49,8 @@ def test_sign_up_key_chat_usage_revoke(stack: Stack) -> None:
         page = watched.page
         sign_up(page, stack.credentials["console_url"], STRANGER)
         verify_address(page, stack, STRANGER)
-        secret = mint_key(page, "House")
-        wait_for_status(stack.api_base, secret, 200, seconds=5)
+        secret = mint_key(page, "Production")
+        wait_for_status(stack.api_base, secret, 200, seconds=IN_FORCE_SECONDS_MAX)
         charge = chat(page, "What is Penstock?")
         assert re.fullmatch(r"\$0\.0*[1-9]\d*", charge)
         wait_for_usage(page)
@@ -59,6 +58,6 @@ def test_sign_up_key_chat_usage_revoke(stack: Stack) -> None:
         page.get_by_role("link", name="1 request", exact=True).click()
         page.get_by_role("table").get_by_role("link").first.click()
         expect(page.get_by_role("heading", level=1)).to_have_text(charge)
-        revoke_key(page, "House")
-        wait_for_status(stack.api_base, secret, 401, seconds=5)
+        revoke_key(page, "Production")
+        wait_for_status(stack.api_base, secret, 401, seconds=IN_FORCE_SECONDS_MAX)
         assert not watched.complaints

@@ -89,7 +89,7 @@ async def test_billed_tokens_are_what_vllm_counted(stack) -> None:
         await send_all(client, stack.model)
     wait_until(
         lambda: books.event_count() >= expected_events,
-        timeout_seconds=30,
+        timeout_seconds=60,
         what="every event is booked",
     )
 

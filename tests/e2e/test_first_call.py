@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.fixtures.stack import Stack
+from tests.fixtures.stack import COMMAND_SECONDS_MAX, Stack
 
 pytestmark = pytest.mark.e2e
 
@@ -19,7 +19,9 @@ def snippet(stack: Stack, first_words: str) -> str:
 
 def test_the_printed_curl_answers(stack: Stack) -> None:
     command = ["bash", "-c", snippet(stack, "curl ") + " --silent --fail-with-body"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False
+    )
     answer = json.loads(result.stdout)
     assert answer["choices"][0]["message"]["content"]
     assert answer["usage"]["completion_tokens"] > 0
@@ -27,6 +29,8 @@ def test_the_printed_curl_answers(stack: Stack) -> None:
 
 def test_the_printed_python_answers(stack: Stack) -> None:
     command = [sys.executable, "-c", snippet(stack, "from openai")]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_SECONDS_MAX, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()

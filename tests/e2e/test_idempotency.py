@@ -3,6 +3,7 @@ of what was charged."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from tests.fixtures.books import Books
 from tests.fixtures.load import wait_until
 from tests.fixtures.replaying import turn_on
+from tests.fixtures.stack import Stack
 
 pytestmark = pytest.mark.e2e
 
@@ -31,9 +33,16 @@ class Customer:
 
 
 @pytest.fixture
-async def customer(stack: Any, request: pytest.FixtureRequest) -> AsyncIterator[Customer]:
-    """A customer of this test alone."""
-    ids = await asyncio.to_thread(stack.new_tenant, f"{request.node.name}@keys.example")
+async def customer(stack: Stack) -> AsyncIterator[Customer]:
+    """A customer whose organization takes idempotency keys."""
+    ids = await asyncio.to_thread(stack.tenant, "owner@keys.example")
+    await turn_on(stack, ids)
+    async with clients_of(stack, ids) as customer:
+        yield customer
+
+
+@asynccontextmanager
+async def clients_of(stack: Stack, ids: dict[str, str]) -> AsyncIterator[Customer]:
     root, key = stack.api_base.removesuffix("/v1"), ids["api_key"]
     async with (
         openai.AsyncOpenAI(base_url=stack.api_base, api_key=key, max_retries=0) as openais,
@@ -70,36 +79,38 @@ async def ask(of: Customer, kind: str, key: str, *, stream: bool) -> tuple[bytes
 
 
 async def test_every_language_is_told_the_same_and_charged_once(
-    stack: Any, customer: Customer
+    stack: Stack, customer: Customer
 ) -> None:
-    await turn_on(stack, customer.ids)
+    count = "SELECT count(*) AS n FROM metering_usage_event WHERE organization_id = %s"
+
+    def booked() -> int:
+        events: int = Books(stack.database_url).rows(count, customer.ids["organization_id"])[0]["n"]
+        return events
+
+    wait_until(stack.journal_is_empty, timeout_seconds=60, what="all is shipped")
+    before = booked()
     keys = [(kind, stream) for kind in kinds(customer) for stream in (False, True)]
     for kind, stream in keys:
         first = await ask(customer, kind, f"{kind}-{stream}", stream=stream)
         again = await ask(customer, kind, f"{kind}-{stream}", stream=stream)
         assert first[0] == again[0]
         assert (first[1], again[1]) == (None, "true")
-    books = Books(stack.database_url)
-    count = "SELECT count(*) AS n FROM metering_usage_event WHERE organization_id = %s"
-    organization_id = customer.ids["organization_id"]
-    await asyncio.to_thread(
-        wait_until,
-        lambda: books.rows(count, organization_id)[0]["n"] == len(keys),
-        timeout_seconds=30,
-        what="one event of each key",
+    wait_until(
+        lambda: booked() == before + len(keys), timeout_seconds=60, what="one event of each key"
     )
 
 
-async def test_where_it_is_off_a_clients_own_error_names_the_header(customer: Customer) -> None:
-    with pytest.raises(openai.BadRequestError, match="Idempotency-Key") as refused:
-        await ask(customer, "chat", "order-17", stream=False)
-    assert refused.value.code == "idempotency_not_enabled"
-    with pytest.raises(anthropic.BadRequestError, match="Idempotency-Key"):
-        await ask(customer, "messages", "order-17", stream=False)
+async def test_where_it_is_off_a_clients_own_error_names_the_header(stack: Stack) -> None:
+    ids = await asyncio.to_thread(stack.tenant)
+    async with clients_of(stack, ids) as customer:
+        with pytest.raises(openai.BadRequestError, match="Idempotency-Key") as refused:
+            await ask(customer, "chat", "order-17", stream=False)
+        assert refused.value.code == "idempotency_not_enabled"
+        with pytest.raises(anthropic.BadRequestError, match="Idempotency-Key"):
+            await ask(customer, "messages", "order-17", stream=False)
 
 
-async def test_another_body_is_a_conflict_to_the_clients(stack: Any, customer: Customer) -> None:
-    await turn_on(stack, customer.ids)
+async def test_another_body_is_a_conflict_to_the_clients(customer: Customer) -> None:
     await ask(customer, "chat", "order-17", stream=False)
     with pytest.raises(openai.ConflictError, match="another request"):
         await ask(customer, "chat", "order-17", stream=True)

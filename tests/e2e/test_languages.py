@@ -108,7 +108,7 @@ async def test_the_same_question_takes_the_same_in_every_language(
     assert text
     assert 0 < told[1] <= TOKENS
     wait_until(
-        lambda: books.event_count() >= expected, timeout_seconds=30, what="every event is booked"
+        lambda: books.event_count() >= expected, timeout_seconds=60, what="every event is booked"
     )
     counted = settle(lambda: engine_tokens(stack.replicas())) - counted
     billed = books.tokens() - billed

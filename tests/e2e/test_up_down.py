@@ -16,8 +16,7 @@ import pytest
 
 from infra.local.config import ROOT
 from infra.local.leftovers import find_processes
-from tests.fixtures.load import wait_until
-from tests.fixtures.stack import PENSTOCK, Stack
+from tests.fixtures.stack import COMMAND_SECONDS_MAX, PENSTOCK, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -33,6 +32,7 @@ def own_stack() -> Iterator[Stack]:
 
 
 def test_status_shows_every_process_and_the_replica(simulated_stack: Stack) -> None:
+    simulated_stack.wait_ready()
     shown = simulated_stack.penstock("status", "--json")
     status = json.loads(shown.stdout)
     assert shown.returncode == 0
@@ -70,29 +70,25 @@ def test_a_taken_port_is_one_line_and_nothing_starts(own_stack: Stack) -> None:
     assert find_processes(own_stack.config.home) == []
 
 
-def test_ctrl_c_ends_everything_in_order(own_stack: Stack) -> None:
+def test_two_run_side_by_side_and_ctrl_c_ends_one_of_them_whose_data_survive(
+    simulated_stack: Stack, own_stack: Stack
+) -> None:
     process, output = in_the_foreground(own_stack)
+    assert own_stack.api_key != simulated_stack.api_key
+    before = own_stack.credentials
     os.killpg(process.pid, signal.SIGINT)
-    rest, _ = process.communicate(timeout=90)
+    rest, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
     assert process.returncode == 0
     assert find_processes(own_stack.config.home) == []
     ended = re.findall(r"^  (\w+) +ended", rest, re.MULTILINE)
     assert ended == ["gateway", "beat", "worker", "fleet", "control", "redis", "postgres"]
     assert "Traceback" not in output + rest
-
-
-def test_two_run_side_by_side_and_data_survive(simulated_stack: Stack, own_stack: Stack) -> None:
-    own_stack.up()
-    assert own_stack.api_key != simulated_stack.api_key
-    before = own_stack.credentials
-    own_stack.down()
-    assert simulated_stack.is_ready()
+    simulated_stack.wait_ready()
     assert own_stack.penstock("status").returncode == 3
 
     own_stack.up()
     assert own_stack.credentials == before
     assert "penstock-demo" in models(own_stack)
-
     os.kill(own_stack.supervisor.pid(), signal.SIGKILL)
     assert find_processes(own_stack.config.home) != []
     assert own_stack.penstock("down").returncode == 0
@@ -104,12 +100,8 @@ def test_two_run_side_by_side_and_data_survive(simulated_stack: Stack, own_stack
 def test_a_killed_process_comes_back(simulated_stack: Stack) -> None:
     killed = simulated_stack.living_pid("gateway")
     os.kill(killed, signal.SIGKILL)
-    wait_until(
-        lambda: simulated_stack.living_pid("gateway") != killed,
-        timeout_seconds=5,
-        what="a new gateway",
-    )
-    simulated_stack.wait_ready(timeout_seconds=30)
+    assert simulated_stack.living_pid("gateway", other_than=killed)
+    simulated_stack.wait_ready()
 
 
 def in_the_foreground(stack: Stack) -> tuple[subprocess.Popen[str], str]:
@@ -125,7 +117,7 @@ def in_the_foreground(stack: Stack) -> tuple[subprocess.Popen[str], str]:
         text=True,
         start_new_session=True,
     )
-    lines, deadline = [], time.monotonic() + 120
+    lines, deadline = [], time.monotonic() + COMMAND_SECONDS_MAX
     while "Ctrl-C ends it" not in "".join(lines[-1:]):
         assert time.monotonic() < deadline and process.poll() is None, "".join(lines)
         lines.append(process.stdout.readline())

@@ -8,12 +8,11 @@ import pytest
 
 from tests.fixtures.load import wait_until
 from tests.fixtures.operator import Operator, at_the_admin
-from tests.fixtures.stack import Stack
+from tests.fixtures.stack import LOAD_SECONDS_MAX, Stack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-START_SECONDS_MAX = 150
-STOP_SECONDS_MAX = 60
+STOP_SECONDS_MAX = 120
 SLEEP_AFTER_SECONDS = 3.0
 LONG_ANSWER_TOKENS = 1_500
 
@@ -63,9 +62,7 @@ def long_stream(client: openai.OpenAI, model: str) -> Iterator[str | None]:
 def sleeps_and_wakes(client: openai.OpenAI, operator: Operator, variant: str) -> None:
     """Leave a variant alone until its engine has stopped; the next request has it started, and is
     answered."""
-    operator.let_sleep(
-        variant, after_seconds=SLEEP_AFTER_SECONDS, wake_seconds=float(START_SECONDS_MAX)
-    )
+    operator.let_sleep(variant, after_seconds=SLEEP_AFTER_SECONDS, wake_seconds=LOAD_SECONDS_MAX)
     wait_until(
         lambda: set(operator.live_replicas(variant).split(", ")) == {"1 stopped", "1 asleep"},
         timeout_seconds=STOP_SECONDS_MAX,
@@ -90,7 +87,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         operator.set_replicas(variant, 1)
         wait_until(
             lambda: refusal(client, variant) is None,
-            timeout_seconds=START_SECONDS_MAX,
+            timeout_seconds=LOAD_SECONDS_MAX,
             what=f"the gateway serves {variant}",
             every_seconds=0.5,
         )
@@ -103,7 +100,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         operator.set_replicas(variant, 0)
         wait_until(
             lambda: refusal(client, variant) == (503, "model_unavailable"),
-            timeout_seconds=5,
+            timeout_seconds=60,
             what=f"the gateway sends {variant} nothing more",
         )
         assert list(running)[-1] == "length"

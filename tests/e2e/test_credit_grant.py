@@ -1,6 +1,4 @@
-"""Spent credit refuses, for good; the operator's grant admits again at once."""
-
-import time
+"""Spent credit refuses, for good; the operator's grant admits again."""
 
 import httpx
 import pytest
@@ -12,8 +10,8 @@ from tests.fixtures.stack import Stack
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 FEW_NANOS = 500_000
-EMAIL = "spender@house.example"
-WITHIN_SECONDS = 2.0
+EMAIL = "spender@new.example"
+IN_FORCE_SECONDS_MAX = 60.0
 
 
 def ask(stack: Stack, api_key: str) -> httpx.Response:
@@ -25,25 +23,26 @@ def ask(stack: Stack, api_key: str) -> httpx.Response:
             "messages": [{"role": "user", "content": "hi"}],
             "max_tokens": 20,
         },
-        timeout=10,
+        timeout=60,
     )
 
 
 def spend_all(stack: Stack, api_key: str) -> httpx.Response:
     """Ask until the gateway refuses; return the refusal."""
-    deadline = time.monotonic() + 30
-    while (reply := ask(stack, api_key)).status_code == 200:
-        assert time.monotonic() < deadline, "the credit never ran out"
-    return reply
+    for _ in range(1_000):
+        reply = ask(stack, api_key)
+        if reply.status_code != 200:
+            return reply
+    raise AssertionError("a thousand requests later the credit has not run out")
 
 
-def test_a_grant_admits_within_two_seconds_what_spent_credit_refused(
-    simulated_stack: Stack,
-) -> None:
+def test_a_grant_admits_what_spent_credit_refused(simulated_stack: Stack) -> None:
     stack = simulated_stack
     api_key = stack.new_tenant(EMAIL, credit_nanos=FEW_NANOS)["api_key"]
     wait_until(
-        lambda: ask(stack, api_key).status_code == 200, timeout_seconds=5, what="the key works"
+        lambda: ask(stack, api_key).status_code == 200,
+        timeout_seconds=IN_FORCE_SECONDS_MAX,
+        what="the key works",
     )
 
     refused = spend_all(stack, api_key)
@@ -54,12 +53,9 @@ def test_a_grant_admits_within_two_seconds_what_spent_credit_refused(
 
     with at_the_admin(stack) as operator:
         operator.open_grant(organization=EMAIL, dollars="1")
-        sent_at = time.monotonic()
         operator.send_grant()
         wait_until(
             lambda: ask(stack, api_key).status_code == 200,
-            timeout_seconds=WITHIN_SECONDS - (time.monotonic() - sent_at),
+            timeout_seconds=IN_FORCE_SECONDS_MAX,
             what="the grant admits a request",
-            every_seconds=0.05,
         )
-        assert time.monotonic() - sent_at <= WITHIN_SECONDS

@@ -1,10 +1,8 @@
 """People come, change and go, each in a browser of their own: members of an organization, and
 operators of the platform."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -13,7 +11,6 @@ from tests.fixtures.browser import DESKTOP, running_browser, watched_page
 from tests.fixtures.mailbox import Mailbox
 from tests.fixtures.newcomer import (
     mint_key,
-    models_status,
     sign_up,
     verify_address,
     wait_for_status,
@@ -27,7 +24,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 PASSWORD = "a-long-enough-phrase"
 OWNER, GUEST = "chief@people.example", "guest@people.example"
 BOOKKEEPER = "bookkeeper@people.example"
-WITHIN_SECONDS = 1.0
+IN_FORCE_SECONDS_MAX = 60.0
 UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
 
 
@@ -57,19 +54,7 @@ def manage(page: Page, email: str) -> None:
     page.get_by_role("link", name=f"Manage {email}").click()
 
 
-def is_refused(api_base: str, secret: str) -> bool:
-    return models_status(api_base, secret) == UNAUTHORIZED
-
-
-def seconds_until(claim: Callable[[], bool]) -> float:
-    began = time.monotonic()
-    while not claim():
-        assert time.monotonic() - began < 10, "it never came true"
-        time.sleep(0.02)
-    return time.monotonic() - began
-
-
-def test_a_member_is_invited_changed_and_removed_and_all_ends_within_a_second(
+def test_a_member_is_invited_changed_and_removed_and_then_sees_and_may_call_nothing(
     simulated_stack: Stack, second_gateway: SecondGateway
 ) -> None:
     stack, doors = simulated_stack, [simulated_stack.api_base, second_gateway.api_base]
@@ -89,7 +74,7 @@ def test_a_member_is_invited_changed_and_removed_and_all_ends_within_a_second(
         guest.wait_for_url("**/overview")
         secret = mint_key(guest, "Guest's")
         for door in doors:
-            wait_for_status(door, secret, 200, seconds=5)
+            wait_for_status(door, secret, 200, seconds=IN_FORCE_SECONDS_MAX)
 
         manage(owner, GUEST)
         owner.locator("#id_role").select_option("viewer")
@@ -105,10 +90,9 @@ def test_a_member_is_invited_changed_and_removed_and_all_ends_within_a_second(
         owner.get_by_role("button", name="Remove from").click()
         expect(owner.get_by_role("rowheader", name=GUEST)).to_have_count(0)
         seen, here = guest.context.request, guest.url
-        assert seconds_until(lambda: seen.get(here).status == NOT_FOUND) < WITHIN_SECONDS
+        assert seen.get(here).status == NOT_FOUND
         for door in doors:
-            refused = partial(is_refused, door, secret)
-            assert seconds_until(refused) < WITHIN_SECONDS
+            wait_for_status(door, secret, UNAUTHORIZED, seconds=IN_FORCE_SECONDS_MAX)
 
 
 def test_an_operator_is_invited_to_keep_the_books_and_sees_no_form_of_the_catalog(
