@@ -24,6 +24,8 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 FUNCTION = {"name": "get_weather", "parameters": SCHEMA}
 TOOLS: list[Any] = [{"type": "function", "function": FUNCTION}]
 TOKENS = 100
+LATE_TOKENS_MAX = 50
+"""What a busy vLLM makes of a hung-up stream before it hears of that; an idle one makes a few."""
 
 
 @pytest.fixture
@@ -239,5 +241,5 @@ async def test_who_hangs_up_amid_a_call_pays_what_was_made(stack: Any, streamed:
     counted = settle(lambda: engine_tokens(stack.replicas())) - counted
     billed = books.tokens() - billed
     assert billed["input"] == counted["input"] > 0
-    assert 0 <= counted["output"] - billed["output"] <= 16
+    assert 0 <= counted["output"] - billed["output"] <= LATE_TOKENS_MAX
     assert billed["output"] > 0
