@@ -182,8 +182,8 @@ async def test_who_hangs_up_on_both_pays_for_one(pair: Stack) -> None:
     asking.cancel()
     await eventually(lambda: pair.gateway.lingering.total == 1)
     pair.engines[first].engine.freeze(False)
-    await eventually(lambda: len(since(pair)) == 2)
-    request_id = next(one.event_id for one in since(pair) if one.outcome != "hedged")
+    await eventually(lambda: len(pair.events) == 2)
+    request_id = next(one.event_id for one in pair.events if one.outcome != "hedged")
     event = await must_end(pair, request_id, winner=first)
     assert (event.outcome, event.output_tokens > 0) == ("client_cancelled", True)
 
@@ -223,7 +223,7 @@ async def test_what_is_left_on_disk_by_a_kill_is_one_loss_and_one_hedge(
     for engine in pair.engines:
         engine.engine.freeze(False)
     await asking
-    await eventually(lambda: len(since(pair)) == 2)
+    await eventually(lambda: len(pair.events) == 2)
 
 
 def booked(stack: Stack) -> set[str]:
