@@ -83,13 +83,14 @@ def stack(platforms: Platforms, traces: Traces) -> Stack:
 @pytest.fixture
 def simulated_stack(platforms: Platforms) -> Stack:
     """The whole platform with a simulated engine, which may be killed twenty times in a row."""
-    return platforms.get("simulated_stack", partial(running, engine="simulated", **QUICK_RESTARTS))
+    start = partial(running, engine="simulated", prepared=True, **QUICK_RESTARTS)
+    return platforms.get("simulated_stack", start)
 
 
 @pytest.fixture
 def two_gateways(platforms: Platforms) -> Stack:
     """The whole platform with two gateways before a simulated engine."""
-    start = partial(running, engine="simulated", GATEWAYS="2", **QUICK_RESTARTS)
+    start = partial(running, engine="simulated", prepared=True, GATEWAYS="2", **QUICK_RESTARTS)
     return platforms.get("two_gateways", start)
 
 
