@@ -43,9 +43,8 @@ test-all: setup-browser ## Run every end-to-end, fault and seed test as well, an
 	@exec $(BIN)/$(PYTEST) -m "not long"
 
 test-long: setup-browser ## Run soak, thousands of seeds, fuzz and mutants: hours; says how far it is.
-	@echo "Some hours: tests marked long, then 2,000 seeds of the books, fuzz targets, mutants of the books."
+	@echo "Some hours: tests marked long, with 4,000 seeds of the books; then fuzz targets and mutants of the books."
 	@$(BIN)/python -m pytest -m long
-	@$(BIN)/penstock simulate-books --seeds 2000
 	@$(BIN)/python -m tests.long.fuzz
 	@exec $(BIN)/python -m tests.long.mutants
 
