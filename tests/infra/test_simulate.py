@@ -15,7 +15,9 @@ from infra.local.simulate import SERVER_VARIABLE
 pytestmark = pytest.mark.integration
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
+)
 def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--seeds", "1000"]
     environment = {**os.environ, SERVER_VARIABLE: postgres_url}
@@ -35,6 +37,7 @@ def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals)
         assert server.execute(query, [f"{NAME_PREFIX}_{child.pid}"]).fetchall() == []
 
 
+@pytest.mark.full
 def test_a_template_is_made_once_and_stays(postgres_url: str) -> None:
     name = f"{NAME_PREFIX}_template"
     command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--server", postgres_url]

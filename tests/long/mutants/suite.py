@@ -103,7 +103,8 @@ def tests_of(change: Change, coverage: Path) -> list[str]:
     path = next(name for name in data.measured_files() if name.endswith("/" + change.path))
     line = change.at(Path(path).read_text().split("\n")) + 1
     contexts = data.contexts_by_lineno(path).get(line, [])
-    return sorted({name.rpartition("|")[0] for name in contexts if "|" in name})
+    ids = (name.rpartition("|")[0] for name in contexts if "|" in name)
+    return sorted({re.sub(r"@\w+$", "", each) for each in ids})  # a group of pytest-xdist
 
 
 def judge(change: Change, tests: list[str], select: str) -> str:

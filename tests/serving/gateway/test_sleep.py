@@ -139,6 +139,7 @@ def sleeps(wake_seconds: float, **fields: Any) -> DeploymentRecord:
 
 
 @pytest.mark.integration
+@pytest.mark.full
 async def test_a_request_wakes_what_sleeps_is_answered_and_it_sleeps_again(
     setup: Setup,
 ) -> None:

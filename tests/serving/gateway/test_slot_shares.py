@@ -106,6 +106,7 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
 
 
 @pytest.mark.integration
+@pytest.mark.full
 async def test_three_gateways_never_fill_a_replica_beyond_its_slots(
     setup: Setup,
 ) -> None:
