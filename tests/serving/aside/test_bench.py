@@ -50,11 +50,13 @@ async def test_a_process_is_kept_between_jobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "error"),
-    [("sleep", Late), ("die", Died), ("grow", Died), ("break", Died)],
+    ("message", "error", "seconds_max"),
+    [("sleep", Late, 1.0), ("die", Died, 60.0), ("grow", Died, 60.0), ("break", Died, 60.0)],
 )
-async def test_what_is_lost_is_replaced(message: str, error: type[Exception]) -> None:
-    async with open_bench(seconds_max=1.0) as bench:
+async def test_what_is_lost_is_replaced(
+    message: str, error: type[Exception], seconds_max: float
+) -> None:
+    async with open_bench(seconds_max=seconds_max) as bench:
         first = await pid_of(bench)
         with pytest.raises(error):
             async with bench.process("org_a") as process:
@@ -89,7 +91,7 @@ async def test_one_that_was_killed_while_idle_is_not_used() -> None:
     async with open_bench() as bench:
         first = await pid_of(bench)
         os.kill(first, 9)
-        await asyncio.sleep(0.2)
+        await eventually(lambda: psutil.Process(first).status() == psutil.STATUS_ZOMBIE)
         assert await pid_of(bench) != first
 
 
@@ -146,12 +148,16 @@ async def test_who_leaves_in_the_middle_takes_the_process_along() -> None:
     async with open_bench() as bench:
         first = await pid_of(bench)
 
+        is_asked = asyncio.Event()
+
         async def sleep() -> None:
             async with bench.process("org_a") as process:
+                is_asked.set()
                 await process.ask("sleep")
 
         task = asyncio.create_task(sleep())
-        await asyncio.sleep(0.1)
+        await is_asked.wait()
+        await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -88,7 +88,7 @@ async def test_an_open_row_is_not_even_made_for_a_request_that_ends_soon(tmp_pat
     for one in (done, late):
         journal.open(one.event_id, partial(make, one))
     await journal.commit(done)
-    await asyncio.sleep(10 * BEHIND_SECONDS)
+    await eventually(lambda: made)
     await journal.commit(late)
     assert made == [late.event_id]
     assert {row.event_id for row in await journal.next_done(10)} == {done.event_id, late.event_id}
