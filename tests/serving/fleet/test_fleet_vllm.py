@@ -59,7 +59,7 @@ async def is_over(process: FleetProcess, replica_id: str, leader: int) -> bool:
 async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet", **PATIENT) as (control, process):
         control.deploy(DEPLOYMENT)
-        for number, seconds in ((signal.SIGKILL, 10), (signal.SIGSTOP, 30)):
+        for number, seconds in ((signal.SIGKILL, 100), (signal.SIGSTOP, 300)):
             [replica] = await process.ready(seconds=LOAD_SECONDS)
             assert replica.probe_output_tokens >= 1
             leader = process.leader(replica.replica_id)
