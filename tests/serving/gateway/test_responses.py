@@ -60,6 +60,19 @@ async def test_it_is_the_same_work_as_a_chat(stack: Stack) -> None:
     assert said.usage.output_tokens == chat.usage.completion_tokens
 
 
+async def test_all_parts_of_a_message_count(stack: Stack) -> None:
+    client = stack.client()
+    parts = [{"type": "input_text", "text": text} for text in ("one", "two and three")]
+    said = [
+        await client.responses.create(
+            model="demo", input=[{"role": "user", "content": parts[:count]}], max_output_tokens=16
+        )
+        for count in (1, 2)
+    ]
+    counts = [answer.usage.input_tokens for answer in said if answer.usage]
+    assert counts[0] < counts[1]
+
+
 async def test_a_stream_is_numbered_and_ends_in_the_whole_answer(stack: Stack) -> None:
     events = [event async for event in await stack.client().responses.create(**ASK, stream=True)]
     assert [event.sequence_number for event in events] == list(range(len(events)))

@@ -14,6 +14,7 @@ from serving.gateway.dialects.chat import ENGINE_FIELDS, Chat, ChatRequest
 from serving.gateway.dialects.completions import CompletionRequest, Completions
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.json_schema import SchemaCheck
+from serving.gateway.dialects.pattern import SIZE_MAX
 from serving.gateway.dialects.schema_references import DEPTH_MAX
 from serving.gateway.errors import BadRequest
 from tests.fixtures.catalog import model, price
@@ -208,6 +209,12 @@ def test_schemas_that_hurt_an_engine_are_refused(schema: dict[str, Any]) -> None
 @pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", "[a~~b]"])
 def test_what_another_python_may_read_otherwise_is_taken_without_a_warning(pattern: str) -> None:
     SchemaCheck().check({"type": "string", "pattern": pattern}, "p")
+
+
+def test_a_pattern_may_be_as_large_as_its_bound() -> None:
+    SchemaCheck().check({"type": "string", "pattern": f"a{{{SIZE_MAX}}}"}, "p")
+    with pytest.raises(BadRequest):
+        SchemaCheck().check({"type": "string", "pattern": f"a{{{SIZE_MAX + 1}}}"}, "p")
 
 
 def test_a_schema_may_be_sixteen_deep_and_share_definitions() -> None:
