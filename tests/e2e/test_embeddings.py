@@ -48,7 +48,8 @@ async def client(embedding_stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
 def is_embedding(stack: Stack) -> bool:
     """Tell whether the embedder works on something."""
     [url] = [each.url for each in stack.replicas() if each != stack.replica()]
-    return read_metrics(f"{url}/metrics")["vllm:num_requests_running"] > 0
+    metrics = read_metrics(f"{url}/metrics")
+    return metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"] > 0
 
 
 async def embed(client: openai.AsyncOpenAI, texts: list[str], **asked: object) -> Matrix:

@@ -21,12 +21,19 @@ def prepare(dialect: Dialect, data: bytes, of: ModelRecord) -> None:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_cost_is_linear_in_bytes(name: str) -> None:
-    """A hundred times what the slowest takes; what these did before took seconds, or for ever."""
+    """A hundred times what the slowest takes; what these did before took seconds, or for ever.
+
+    The fastest of three counts: the collector of garbage may search the whole process in one.
+    """
     dialect, make = BODIES[name]
     data, of = make(), model()
-    began = time.process_time()
-    prepare(dialect, data, of)
-    assert time.process_time() - began < 0.5
+
+    def cpu_seconds() -> float:
+        began = time.process_time()
+        prepare(dialect, data, of)
+        return time.process_time() - began
+
+    assert min(cpu_seconds() for _ in range(3)) < 0.5
 
 
 def test_a_chain_of_references_is_taken_and_a_doubling_one_is_not() -> None:
