@@ -33,14 +33,18 @@ def read_replicas(port: int, credential: str) -> list[ReplicaRecord] | None:
         connection.close()
 
 
-def wait_for_replica(port: int, credential: str, current: Step) -> None:
-    """Wait until one replica is ready, or will be on demand, telling how far it is.
+def wait_for_replica(
+    port: int, credential: str, current: Step, *, deployment_id: str | None
+) -> None:
+    """Wait until a replica of the deployment is ready, or will be on demand, telling how far it
+    is; of any deployment where None is given.
 
     Raises StartFailed.
     """
     started = datetime.now(UTC)
     while current.seconds < READY_SECONDS_MAX:
-        replicas = read_replicas(port, credential) or []
+        known = read_replicas(port, credential) or []
+        replicas = [each for each in known if deployment_id in (None, each.deployment_id)]
         if any(replica.state in ("ready", "asleep") for replica in replicas):
             return
         _give_up_on_failures([each for each in replicas if each.started_at >= started])

@@ -45,8 +45,11 @@ def read_credentials(home: Home) -> Credentials | None:
 
 def seed(
     config: LocalConfig, home: Home, environment: Mapping[str, str], *, embedder_runs: bool
-) -> Credentials:
-    """Seed the platform and write the credentials; both may be repeated. Raises StartFailed."""
+) -> tuple[Credentials, str | None]:
+    """Seed the platform and write the credentials; both may be repeated. Raises StartFailed.
+
+    Also returns the id of the model's deployment, None where an operator has stopped it.
+    """
     known = read_credentials(home)
     owner = known.owner if known else Login(OWNER_EMAIL, secrets.token_urlsafe(12))
     operator = known.operator if known else Login(OPERATOR_EMAIL, secrets.token_urlsafe(12))
@@ -60,7 +63,7 @@ def seed(
         operator=operator,
     )
     write_private(home.credentials_file, asdict(credentials))
-    return credentials
+    return credentials, answer["deployment_id"]
 
 
 def _seed(

@@ -76,8 +76,8 @@ def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentia
     for process in processes.platform_processes(config, home):
         supervisor.add(process, environment)
     with step("seed", "done"):
-        credentials = seed(config, home, environment, embedder_runs=embedder_runs)
-    _await_platform(config, home, supervisor)
+        credentials, deployment_id = seed(config, home, environment, embedder_runs=embedder_runs)
+    _await_platform(config, home, supervisor, deployment_id)
     return credentials
 
 
@@ -113,14 +113,17 @@ def _start_redis(
         _await(supervisor, process.name, partial(readiness.listens, config.ports.redis))
 
 
-def _await_platform(config: LocalConfig, home: Home, supervisor: Supervisor) -> None:
+def _await_platform(
+    config: LocalConfig, home: Home, supervisor: Supervisor, deployment_id: str | None
+) -> None:
     ports = config.ports
     with step("control"):
         _await(supervisor, processes.CONTROL, partial(readiness.control_is_ready, ports))
     with step("fleet"):
         _await(supervisor, processes.FLEET, partial(readiness.fleet_is_ready, ports))
     with step("engine") as current:
-        wait_for_replica(ports.fleet, home.credential("control", "up"), current)
+        credential = home.credential("control", "up")
+        wait_for_replica(ports.fleet, credential, current, deployment_id=deployment_id)
     names = processes.gateway_names(ports.gateway_count)
     for name, port in zip(names, ports.gateway_operators, strict=True):
         with step(name):

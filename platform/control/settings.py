@@ -227,7 +227,6 @@ MFA_FORMS = {
 # Browsers let a page without TLS use passkeys on the machine itself only, as `localhost`.
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = not CONFIG.is_https
 MFA_TOTP_ISSUER = "Penstock"
-MFA_TOTP_TOLERANCE = 1  # period of 30 s before and after: people type, and clocks differ
 EMAIL_BACKEND = CONFIG.mail_server.backend
 EMAIL_TIMEOUT = 10
 ANYMAIL = {**CONFIG.mail_server.anymail, "REQUESTS_TIMEOUT": EMAIL_TIMEOUT}

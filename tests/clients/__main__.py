@@ -15,8 +15,8 @@ from tests.clients.client import CLIENTS, FEATURES, Client
 from tests.clients.table import failures, markdown, refusals
 from tests.clients.trial import Target, Trial, run_trial
 from tests.fixtures import environment
-from tests.fixtures.load import wait_until
 from tests.fixtures.stack import Stack, running
+from tests.fixtures.waiting import wait_until
 
 ENGINES = 2
 """One that generates, one that embeds."""
@@ -33,7 +33,7 @@ def main() -> None:
     with running(engine="vllm", EMBEDDING_MODEL=DEMO) as stack:
         wait_until(
             lambda: len(stack.replicas()) == ENGINES,
-            timeout_seconds=LOAD_SECONDS_MAX,
+            seconds=LOAD_SECONDS_MAX,
             what="both engines are ready",
         )
         target = target_of(stack)

@@ -1,6 +1,7 @@
 """Two organizations: one to test, and the outsider who must see nothing of it."""
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from django.db import connections
@@ -8,6 +9,7 @@ from rest_framework.test import APIClient
 
 from control.keys.models import ApiKey
 from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.signing_in import NOW
 
 
 @pytest.fixture
@@ -52,3 +54,13 @@ def pooled(transactional_db: None) -> Iterator[None]:
     yield
     for connection in connections.all():
         connection.close_pool()
+
+
+@pytest.fixture
+def still_codes(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """The clock of authenticator apps, which stands `at` a moment: no period ends between a code
+    and its check."""
+    clock = SimpleNamespace(at=NOW)
+    still = SimpleNamespace(time=lambda: clock.at)
+    monkeypatch.setattr("allauth.mfa.totp.internal.auth.time", still)
+    return clock

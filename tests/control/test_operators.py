@@ -22,7 +22,11 @@ from control.tenants.permissions import Action, require
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.second_factor import code_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("still_codes"),
+]
 PASSWORD = "a-long-phrase-indeed"
 LOGIN = "/accounts/login/?next=/admin/"
 whole = pytest.mark.django_db(transaction=True)

@@ -93,6 +93,19 @@ def test_seeding_again_changes_nothing(family: Path) -> None:
     assert (ApiKey.objects.count(), PriceBook.objects.count()) == (1, 1)
 
 
+def test_the_deployment_named_is_the_models_until_an_operator_stops_it(
+    family: Path, tmp_path: Path
+) -> None:
+    write_variant(tmp_path / "vec" / "bf16")
+    asked = {"embedding_weights": str(tmp_path / "vec"), "embedding_model_id": "vec"}
+    model = Deployment.objects.filter(
+        variant__model__public_id="penstock-demo", variant__precision="bf16"
+    )
+    assert seed(family, **asked)["deployment_id"] == model.get().id
+    model.update(replicas_min=0)
+    assert seed(family, **asked)["deployment_id"] is None
+
+
 def test_a_variant_that_comes_later_is_added(family: Path, tmp_path: Path) -> None:
     (family / "int8" / "quality.json").rename(tmp_path / "later.json")
     seed(family)

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     ours = [item for item in items if Path(__file__).parent in item.path.parents]
     for item in ours:
         item.add_marker(pytest.mark.xdist_group(group_of(item)))
-    others = [item for item in items if item not in set(ours)]
+    others = [item for item in items if Path(__file__).parent not in item.path.parents]
     items[:] = [*others, *sorted(ours, key=lambda item: (group_of(item), waits_most(item)))]
 
 

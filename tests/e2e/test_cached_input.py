@@ -5,7 +5,7 @@ import pytest
 
 from serving.contract.price import charge
 from tests.fixtures.books import Books
-from tests.fixtures.load import wait_until
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -26,7 +26,7 @@ def ask(stack, api_key: str):
 
 
 def booked(books: Books, event_id: str) -> dict:
-    wait_until(lambda: books.events([event_id]), timeout_seconds=60, what="the event is booked")
+    wait_until(lambda: books.events([event_id]), seconds=60, what="the event is booked")
     return books.events([event_id])[event_id]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fixtures.books import Books
 from tests.fixtures.engine_counters import engine_tokens, settle
-from tests.fixtures.load import wait_until
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -89,7 +89,7 @@ async def test_billed_tokens_are_what_vllm_counted(stack) -> None:
         await send_all(client, stack.model)
     wait_until(
         lambda: books.event_count() >= expected_events,
-        timeout_seconds=60,
+        seconds=60,
         what="every event is booked",
     )
 

@@ -3,9 +3,9 @@
 import httpx
 import pytest
 
-from tests.fixtures.load import wait_until
 from tests.fixtures.operator import at_the_admin
 from tests.fixtures.stack import Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -41,7 +41,7 @@ def test_a_grant_admits_what_spent_credit_refused(simulated_stack: Stack) -> Non
     api_key = stack.new_tenant(EMAIL, credit_nanos=FEW_NANOS)["api_key"]
     wait_until(
         lambda: ask(stack, api_key).status_code == 200,
-        timeout_seconds=IN_FORCE_SECONDS_MAX,
+        seconds=IN_FORCE_SECONDS_MAX,
         what="the key works",
     )
 
@@ -56,6 +56,6 @@ def test_a_grant_admits_what_spent_credit_refused(simulated_stack: Stack) -> Non
         operator.send_grant()
         wait_until(
             lambda: ask(stack, api_key).status_code == 200,
-            timeout_seconds=IN_FORCE_SECONDS_MAX,
+            seconds=IN_FORCE_SECONDS_MAX,
             what="the grant admits a request",
         )

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import openai
 import pytest
 
-from tests.fixtures.load import wait_until
 from tests.fixtures.operator import Operator, at_the_admin
 from tests.fixtures.stack import LOAD_SECONDS_MAX, Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -65,7 +65,7 @@ def sleeps_and_wakes(client: openai.OpenAI, operator: Operator, variant: str) ->
     operator.let_sleep(variant, after_seconds=SLEEP_AFTER_SECONDS, wake_seconds=LOAD_SECONDS_MAX)
     wait_until(
         lambda: set(operator.live_replicas(variant).split(", ")) == {"1 stopped", "1 asleep"},
-        timeout_seconds=STOP_SECONDS_MAX,
+        seconds=STOP_SECONDS_MAX,
         what=f"{variant} sleeps",
         every_seconds=0.5,
     )
@@ -87,7 +87,7 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         operator.set_replicas(variant, 1)
         wait_until(
             lambda: refusal(client, variant) is None,
-            timeout_seconds=LOAD_SECONDS_MAX,
+            seconds=LOAD_SECONDS_MAX,
             what=f"the gateway serves {variant}",
             every_seconds=0.5,
         )
@@ -100,13 +100,13 @@ def test_a_variant_is_started_and_stopped_by_the_admin_alone(
         operator.set_replicas(variant, 0)
         wait_until(
             lambda: refusal(client, variant) == (503, "model_unavailable"),
-            timeout_seconds=60,
+            seconds=60,
             what=f"the gateway sends {variant} nothing more",
         )
         assert list(running)[-1] == "length"
         wait_until(
             lambda: operator.live_replicas(variant) == "2 stopped",
-            timeout_seconds=STOP_SECONDS_MAX,
+            seconds=STOP_SECONDS_MAX,
             what="the replica is stopped",
         )
     assert variant not in offered(client)

@@ -13,9 +13,9 @@ from infra.demo_embedder.evaluate import Matrix, embedded, verdicts
 from infra.demo_embedder.pairs import facts
 from infra.local.config import DEMO_EMBEDDER_ID
 from tests.fixtures.books import Books
-from tests.fixtures.engine_counters import engine_tokens, read_metrics, settle
-from tests.fixtures.load import wait_until
+from tests.fixtures.engine_counters import engine_tokens, is_at_work, settle
 from tests.fixtures.stack import LOAD_SECONDS_MAX, Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -30,7 +30,7 @@ def embedding_stack(stack: Stack) -> Stack:
     """The platform, once its second engine is ready too."""
     wait_until(
         lambda: len(stack.replicas()) == 2,
-        timeout_seconds=LOAD_SECONDS_MAX,
+        seconds=LOAD_SECONDS_MAX,
         what="the embedder is ready",
     )
     return stack
@@ -43,13 +43,6 @@ async def client(embedding_stack: Stack) -> AsyncIterator[openai.AsyncOpenAI]:
         base_url=stack.api_base, api_key=stack.api_key, max_retries=0
     ) as client:
         yield client
-
-
-def is_embedding(stack: Stack) -> bool:
-    """Tell whether the embedder works on something."""
-    [url] = [each.url for each in stack.replicas() if each != stack.replica()]
-    metrics = read_metrics(f"{url}/metrics")
-    return metrics["vllm:num_requests_running"] + metrics["vllm:num_requests_waiting"] > 0
 
 
 async def embed(client: openai.AsyncOpenAI, texts: list[str], **asked: object) -> Matrix:
@@ -69,7 +62,7 @@ async def test_usage_is_what_the_engine_counted_and_what_is_billed(
     assert int(texts.headers["x-penstock-cost-nanos"]) == told * PRICE_NANOS
     ids = await client.embeddings.create(model=DEMO_EMBEDDER_ID, input=[[5, 6, 7], [8, 9]])
     assert ids.usage.prompt_tokens == ids.usage.total_tokens == 5
-    wait_until(lambda: books.event_count() >= expected, timeout_seconds=60, what="both are booked")
+    wait_until(lambda: books.event_count() >= expected, seconds=60, what="both are booked")
     counted = settle(lambda: engine_tokens(embedding_stack.replicas())) - counted
     billed = books.tokens() - billed
     assert counted["input"] == billed["input"] == told + 5
@@ -134,11 +127,12 @@ async def test_each_model_is_for_one_thing(
 async def test_a_large_batch_leaves_room_for_a_small_one(
     embedding_stack: Stack, client: openai.AsyncOpenAI
 ) -> None:
+    [embedder] = [each for each in embedding_stack.replicas() if each != embedding_stack.replica()]
     many = asyncio.create_task(embed(client, [f"{n} {TEXTS[0]}" for n in range(2_000)]))
     await asyncio.to_thread(
         wait_until,
-        lambda: is_embedding(embedding_stack),
-        timeout_seconds=60,
+        lambda: is_at_work(embedder),
+        seconds=60,
         what="the engine works on the large batch",
         every_seconds=0.01,
     )

@@ -14,8 +14,9 @@ import pytest
 
 from tests.fixtures.books import Books
 from tests.fixtures.engine_counters import read_metrics
-from tests.fixtures.load import Door, Seen, crowd, wait_until
+from tests.fixtures.load import Door, Seen, crowd
 from tests.fixtures.stack import Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -81,7 +82,7 @@ def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
     assert len(finished) == len(set(finished)) > 0
     wait_until(
         lambda: len(books.events(finished)) == len(finished),
-        timeout_seconds=BOOKED_SECONDS_MAX,
+        seconds=BOOKED_SECONDS_MAX,
         what=f"all {len(finished)} finished requests are booked",
     )
     events = books.events(finished)
@@ -138,7 +139,7 @@ def test_one_is_killed_with_requests_in_flight_and_no_new_one_is_reset(two_gatew
             await asyncio.to_thread(
                 wait_until,
                 partial(completes_more, two_gateways, name, completed(two_gateways, name)),
-                timeout_seconds=60,
+                seconds=60,
                 what=f"{name} completes requests",
             )
             pid = await asyncio.to_thread(two_gateways.living_pid, name)
@@ -177,7 +178,7 @@ def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(two_gatewa
             at_the_end.enter_context(two_gateways.stopped("gateway-2"))
         wait_until(
             lambda: journal_rows(two_gateways, "gateway") == 0,
-            timeout_seconds=BOOKED_SECONDS_MAX,
+            seconds=BOOKED_SECONDS_MAX,
             what="the first gateway has shipped its own events",
         )
         finished = [str(one.request_id) for one in seen if one.finished]
@@ -187,7 +188,7 @@ def test_whoever_starts_next_ships_the_journal_of_one_that_stays_dead(two_gatewa
         must_be_booked_once(two_gateways, seen)
         wait_until(
             lambda: orphan_events(two_gateways) > 0,
-            timeout_seconds=60,
+            seconds=60,
             what="the gateway says whose journal it shipped",
         )
     two_gateways.wait_ready()

@@ -12,9 +12,9 @@ import openai
 import pytest
 
 from tests.fixtures.books import Books
-from tests.fixtures.load import wait_until
 from tests.fixtures.replaying import turn_on
 from tests.fixtures.stack import Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -87,7 +87,7 @@ async def test_every_language_is_told_the_same_and_charged_once(
         events: int = Books(stack.database_url).rows(count, customer.ids["organization_id"])[0]["n"]
         return events
 
-    wait_until(stack.journal_is_empty, timeout_seconds=60, what="all is shipped")
+    wait_until(stack.journal_is_empty, seconds=60, what="all is shipped")
     before = booked()
     keys = [(kind, stream) for kind in kinds(customer) for stream in (False, True)]
     for kind, stream in keys:
@@ -95,9 +95,7 @@ async def test_every_language_is_told_the_same_and_charged_once(
         again = await ask(customer, kind, f"{kind}-{stream}", stream=stream)
         assert first[0] == again[0]
         assert (first[1], again[1]) == (None, "true")
-    wait_until(
-        lambda: booked() == before + len(keys), timeout_seconds=60, what="one event of each key"
-    )
+    wait_until(lambda: booked() == before + len(keys), seconds=60, what="one event of each key")
 
 
 async def test_where_it_is_off_a_clients_own_error_names_the_header(stack: Stack) -> None:

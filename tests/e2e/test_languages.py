@@ -11,8 +11,8 @@ import pytest
 
 from tests.fixtures.books import Books
 from tests.fixtures.engine_counters import engine_tokens, settle
-from tests.fixtures.load import wait_until
 from tests.fixtures.official_clients import Clients, official_clients
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -107,9 +107,7 @@ async def test_the_same_question_takes_the_same_in_every_language(
     [(text, told)] = set(answers)
     assert text
     assert 0 < told[1] <= TOKENS
-    wait_until(
-        lambda: books.event_count() >= expected, timeout_seconds=60, what="every event is booked"
-    )
+    wait_until(lambda: books.event_count() >= expected, seconds=60, what="every event is booked")
     counted = settle(lambda: engine_tokens(stack.replicas())) - counted
     billed = books.tokens() - billed
     told_in_all = Counter({"input": 6 * told[0], "output": 6 * told[1]})

@@ -8,11 +8,11 @@ from playwright.sync_api import Page, expect
 
 from tests.fixtures.browser import DESKTOP, running_browser, watched_page
 from tests.fixtures.customer import IN_FORCE_SECONDS, PRICE, Customer, cents_in
-from tests.fixtures.load import wait_until
 from tests.fixtures.newcomer import mint_key, sign_up, verify_address, wait_for_status
 from tests.fixtures.operator import Operator
 from tests.fixtures.passing_time import days_until_due, end_the_month, let_days_pass
 from tests.fixtures.stripe_stack import PaidStack, running_with_stripe
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -180,7 +180,7 @@ def be_suspended(customer: Customer, operator: Operator) -> None:
     customer.gets_mail("is suspended")
     wait_until(
         lambda: customer.ask().status_code == 403,
-        timeout_seconds=IN_FORCE_SECONDS,
+        seconds=IN_FORCE_SECONDS,
         what="the gateway refuses who is suspended",
     )
     error = customer.ask().json()["error"]

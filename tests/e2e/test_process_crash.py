@@ -8,8 +8,9 @@ import signal
 import pytest
 
 from tests.fixtures.books import Books
-from tests.fixtures.load import Door, Seen, crowd, wait_until
+from tests.fixtures.load import Door, Seen, crowd
 from tests.fixtures.stack import Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -75,7 +76,7 @@ def test_who_saw_the_end_is_in_the_ledger_exactly_once(
 
     wait_until(
         lambda: stack.journal_is_empty() and len(books.events(finished)) == len(finished),
-        timeout_seconds=BOOKED_SECONDS_MAX,
+        seconds=BOOKED_SECONDS_MAX,
         what=f"all {len(finished)} finished requests are booked after killing {victim}",
     )
     events = books.events(finished)
@@ -100,7 +101,7 @@ def test_with_the_books_away_known_keys_are_served_and_every_event_arrives(
     stack.wait_ready()
     wait_until(
         lambda: len(books.events(finished)) == len(finished),
-        timeout_seconds=BOOKED_SECONDS_MAX,
+        seconds=BOOKED_SECONDS_MAX,
         what="every event served meanwhile is booked",
     )
     assert stack.penstock("check-integrity").returncode == 0

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 from tests.fixtures.books import Books
-from tests.fixtures.engine_counters import engine_tokens, read_metrics, settle
-from tests.fixtures.load import wait_until
+from tests.fixtures.engine_counters import engine_tokens, is_at_work, settle
 from tests.fixtures.official_clients import Clients, official_clients
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -144,9 +144,7 @@ async def test_a_loop_of_two_turns_is_the_same_in_every_language_and_metered_as_
     assert (name, arguments, text) == ("get_weather", {"city": "Rome"}, "")
     assert seconds[0][0] is None
     assert SAID in seconds[0][2]
-    wait_until(
-        lambda: books.event_count() >= expected, timeout_seconds=60, what="every event is booked"
-    )
+    wait_until(lambda: books.event_count() >= expected, seconds=60, what="every event is booked")
     counted = settle(lambda: engine_tokens(stack.replicas())) - counted
     billed = books.tokens() - billed
     told = Counter(
@@ -195,11 +193,6 @@ async def test_what_no_tool_is_for_is_answered(clients: Clients) -> None:
     assert "Penstock" in (answer.choices[0].message.content or "")
 
 
-def is_at_work(stack: Any) -> bool:
-    """Tell whether vLLM works on a request."""
-    return read_metrics(f"{stack.replica().url}/metrics")["vllm:num_requests_running"] > 0
-
-
 @pytest.mark.parametrize("streamed", [True, False], ids=["streamed", "whole"])
 async def test_who_hangs_up_amid_a_call_pays_what_was_made(stack: Any, streamed: bool) -> None:
     """The engine is left before its end or, where it answers in one piece, heard to the end, for
@@ -229,15 +222,15 @@ async def test_who_hangs_up_amid_a_call_pays_what_was_made(stack: Any, streamed:
             asked = asyncio.create_task(session.post(url, json=body))
             await asyncio.to_thread(
                 wait_until,
-                lambda: is_at_work(stack),
-                timeout_seconds=60,
+                lambda: is_at_work(stack.replica()),
+                seconds=60,
                 what="the engine works on it",
                 every_seconds=0.01,
             )
             asked.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asked
-    wait_until(lambda: books.event_count() >= expected, timeout_seconds=60, what="it is booked")
+    wait_until(lambda: books.event_count() >= expected, seconds=60, what="it is booked")
     counted = settle(lambda: engine_tokens(stack.replicas())) - counted
     billed = books.tokens() - billed
     assert billed["input"] == counted["input"] > 0

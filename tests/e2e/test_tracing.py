@@ -3,7 +3,7 @@
 import httpx
 import pytest
 
-from tests.fixtures.load import wait_until
+from tests.fixtures.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -23,7 +23,7 @@ def test_the_gateway_and_vllm_are_spans_of_the_clients_trace(stack, traces) -> N
         timeout=60,
     )
     assert reply.status_code == 200
-    wait_until(lambda: len(traces.of(TRACE_ID)) >= 3, timeout_seconds=60, what="three spans arrive")
+    wait_until(lambda: len(traces.of(TRACE_ID)) >= 3, seconds=60, what="three spans arrive")
     spans = traces.of(TRACE_ID)
     request, call = spans[GATEWAY_SPAN], spans["penstock-gateway: engine call"]
     assert request.parent_id == CLIENT_SPAN_ID

@@ -215,6 +215,8 @@ def dump_prepared() -> str:
         command = [postgres.binary("pg_dump"), *options, url]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
     finally:
+        database.drop(server_url, "compared")
+        database.drop_template()
         postgres.stop()
 
 

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.catalog import selectors, services
-from control.catalog.models import Model, Task, Variant
+from control.catalog.models import Deployment, Model, Task, Variant
 from control.prices import selectors as prices
 from control.prices import services as pricing
 from control.seeding.weights import Weights
@@ -29,19 +29,22 @@ def seed_model(
     weights: Iterable[Weights],
     task: str = Task.GENERATE,
     replicas: int = 1,
-) -> Model:
+) -> Deployment:
     """Make a model of weights: the first variant is deployed with `replicas`, the others not yet.
 
     A variant that is there takes over the place of its weights and a newer quality report.
+    Returns the first variant's deployment.
     """
     model = selectors.model_by_public_id(public_id) or services.create_model(
         actor=actor, public_id=public_id, name=public_id.rpartition("/")[2], task=task
     )
     variants = [_seed_variant(actor, model, each) for each in weights]
-    for number, variant in enumerate(variants):
+    deployments = [
         _seed_deployment(actor, variant, engine, replicas_min=replicas if number == 0 else 0)
+        for number, variant in enumerate(variants)
+    ]
     _seed_prices(actor, variants)
-    return model
+    return deployments[0]
 
 
 def _seed_variant(actor: Actor, model: Model, weights: Weights) -> Variant:
@@ -78,14 +81,15 @@ def _seed_report(actor: Actor, variant: Variant, weights: Weights) -> Variant:
     return variant
 
 
-def _seed_deployment(actor: Actor, variant: Variant, engine: str, *, replicas_min: int) -> None:
+def _seed_deployment(
+    actor: Actor, variant: Variant, engine: str, *, replicas_min: int
+) -> Deployment:
     known = selectors.deployments(variant).first()
     if known is None:
-        services.create_deployment(
+        return services.create_deployment(
             actor=actor, variant=variant, engine=engine, replicas_min=replicas_min
         )
-    else:
-        services.update_deployment(actor=actor, deployment=known, changes={"engine": engine})
+    return services.update_deployment(actor=actor, deployment=known, changes={"engine": engine})
 
 
 def _seed_prices(actor: Actor, variants: Iterable[Variant]) -> None:

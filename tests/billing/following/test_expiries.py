@@ -15,8 +15,8 @@ from billing.ledger.selectors import owed_by
 from billing.metering.ingest import ingest
 from tests.fixtures.database import superuser_url
 from tests.fixtures.following import wait_until_quiet
-from tests.fixtures.load import wait_until
 from tests.fixtures.usage import NOW, give_credit, make_batch, make_event
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 ENDS = NOW + timedelta(hours=1)
@@ -34,7 +34,7 @@ def beside(first: Callable[[], object], second: Callable[[], object]) -> None:
         with transaction.atomic():
             first()
             waiting: Future[None] = pool.submit(alone, second)
-            wait_until(_somebody_waits, timeout_seconds=10, what="a lock waited for")
+            wait_until(_somebody_waits, seconds=10, what="a lock waited for")
         waiting.result(timeout=10)
 
 

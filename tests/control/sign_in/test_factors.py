@@ -1,11 +1,13 @@
 """Second factors: who may add and take them away, and what is kept of them."""
 
 import re
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
 from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
+from django.core.cache import cache
 from django.test import Client
 
 from control.audit.models import Deed
@@ -13,14 +15,19 @@ from control.tenants.models import User
 from control.tenants.services import create_organization
 from tests.fixtures.mails import delivered
 from tests.fixtures.organizations import OPERATOR
-from tests.fixtures.second_factor import code_of
+from tests.fixtures.second_factor import PERIOD_SECONDS, code_of
 from tests.fixtures.signing_in import PASSWORD, browser, is_in, sign_in, signed_in
 
-pytestmark = [pytest.mark.integration, pytest.mark.django_db]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.django_db,
+    pytest.mark.usefixtures("still_codes"),
+]
 ACTIVATE = "/accounts/2fa/totp/activate/"
 DEACTIVATE = "/accounts/2fa/totp/deactivate/"
 CODES = "/accounts/2fa/recovery-codes/"
 AUTHENTICATE = "/accounts/2fa/authenticate/"
+SECRET = "JBSWY3DPEHPK3PXP"
 
 
 def set_up_app(client: Client) -> str:
@@ -56,13 +63,26 @@ def test_the_apps_secret_is_not_readable_in_the_database(ada: User, own: Client)
 
 
 def test_secrets_from_before_they_were_encrypted_still_open(ada: User) -> None:
-    Authenticator.objects.create(
-        user=ada, type=Authenticator.Type.TOTP, data={"secret": "JBSWY3DPEHPK3PXP"}
-    )
+    Authenticator.objects.create(user=ada, type=Authenticator.Type.TOTP, data={"secret": SECRET})
     client = browser()
     sign_in(client, ada.email)
-    client.post(AUTHENTICATE, {"code": code_of("JBSWY3DPEHPK3PXP")})
+    client.post(AUTHENTICATE, {"code": code_of(SECRET)})
     assert is_in(client)
+
+
+def test_a_code_opens_nothing_when_its_use_is_forgotten(
+    ada: User, still_codes: SimpleNamespace
+) -> None:
+    """Its use is remembered for one period, so it must be worth nothing after that."""
+    Authenticator.objects.create(user=ada, type=Authenticator.Type.TOTP, data={"secret": SECRET})
+    code = code_of(SECRET)
+    for seconds, opens in ((0, True), (PERIOD_SECONDS, False)):
+        cache.clear()
+        still_codes.at += seconds
+        client = browser()
+        sign_in(client, ada.email)
+        client.post(AUTHENTICATE, {"code": code})
+        assert is_in(client) == opens
 
 
 @pytest.mark.parametrize("path", [DEACTIVATE, f"{CODES}generate/", "/accounts/2fa/webauthn/add/"])

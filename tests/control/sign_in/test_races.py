@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
-from types import SimpleNamespace
 
 import pytest
 from allauth.mfa.models import Authenticator
@@ -17,8 +16,8 @@ from django.test import Client
 from control.tenants.models import User
 from control.tenants.sign_in import sessions
 from tests.fixtures.redis_server import RedisServer
-from tests.fixtures.second_factor import PERIOD_SECONDS, code_of
-from tests.fixtures.signing_in import NOW, PASSWORD, browser, is_in, sign_in, signed_in
+from tests.fixtures.second_factor import code_of
+from tests.fixtures.signing_in import PASSWORD, browser, is_in, sign_in, signed_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 AT_ONCE = 6
@@ -44,12 +43,11 @@ def at_once(act: Callable[[Client], object], clients: list[Client]) -> None:
 
 @pytest.mark.parametrize("kind", ["recovery", "app"])
 def test_a_code_opens_once_however_many_show_it(
-    ada: User, kind: str, redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+    ada: User, kind: str, redis: RedisServer, still_codes: None
 ) -> None:
-    monkeypatch.setattr("allauth.mfa.totp.internal.auth.time", SimpleNamespace(time=lambda: NOW))
     Authenticator.objects.create(user=ada, type="totp", data={"secret": SECRET})
     codes = RecoveryCodes.activate(ada).get_unused_codes()
-    code = codes[0] if kind == "recovery" else code_of(SECRET, int(NOW) // PERIOD_SECONDS)
+    code = codes[0] if kind == "recovery" else code_of(SECRET)
     clients = [browser() for _ in range(AT_ONCE)]
     for each in clients:
         sign_in(each, ada.email)

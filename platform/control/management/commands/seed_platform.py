@@ -19,7 +19,8 @@ PEOPLE = ("owner", "operator")
 
 
 class Command(BaseCommand):
-    """Prints one JSON object: organization_id, project_id, api_key (null if there was one)."""
+    """Prints one JSON object: organization_id, project_id, api_key (null if there was one) and
+    deployment_id (of the model that generates; null where it is stopped)."""
 
     help = "Fill a fresh platform; may be repeated. Prints one JSON object."
 
@@ -43,11 +44,11 @@ class Command(BaseCommand):
             models = _models(options)
             seed_operator(_login("operator", options))
             tenant = seed_demo_tenant(actor, _login("owner", options))
-            for model in models:
-                seed_model(actor, engine=options["engine"], **model)
+            deployments = [seed_model(actor, engine=options["engine"], **each) for each in models]
         except Refusal as error:
             raise CommandError(error.message) from error
-        self.stdout.write(json.dumps(asdict(tenant)))
+        deployment_id = deployments[0].id if deployments[0].replicas_min else None
+        self.stdout.write(json.dumps(asdict(tenant) | {"deployment_id": deployment_id}))
 
 
 def _models(options: dict[str, Any]) -> list[dict[str, Any]]:
