@@ -30,7 +30,7 @@ def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals)
         for process in (psutil.Process(simulation.pid), child):  # everybody may read this
             assert "postgresql://" not in " ".join(process.cmdline())
         simulation.send_signal(number)
-        assert simulation.wait(timeout=60) == 130
+        assert simulation.wait(timeout=300) == 130
     assert not child.is_running()
     with psycopg.connect(postgres_url) as server:
         query = "SELECT datname FROM pg_database WHERE datname = %s"
