@@ -1,8 +1,9 @@
 """Deferred credit: what was paid or given ahead, and how long ago."""
 
+from datetime import datetime
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -13,6 +14,7 @@ from billing.cockpit.revenue_page import chart_of, series_of
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import csv_bytes, plain_dollars
 from control.admin.pages import OperatorPage
+from control.api.streaming import whole_export
 
 INKS = {"prepaid": "revenue", "promotional": "idle"}
 NAMES = {"prepaid": "Prepaid", "promotional": "Promotional"}
@@ -33,7 +35,7 @@ class DeferredPage(OperatorPage):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its numbers as a file."""
         if request.GET.get("format") == "csv":
-            return _file()
+            return _file(request)
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -91,8 +93,15 @@ def _chart(found: Deferred) -> dict[str, Any]:
     return chart_of(WORDS, series, totals)
 
 
-def _file() -> HttpResponse:
+def _file(request: HttpRequest) -> HttpResponseBase:
     now = timezone.now()
+    name = f"deferred-{now.date()}.csv"
+    return whole_export(
+        request, lambda: _csv(now), content_type="text/csv; charset=utf-8", name=name
+    )
+
+
+def _csv(now: datetime) -> bytes:
     found = deferred(now)
     rows = []
     for kind in KINDS:
@@ -100,8 +109,4 @@ def _file() -> HttpResponse:
             age = found.age(kind, place)
             sums = plain_dollars(age.nanos), plain_dollars(age.expiring_nanos)
             rows.append((now.date().isoformat(), kind, words, age.grant_count, *sums))
-    return HttpResponse(
-        csv_bytes([CSV_HEADER, *rows]),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="deferred-{now.date()}.csv"'},
-    )
+    return csv_bytes([CSV_HEADER, *rows])

@@ -1,10 +1,11 @@
 """Who owes what: an ageing table by organization, with its open invoices."""
 
+from datetime import date
 from typing import Any
 from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -13,6 +14,7 @@ from billing.cockpit.owed import BUCKETS, WORDS, Debtor, OpenInvoice, debtors, o
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import Number, csv_bytes, plain_dollars
 from control.admin.pages import OperatorPage, row_url
+from control.api.streaming import whole_export
 
 ROWS_MAX = 50
 INVOICES_MAX = 12
@@ -37,7 +39,7 @@ class OwedPage(OperatorPage):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its numbers as a file."""
         if request.GET.get("format") == "csv":
-            return _file()
+            return _file(request)
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -99,8 +101,15 @@ def statement_url(organization_id: str, account: str = "accounts_receivable") ->
     return f"{reverse('admin:cockpit_statement')}?{asked}"
 
 
-def _file() -> HttpResponse:
+def _file(request: HttpRequest) -> HttpResponseBase:
     today = timezone.now().date()
+    name = f"who-owes-what-{today}.csv"
+    return whole_export(
+        request, lambda: _csv(today), content_type="text/csv; charset=utf-8", name=name
+    )
+
+
+def _csv(today: date) -> bytes:
     rows = debtors(today)
     records = [
         (
@@ -111,8 +120,4 @@ def _file() -> HttpResponse:
         )
         for row in rows
     ]  # fmt: skip
-    return HttpResponse(
-        csv_bytes([CSV_HEADER, *records]),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="who-owes-what-{today}.csv"'},
-    )
+    return csv_bytes([CSV_HEADER, *records])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -12,6 +12,7 @@ from billing.cockpit.revenue import Revenue, model_names, revenue
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import csv_bytes, plain_dollars
 from control.admin.pages import OperatorPage
+from control.api.streaming import whole_export
 from serving.contract.money import format_dollars
 
 MONTHS_MAX = 12
@@ -35,7 +36,9 @@ class RevenuePage(OperatorPage):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its numbers as a file."""
         if request.GET.get("format") == "csv":
-            return _file(revenue())
+            return whole_export(
+                request, _csv, content_type="text/csv; charset=utf-8", name="revenue.csv"
+            )
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -111,14 +114,10 @@ def chart_of(
     }
 
 
-def _file(found: Revenue) -> HttpResponse:
-    called = model_names()
+def _csv() -> bytes:
+    found, called = revenue(), model_names()
     rows = [
         (f"{month:%Y-%m}", model, called.get(model, model), plain_dollars(nanos))
         for (month, model), nanos in sorted(found.charged.items())
     ]
-    return HttpResponse(
-        csv_bytes([CSV_HEADER, *rows]),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": 'attachment; filename="revenue.csv"'},
-    )
+    return csv_bytes([CSV_HEADER, *rows])

@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 
@@ -26,7 +26,7 @@ from billing.credit.selectors import unposted_nanos
 from billing.economics.pages.margin_rows import Money
 from billing.ledger.models import Account, Cause
 from control.admin.pages import OperatorPage, row_url
-from control.api.streams import streamed
+from control.api.streaming import stream_export
 from control.tenants.models import Organization
 from control.tenants.selectors import organizations
 
@@ -141,11 +141,13 @@ def _found(search: str) -> QuerySet[Organization]:
     return rows[:FOUND_MAX]
 
 
-def _file(request: HttpRequest, query: StatementQuery, form: str) -> StreamingHttpResponse:
+def _file(request: HttpRequest, query: StatementQuery, form: str) -> HttpResponseBase:
     pages_of, content_type = FILES[form]
     name = f"statement-{query.account}-{query.organization}.{form}"
     safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "-_."))
-    return streamed(request, pages_of(_lines(query), query), content_type=content_type, name=safe)
+    return stream_export(
+        request, pages_of(_lines(query), query), content_type=content_type, name=safe
+    )
 
 
 def _lines(query: StatementQuery) -> Iterator[list[StatementLine]]:

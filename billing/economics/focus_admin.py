@@ -1,14 +1,11 @@
 """The operator's FOCUS export: a period, one organization or all, and the file."""
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from asgiref.sync import sync_to_async
 from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
-from django.core.handlers.asgi import ASGIRequest
-from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.utils import timezone
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSingleDateWidget
@@ -17,6 +14,7 @@ from billing.economics.focus import Days, focus_csv
 from billing.economics.models import CostExport
 from billing.economics.replay_runs import last_month
 from control.admin.rows import ReadOnlyAdmin, operator
+from control.api.streaming import stream_export
 from control.errors import Refusal
 from control.tenants.selectors import organizations
 
@@ -62,19 +60,7 @@ def _id(chosen: dict[str, Any]) -> str | None:
     return chosen["organization"].pk if chosen["organization"] else None
 
 
-def _file(request: HttpRequest, days: Days) -> StreamingHttpResponse:
+def _file(request: HttpRequest, days: Days) -> HttpResponseBase:
+    name = f"focus-{days.first}-{days.last}.csv"
     chunks = focus_csv(days)
-    return StreamingHttpResponse(
-        # Under ASGI, Django would gather a plain iterator whole before it sends anything.
-        _one_by_one(chunks) if isinstance(request, ASGIRequest) else chunks,
-        content_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="focus-{days.first}-{days.last}.csv"'
-        },
-    )
-
-
-async def _one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    advance = sync_to_async(lambda: next(chunks, None), thread_sensitive=True)
-    while (chunk := await advance()) is not None:
-        yield chunk
+    return stream_export(request, chunks, content_type="text/csv; charset=utf-8", name=name)

@@ -2,7 +2,8 @@
 
 from typing import Any, get_args
 
-from django.http import HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema, extend_schema_field
@@ -18,6 +19,7 @@ from billing.invoicing.services.profiles import set_billing_profile
 from billing.invoicing.typeset.pdf import invoice_pdf
 from control.api.pagination import Pagination
 from control.api.serializers import ClosedSerializer
+from control.api.streaming import whole_export
 from control.errors import NotFound
 from control.tenants.access import OF_ORGANIZATION, access, access_asked
 from control.tenants.permissions import Action
@@ -155,9 +157,9 @@ class InvoicePdf(APIView):
     """One invoice as a document."""
 
     @extend_schema(responses={(200, "application/pdf"): OpenApiTypes.BINARY})
-    def get(self, request: Request, invoice_id: str) -> HttpResponse:
+    def get(self, request: Request, invoice_id: str) -> HttpResponseBase:
         """Return the PDF; the same bytes every time."""
-        return pdf_response(invoice_for(request, invoice_id))
+        return pdf_response(request._request, invoice_for(request, invoice_id))
 
 
 class Profile(APIView):
@@ -195,10 +197,13 @@ def invoice_for(request: Request, invoice_id: str) -> Invoice:
     return invoice
 
 
-def pdf_response(invoice: Invoice) -> HttpResponse:
+def pdf_response(request: HttpRequest, invoice: Invoice) -> HttpResponseBase:
     """Return an invoice's PDF as a file."""
-    return HttpResponse(
-        invoice_pdf(invoice),
+    return whole_export(
+        request,
+        lambda: invoice_pdf(invoice),
         content_type="application/pdf",
-        headers={"Content-Disposition": f'inline; filename="{invoice.number}.pdf"'},
+        name=f"{invoice.number}.pdf",
+        organization_id=invoice.organization_id,
+        is_inline=True,
     )

@@ -1,6 +1,6 @@
 """Final documents in the admin: to look at, to take back by credit note, to mark as disputed."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -8,6 +8,7 @@ from django.contrib import admin
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from django.utils.html import format_html
 from unfold.admin import TabularInline
@@ -28,6 +29,7 @@ from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
 from control.actor import Actor
 from control.admin.fields import dollars
 from control.admin.rows import ReadOnlyAdmin
+from control.api.streaming import whole_export
 from control.tenants.owned import OwnedAdmin
 
 STATES = {
@@ -125,12 +127,12 @@ class InvoiceAdmin(OwnedAdmin, ReadOnlyAdmin):
         """Return the address of the document."""
         return (("<str:invoice_id>/pdf/", "invoicing_invoice_pdf", self.pdf),)
 
-    def pdf(self, request: HttpRequest, invoice_id: str, **_: Any) -> HttpResponse:
+    def pdf(self, request: HttpRequest, invoice_id: str, **_: Any) -> HttpResponseBase:
         """Return the document."""
         found = invoice_by_id(invoice_id)
         if not self.has_view_permission(request, found):
             raise PermissionDenied
-        return HttpResponse(invoice_pdf(found), content_type="application/pdf")
+        return _file(request, found.number, lambda: invoice_pdf(found))
 
     @admin.display(description="Document")
     def document(self, row: Invoice) -> str:
@@ -239,14 +241,20 @@ class CreditNoteAdmin(OwnedAdmin, ReadOnlyAdmin):
         """Return the address of the document."""
         return (("<str:note_id>/pdf/", "invoicing_creditnote_pdf", self.pdf),)
 
-    def pdf(self, request: HttpRequest, note_id: str, **_: Any) -> HttpResponse:
+    def pdf(self, request: HttpRequest, note_id: str, **_: Any) -> HttpResponseBase:
         """Return the document."""
         found = credit_note_by_id(note_id)
         if not self.has_view_permission(request, found):
             raise PermissionDenied
-        return HttpResponse(credit_note_pdf(found), content_type="application/pdf")
+        return _file(request, found.number, lambda: credit_note_pdf(found))
 
     @admin.display(description="Document")
     def document(self, row: CreditNote) -> str:
         """Return the address of the document."""
         return format_html('<a href="../pdf/">{}.pdf</a>', row.number)
+
+
+def _file(request: HttpRequest, number: str, content: Callable[[], bytes]) -> HttpResponseBase:
+    return whole_export(
+        request, content, content_type="application/pdf", name=f"{number}.pdf", is_inline=True
+    )

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from django.http import StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -21,7 +21,7 @@ from billing.reading.cost_files import cost_csv, cost_jsonl
 from billing.reading.receipt_body import ReceiptSerializer, body_of
 from billing.reading.receipts import receipt
 from billing.reading.selectors import require_filed
-from control.api.streams import streamed
+from control.api.streaming import stream_export
 from control.tenants.access import OF_ORGANIZATION, access_asked
 from control.tenants.permissions import Action
 
@@ -68,7 +68,7 @@ class File(APIView):
     content_type = CSV
     action = Action.READ
 
-    def send(self, request: Request) -> StreamingHttpResponse:
+    def send(self, request: Request) -> HttpResponseBase:
         """Return the file that was asked for."""
         asked = parse(self.query, request)
         organization = access_asked(request, self.action).organization
@@ -79,7 +79,13 @@ class File(APIView):
         ending = "csv" if self.content_type == CSV else "jsonl"
         name = f"{self.name}-{organization.id}-{start:%Y-%m-%d}-{end:%Y-%m-%d}.{ending}"
         chunks = type(self).pages(organization, start, end, **self.questions(asked))
-        return streamed(request._request, chunks, content_type=self.content_type, name=name)
+        return stream_export(
+            request._request,
+            chunks,
+            content_type=self.content_type,
+            name=name,
+            organization_id=organization.id,
+        )
 
     def questions(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Return what else was asked."""
@@ -92,7 +98,7 @@ class RequestsCsv(File):
     pages, name = exports.csv_pages, "requests"
 
     @extend_schema(parameters=[Query], responses={(200, "text/csv"): OpenApiTypes.STR})
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> HttpResponseBase:
         """Stream the requests as CSV."""
         return self.send(request)
 
@@ -103,7 +109,7 @@ class RequestsJsonl(File):
     pages, name, content_type = exports.jsonl_pages, "requests", JSONL
 
     @extend_schema(parameters=[Query], responses={(200, JSONL): OpenApiTypes.STR})
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> HttpResponseBase:
         """Stream the requests as JSON Lines."""
         return self.send(request)
 
@@ -124,7 +130,7 @@ class CostsCsv(CostFile):
     pages = cost_csv
 
     @extend_schema(parameters=[CostsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> HttpResponseBase:
         """Stream the costs as CSV."""
         return self.send(request)
 
@@ -135,6 +141,6 @@ class CostsJsonl(CostFile):
     pages, content_type = cost_jsonl, JSONL
 
     @extend_schema(parameters=[CostsQuery], responses={(200, JSONL): OpenApiTypes.STR})
-    def get(self, request: Request) -> StreamingHttpResponse:
+    def get(self, request: Request) -> HttpResponseBase:
         """Stream the costs as JSON Lines."""
         return self.send(request)

@@ -2,17 +2,21 @@
 internal API, the internal one shows nothing else; both tell of their health."""
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
-from django.core.asgi import get_asgi_application
+import django
 
-from control.internal.callers import is_internal
+from control.internal.callers import body_bytes_max, is_internal
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
-_everything = get_asgi_application()
+django.setup(set_prefix=False)
 
 # Beneath Django's set-up, which they need.
+from control.database.pools import for_gateways  # noqa: E402
+from control.http.bodies import limit_bodies  # noqa: E402
+from control.http.handler import ControlHandler  # noqa: E402
 from control.watch.health import (  # noqa: E402
     Application,
     Health,
@@ -22,6 +26,17 @@ from control.watch.health import (  # noqa: E402
     telling_health,
 )
 from control.watch.readiness import checks  # noqa: E402
+
+PUBLIC_BODY_BYTES_MAX = 256 * 2**10
+LARGER_BODIES = (
+    (re.compile(r"/api/|/scim/"), 2**20),
+    (re.compile(r"/stripe/webhook$"), 512 * 2**10),
+    # Price lists; conversations; the metadata of a provider, which forms write in thrice its bytes.
+    (re.compile(r"/admin/|/[^/]+/playground/stream$|/[^/]+/team/sso/"), 2 * 2**20),
+)
+"""Which addresses take more, and how many bytes."""
+
+_everything = ControlHandler()
 
 
 def public(application: Application) -> Application:
@@ -44,6 +59,16 @@ def _only(application: Application, is_shown: Callable[[str], bool]) -> Applicat
     return respond
 
 
+def public_body_bytes_max(scope: dict[str, Any]) -> int:
+    """Return how large the body of a request to the public listener may be."""
+    found = (most for path, most in LARGER_BODIES if path.match(scope["path"]))
+    return next(found, PUBLIC_BODY_BYTES_MAX)
+
+
 _health = Health(checks)
-application = telling_health(public(_everything), _health, is_public=True)
-internal_application = telling_health(internal(_everything), _health, is_public=False)
+application = limit_bodies(
+    telling_health(public(_everything), _health, is_public=True), public_body_bytes_max
+)
+internal_application = limit_bodies(
+    for_gateways(telling_health(internal(_everything), _health, is_public=False)), body_bytes_max
+)

@@ -3,7 +3,8 @@
 Refusal ─┬─ Invalid       400  send something else; `param` names the field
          ├─ NotPermitted  403  ask an owner for the role
          ├─ NotFound      404  also what another tenant's id gets
-         └─ Conflict      409  the state does not allow it (any more)
+         ├─ Conflict      409  the state does not allow it (any more)
+         └─ TooMany       429  wait, and try again
 
 Django's own views know NotFound as Http404 and NotPermitted as PermissionDenied.
 """
@@ -60,3 +61,14 @@ class Conflict(Refusal):
 
     status = 409
     code = "conflict"
+
+
+class TooMany(Refusal):
+    """There are as many of them under way as there may be."""
+
+    status = 429
+    code = "rate_limit_exceeded"
+
+    def __init__(self, message: str, *, code: str, retry_after_seconds: int) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_seconds = retry_after_seconds

@@ -13,6 +13,7 @@ import uvicorn
 
 from control.config import ConfigError, ControlConfig, Network
 from control.database.connection import Impatient
+from control.http.protocol import DeadlineProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ def listener(
         application,
         host=host,
         port=port,
+        http=DeadlineProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -132,7 +132,7 @@ TEMPLATES: list[dict[str, Any]] = [
 
 def _postgresql(database: Database, **options: object) -> dict[str, Any]:
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "control.database.postgresql",
         "NAME": database.name,
         "USER": database.user,
         "PASSWORD": database.password,

@@ -3,7 +3,7 @@
 from typing import Any
 from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -23,6 +23,7 @@ from billing.economics.pages.margin_rows import (
 from billing.economics.pages.names import Names, names
 from billing.following.models import Cursor
 from control.admin.pages import OperatorPage
+from control.api.streaming import whole_export
 
 ROWS_MAX = 100
 """Rows of the table; the file has them all."""
@@ -43,7 +44,7 @@ class MarginPage(OperatorPage):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its numbers as a file."""
         if request.GET.get("format") == "csv":
-            return _file(parse_query(request.GET.dict(), timezone.now().date()))
+            return _file(request, parse_query(request.GET.dict(), timezone.now().date()))
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -82,14 +83,13 @@ def answer(query: MarginQuery) -> tuple[Look, list[MarginRow], Names]:
     return found, rows_of(found.rows, query, called), called
 
 
-def _file(query: MarginQuery) -> HttpResponse:
-    found, rows, _ = answer(query)
+def _file(request: HttpRequest, query: MarginQuery) -> HttpResponseBase:
+    def content() -> bytes:
+        found, rows, _ = answer(query)
+        return csv_of(rows, query, found.words)
+
     name = f"margin-{query.by}-{query.first}-{query.last}.csv"
-    return HttpResponse(
-        csv_of(rows, query, found.words),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+    return whole_export(request, content, content_type="text/csv; charset=utf-8", name=name)
 
 
 def _shown(row: MarginRow, query: MarginQuery) -> dict[str, Any]:

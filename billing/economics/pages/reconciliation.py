@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from django.core.paginator import Paginator
 from django.db.models import Count, Q, Sum
-from django.http import HttpRequest, StreamingHttpResponse
+from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import reverse
 from django.utils import timezone
@@ -24,6 +24,7 @@ from billing.economics.pages.reconciliation_query import (
 from billing.economics.pages.reconciliation_rows import JudgedRow, csv_pages
 from billing.economics.reconciliation import ONE_HOUR, SETTLED_AFTER
 from control.admin.pages import OperatorPage
+from control.api.streaming import whole_export
 
 ROWS_MAX = 50
 """Rows on one page of the table."""
@@ -49,7 +50,7 @@ class ReconciliationPage(OperatorPage):
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """Show the page, or send its rows as a file."""
         if request.GET.get("format") == "csv":
-            return _file(self._query())
+            return _file(request, self._query())
         return super().get(request, *args, **kwargs)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
@@ -111,15 +112,13 @@ def waiting_words(query: ReconciliationQuery, now: datetime) -> str:
     return " ".join(words)
 
 
-def _file(query: ReconciliationQuery) -> StreamingHttpResponse:
-    called = deployment_names()
-    rows = (row_of(one, called) for one in judgements(query))
+def _file(request: HttpRequest, query: ReconciliationQuery) -> HttpResponseBase:
+    def content() -> bytes:
+        called = deployment_names()
+        return b"".join(csv_pages(row_of(one, called) for one in judgements(query)))
+
     name = f"reconciliation-{query.day}.csv"
-    return StreamingHttpResponse(
-        csv_pages(rows),
-        content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
-    )
+    return whole_export(request, content, content_type="text/csv; charset=utf-8", name=name)
 
 
 def _address(query: ReconciliationQuery, **changes: str) -> str:

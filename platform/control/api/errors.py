@@ -11,7 +11,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from control.errors import Refusal, is_database_away
+from control.errors import Refusal, TooMany, is_database_away
 from control.http.answers import error_body, unavailable
 
 KINDS = {
@@ -47,6 +47,12 @@ def answer(error: Exception) -> Response | None:
 @answer.register
 def _(error: Refusal) -> Response:
     return _answer(error.status, error.message, error.param, error.code)
+
+
+@answer.register
+def _(error: TooMany) -> Response:
+    headers = {"Retry-After": str(error.retry_after_seconds)}
+    return _answer(error.status, error.message, None, error.code, headers)
 
 
 @answer.register

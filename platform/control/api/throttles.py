@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.core.cache import cache
+from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
@@ -22,7 +23,7 @@ class CallerThrottle(BaseThrottle):
     def allow_request(self, request: Request, view: "APIView") -> bool:
         """Count the call; tell whether it is one of those allowed."""
         window, _ = divmod(time(), WINDOW_SECONDS)
-        name = f"calls:{_caller(request)}:{int(window)}"
+        name = f"calls:{caller_of(request)}:{int(window)}"
         cache.add(name, 0, timeout=2 * WINDOW_SECONDS)
         try:
             count = cache.incr(name)
@@ -35,7 +36,8 @@ class CallerThrottle(BaseThrottle):
         return WINDOW_SECONDS - time() % WINDOW_SECONDS
 
 
-def _caller(request: Request) -> str:
+def caller_of(request: Request | HttpRequest) -> str:
+    """Return who calls: a person's or an API key's id, or the address of whom nobody knows."""
     user = request.user
     of_nobody = f"address:{request.META.get('REMOTE_ADDR', '')}"
     return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or of_nobody)

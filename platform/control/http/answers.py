@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
 
-from control.errors import is_database_away
+from control.errors import TooMany, is_database_away
 
 RETRY_AFTER_SECONDS = 2
 TOO_MANY_RETRY_AFTER_SECONDS = 60
@@ -51,6 +51,14 @@ def too_many(request: HttpRequest) -> HttpResponse:
     """Answer who asks for too much of what costs: mails, sign-ups, codes."""
     page = render_to_string("429.html", request=request)
     headers = {"Retry-After": str(TOO_MANY_RETRY_AFTER_SECONDS)}
+    return HttpResponse(page, status=429, headers=headers)
+
+
+def too_many_exports(request: HttpRequest, refused: TooMany) -> HttpResponse:
+    """Answer who downloads too many files at once."""
+    context = {"title": "Too many downloads", "message": refused.message}
+    page = render_to_string("429.html", context, request=request)
+    headers = {"Retry-After": str(refused.retry_after_seconds)}
     return HttpResponse(page, status=429, headers=headers)
 
 

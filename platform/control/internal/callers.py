@@ -1,6 +1,7 @@
 """The door of the internal API: who calls shows a credential and may ask what its role may, and
 speak for its own gateways; everybody else sees nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
@@ -16,6 +17,9 @@ log = structlog.get_logger(__name__)
 
 PREFIX = "/internal/"
 METRICS = "/metrics"
+BODY_BYTES_MAX = 32 * 2**20
+"""5,000 events of the longest kind are well under this."""
+STRANGERS_BODY_BYTES_MAX = 64 * 2**10
 CALLS: dict[Role, frozenset[str]] = {
     "gateway": frozenset({"feed", "gateways", "idempotency", "leases", "usage-events"}),
     "fleet": frozenset({"engine-counters", "feed"}),
@@ -27,6 +31,14 @@ CALLS: dict[Role, frozenset[str]] = {
 def is_internal(path: str) -> bool:
     """Tell whether an address is for the data plane and for operators' machines only."""
     return path.startswith(PREFIX) or path == METRICS
+
+
+def body_bytes_max(scope: Mapping[str, Any]) -> int:
+    """Return how large the body of an internal call may be: of one without a credential, which is
+    refused, next to nothing is taken in."""
+    shown = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    is_known = settings.CONFIG.callers.find(shown) is not None
+    return BODY_BYTES_MAX if is_known else STRANGERS_BODY_BYTES_MAX
 
 
 def refusal_of(request: HttpRequest) -> HttpResponseBase | None:

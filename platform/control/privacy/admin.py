@@ -5,7 +5,8 @@ from typing import Any
 from django import forms
 from django.contrib import admin
 from django.contrib.admin.utils import unquote
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
@@ -83,11 +84,11 @@ class ErrandAdmin(OperatorAdmin):
             *super().get_urls(),
         ]
 
-    def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponse:
+    def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponseBase:
         """Send a copy, for who helps customers."""
         actor = operator(request)
         require_operator(actor, Duty.HELP_CUSTOMERS)
-        return copy_answer(actor, selectors.any_errand(unquote(errand_id)))
+        return copy_answer(request, actor, selectors.any_errand(unquote(errand_id)))
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Errand:
         """Ask for it."""

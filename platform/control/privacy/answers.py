@@ -1,15 +1,19 @@
 """A copy on its way out."""
 
-from django.http import HttpResponse
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 
 from control.actor import Actor
+from control.api.streaming import whole_export
 from control.privacy.models import Errand
 from control.privacy.services import take_copy
 
 
-def copy_answer(actor: Actor, errand: Errand) -> HttpResponse:
+def copy_answer(request: HttpRequest, actor: Actor, errand: Errand) -> HttpResponseBase:
     """Return the ZIP as a file that nobody on the way keeps."""
-    content = take_copy(actor=actor, errand=errand)
-    name = f"personal-data-{errand.created_at:%Y-%m-%d}.zip"
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return HttpResponse(content, content_type="application/zip", headers=headers)
+    return whole_export(
+        request,
+        lambda: take_copy(actor=actor, errand=errand),
+        content_type="application/zip",
+        name=f"personal-data-{errand.created_at:%Y-%m-%d}.zip",
+    )

@@ -4,7 +4,6 @@ leave, whether the audit's chain held. A part that does not answer is left out, 
 from collections.abc import Iterator
 
 import structlog
-from django.db import connection
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.views.decorators.http import require_GET
@@ -13,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from control.audit.selectors import last_proof, waiting_count
+from control.database.pools import pool_stats
 from control.errors import is_database_away
 from control.http.metrics import READINGS, REGISTRY, tell
 from control.outbox.selectors import standings
@@ -61,16 +61,16 @@ def _tasks() -> Iterator[Metric]:
 
 
 def _pool() -> Iterator[Metric]:
-    pool = getattr(connection, "pool", None)
-    stats = pool.get_stats() if pool is not None else {}
+    stats = pool_stats()
     for name, words in {
         "pool_size": "Connections to the database.",
         "pool_available": "Those of them that are free.",
         "requests_waiting": "Who waits for one.",
     }.items():
         short = name.removeprefix("pool_")
-        found = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words)
-        found.add_metric([], stats.get(name, 0))
+        found = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words, labels=["work"])
+        for work, its in stats.items():
+            found.add_metric([work], its.get(name, 0))
         yield found
 
 

@@ -7,7 +7,7 @@ from django.http import HttpResponse, HttpResponseBase
 from django.utils import timezone
 
 from billing.reading.exports import csv_bytes
-from control.api.streams import streamed
+from control.api.streaming import stream_export
 from control.audit import selectors
 from control.audit.models import Deed, Link
 from control.audit.people import Names
@@ -81,7 +81,13 @@ def audit_csv(page: ConsolePage) -> HttpResponseBase:
     filters = parse_query(page.request.GET).filters
     name = f"audit-{page.organization.id}.csv"
     chunks = csv_pages(page.organization.id, filters)
-    return streamed(page.request, chunks, content_type="text/csv; charset=utf-8", name=name)
+    return stream_export(
+        page.request,
+        chunks,
+        content_type="text/csv; charset=utf-8",
+        name=name,
+        organization_id=page.organization.id,
+    )
 
 
 def rows(deeds: list[Deed]) -> list[DeedRow]:

@@ -1,11 +1,13 @@
 """Invoices: the months that are final, the one that is running, and each as a document."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib import messages
 from django.db.models import prefetch_related_objects
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
@@ -18,6 +20,7 @@ from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf, pdf
 from billing.payments.errors import StripeAway
 from billing.payments.services import start_invoice_checkout
 from billing.payments.services.asking import CHARGE_MIN_CENTS
+from control.api.streaming import whole_export
 from control.errors import Conflict, Invalid, NotPermitted
 from control.tenants.permissions import Action
 from web.console.collection import notice_of
@@ -100,27 +103,28 @@ def invoice_pay(page: ConsolePage, invoice_id: str) -> HttpResponse:
 
 
 @console_page("invoices")
-def invoice_file(page: ConsolePage, invoice_id: str) -> HttpResponse:
+def invoice_file(page: ConsolePage, invoice_id: str) -> HttpResponseBase:
     """One invoice as PDF."""
     require_money(page)
     found = selectors.invoice(page.organization, invoice_id)
-    return file_of(found.number, invoice_pdf(found))
+    return file_of(page, found.number, lambda: invoice_pdf(found))
 
 
 @console_page("invoices")
-def credit_note_file(page: ConsolePage, note_id: str) -> HttpResponse:
+def credit_note_file(page: ConsolePage, note_id: str) -> HttpResponseBase:
     """One credit note as PDF."""
     require_money(page)
     found = selectors.credit_note(page.organization, note_id)
-    return file_of(found.number, credit_note_pdf(found))
+    return file_of(page, found.number, lambda: credit_note_pdf(found))
 
 
 @console_page("invoices")
-def running_pdf(page: ConsolePage) -> HttpResponse:
+def running_pdf(page: ConsolePage) -> HttpResponseBase:
     """The running month as PDF, marked as a draft."""
     require_money(page)
     month = running_month(page.organization, now=timezone.now())
-    return file_of(f"draft-{month.period}", pdf(draft_printed(page.organization, month)))
+    name = f"draft-{month.period}"
+    return file_of(page, name, lambda: pdf(draft_printed(page.organization, month)))
 
 
 def may_pay(page: ConsolePage, standing: Standing) -> bool:
@@ -148,10 +152,13 @@ def row_of(page: ConsolePage, standing: Standing) -> InvoiceRow:
     )
 
 
-def file_of(name: str, content: bytes) -> HttpResponse:
+def file_of(page: ConsolePage, name: str, content: Callable[[], bytes]) -> HttpResponseBase:
     """Return a PDF that the browser shows."""
-    return HttpResponse(
+    return whole_export(
+        page.request,
         content,
         content_type="application/pdf",
-        headers={"Content-Disposition": f'inline; filename="{name}.pdf"'},
+        name=f"{name}.pdf",
+        organization_id=page.organization.id,
+        is_inline=True,
     )

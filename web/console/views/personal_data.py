@@ -5,6 +5,7 @@ from django import forms
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
@@ -50,10 +51,10 @@ def personal_data_copy(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 @login_required
-def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponse:
+def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponseBase:
     """Send a copy to whom it is about."""
     user = signed_in(request)
-    return copy_answer(person(user), selectors.errand(user, errand_id))
+    return copy_answer(request, person(user), selectors.errand(user, errand_id))
 
 
 @require_POST

@@ -13,7 +13,7 @@ from billing.metering.partitions import id_floor
 from billing.reading import exports, receipts
 from billing.reading import selectors as reading
 from billing.reading.sums import Usage
-from control.api.streams import streamed
+from control.api.streaming import stream_export
 from control.errors import NotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
@@ -111,7 +111,13 @@ def file_of(
         return not_at_hand(page, refused)
     name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
     chunks = pages(page.organization, query.start, query.end, filters=query.filters)
-    return streamed(page.request, chunks, content_type=content_type, name=name)
+    return stream_export(
+        page.request,
+        chunks,
+        content_type=content_type,
+        name=name,
+        organization_id=page.organization.id,
+    )
 
 
 def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:

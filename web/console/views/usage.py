@@ -2,11 +2,13 @@
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse
+from django.http.response import HttpResponseBase
 from django.utils import timezone
 
 from billing.reading import selectors as reading
 from billing.reading.buckets import bucket_starts
 from billing.reading.sums import UsagePoint, UsageSums
+from control.api.streaming import whole_export
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names
@@ -43,16 +45,20 @@ def usage(page: ConsolePage) -> HttpResponse:
 
 
 @console_page("usage")
-def usage_csv(page: ConsolePage) -> HttpResponse:
+def usage_csv(page: ConsolePage) -> HttpResponseBase:
     """The table as a file: every row of it, not only those on the page."""
     query = parse_query(page.request.GET, timezone.now().date())
-    names = Names(page)
-    rows = rows_of(points_of(page, query), names.of(query.group))
     name = f"usage-{page.organization.id}-{query.first}-{query.last}.csv"
-    return HttpResponse(
-        csv_text(rows),
+
+    def content() -> bytes:
+        return csv_text(rows_of(points_of(page, query), Names(page).of(query.group)))
+
+    return whole_export(
+        page.request,
+        content,
         content_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        name=name,
+        organization_id=page.organization.id,
     )
 
 

@@ -1,0 +1,183 @@
+"""Files that customers and operators download: bounded in number, and never at the cost of a
+database connection that waits for whoever reads slowly.
+
+All bounds hold for one process. A page of a file is read, and its connection given back, before
+its bytes are written; `control.http.protocol` hangs up on a client that stops reading.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Lock
+
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
+
+from control.api.throttles import caller_of
+from control.database.pools import give_back_connections
+from control.errors import TooMany
+from control.http.answers import is_for_programs, too_many_exports
+
+CALLER_EXPORTS_MAX = 4
+"""Downloads that one person or API key may have at once."""
+ORGANIZATION_EXPORTS_MAX = 8
+EXPORTS_MAX = 200
+"""Downloads of all together: each has a thread and a page in memory."""
+READS_MAX = 5
+"""Connections that all downloads together may read with, of the pool's 20."""
+RETRY_AFTER_SECONDS = 10
+
+_reads = BoundedSemaphore(READS_MAX)
+
+
+class Exports:
+    """The downloads that are under way, by whose they are."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def begin(self, caller: str, organization_id: str | None) -> Callable[[], None]:
+        """Count one more, and return what ends it, once. Raises TooMany."""
+        bounds = {"all": EXPORTS_MAX, f"caller {caller}": CALLER_EXPORTS_MAX}
+        if organization_id is not None:
+            bounds[f"organization {organization_id}"] = ORGANIZATION_EXPORTS_MAX
+        with self._lock:
+            for name, most in bounds.items():
+                if self.counts[name] >= most:
+                    raise _refused(name, most)
+            self.counts.update(bounds.keys())
+        open_names = list(bounds)
+
+        def end() -> None:
+            with self._lock:
+                self.counts.subtract(open_names)
+                self.counts = +self.counts
+                open_names.clear()
+
+        return end
+
+
+EXPORTS = Exports()
+
+
+class _Download(HttpResponseBase):
+    """An answer that counts as an export until it is closed."""
+
+    end: Callable[[], None] = staticmethod(lambda: None)
+
+    def close(self) -> None:
+        """Close it; the next export may begin."""
+        super().close()
+        self.end()
+
+    def __del__(self) -> None:
+        """End one that a later failure kept from being sent."""
+        self.end()
+
+
+class _StreamedDownload(_Download, StreamingHttpResponse):
+    pass
+
+
+class _WholeDownload(_Download, HttpResponse):
+    pass
+
+
+def stream_export(
+    request: HttpRequest,
+    chunks: Iterator[bytes],
+    *,
+    content_type: str,
+    name: str,
+    organization_id: str | None = None,
+) -> HttpResponseBase:
+    """Return chunks as a file to keep, each read when the one before it is written.
+
+    `organization_id` is whose data it is, None for operators' files and a person's own. Raises
+    TooMany in the API; a page answers 429 itself.
+    """
+
+    def make() -> _Download:
+        # Under ASGI, Django would gather a plain iterator whole before it sends anything.
+        content = one_by_one(chunks) if isinstance(request, ASGIRequest) else chunks
+        return _StreamedDownload(content, content_type=content_type)
+
+    return _export(request, make, f'attachment; filename="{name}"', organization_id)
+
+
+def whole_export(
+    request: HttpRequest,
+    content: Callable[[], bytes],
+    *,
+    content_type: str,
+    name: str,
+    organization_id: str | None = None,
+    is_inline: bool = False,
+) -> HttpResponseBase:
+    """Return a file that is made at once by `content`; otherwise as `stream_export`."""
+
+    def make() -> _Download:
+        with _turn():
+            return _WholeDownload(content(), content_type=content_type)
+
+    disposition = "inline" if is_inline else "attachment"
+    return _export(request, make, f'{disposition}; filename="{name}"', organization_id)
+
+
+async def one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield each chunk as it is made, in the thread of the request's database connection."""
+
+    def read() -> bytes | None:
+        with _turn():
+            return next(chunks, None)
+
+    advance = sync_to_async(read, thread_sensitive=True)
+    while (chunk := await advance()) is not None:
+        yield chunk
+
+
+def _export(
+    request: HttpRequest,
+    make: Callable[[], _Download],
+    disposition: str,
+    organization_id: str | None,
+) -> HttpResponseBase:
+    try:
+        end = EXPORTS.begin(caller_of(request), organization_id)
+    except TooMany as refused:
+        if is_for_programs(request):
+            raise
+        return too_many_exports(request, refused)
+    try:
+        response = make()
+    except BaseException:
+        end()
+        raise
+    response.end = end
+    response.headers["Content-Disposition"] = disposition
+    return response
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Wait for a turn to read, with no connection in hand, and give the connection back after."""
+    give_back_connections()
+    with _reads:
+        try:
+            yield
+        finally:
+            give_back_connections()
+
+
+def _refused(name: str, most: int) -> TooMany:
+    of = {"all": "this server has", "caller": "you have", "organization": "your organization has"}
+    who = of[name.partition(" ")[0]]
+    return TooMany(
+        f"Too many downloads at once: {who} {most} under way, as many as there may be."
+        " Wait until one of them ends.",
+        code="too_many_exports",
+        retry_after_seconds=RETRY_AFTER_SECONDS,
+    )
