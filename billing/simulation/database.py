@@ -13,6 +13,8 @@ from django.db import connections
 from psycopg import sql
 from psycopg.types.json import Json
 
+from control.database.connection import connect
+
 NAME_PREFIX = "penstock_simulation"
 REFUSED = "refused by the simulator"
 """A request that calls itself so is one that the database does not take."""
@@ -47,7 +49,7 @@ class Scratch:
     """The scratch database as its server's superuser sees it."""
 
     def __init__(self, url: str) -> None:
-        self.monitor = psycopg.connect(url, autocommit=True)
+        self.monitor = connect(url, autocommit=True)
         self._tables = [name for (name,) in self.monitor.execute(TABLES, [list(KEPT)])]
         self._pristine = {name: rows for name in self._tables if (rows := self._rows(name))}
         self._partitions = {name for (name,) in self.monitor.execute(PARTITIONS)}
@@ -88,7 +90,7 @@ def scratch(superuser_url: str, *, template: str | None = None) -> Iterator[Scra
     """
     name = f"{NAME_PREFIX}_{os.getpid()}"
     url = urlsplit(superuser_url)._replace(path=f"/{name}").geturl()
-    with psycopg.connect(superuser_url, autocommit=True) as server:
+    with connect(superuser_url, autocommit=True) as server:
         if template is not None and not _exists(server, template):
             _make_template(server, template)
         try:

@@ -10,6 +10,7 @@ import psutil
 import psycopg
 import redis
 
+from control.database.connection import connect
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
 from infra.local.errors import LocalError
 from serving.engine.vllm import installed_device
@@ -115,7 +116,7 @@ def check_servers(config: LocalConfig) -> None:
 def database_error(url: str) -> str | None:
     """Return why a PostgreSQL cannot be used, in one line; None when it can."""
     try:
-        psycopg.connect(url, connect_timeout=SERVER_SECONDS_MAX).close()
+        connect(url, connect_timeout=SERVER_SECONDS_MAX).close()
     except psycopg.Error as error:
         return str(error).strip().splitlines()[0]
     return None

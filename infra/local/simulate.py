@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from control.database.connection import connect
 from infra.local.config import HOST, read_config
 from infra.local.environment import OWNER_VARIABLE, build_environment
 from infra.local.errors import StartFailed
@@ -47,7 +48,7 @@ def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
 
 def _simulate(home: Home, url: str, arguments: Sequence[str]) -> int:
     owner, app = (Role(name, _password(url, name)) for name in ROLES)
-    with psycopg.connect(url) as connection:
+    with connect(url) as connection:
         for role in (owner, app):
             make_role(connection, role)
     # By the environment: everybody on a machine reads what a process was called with.
@@ -111,7 +112,7 @@ def running(home: Home) -> Iterator[str]:
 def _answers(url: str) -> bool:
     """Whether the server lets somebody in: it listens a moment earlier."""
     try:
-        psycopg.connect(url).close()
+        connect(url).close()
     except psycopg.OperationalError:
         return False
     return True

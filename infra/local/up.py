@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import psycopg
 import typer
 
+from control.database.connection import connect
 from infra.local import preflight, processes, readiness, roles
 from infra.local.config import ONE_ROLE, LocalConfig
 from infra.local.down import down
@@ -98,7 +98,7 @@ def _start_postgres(
 
 def make_roles(superuser_url: str, home: Home) -> None:
     """Make the two roles of an embedded PostgreSQL; all that it holds becomes the owner's."""
-    with psycopg.connect(superuser_url) as connection:
+    with connect(superuser_url) as connection:
         for name in (roles.OWNER, roles.APP):
             roles.make_role(connection, home_role(home, name))
         roles.hand_over(connection, owner=roles.OWNER)

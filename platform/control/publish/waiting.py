@@ -2,18 +2,17 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
 import structlog
-from django.db import connection
-from psycopg.conninfo import make_conninfo
 
+from control.database.connection import connect_apart
 from control.publish.services import CHANNEL
 
 log = structlog.get_logger(__name__)
 
+CONNECT_SECONDS = 3
 RECONNECT_SECONDS = 1.0
 
 
@@ -62,11 +61,7 @@ class WaitingRoom:
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _ring_for_notifications(self) -> None:
-        found = connection.get_connection_params()
-        names = ("dbname", "user", "password", "host", "port")
-        known: dict[str, Any] = {name: found[name] for name in names if name in found}
-        address = make_conninfo(**known, connect_timeout=3)
-        async with await psycopg.AsyncConnection.connect(address, autocommit=True) as listener:
+        async with await connect_apart(connect_timeout=CONNECT_SECONDS) as listener:
             await listener.execute(f"LISTEN {CHANNEL}")
             self.ring()  # something may have been published before we listened
             async for _ in listener.notifies():

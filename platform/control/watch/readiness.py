@@ -9,10 +9,11 @@ from functools import cache
 
 import psycopg
 from django.conf import settings
-from django.db import connections
 from django.db.migrations.loader import MigrationLoader
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
+
+from control.database.connection import connect_apart
 
 Checks = dict[str, bool]
 CONNECT_SECONDS = 2
@@ -39,17 +40,8 @@ def wanted() -> frozenset[tuple[str, str]]:
 
 async def _applied() -> set[tuple[str, str]] | None:
     """Return the migrations that the database has; None where it does not answer."""
-    place = connections.databases["default"]
     try:
-        connection = await psycopg.AsyncConnection.connect(
-            dbname=place["NAME"],
-            user=place["USER"],
-            password=place["PASSWORD"],
-            host=place["HOST"],
-            port=place["PORT"],
-            connect_timeout=CONNECT_SECONDS,
-            autocommit=True,
-        )
+        connection = await connect_apart(connect_timeout=CONNECT_SECONDS)
         try:
             rows = await connection.execute("SELECT app, name FROM django_migrations")
             return {(app, name) for app, name in await rows.fetchall()}
