@@ -15,6 +15,8 @@ from billing.following.selectors import late_followers
 from billing.following.trimming import trim_minutes as trim
 from billing.metering.alarms import OPERATOR, raise_alarms
 
+PATIENTLY = {"soft_time_limit": 1800, "time_limit": 1860}
+"""Of tasks whose statements may take 15 minutes (`sealing.PATIENTLY`)."""
 PACES = {name: Pace() for name in following.FOLLOWERS}
 
 
@@ -32,7 +34,7 @@ def watch() -> None:
     raise_alarms(late, now=now)
 
 
-@shared_task(name="following.finish_days")
+@shared_task(name="following.finish_days", **PATIENTLY)
 def finish_days() -> None:
     """Close the days that are over, and post and seal those that every follower has passed."""
     now = timezone.now()
@@ -46,7 +48,7 @@ def trim_minutes() -> None:
     trim(now=timezone.now(), days=settings.CONFIG.minute_rollup_days)
 
 
-@shared_task(name="following.check_integrity")
+@shared_task(name="following.check_integrity", **PATIENTLY)
 def check_integrity() -> None:
     """Prove the books; a check that fails is an alarm."""
     check_and_tell(now=timezone.now())

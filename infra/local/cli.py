@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -147,11 +148,25 @@ def control() -> None:
 
 
 @app.command()
-def worker() -> None:
-    """Run Celery's worker here."""
-    from infra.local.processes import worker_command
+def worker(
+    queues: Annotated[
+        list[str] | None, typer.Argument(help="books, general, outbox, long_jobs; all by default.")
+    ] = None,
+) -> None:
+    """Run the worker here: followers of usage, invoices, mails and webhooks, proofs, exports."""
+    _become("control.worker", *(queues or []))
 
-    command = list(worker_command())
+
+@app.command()
+def beat(
+    schedule: Annotated[
+        Path | None, typer.Option(help="A file that remembers what ran, across restarts.")
+    ] = None,
+) -> None:
+    """Run the scheduler here, which tells the worker what is due; run one for all workers."""
+    from infra.local.processes import beat_command
+
+    command = list(beat_command(schedule))
     os.execve(command[0], command, _environment())
 
 
@@ -298,8 +313,8 @@ def _owner_environment() -> dict[str, str]:
     return owner_environment(config, home, environment) if home.exists else dict(os.environ)
 
 
-def _become(module: str) -> NoReturn:
-    os.execve(sys.executable, [sys.executable, "-m", module], _environment())
+def _become(module: str, *arguments: str) -> NoReturn:
+    os.execve(sys.executable, [sys.executable, "-m", module, *arguments], _environment())
 
 
 def _end_on_signals() -> None:

@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from infra.local import postgres, redis_server
 from infra.local.config import LocalConfig
@@ -105,8 +106,8 @@ def platform_processes(config: LocalConfig, home: Home) -> tuple[Process, ...]:
         Process(CONTROL, python("control.serve")),
         Process(FLEET, python("serving.fleet"), stop_seconds=30.0),
         *gateway_processes(config, home),
-        Process(WORKER, worker_command()),
-        Process(BEAT, beat_command(home)),
+        Process(WORKER, python("control.worker")),
+        Process(BEAT, beat_command()),
     )
 
 
@@ -115,16 +116,12 @@ def python(module: str) -> tuple[str, ...]:
     return (sys.executable, "-m", module)
 
 
-def worker_command() -> tuple[str, ...]:
-    """Return Celery's worker; threads, since its tasks wait for the database."""
-    pool = ("--pool", "threads", "--concurrency", "4")
-    return (*python("celery"), "--app", "control", "worker", *pool, "--loglevel", "info")
-
-
-def beat_command(home: Home) -> tuple[str, ...]:
-    """Return Celery's beat, which forgets where it was: every task may run twice."""
-    schedule = str(home.run / "beat-schedule")
+def beat_command(schedule: Path | None = None) -> tuple[str, ...]:
+    """Return Celery's beat; without a file it forgets where it was: every task may run twice."""
+    kept = ("--scheduler", "celery.beat:Scheduler")
+    if schedule is not None:
+        kept = ("--schedule", str(schedule))
     return (
         *(*python("celery"), "--app", "control", "beat", "--loglevel", "warning"),
-        *("--schedule", schedule, "--pidfile", ""),
+        *(*kept, "--pidfile", ""),
     )

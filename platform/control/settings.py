@@ -344,13 +344,28 @@ UNFOLD = {
 
 CELERY_BROKER_URL = CONFIG.redis_url
 CELERY_TASK_IGNORE_RESULT = True
-# A task runs again when its worker died. Every task has a unique effect, and ends (240 s) long
-# before the broker would hand it to a second worker (900 s).
+# A queue has processes of its own (`control.worker`): what waits for Stripe or takes minutes holds
+# up neither the books nor mails and webhooks.
+CELERY_TASK_DEFAULT_QUEUE = "general"
+CELERY_TASK_ROUTES = {
+    "following.check_integrity": "long_jobs",
+    "following.finish_days": "long_jobs",
+    "audit.prove": "long_jobs",
+    "economics.*": "long_jobs",
+    "privacy.*": "long_jobs",
+    "credit.*": "books",
+    "following.*": "books",
+    "invoicing.*": "books",
+    "metering.*": "books",
+    "outbox.*": "outbox",
+}
+# A task runs again when its worker died. Every task has a unique effect, and ends (240 s, proofs
+# and seals 31 minutes) long before the broker would hand it to a second worker (two hours).
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_SOFT_TIME_LIMIT = 210
 CELERY_TASK_TIME_LIMIT = 240
-CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 900, "socket_timeout": 10}
+CELERY_BROKER_TRANSPORT_OPTIONS = {"visibility_timeout": 7200, "socket_timeout": 10}
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False

@@ -12,7 +12,7 @@ def seal() -> int:
     return chain.seal()
 
 
-@shared_task(name="audit.prove")
+@shared_task(name="audit.prove", soft_time_limit=1800, time_limit=1860)
 def prove() -> None:
     """Prove the chain; what is wrong with it is an alarm."""
     chain.prove(now=timezone.now())

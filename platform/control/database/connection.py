@@ -24,7 +24,9 @@ def connect(
     url: str, *, autocommit: bool = False, connect_timeout: int | None = None
 ) -> psycopg.Connection:
     """Connect to an address, a libpq URL; commands that have no Django yet do so."""
-    options: dict[str, Any] = {} if connect_timeout is None else {"connect_timeout": connect_timeout}
+    options: dict[str, Any] = (
+        {} if connect_timeout is None else {"connect_timeout": connect_timeout}
+    )
     return psycopg.connect(url, autocommit=autocommit, **options)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from threading import Event, Lock
+from typing import Protocol
 
 import structlog
 from django.db import connections
@@ -27,6 +28,16 @@ TURN_SECONDS = 1.0
 """How long a second run waits for the first to end; after this it goes on and finds all itself."""
 
 
+class Flag(Protocol):
+    """What may be set once, by a thread or another process."""
+
+    def set(self) -> None:
+        """Set it."""
+
+    def is_set(self) -> bool:
+        """Tell whether it is set."""
+
+
 class Deliverer:
     """The deliveries of one process."""
 
@@ -36,6 +47,7 @@ class Deliverer:
         threads: int = THREADS,
         bounds: Bounds | None = None,
         clock: Callable[[], datetime] = timezone.now,
+        stopping: Flag | None = None,
     ) -> None:
         self._threads = threads
         self._bounds = bounds
@@ -45,7 +57,7 @@ class Deliverer:
         self._overdue: set[Future[None]] = set()
         self._after: dict[str, str] = {}
         self._turn = Lock()
-        self._stopping = Event()
+        self._stopping = stopping or Event()
 
     def run(self, seconds: float = RUN_SECONDS) -> None:
         """Deliver until nothing is due, or for `seconds`; at most one run per process at a time."""

@@ -1,6 +1,7 @@
 """What the worker does for the outbox."""
 
 from functools import cache
+from multiprocessing import get_context
 from typing import Any
 
 from celery import shared_task
@@ -10,11 +11,14 @@ from django.utils import timezone
 from control.outbox import services
 from control.outbox.deliverer import Deliverer
 
+_stopping = get_context("fork").Event()
+"""Set in the process that is told to end, seen in those that it forked, where tasks run."""
+
 
 @cache
 def deliverer() -> Deliverer:
     """Return this process's deliverer."""
-    return Deliverer()
+    return Deliverer(stopping=_stopping)
 
 
 @shared_task(name="outbox.deliver")
@@ -32,4 +36,4 @@ def trim() -> int:
 @worker_shutting_down.connect
 def stop(**_: Any) -> None:
     """Let what is at work end, and begin nothing new."""
-    deliverer().stop()
+    _stopping.set()

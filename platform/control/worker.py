@@ -1,0 +1,77 @@
+"""`python -m control.worker [QUEUE…]`: runs Celery's tasks, each queue in processes of its own, so
+that what is stuck in one of them holds up no other. Without names it runs all queues.
+
+Tasks run in forked processes, which are killed where a task outlasts its time limit: threads can't
+be. All of them share the memory of what is imported before the first fork.
+"""
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from multiprocessing.connection import wait
+from types import FrameType
+
+QUEUES = {"books": 3, "general": 2, "outbox": 1, "long_jobs": 2}
+"""How many tasks of each queue run at once. `control.settings` says which task is of which; the
+outbox's one task delivers 48 mails and webhooks at a time by threads."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the queues until SIGTERM or SIGINT, and return the exit code: 1 where one ended by
+    itself, which ends the others too."""
+    names = list(arguments) or list(QUEUES)
+    if unknown := [name for name in names if name not in QUEUES]:
+        wanted = ", ".join(QUEUES)
+        print(f"penstock worker: {unknown[0]!r} is no queue; wanted {wanted}", file=sys.stderr)  # noqa: T201
+        return 2
+    _import_everything()
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_run, args=(name,), name=name) for name in names]
+    asked: list[int] = []
+
+    def stop(number: int, _: FrameType | None) -> None:
+        asked.append(number)
+        for each in workers:
+            each.terminate()  # Celery lets the tasks at work end
+
+    for each in workers:
+        each.start()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    wait([each.sentinel for each in workers])
+    was_asked = bool(asked)
+    stop(signal.SIGTERM, None)
+    for each in workers:
+        each.join()
+    return 0 if was_asked else 1
+
+
+def _import_everything() -> None:
+    from control.celery import app
+
+    app.loader.import_default_modules()
+    gc.collect()
+    gc.freeze()  # else the collector would write to the pages that the forks share
+
+
+def _run(name: str) -> None:
+    from celery.platforms import set_pdeathsig
+
+    from control.celery import app
+
+    set_pdeathsig(signal.SIGKILL)  # whoever is killed leaves nothing behind
+    app.worker_main(
+        [
+            *("worker", "--queues", name, "--hostname", f"{name}@%h"),
+            *("--pool", "prefork", "--concurrency", str(QUEUES[name])),
+            *("--loglevel", "info", "--without-gossip", "--without-mingle", "--without-heartbeat"),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
+    sys.exit(main(sys.argv[1:]))
