@@ -53,7 +53,7 @@ check: setup ## Lint, format, types, import contracts, migrations.
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	@$(TEST_SETTINGS) $(BIN)/python -W ignore::RuntimeWarning platform/manage.py makemigrations --check --dry-run
+	@$(TEST_SETTINGS) $(BIN)/python -W ignore::RuntimeWarning -m control.manage makemigrations --check --dry-run
 
 bench: setup ## Measure gateway, engine and books; prints hardware, versions and commands.
 	@exec $(BIN)/python -m tests.benchmarks

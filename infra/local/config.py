@@ -164,8 +164,14 @@ def read_config(
     )
 
 
+def _default_home() -> Path:
+    """Return the checkout's own folder, or the user's where Penstock was installed."""
+    is_checkout = (ROOT / "pyproject.toml").exists()
+    return (ROOT if is_checkout else Path.home()) / ".penstock"
+
+
 def _home(value: str) -> Path:
-    home = Path(value).expanduser().resolve() if value else ROOT / ".penstock"
+    home = Path(value).expanduser().resolve() if value else _default_home()
     if len(str(home)) > HOME_CHARACTERS_MAX:
         raise LocalError(
             f"PENSTOCK_HOME has {len(str(home))} characters; wanted {HOME_CHARACTERS_MAX} or fewer,"

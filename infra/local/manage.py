@@ -11,12 +11,12 @@ from infra.local.errors import StartFailed
 
 COMMAND_ERROR = "CommandError: "
 """How Django begins an error that is meant for the person at the terminal."""
-MANAGE = str(ROOT / "platform" / "manage.py")
+MANAGE = (sys.executable, "-m", "control.manage")
 
 
 def manage_command(name: str) -> list[str]:
     """Return the command line of a management command."""
-    return [sys.executable, MANAGE, name]
+    return [*MANAGE, name]
 
 
 def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
@@ -24,7 +24,7 @@ def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
 
     Raises StartFailed with its error message, or the last lines of a crash.
     """
-    command = [sys.executable, MANAGE, *arguments]
+    command = [*MANAGE, *arguments]
     result = subprocess.run(
         command, env=dict(environment), cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -34,10 +34,10 @@ def run_manage(environment: Mapping[str, str], *arguments: str) -> str:
         if is_told:
             raise StartFailed(message)
         words = text.splitlines()
-        raise StartFailed("\n".join((f"manage.py {arguments[0]} failed:", *words[-8:])))
+        raise StartFailed("\n".join((f"penstock manage {arguments[0]} failed:", *words[-8:])))
     return result.stdout
 
 
 def become_manage(environment: Mapping[str, str], arguments: list[str]) -> NoReturn:
     """Replace this process by a management command."""
-    os.execve(sys.executable, [sys.executable, MANAGE, *arguments], dict(environment))
+    os.execve(sys.executable, [*MANAGE, *arguments], dict(environment))

@@ -35,7 +35,7 @@ ROLES = ("penstock_simulation_owner", "penstock_simulation_app")
 def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
     """Run seeds against the books on the server given, or on one started for it.
 
-    Returns the exit code of `manage.py simulate_books`. Raises StartFailed.
+    Returns the exit code of `penstock manage simulate_books`. Raises StartFailed.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-simulation-") as folder:
         home = Home(Path(folder))

@@ -1,6 +1,7 @@
 """Django's settings, made of one `ControlConfig`; nothing else here reads the environment."""
 
 import os
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ CONFIG = ControlConfig.from_environment(os.environ)
 """What the process was told from outside; `django.conf.settings.CONFIG` everywhere else."""
 
 BASE_DIR = Path(__file__).resolve().parent
-REPOSITORY_DIR = BASE_DIR.parent.parent
+WEB_DIR = Path(str(resources.files("web")))
+"""The console's package, wherever it is installed; named, not imported, as the apps above."""
 
 SECRET_KEY = CONFIG.django_secret
 DEBUG = CONFIG.debug
@@ -115,7 +117,7 @@ ASGI_APPLICATION = "control.asgi.application"
 TEMPLATES: list[dict[str, Any]] = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [REPOSITORY_DIR / "web" / "templates", BASE_DIR / "templates"],
+        "DIRS": [WEB_DIR / "templates", BASE_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -273,10 +275,10 @@ FORMAT_MODULE_PATH = "control.formats"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 STATIC_URL = "/static/"
-STATICFILES_DIRS = [REPOSITORY_DIR / "web" / "static"]
+STATICFILES_DIRS = [WEB_DIR / "static"]
 STATIC_ROOT = CONFIG.static_dir
-# With a static folder, `manage.py collectstatic` fills it with hashed, compressed files; without
-# one they are served from where they lie.
+# With a static folder, `penstock manage collectstatic` fills it with hashed, compressed files;
+# without one they are served from where they lie.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from django import forms
-from django.conf import settings
 from django.contrib import admin
 from django.db import connection
 from django.http import QueryDict
@@ -28,6 +27,7 @@ from control.sso import services as sso
 from control.sso.models import Connection, ScimGroup, ScimUser
 from control.sso.secrets import sealed
 from control.tenants.models import User
+from infra.local.config import ROOT
 from serving.contract.credential import ROLES
 from tests.fixtures.corpus import quarter
 from tests.fixtures.credentials import bearer
@@ -36,7 +36,7 @@ from tests.fixtures.organizations import SeededOrganization, make_model, make_va
 from tests.fixtures.routes import Route, routes
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-SOURCES = [settings.REPOSITORY_DIR / folder for folder in ("platform", "billing", "web")]
+SOURCES = [ROOT / folder for folder in ("platform", "billing", "web")]
 FILTER = re.compile(r"(?:GET|query|query_params)(?:\.get(?:list)?\(|\[)\"(\w+)\"")
 POSTED = re.compile(r"POST(?:\.get\w*\(|\[)\"(\w+)\"")
 PARTS = 4

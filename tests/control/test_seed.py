@@ -1,4 +1,4 @@
-"""`manage.py seed_platform`: a fresh platform, however often it is asked for."""
+"""`penstock manage seed_platform`: a fresh platform, however often it is asked for."""
 
 import json
 from io import StringIO

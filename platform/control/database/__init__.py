@@ -1,4 +1,5 @@
-"""What the application's role may do in the database, granted and proved by its owner.
+"""Connections to PostgreSQL, and what the application's role may do there, granted by its owner.
 
-`manage.py prepare_database` is the one caller; an app says what its tables are in its AppConfig.
+`penstock manage prepare_database` grants and proves; an app says what its tables are in its
+AppConfig. Where connections begin is `connection`, and which pool they come from `pools`.
 """

@@ -1,5 +1,5 @@
-"""`manage.py prepare_database`: tables, the application's rights in them, and the proof; and what
-older code published of organizations, projects and keys otherwise is published anew."""
+"""`penstock manage prepare_database`: tables, the application's rights in them, and the proof; and
+what older code published of organizations, projects and keys otherwise is published anew."""
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command

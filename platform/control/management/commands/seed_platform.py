@@ -1,4 +1,4 @@
-"""`manage.py seed_platform`: the first operator, organization, API key, model and prices."""
+"""`penstock manage seed_platform`: the first operator, organization, API key, model and prices."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Django's command line for the control plane."""
+"""`python -m control.manage`: Django's command line for the control plane."""
 
 import os
 import sys
@@ -10,8 +10,6 @@ from control.config import ConfigError
 
 def main() -> None:
     """Run one management command; bad configuration is one line, no traceback."""
-    # This folder stands first on the path of a script that lives in it, and so does the module
-    # cache; the repository root holds billing and web.
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
     try:
         execute_from_command_line(sys.argv)
