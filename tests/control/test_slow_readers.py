@@ -139,7 +139,7 @@ def test_one_caller_has_so_many_exports_at_once(
         found = [status_of(each) for each in clients]
     most = streaming.CALLER_EXPORTS_MAX
     assert sorted(found) == [200] * most + [429] * (READERS - most)
-    wait_until(lambda: not streaming.EXPORTS.counts, "the slots of those who left")
+    wait_until(lambda: not streaming.EXPORTS.counts(), "the slots of those who left")
     headers = {"authorization": f"Bearer {tenants[0]}"}
     whole = httpx.get(address + EXPORT, headers=headers, timeout=60)
     assert len(whole.content) == CHUNKS * len(CHUNK)
@@ -161,7 +161,7 @@ def test_a_reader_that_reads_nothing_is_hung_up_on(
     monkeypatch.setattr(protocol, "WRITE_SECONDS", 0.2)
     with reader(address, tenants[0]) as client:
         assert status_of(client) == 200
-        wait_until(lambda: not streaming.EXPORTS.counts, "the reader's end")
+        wait_until(lambda: not streaming.EXPORTS.counts(), "the reader's end")
         assert len(reads) < CHUNKS
         with pytest.raises(ConnectionResetError):
             while client.recv(2**16):

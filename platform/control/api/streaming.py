@@ -5,7 +5,7 @@ All bounds hold for one process. A page of a file is read, and its connection gi
 its bytes are written; `control.http.protocol` hangs up on a client that stops reading.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
@@ -36,7 +36,8 @@ class Exports:
     """The downloads that are under way, by whose they are."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
+        self._counts: Counter[str] = Counter()
+        self._ended: deque[str] = deque()
         self._lock = Lock()
 
     def begin(self, caller: str, organization_id: str | None) -> Callable[[], None]:
@@ -45,19 +46,30 @@ class Exports:
         if organization_id is not None:
             bounds[f"organization {organization_id}"] = ORGANIZATION_EXPORTS_MAX
         with self._lock:
+            self._settle()
             for name, most in bounds.items():
-                if self.counts[name] >= most:
+                if self._counts[name] >= most:
                     raise _refused(name, most)
-            self.counts.update(bounds.keys())
-        open_names = list(bounds)
+            self._counts.update(bounds.keys())
+        names = list(bounds)
 
         def end() -> None:
-            with self._lock:
-                self.counts.subtract(open_names)
-                self.counts = +self.counts
-                open_names.clear()
+            # Without the lock: the garbage collector may call this amid what holds it.
+            while names:
+                self._ended.append(names.pop())
 
         return end
+
+    def counts(self) -> dict[str, int]:
+        """Return how many there are; nothing of those who have none."""
+        with self._lock:
+            self._settle()
+            return dict(self._counts)
+
+    def _settle(self) -> None:
+        while self._ended:
+            self._counts[self._ended.popleft()] -= 1
+        self._counts = +self._counts
 
 
 EXPORTS = Exports()
