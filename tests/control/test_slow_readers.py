@@ -37,6 +37,12 @@ ROOT = Path(__file__).parents[2]
 SENT = re.compile(r"StreamingHttpResponse\(|Content-Disposition")
 
 
+@pytest.fixture(autouse=True)
+def no_other_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other tests, whose client may not have closed them, count for nothing."""
+    monkeypatch.setattr(streaming, "EXPORTS", streaming.Exports())
+
+
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Exports of 64 MiB, a MiB for each query; their pages that were read."""

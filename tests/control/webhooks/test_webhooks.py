@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from allauth.account.models import EmailAddress
-from django.conf import settings
 from django.core import mail
 from django.db import ProgrammingError, transaction
 from django.utils import timezone
@@ -19,6 +18,7 @@ from control.outbox.services import deliver_due, retry
 from control.webhooks import selectors, services
 from control.webhooks.kinds import KINDS
 from control.webhooks.models import Attempt, Delivery, Endpoint, Event, Secret
+from infra.local.config import ROOT
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.receiver import Receiver
 
@@ -385,5 +385,5 @@ def test_old_messages_are_trimmed_with_their_log(org: SeededOrganization, made: 
 
 
 def test_every_kind_that_is_offered_says_in_the_docs_when_it_is_sent() -> None:
-    words = (settings.REPOSITORY_DIR / "docs" / "billing.md").read_text()
+    words = (ROOT / "docs" / "billing.md").read_text()
     assert not [kind for kind in KINDS if f"| `{kind}` |" not in words]
