@@ -9,6 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from control.api import streaming
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
 from control.prices.models import Price
@@ -120,3 +121,14 @@ def test_nonsense_falls_back_to_the_usual(parameters: dict[str, str]) -> None:
     assert asked.by == "day"
     assert asked.first <= asked.last <= TODAY
     assert (asked.last - asked.first).days < DAYS_MAX["day"]
+
+
+@pytest.mark.integration
+def test_too_many_downloads_are_a_page_that_says_so(
+    member: Client, org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "CALLER_EXPORTS_MAX", 0)
+    for section in ("usage_csv", "requests_csv"):
+        reply = member.get(address(org.organization, section))
+        assert reply.status_code == 429 and int(reply.headers["retry-after"]) > 0
+        assert "Too many downloads" in reply.text
