@@ -18,6 +18,13 @@ class Actor:
     organization_id: str | None = None
     role: str | None = None
     operator_role: str | None = None
+    maker_id: str | None = None
+    """Of an API key: the person who answers for it."""
+
+    @property
+    def person_id(self) -> str | None:
+        """The person behind what is done, by themselves or by a key of theirs."""
+        return self.user_id or self.maker_id
 
     @property
     def is_operator(self) -> bool:

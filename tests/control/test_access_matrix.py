@@ -31,6 +31,7 @@ EVERYBODY = PEOPLE | {KEY}
 MONEY = frozenset({Role.OWNER, Role.ADMIN, Role.BILLING, KEY})
 KEYS = frozenset({Role.OWNER, Role.ADMIN, Role.DEVELOPER, KEY})
 ADMINS = frozenset({Role.OWNER, Role.ADMIN, KEY})
+"""Who changes keys of others, too: developers change those alone that they made."""
 OWNER = frozenset({Role.OWNER})
 ALLOWED = {
     "GET /alert-settings": MONEY,
@@ -65,12 +66,12 @@ ALLOWED = {
     "GET /organizations/{organization_id}/keys": EVERYBODY,
     "POST /organizations/{organization_id}/keys": KEYS,
     "GET /organizations/{organization_id}/keys/{key_id}": EVERYBODY,
-    "PATCH /organizations/{organization_id}/keys/{key_id}": KEYS,
-    "POST /organizations/{organization_id}/keys/{key_id}/end-old-secrets": KEYS,
+    "PATCH /organizations/{organization_id}/keys/{key_id}": ADMINS,
+    "POST /organizations/{organization_id}/keys/{key_id}/end-old-secrets": ADMINS,
     "GET /organizations/{organization_id}/keys/{key_id}/rate-limits": EVERYBODY,
     "PATCH /organizations/{organization_id}/keys/{key_id}/rate-limits": MONEY,
-    "POST /organizations/{organization_id}/keys/{key_id}/revoke": KEYS,
-    "POST /organizations/{organization_id}/keys/{key_id}/rotate": KEYS,
+    "POST /organizations/{organization_id}/keys/{key_id}/revoke": ADMINS,
+    "POST /organizations/{organization_id}/keys/{key_id}/rotate": ADMINS,
     "GET /organizations/{organization_id}/members": EVERYBODY,
     "GET /organizations/{organization_id}/members/{member_id}": EVERYBODY,
     "PATCH /organizations/{organization_id}/members/{member_id}": ADMINS,

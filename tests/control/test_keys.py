@@ -1,5 +1,7 @@
 """API keys: minted once, stored as digests, ended at once."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -9,6 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
+from control.actor import Actor
 from control.errors import Conflict, Invalid, NotFound, NotPermitted
 from control.keys.models import ApiKey, Kind, Scope
 from control.keys.playground import LIFETIME
@@ -23,7 +26,12 @@ from control.keys.services import (
 )
 from control.publish.selectors import last_record
 from control.tenants.models import Role
-from control.tenants.services import archive_project, resume_organization, suspend_organization
+from control.tenants.services import (
+    archive_project,
+    remove_member,
+    resume_organization,
+    suspend_organization,
+)
 from serving.contract import key as secret_form
 from serving.contract.codec import decode
 from serving.contract.records import ApiKeyRecord
@@ -159,6 +167,45 @@ def test_a_developer_neither_revokes_nor_rotates_a_managing_key(org: SeededOrgan
     rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     with pytest.raises(NotPermitted):
         end_old_secrets(actor=developer, key=key)
+
+
+CHANGES: dict[str, Callable[[Actor, ApiKey], object]] = {
+    "rotate": lambda actor, key: rotate_key(actor=actor, key=key, last_four=key.last_four),
+    "edit": lambda actor, key: edit_key(actor=actor, key=key, networks=None, name="Other"),
+    "end old secrets": lambda actor, key: end_old_secrets(actor=actor, key=key),
+    "revoke": lambda actor, key: revoke_key(actor=actor, key=key),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_developer_changes_only_their_own_keys(
+    org: SeededOrganization, change: Callable[[Actor, ApiKey], object]
+) -> None:
+    owners, _ = org.mint()
+    developer, admin = org.actor_of(org.join(Role.DEVELOPER)), org.actor_of(org.join(Role.ADMIN))
+    own, _ = mint_key(actor=developer, project=org.project, name="Mine")
+    of_nobody, _ = mint_key(actor=OPERATOR, project=org.project, name="Platform")
+    for key in (owners, own, of_nobody):
+        rotated, _ = rotate_key(actor=OPERATOR, key=key, last_four=key.last_four)
+        key.last_four = rotated.last_four
+    for key in (owners, of_nobody):
+        with pytest.raises(NotPermitted, match="created"):
+            change(developer, key)
+        change(admin, key)
+    change(developer, own)
+
+
+def test_who_was_removed_a_moment_ago_makes_and_takes_no_key(org: SeededOrganization) -> None:
+    """Their request was let in before they were removed, and reaches the service after."""
+    admin = org.join(Role.ADMIN)
+    person, (key, _) = org.actor_of(admin), org.mint()
+    program = replace(person, kind="key", id="key_x", user_id=None, maker_id=admin.id)
+    remove_member(actor=org.actor, membership=org.seat(admin))
+    for actor in (person, program):
+        with pytest.raises(NotFound):
+            mint_key(actor=actor, project=org.project, name="Late")
+        with pytest.raises(NotFound):
+            rotate_key(actor=actor, key=key, last_four=key.last_four)
 
 
 def test_use_is_noted_and_never_set_back(org: SeededOrganization) -> None:

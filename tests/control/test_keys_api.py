@@ -4,9 +4,10 @@ import pytest
 from rest_framework.test import APIClient
 
 from control.keys.models import ApiKey, Scope
-from control.keys.services import revoke_key
+from control.keys.services import mint_key, revoke_key
+from control.publish.selectors import last_record
 from control.tenants.models import Role
-from control.tenants.services import resume_organization, suspend_organization
+from control.tenants.services import remove_member, resume_organization, suspend_organization
 from serving.contract.key import is_well_formed, make_secret
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
@@ -72,7 +73,7 @@ def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiK
             [
                 ({"name": "x", "spend_limit_nanos": 5}, 403),
                 ({"name": "x", "scopes": ["manage"]}, 403),
-                ({"name": "x"}, 200),
+                ({"name": "x"}, 403),
             ],
         ),
         (Role.VIEWER, [({}, 403)]),
@@ -182,3 +183,37 @@ def test_a_session_writes_only_with_the_csrf_token(org: SeededOrganization, base
     reply = client.post(f"{base}/keys", {"project_id": org.project.id, "name": "Forged"})
     assert reply.status_code == 403
     assert not ApiKey.objects.exists()
+
+
+def test_a_key_made_by_a_key_ends_with_the_person_behind_it(
+    org: SeededOrganization, base: str
+) -> None:
+    admin = org.join(Role.ADMIN)
+    fields = {"actor": org.actor_of(admin), "project": org.project, "scopes": [Scope.MANAGE]}
+    _, secret = mint_key(name="First", **fields)
+    made = []
+    for scopes in (["manage"], ["inference"]):
+        wish = {"project_id": org.project.id, "name": "Next", "scopes": scopes}
+        reply = APIClient().post(
+            f"{base}/keys", wish, headers={"authorization": f"Bearer {secret}"}
+        )
+        assert reply.status_code == 201
+        made.append(reply.json())
+        secret = reply.json()["secret"] if scopes == ["manage"] else secret
+    by_key = APIClient(headers={"authorization": f"Bearer {secret}"})
+    assert by_key.get(f"{base}/keys").status_code == 200
+    remove_member(actor=org.actor, membership=org.seat(admin))
+    assert by_key.get(f"{base}/keys").status_code == 401
+    assert [last_record("api_key", each["id"]) for each in made] == [None, None]
+
+
+def test_a_key_does_to_members_no_more_than_an_admin_whosever_it_is(
+    org: SeededOrganization, base: str
+) -> None:
+    """The person behind a key may leave by themselves; the key may not leave for its owner."""
+    owner = org.join(Role.OWNER)
+    _, secret = mint_key(
+        actor=org.actor_of(owner), project=org.project, name="Key", scopes=[Scope.MANAGE]
+    )
+    caller = APIClient(headers={"authorization": f"Bearer {secret}"})
+    assert caller.delete(f"{base}/members/{org.seat(owner).id}").status_code == 403

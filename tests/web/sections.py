@@ -48,7 +48,7 @@ MAY_LOOK: dict[str, frozenset[Role]] = {
 }  # fmt: skip
 MAY_CHANGE: dict[str, frozenset[Role]] = {
     **dict.fromkeys(
-        ("key_new", "key_edit", "key_rotate", "key_end_old", "key_revoke", "playground_stream"),
+        ("key_new", "playground_stream"),
         DEVELOPERS,
     ),
     **dict.fromkeys(
@@ -61,6 +61,7 @@ MAY_CHANGE: dict[str, frozenset[Role]] = {
     ),
     **dict.fromkeys(
         (
+            "key_edit", "key_rotate", "key_end_old", "key_revoke",  # the owner's key
             "settings_idempotency", "project_new", "project_rename", "project_origins",
             "project_archive", "project_restore", "team_invite", "invitation_renew",
             "invitation_withdraw", "member_role", "member_remove", "sso_domain_add",

@@ -197,3 +197,19 @@ def test_who_may_make_no_keys_is_offered_none(
     page = client.get(address(org.organization, "keys")).content.decode()
     assert "Backend" in page
     assert address(org.organization, "key_new") not in page
+
+
+def test_a_developer_is_offered_changes_of_their_own_keys_alone(
+    client: Client, org: SeededOrganization, key: ApiKey
+) -> None:
+    user = org.join(Role.DEVELOPER)
+    client.force_login(user)
+    mint(client, org, name="Mine")
+    own = ApiKey.objects.get(created_by=user)
+    for each, is_own in ((key, False), (own, True)):
+        page = client.get(address(org.organization, "key", each.id)).content.decode()
+        offered = {
+            name: address(org.organization, name, each.id) in page
+            for name in ("key_edit", "key_rotate", "key_revoke")
+        }
+        assert offered == dict.fromkeys(offered, is_own)

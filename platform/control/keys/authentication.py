@@ -44,7 +44,7 @@ class KeyAuthentication(BaseAuthentication):
             raise PermissionDenied("The API key lacks the scope manage.")
         if key.last_used_at is None or key.last_used_at < now - TOUCHED_EACH:
             touch_keys({key.id: now})
-        return KeyHolder(key.id, key.name, key.organization), key
+        return KeyHolder(key.id, key.name, key.organization, key.created_by_id), key
 
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge of a 401."""

@@ -4,18 +4,45 @@ from typing import Any
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict
+from control.errors import Conflict, NotPermitted
 from control.keys import selectors
 from control.keys.models import ApiKey, Kind, Scope
-from control.tenants.permissions import Action, require
+from control.tenants import selectors as tenants
+from control.tenants.models import Organization
+from control.tenants.permissions import Action, member, require
+
+
+def require_key_access(actor: Actor, key: ApiKey) -> None:
+    """Let an actor pass who may change a key: one of their own, or, with an admin's right, any.
+
+    Raises NotFound in another organization, else NotPermitted.
+    """
+    require(actor, key.organization, Action.MAKE_KEYS)
+    if Scope.MANAGE in key.scopes:
+        require(actor, key.organization, Action.MAKE_MANAGE_KEYS)
+    if actor.person_id is None or key.created_by_id != actor.person_id:
+        try:
+            require(actor, key.organization, Action.MAKE_MANAGE_KEYS)
+        except NotPermitted as refused:
+            words = "You can change only API keys that you created. Ask an owner or admin."
+            raise NotPermitted(words) from refused
+
+
+def require_current_seat(actor: Actor, organization: Organization, action: Action) -> None:
+    """Let an actor pass whose person still has a seat, and a role that allows `action`.
+
+    Call it with the organization's row locked, as whoever removes a member or changes a role locks
+    it: then no key outlives the right that it was made with. Raises NotFound and NotPermitted.
+    """
+    if actor.person_id is not None and not actor.is_operator:
+        require(member(tenants.membership(actor.person_id, organization.id)), organization, action)
 
 
 def live_key(actor: Actor, key: ApiKey) -> ApiKey:
     """Return a key that the actor may change, its row locked. Raises Conflict if it has ended."""
-    require(actor, key.organization, Action.MAKE_KEYS)
-    if Scope.MANAGE in key.scopes:
-        require(actor, key.organization, Action.MAKE_MANAGE_KEYS)
+    require(actor, key.organization, Action.READ)
     key = selectors.locked_key(key.organization, key.id)
+    require_key_access(actor, key)
     if key.revoked_at is not None:
         raise Conflict("The API key is revoked.")
     return key

@@ -10,10 +10,12 @@ from control.actor import Actor
 from control.errors import Conflict
 from control.keys import checks, selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of, newest_pepper_id
-from control.keys.live import peoples_key, record
+from control.keys.live import peoples_key, record, require_current_seat
 from control.keys.models import ApiKey, OldSecret
 from control.keys.news import tell_of_new_secret
 from control.publish.services import Touched, publish
+from control.tenants import selectors as tenants
+from control.tenants.permissions import Action
 from serving.contract.key import make_secret
 
 OLD_SECRETS_MAX = 3
@@ -35,11 +37,13 @@ def rotate_key(
 ) -> tuple[ApiKey, str]:
     """Give a key a new secret; return it, told now or never. The one before works until a moment,
     a day from now by default; those replaced earlier until theirs. Who rotates a key knows its
-    secret, and so it is theirs from then on.
+    secret, and so it is theirs from then on: the person's behind the key, where a key rotates one.
 
     Raises Conflict where `last_four` are not those of the secret to replace: then it was replaced
     already, perhaps by the same wish sent twice.
     """
+    organization = tenants.locked_organization(key.organization_id)
+    require_current_seat(actor, organization, Action.MAKE_KEYS)
     key = peoples_key(actor, key)
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
@@ -49,7 +53,7 @@ def rotate_key(
     if ends_at > now:
         _keep(key, ends_at)
     before, maker, secret = key.masked, key.created_by, give_secret(key)
-    key.created_by_id = actor.user_id or key.created_by_id
+    key.created_by_id = actor.person_id or key.created_by_id
     key.save(update_fields=[*PARTS, "created_by"])
     record(
         actor, "key.rotate", key, before=before, after=key.masked,

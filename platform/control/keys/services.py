@@ -10,7 +10,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.errors import Conflict
 from control.keys import checks, selectors
-from control.keys.live import live_key, peoples_key, record
+from control.keys.live import live_key, peoples_key, record, require_current_seat
 from control.keys.models import ApiKey, Scope
 from control.keys.news import tell_of_ended_key, tell_of_new_key
 from control.keys.playground import playground_secret
@@ -67,15 +67,16 @@ def mint_key(
     spend_limit_nanos: int | None = None,
     form_token: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a key; return it and its secret, which is told now or never.
+    """Make a key; return it and its secret, which is told now or never. A key that a key makes is
+    of the same person, and ends with their seat.
 
     Raises FormSentTwice where a form made its key before, Conflict in a suspended organization or
     an archived project, NotPermitted for the scope `manage` where the actor is no admin.
     """
-    require(actor, project.organization, Action.MAKE_KEYS)
-    if Scope.MANAGE in scopes:
-        require(actor, project.organization, Action.MAKE_MANAGE_KEYS)
+    action = Action.MAKE_MANAGE_KEYS if Scope.MANAGE in scopes else Action.MAKE_KEYS
+    require(actor, project.organization, action)
     project = tenants.open_project(project)
+    require_current_seat(actor, project.organization, action)
     if form_token and (made := selectors.key_of_form(project.organization, form_token)):
         raise FormSentTwice(made)
     key = ApiKey(
@@ -88,7 +89,7 @@ def mint_key(
         expires_at=checks.expires_at(expires_at, timezone.now()),
         spend_limit_nanos=tenant_checks.spend_limit_nanos(spend_limit_nanos),
         form_token=form_token,
-        created_by_id=actor.user_id,
+        created_by_id=actor.person_id,
     )
     secret = give_secret(key)
     key.save(force_insert=True)

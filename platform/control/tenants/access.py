@@ -25,6 +25,7 @@ class KeyHolder:
     key_id: str
     name: str
     organization: Organization
+    maker_id: str | None
     is_authenticated: bool = True
     is_active: bool = True
     is_anonymous: bool = False
@@ -100,6 +101,7 @@ def _of_key(holder: object, organization_id: str) -> Access | None:
         name=holder.name,
         organization_id=organization_id,
         role=Role.ADMIN,
+        maker_id=holder.maker_id,
     )
     return Access(holder.organization, actor)
 

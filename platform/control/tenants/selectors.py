@@ -17,7 +17,7 @@ from control.tenants.models import (
 )
 
 
-def membership(user: User, organization_id: str) -> Membership:
+def membership(user: User | str, organization_id: str) -> Membership:
     """Return a user's seat in an organization. Raises NotFound for a stranger."""
     seats = Membership.objects.select_related("organization", "user")
     found = seats.filter(user=user, organization_id=organization_id).first()

@@ -16,6 +16,7 @@ from billing.reading import selectors as reading
 from billing.reading.filters import UsageFilters
 from control.errors import NotFound, NotPermitted
 from control.keys import selectors, services
+from control.keys.live import require_key_access
 from control.keys.models import ApiKey, Kind
 from control.tenants.permissions import Action
 from web.console import shown_once
@@ -33,6 +34,7 @@ class KeyRow:
 
     key: ApiKey
     url: str
+    may_change: bool
 
 
 @console_page("keys")
@@ -40,7 +42,7 @@ def keys(page: ConsolePage) -> HttpResponse:
     """The keys that work."""
     found = selectors.keys(page.organization, project=page.project)
     context = {
-        "keys": [KeyRow(key, page.url("key", key.id)) for key in found],
+        "keys": [KeyRow(key, page.url("key", key.id), may_change(page, key)) for key in found],
         "may_manage": page.may(Action.MAKE_KEYS),
         "first_call": FirstCall(page),
     }
@@ -182,6 +184,15 @@ def key_of(page: ConsolePage, key_id: str) -> ApiKey:
     return found
 
 
+def may_change(page: ConsolePage, key: ApiKey) -> bool:
+    """Whether the member is offered to change, rotate and revoke a key."""
+    try:
+        require_key_access(page.actor, key)
+    except NotPermitted:
+        return False
+    return True
+
+
 def edit_form(page: ConsolePage, key: ApiKey, data: QueryDict | None = None) -> EditForm:
     """Return the form of what may be changed."""
     return EditForm(data, key=key, may_manage=page.may(Action.MAKE_MANAGE_KEYS))
@@ -202,6 +213,7 @@ def show_key(
         "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
         "is_test": key.prefix.startswith("pen_test_"),
         "old": selectors.old_secrets(key, now),
+        "may_change": may_change(page, key),
         "may_limit": page.may(Action.SET_LIMITS),
         "sums": reading.usage_totals(
             page.organization,
