@@ -14,7 +14,7 @@ import msgspec
 
 from billing.reading import selectors
 from billing.reading.filters import EVERYTHING, UsageFilters
-from billing.reading.sums import Usage
+from billing.reading.sums import MONEY, Usage
 from control.tenants.models import Organization
 from serving.contract.money import exact_dollars
 
@@ -46,6 +46,8 @@ COLUMNS = (
 )
 """What a request is in a file, in this order. The meters' nanos add up to what was charged, or to
 what was waived."""
+MONEY_COLUMNS = frozenset({*MONEY, "charged_nanos", "charged_usd"})
+"""What is left out of the files of who may not see money."""
 
 
 class Number(str):
@@ -60,12 +62,12 @@ def csv_pages(
     end: datetime,
     *,
     filters: UsageFilters = EVERYTHING,
+    with_money: bool = True,
 ) -> Iterator[bytes]:
     """Yield the requests of [start, end) as CSV (RFC 4180), oldest first, its header first."""
-    yield csv_bytes([COLUMNS])
-    names = selectors.variant_names()
-    for page in selectors.event_pages(organization, start, end, filters=filters):
-        yield csv_bytes(record(event, names).values() for event in page)
+    yield csv_bytes([[name for name in COLUMNS if with_money or name not in MONEY_COLUMNS]])
+    for records in _records(organization, start, end, filters, with_money):
+        yield csv_bytes(record.values() for record in records)
 
 
 def jsonl_pages(
@@ -74,11 +76,25 @@ def jsonl_pages(
     end: datetime,
     *,
     filters: UsageFilters = EVERYTHING,
+    with_money: bool = True,
 ) -> Iterator[bytes]:
     """Yield the requests of [start, end) as JSON Lines, oldest first."""
-    names = selectors.variant_names()
-    for page in selectors.event_pages(organization, start, end, filters=filters):
-        yield msgspec.json.Encoder().encode_lines([record(event, names) for event in page])
+    for records in _records(organization, start, end, filters, with_money):
+        yield msgspec.json.Encoder().encode_lines(records)
+
+
+def _records(
+    organization: Organization,
+    start: datetime,
+    end: datetime,
+    filters: UsageFilters,
+    with_money: bool,
+) -> Iterator[list[dict[str, Any]]]:
+    names, left_out = selectors.variant_names(), frozenset() if with_money else MONEY_COLUMNS
+    pages = selectors.event_pages(organization, start, end, filters=filters, with_money=with_money)
+    for page in pages:
+        records = [record(event, names) for event in page]
+        yield [{k: v for k, v in one.items() if k not in left_out} for one in records]
 
 
 def record(event: Usage, names: Mapping[str, str]) -> dict[str, Any]:

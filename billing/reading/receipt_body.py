@@ -15,7 +15,7 @@ class ReceiptLineSerializer(serializers.Serializer[Any]):
     meter = serializers.ChoiceField(["input", "cached_input", "output"])
     tokens = serializers.IntegerField()
     nanos_per_million_tokens = serializers.IntegerField(allow_null=True)
-    amount_nanos = serializers.IntegerField()
+    amount_nanos = serializers.IntegerField(allow_null=True)
 
 
 class ReceiptUsageSerializer(serializers.Serializer[Any]):
@@ -49,7 +49,8 @@ class TimingsSerializer(serializers.Serializer[Any]):
 
 
 class ReceiptSerializer(serializers.Serializer[Any]):
-    """One request: the amounts of its lines add up to what was charged, or to what was waived."""
+    """One request: the amounts of its lines add up to what was charged, or to what was waived.
+    Amounts are null for roles that may not see money."""
 
     object = serializers.CharField()
     id = serializers.CharField()
@@ -64,9 +65,9 @@ class ReceiptSerializer(serializers.Serializer[Any]):
     client_request_id = serializers.CharField(allow_null=True)
     usage = ReceiptUsageSerializer()
     lines = ReceiptLineSerializer(many=True)
-    charged_nanos = serializers.IntegerField()
-    charged_usd = serializers.CharField()
-    waived_nanos = serializers.IntegerField()
+    charged_nanos = serializers.IntegerField(allow_null=True)
+    charged_usd = serializers.CharField(allow_null=True)
+    waived_nanos = serializers.IntegerField(allow_null=True)
     price = ReceiptPriceSerializer(allow_null=True)
     rating = serializers.IntegerField(help_text="The version of the rule that rounds.")
     timings = TimingsSerializer()
@@ -90,9 +91,9 @@ def body_of(receipt: Receipt) -> dict[str, Any]:
         "client_request_id": event.client_request_id,
         "usage": ReceiptUsageSerializer(event).data,
         "lines": [ReceiptLineSerializer(line).data for line in receipt.lines],
-        "charged_nanos": event.charged_nanos,
-        "charged_usd": plain_dollars(event.charged_nanos),
-        "waived_nanos": event.waived_nanos,
+        "charged_nanos": event.charged_nanos if receipt.has_money else None,
+        "charged_usd": plain_dollars(event.charged_nanos) if receipt.has_money else None,
+        "waived_nanos": event.waived_nanos if receipt.has_money else None,
         "price": _price(receipt),
         "rating": event.rating,
         "timings": TimingsSerializer(event).data,

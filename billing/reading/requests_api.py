@@ -22,7 +22,7 @@ from billing.reading.receipt_body import ReceiptSerializer, body_of
 from billing.reading.receipts import receipt
 from billing.reading.selectors import require_filed
 from control.api.streaming import stream_export
-from control.tenants.access import OF_ORGANIZATION, access_asked
+from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 
 Pages = Callable[..., Iterator[bytes]]
@@ -54,8 +54,9 @@ class OneRequest(APIView):
     )
     def get(self, request: Request, request_id: uuid.UUID) -> Response:
         """Show the receipt of a request by the id in its `x-request-id`, archived ones too."""
-        organization = access_asked(request, Action.READ).organization
-        return Response(body_of(receipt(organization, request_id)))
+        found = access_asked(request, Action.READ)
+        with_money = found.may(Action.SEE_MONEY)
+        return Response(body_of(receipt(found.organization, request_id, with_money=with_money)))
 
 
 class File(APIView):
@@ -71,14 +72,15 @@ class File(APIView):
     def send(self, request: Request) -> HttpResponseBase:
         """Return the file that was asked for."""
         asked = parse(self.query, request)
-        organization = access_asked(request, self.action).organization
+        found = access_asked(request, self.action)
+        organization = found.organization
         start = moment(asked["start_time"])
         end = moment(asked["end_time"]) if "end_time" in asked else timezone.now()
         if self.action == Action.READ:
             require_filed(start, end)
         ending = "csv" if self.content_type == CSV else "jsonl"
         name = f"{self.name}-{organization.id}-{start:%Y-%m-%d}-{end:%Y-%m-%d}.{ending}"
-        chunks = type(self).pages(organization, start, end, **self.questions(asked))
+        chunks = type(self).pages(organization, start, end, **self.questions(asked, found))
         return stream_export(
             request._request,
             chunks,
@@ -87,15 +89,25 @@ class File(APIView):
             organization_id=organization.id,
         )
 
-    def questions(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Return what else was asked."""
+    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
+        """Return what else was asked, by whom."""
         return {"filters": filters_of(asked)}
 
 
-class RequestsCsv(File):
+class RequestsFile(File):
+    """Every request of a period; its charges for roles that may see money."""
+
+    name = "requests"
+
+    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
+        """Return what else was asked, and whether money is told."""
+        return super().questions(asked, found) | {"with_money": found.may(Action.SEE_MONEY)}
+
+
+class RequestsCsv(RequestsFile):
     """Every request of a period as CSV."""
 
-    pages, name = exports.csv_pages, "requests"
+    pages = exports.csv_pages
 
     @extend_schema(parameters=[Query], responses={(200, "text/csv"): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponseBase:
@@ -103,10 +115,10 @@ class RequestsCsv(File):
         return self.send(request)
 
 
-class RequestsJsonl(File):
+class RequestsJsonl(RequestsFile):
     """Every request of a period as JSON Lines."""
 
-    pages, name, content_type = exports.jsonl_pages, "requests", JSONL
+    pages, content_type = exports.jsonl_pages, JSONL
 
     @extend_schema(parameters=[Query], responses={(200, JSONL): OpenApiTypes.STR})
     def get(self, request: Request) -> HttpResponseBase:
@@ -119,9 +131,9 @@ class CostFile(File):
 
     query, name, action = CostsQuery, "costs", Action.SEE_MONEY
 
-    def questions(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
         """Return what else was asked."""
-        return super().questions(asked) | {"group_by": asked["group_by"]}
+        return super().questions(asked, found) | {"group_by": asked["group_by"]}
 
 
 class CostsCsv(CostFile):

@@ -1,4 +1,5 @@
-"""Questions about usage. The organization comes first; another's rows are never seen."""
+"""Questions about usage. The organization comes first; another's rows are never seen. Without
+`with_money`, for who may not see money, what is returned has none: every charge in it is zero."""
 
 import re
 import uuid
@@ -76,6 +77,7 @@ def usage_series(
     *,
     group_by: Sequence[Dimension] = (),
     filters: UsageFilters = EVERYTHING,
+    with_money: bool = True,
 ) -> list[UsagePoint]:
     """Return the usage in all buckets that touch [start, end), in order of time, then group.
 
@@ -85,7 +87,7 @@ def usage_series(
     kept_from = _minutes_kept_from() if bucket == "minute" else None
     places = series_spans(start, end, bucket, kept_from)
     question = rollups.Question(places, bucket, group_by, filters)
-    return list(rollups.answer(organization, question))
+    return _points(organization, question, with_money)
 
 
 def usage_by_group(
@@ -96,6 +98,7 @@ def usage_by_group(
     group_by: Sequence[Dimension],
     filters: UsageFilters = EVERYTHING,
     with_ttft: bool = False,
+    with_money: bool = True,
 ) -> list[UsageGroup]:
     """Return the usage of each group over [start, end), the dearest first.
 
@@ -105,7 +108,7 @@ def usage_by_group(
     places = spans(start, end, None if are_whole else _minutes_kept_from())
     since = places[0].start if with_ttft else None
     question = rollups.Question(places, None, group_by, filters, ttft_since=since)
-    found = rollups.answer(organization, question)
+    found = _points(organization, question, with_money)
     return _dearest_first(UsageGroup(one.group, one.sums) for one in found)
 
 
@@ -116,28 +119,43 @@ def usage_totals(
     *,
     filters: UsageFilters = EVERYTHING,
     with_ttft: bool = False,
+    with_money: bool = True,
 ) -> UsageSums:
     """Return the sums over [start, end), as exact as those of `usage_by_group`."""
     groups = usage_by_group(
-        organization, start, end, group_by=(), filters=filters, with_ttft=with_ttft
+        organization,
+        start,
+        end,
+        group_by=(),
+        filters=filters,
+        with_ttft=with_ttft,
+        with_money=with_money,
     )
     return groups[0].sums if groups else UsageSums()
 
 
 def overview(
-    organization: Organization, now: datetime, *, filters: UsageFilters = EVERYTHING
+    organization: Organization,
+    now: datetime,
+    *,
+    filters: UsageFilters = EVERYTHING,
+    with_money: bool = True,
 ) -> Overview:
     """Return the organization's money, its newest requests, and its usage of this UTC day and
     month. Where there is no request there is no usage to ask for."""
-    money = credit.funds(organization, now)
-    latest = recent_events(organization, now=now, filters=filters, limit=OVERVIEW_LATEST)
-    points = _points_of_overview(organization, now, filters) if latest else []
+    funds = credit.funds(organization, now) if with_money else None
+    latest = recent_events(
+        organization, now=now, filters=filters, limit=OVERVIEW_LATEST, with_money=with_money
+    )
+    points = _points_of_overview(organization, now, filters, with_money) if latest else []
     speed = _total(points)
     today = floor(now, "day")
     of_month = [point for point in points if point.bucket_at >= today.replace(day=1)]
     first = today - WIDTH["day"] * (OVERVIEW_DAYS - 1)
     return Overview(
-        **money._asdict(),
+        balance_nanos=funds.balance_nanos if funds else None,
+        held_nanos=funds.held_nanos if funds else None,
+        available_nanos=funds.available_nanos if funds else None,
         latest=latest,
         today=_total(point for point in points if point.bucket_at == today),
         month=_total(of_month),
@@ -157,6 +175,7 @@ def recent_events(
     end: datetime | None = None,
     before: uuid.UUID | None = None,
     limit: int = 50,
+    with_money: bool = True,
 ) -> list[Usage]:
     """Return the newest events of [start, end), or those older than `before`: the last id of the
     page above. Caller, supply and origin come with them."""
@@ -174,7 +193,8 @@ def recent_events(
             "limit": limit,
         }
         found = found.filter(_matching(filters, parameters))
-    return _corrected(organization, found[:limit])
+    newest = _corrected(organization, found[:limit])
+    return newest if with_money else _without_money(newest)
 
 
 def event_pages(
@@ -183,6 +203,7 @@ def event_pages(
     end: datetime,
     *,
     filters: UsageFilters = EVERYTHING,
+    with_money: bool = True,
 ) -> Iterator[list[Usage]]:
     """Yield all events of [start, end), oldest first, a page at a time; those of days that are in
     files alone come first, by the day they are accounted on.
@@ -191,11 +212,11 @@ def event_pages(
     """
     for filed in _filed_pages(organization, start, end):
         if passed := [one for one in _corrected(organization, filed) if filters.admit(one)]:
-            yield passed
+            yield passed if with_money else _without_money(passed)
     mine = _events(organization).filter(event_id__lt=id_floor(end), **filters.lookups())
     page = mine.filter(event_id__gte=id_floor(start))
     while found := _corrected(organization, page.order_by("event_id")[:EXPORT_PAGE]):
-        yield found
+        yield found if with_money else _without_money(found)
         page = mine.filter(event_id__gt=found[-1].event_id)
 
 
@@ -208,14 +229,18 @@ def first_and_last_day(organization: Organization) -> tuple[datetime | None, dat
     return floor(found["first"], "day"), floor(found["last"], "day") + WIDTH["day"]
 
 
-def event(organization: Organization, event_id: uuid.UUID) -> Usage | None:
+def event(
+    organization: Organization, event_id: uuid.UUID, *, with_money: bool = True
+) -> Usage | None:
     """Return one request as it really was, from the archive where its day is there."""
     found = _corrected(organization, _events(organization).filter(event_id=event_id))
-    if found or event_id >= BEYOND_CALENDARS:
-        return found[0] if found else None
-    from billing.following.archive import find_event  # pyarrow is loaded where it is needed
+    if not found and event_id < BEYOND_CALENDARS:
+        from billing.following.archive import find_event  # pyarrow is loaded where it is needed
 
-    return find_event(event_id, organization.pk)
+        found = [filed] if (filed := find_event(event_id, organization.pk)) else []
+    if not with_money:
+        found = _without_money(found)
+    return found[0] if found else None
 
 
 def price(price_id: str) -> Price | None:
@@ -262,7 +287,7 @@ def _filed_pages(
 
 
 def _points_of_overview(
-    organization: Organization, now: datetime, filters: UsageFilters
+    organization: Organization, now: datetime, filters: UsageFilters, with_money: bool
 ) -> list[UsagePoint]:
     """Return the days since the month began, and a fortnight at least, by model; TTFT is counted
     over the last 24 hours."""
@@ -271,7 +296,16 @@ def _points_of_overview(
     question = rollups.Question(
         [Span(HOURS, start, end)], "day", ("model",), filters, ttft_since=end - WIDTH["day"]
     )
-    return list(rollups.answer(organization, question))
+    return _points(organization, question, with_money)
+
+
+def _points(
+    organization: Organization, question: rollups.Question, with_money: bool
+) -> list[UsagePoint]:
+    found = rollups.answer(organization, question)
+    if with_money:
+        return list(found)
+    return [UsagePoint(one.bucket_at, one.group, one.sums.without_money()) for one in found]
 
 
 def _minutes_kept_from() -> datetime | None:
@@ -315,6 +349,14 @@ def _corrected(organization: Organization, rows: Iterable[UsageEvent]) -> list[U
     return [by_id.get(one.event_id, one) for one in found]
 
 
+def _without_money(events: list[Usage]) -> list[Usage]:
+    """Take the charges off events that were read; nobody saves an event."""
+    for one in events:
+        one.input_nanos = one.cached_input_nanos = one.output_nanos = 0
+        one.lease_nanos = None
+    return events
+
+
 def _total(points: Iterable[UsagePoint]) -> UsageSums:
     return sum((point.sums for point in points), UsageSums())
 
@@ -334,4 +376,12 @@ def _by_group(points: Iterable[UsagePoint]) -> list[UsageGroup]:
 
 
 def _dearest_first(groups: Iterable[UsageGroup]) -> list[UsageGroup]:
-    return sorted(groups, key=lambda one: (-one.sums.charged_nanos, one.group))
+    """Sort by charge, or by tokens where no charge is told."""
+    return sorted(
+        groups,
+        key=lambda one: (
+            -one.sums.charged_nanos,
+            -one.sums.input_tokens - one.sums.output_tokens,
+            one.group,
+        ),
+    )

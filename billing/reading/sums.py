@@ -1,6 +1,6 @@
 """Sums over usage, alone, over time and by group: what selectors answer with."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 
 from billing.following import latency
@@ -41,6 +41,10 @@ class UsageSums:
         added = {name: getattr(self, name) + getattr(other, name) for name in MEASURES}
         return UsageSums(**added, ttft_counts=latency.add(self.ttft_counts, other.ttft_counts))
 
+    def without_money(self) -> "UsageSums":
+        """Return the same with nothing charged, for who may not see money."""
+        return replace(self, input_nanos=0, cached_input_nanos=0, output_nanos=0, waived_nanos=0)
+
     @property
     def charged_nanos(self) -> int:
         """The charge: the meters add up to it."""
@@ -73,6 +77,7 @@ class UsageSums:
         return latency.percentile_seconds(self.ttft_counts, 95)
 
 
+MONEY = ("input_nanos", "cached_input_nanos", "output_nanos", "waived_nanos")
 MEASURES = tuple(one.name for one in fields(UsageSums) if one.name != "ttft_counts")
 """What is added up as it is; TTFT is added bucket by bucket."""
 
@@ -103,12 +108,13 @@ class Overview:
     seconds ago.
 
     `held_nanos` is set aside for requests at work; `available_nanos` is what new requests may
-    still hold, None without any limit. `days` has the last days' sums in order, `models` this
+    still hold, None without any limit. All money is None, and nothing charged, for who may not see
+    it. `days` has the last days' sums in order, `models` this
     month's by model, the dearest first; TTFT is of the last 24 hours.
     """
 
-    balance_nanos: int
-    held_nanos: int
+    balance_nanos: int | None
+    held_nanos: int | None
     available_nanos: int | None
     latest: list[Usage]
     today: UsageSums

@@ -16,6 +16,7 @@ from django.test import Client
 from control.audit.models import Deed
 from control.keys.models import Scope
 from control.tenants.models import Membership, Role, User
+from tests.fixtures.amounts import amounts_in
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
@@ -125,6 +126,22 @@ FOREIGN_IN_BODY = {
     "POST /top-ups",
 }
 """What names a row of an organization in its body."""
+PRICES = {
+    "GET /organizations/{organization_id}/models",
+    "GET /organizations/{organization_id}/models/{model}",
+}
+"""What lists prices, which are nobody's secret."""
+NO_SECRETS = {"spend_limit_nanos", "paid_min_nanos", "nanos_per_million_tokens"}
+"""A limit is named to whoever is refused for it; what a tier takes, and a price, are published."""
+TELLS_MONEY = {
+    "GET /budgets": "limit_nanos",
+    "GET /organizations/{organization_id}/rate-limits": "paid_nanos",
+    "GET /requests.csv": "charged_usd",
+    "GET /requests.jsonl": "charged_nanos",
+    "GET /requests/{request_id}": "amount_nanos",
+    "GET /top-ups": "amount_cents",
+}
+"""Some of what members with a right to it are told."""
 ONCE = {"idempotency-key": "once"}
 PUBLIC = {"schema", "docs"}
 TIMEOUTS = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
@@ -222,6 +239,21 @@ def test_members_may_what_the_table_says(furnished: Furnished) -> None:
             if (status // 100 * 100 if status < 300 else status) != expected:
                 wrong.append(f"{label} {name}: {status}, not {expected}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_who_sees_no_money_is_told_none(furnished: Furnished) -> None:
+    callers = members(furnished.org)
+    wrong = []
+    for label in ALLOWED.keys() - PRICES:
+        for name in callers.keys() - MONEY:
+            reply = furnished.call(callers[name], label, furnished.org)
+            if reply.status_code < 300 and (told := amounts_in(reply) - NO_SECRETS):
+                wrong.append(f"{label} tells {name}: {', '.join(sorted(told))}")
+    assert not wrong, "\n".join(wrong)
+    for label, field in TELLS_MONEY.items():
+        for name in MONEY:
+            reply = furnished.call(callers[name], label, furnished.org)
+            assert field in amounts_in(reply), f"{label} {name}"
 
 
 def test_others_find_nothing(furnished: Furnished) -> None:

@@ -79,6 +79,13 @@ MAY_CHANGE: dict[str, frozenset[Role]] = {
         OWNERS,
     ),
 }  # fmt: skip
+PRICES = {"models", "playground"}
+"""What shows prices, which are nobody's secret."""
+TELL_MONEY = (
+    "billing", "key", "limits", "overview", "rates", "receipt", "requests", "requests_csv",
+    "requests_jsonl", "usage", "usage_csv",
+)  # fmt: skip
+"""Some of what shows money to who may see it."""
 OF_NO_ORGANIZATION = {
     "home", "invitation", "organization_new", "theme", "personal_data", "personal_data_copy",
     "personal_data_erase", "personal_data_download",

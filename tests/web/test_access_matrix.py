@@ -11,14 +11,18 @@ from django.http import HttpResponseBase
 from django.test.utils import CaptureQueriesContext
 
 from control.tenants.models import Role
+from tests.fixtures.amounts import amounts_in
 from tests.fixtures.shared_organization import SharedOrganization
 from tests.web.sections import (
     FORMS,
     LACK_MORE,
     MAY_CHANGE,
     MAY_LOOK,
+    MONEY,
     OF_NO_ORGANIZATION,
     PARAMETERS,
+    PRICES,
+    TELL_MONEY,
     address_of,
 )
 from web.console.page import FOR_SOME, SECTIONS
@@ -42,11 +46,16 @@ class Attempt:
 
 
 def attempt(
-    shared: SharedOrganization, who: str, method: str, name: str, **other_ids: str
+    shared: SharedOrganization,
+    who: str,
+    method: str,
+    name: str,
+    query: str = "",
+    **other_ids: str,
 ) -> Attempt:
     """Send one request, and undo what it does."""
     ids = shared.ids | other_ids
-    url = address_of(name, ids)
+    url = address_of(name, ids) + query
     browser = shared.browsers[who]
     with undone(), CaptureQueriesContext(connection) as queries:
         reply = browser.get(url) if method == "get" else browser.post(url, **body(name, ids))
@@ -119,6 +128,20 @@ def assert_closed_to_outsiders(shared: SharedOrganization, method: str, name: st
     else:
         assert signed_out.status == 302
         assert signed_out.reply["location"].startswith("/accounts/login/?next=")
+
+
+@pytest.mark.parametrize("name", sorted(MAY_LOOK.keys() - PRICES))
+def test_who_sees_no_money_is_shown_none(shared: SharedOrganization, name: str) -> None:
+    for who in set(ROLES) - MONEY:
+        for query in ("", "?metric=cost"):
+            told = amounts_in(attempt(shared, who, "get", name, query=query).reply)
+            assert told == set(), f"{name}{query} tells {who}"
+
+
+@pytest.mark.parametrize("name", TELL_MONEY)
+def test_who_may_see_money_is_shown_it(shared: SharedOrganization, name: str) -> None:
+    for who in MONEY & MAY_LOOK[name]:
+        assert amounts_in(attempt(shared, who, "get", name).reply), who
 
 
 @pytest.mark.parametrize("who", ROLES)

@@ -63,7 +63,9 @@ class OrganizationRatesSerializer(serializers.Serializer[Any]):
     """Where an organization stands, and what it may do."""
 
     tier = TierSerializer(allow_null=True)
-    paid_nanos = serializers.IntegerField()
+    paid_nanos = serializers.IntegerField(
+        allow_null=True, help_text="Null for roles that may not see money."
+    )
     next_tier = TierSerializer(allow_null=True)
     in_force = InForceSerializer(many=True)
 
@@ -82,14 +84,15 @@ class RateLimits(GenericAPIView[Any]):
 
     def get(self, request: Request, organization_id: str) -> Response:
         """Show the organization's limit tier, its limits and how much of them is used."""
-        organization = access(request, organization_id).organization
-        standing = selectors.standing(organization)
+        found = access(request, organization_id)
+        organization = found.organization
+        standing = selectors.tier_standing(organization, with_money=found.may(Action.SEE_MONEY))
         rows = selectors.in_force(organization)
         uses = uses_of(Subject(organization.id, row.limits, row.model_id) for row in rows)
         shown = {
             "tier": standing.tier,
             "paid_nanos": standing.paid_nanos,
-            "next_tier": selectors.next_tier(standing.paid_nanos),
+            "next_tier": standing.next_tier,
             "in_force": [
                 {
                     "model": row.model_name or None,

@@ -40,6 +40,16 @@ class InForce:
     model_name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TierStanding:
+    """The tier of an organization, what it has paid in all (None where that is not told), and the
+    tier that comes next."""
+
+    tier: LimitTier | None
+    paid_nanos: int | None
+    next_tier: LimitTier | None
+
+
 def tiers() -> QuerySet[LimitTier]:
     """Return all tiers, the lowest first."""
     return LimitTier.objects.order_by("paid_min_nanos")
@@ -67,6 +77,13 @@ def standing(organization: Organization) -> Standing:
     """Return where an organization stands; without a word of billing it has paid nothing."""
     found = Standing.objects.select_related("tier").filter(organization=organization).first()
     return found or Standing(organization=organization)
+
+
+def tier_standing(organization: Organization, *, with_money: bool) -> TierStanding:
+    """Return the tier of an organization, and what it has paid for who may see money."""
+    found = standing(organization)
+    paid_nanos = found.paid_nanos if with_money else None
+    return TierStanding(found.tier, paid_nanos, next_tier(found.paid_nanos))
 
 
 def misplaced(limit: int) -> list[str]:

@@ -9,7 +9,7 @@ from control.actor import Actor
 from control.errors import NotFound, NotPermitted
 from control.tenants import selectors
 from control.tenants.models import Organization, Role, User
-from control.tenants.permissions import Action, member, require
+from control.tenants.permissions import Action, can, member, require
 from control.whence import concerning
 
 OF_ORGANIZATION = OpenApiParameter(
@@ -38,6 +38,10 @@ class Access:
 
     organization: Organization
     actor: Actor
+
+    def may(self, action: Action) -> bool:
+        """Tell whether the caller's role allows an action."""
+        return self.actor.role is not None and can(self.actor.role, action)
 
 
 def access(request: Request, organization_id: str, action: Action = Action.READ) -> Access:

@@ -7,7 +7,7 @@ from typing import Any
 from control.budgets.selectors import Owner, owners
 from control.keys.models import ApiKey
 from control.limits import selectors
-from control.limits.models import FIGURES, LimitTier, Standing
+from control.limits.models import FIGURES
 from control.limits.use import Subject, Use, uses_of
 from control.tenants.models import Project
 from control.tenants.permissions import Action
@@ -59,8 +59,7 @@ class Row:
 class RatesView:
     """All that `console/rates.html` needs, as `rates`."""
 
-    standing: Standing
-    next_tier: LimitTier | None
+    standing: selectors.TierStanding
     rows: list[Row]
     is_known: bool
     """Whether Redis told how much is used."""
@@ -70,7 +69,6 @@ class RatesView:
 
 def rates_view(page: ConsolePage, form: RatesForm | None = None) -> RatesView:
     """Return what the page shows; the form as it was sent."""
-    standing = selectors.standing(page.organization)
     limited = owners(page.organization, page.projects)
     listed = [*_of_organization(page), *_of_owners(page, limited)]
     uses = uses_of(subject for _, subject in listed)
@@ -79,8 +77,7 @@ def rates_view(page: ConsolePage, form: RatesForm | None = None) -> RatesView:
         for (row, _), use in zip(listed, uses, strict=True)
     ]
     return RatesView(
-        standing=standing,
-        next_tier=selectors.next_tier(standing.paid_nanos),
+        standing=selectors.tier_standing(page.organization, with_money=page.may_see_money),
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
         may_set=page.may(Action.SET_LIMITS),

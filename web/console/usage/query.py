@@ -72,7 +72,9 @@ class UsageQuery:
         return {name: value for name, value in values.items() if value and usual.get(name) != value}
 
 
-def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
+def parse_query(
+    parameters: Mapping[str, str], today: date, *, metrics: Iterable[Metric] = METRICS
+) -> UsageQuery:
     """Read the question from a URL; what makes no sense falls back to the usual."""
     by = one_of(parameters.get("by", ""), DAYS_MAX, "day")
     last = min(day_of(parameters.get("to", "")) or today, today)
@@ -83,7 +85,7 @@ def parse_query(parameters: Mapping[str, str], today: date) -> UsageQuery:
         last=last,
         by=by,
         group=one_of(parameters.get("group", ""), GROUPS, ""),
-        metric=one_of(parameters.get("metric", ""), METRICS, "tokens"),
+        metric=one_of(parameters.get("metric", ""), metrics, "tokens"),
         model=parameters.get("model", ""),
         key=parameters.get("key", ""),
         project=parameters.get("project", ""),

@@ -9,7 +9,8 @@ from billing.reading.sums import UsagePoint, UsageSums
 
 ROWS_MAX = 60
 """Rows on one page of the table."""
-CSV_HEADER = (
+CSV_MONEY = ("charged_usd", "charged_nanos")
+CSV_HEADER: tuple[str, ...] = (
     "begins_at_utc",
     "group_id",
     "group_name",
@@ -17,8 +18,7 @@ CSV_HEADER = (
     "input_tokens",
     "cached_input_tokens",
     "output_tokens",
-    "charged_usd",
-    "charged_nanos",
+    *CSV_MONEY,
 )
 
 
@@ -45,9 +45,10 @@ def row_of(point: UsagePoint, names: Mapping[str, str]) -> UsageRow:
     return UsageRow(point.bucket_at, group_id, names.get(group_id, group_id), point.sums)
 
 
-def csv_text(rows: Sequence[UsageRow]) -> bytes:
-    """Return the rows as CSV (RFC 4180)."""
-    return csv_bytes([CSV_HEADER, *map(csv_row, rows)])
+def csv_text(rows: Sequence[UsageRow], *, with_money: bool = True) -> bytes:
+    """Return the rows as CSV (RFC 4180), the columns of money for who may see it."""
+    columns = len(CSV_HEADER) - (0 if with_money else len(CSV_MONEY))
+    return csv_bytes(line[:columns] for line in (CSV_HEADER, *map(csv_row, rows)))
 
 
 def csv_row(row: UsageRow) -> tuple[object, ...]:

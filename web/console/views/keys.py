@@ -220,6 +220,7 @@ def show_key(
             now - timedelta(days=USAGE_DAYS),
             now,
             filters=UsageFilters(key_ids=(key.id,)),
+            with_money=page.may_see_money,
         ),
         "usage_url": page.url("usage", key=key.id),
         "edit": edit or edit_form(page, key),

@@ -63,6 +63,11 @@ def last_hour(page: ConsolePage) -> dict[str, UsageSums]:
     """Return the last hour's sums by variant."""
     now = timezone.now()
     groups = reading.usage_by_group(
-        page.organization, now - timedelta(hours=1), now, group_by=("variant",), with_ttft=True
+        page.organization,
+        now - timedelta(hours=1),
+        now,
+        group_by=("variant",),
+        with_ttft=True,
+        with_money=page.may_see_money,
     )
     return {group.group[0]: group.sums for group in groups}

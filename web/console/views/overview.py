@@ -48,7 +48,7 @@ def overview(page: ConsolePage) -> HttpResponse:
     """What an organization sees first."""
     now = timezone.now().astimezone(UTC)
     names, filters = Names(page), filters_of(page)
-    seen = reading.overview(page.organization, now, filters=filters)
+    seen = reading.overview(page.organization, now, filters=filters, with_money=page.may_see_money)
     context = {
         "now": now,
         "notice": notice_of(page, now),

@@ -49,6 +49,7 @@ def requests(page: ConsolePage) -> HttpResponse:
         end=query.end,
         before=query.before,
         limit=ROWS + 1,
+        with_money=page.may_see_money,
     )
     older = str(found[ROWS - 1].event_id) if len(found) > ROWS else ""
     context = {
@@ -78,7 +79,7 @@ def requests_jsonl(page: ConsolePage) -> HttpResponseBase:
 def receipt(page: ConsolePage, event_id: uuid.UUID) -> HttpResponse:
     """Why one request cost what it cost."""
     try:
-        found = receipts.receipt(page.organization, event_id)
+        found = receipts.receipt(page.organization, event_id, with_money=page.may_see_money)
     except NotAtHandError as refused:
         return not_at_hand(page, refused)
     except NotFound:
@@ -110,7 +111,13 @@ def file_of(
     except NotAtHandError as refused:
         return not_at_hand(page, refused)
     name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
-    chunks = pages(page.organization, query.start, query.end, filters=query.filters)
+    chunks = pages(
+        page.organization,
+        query.start,
+        query.end,
+        filters=query.filters,
+        with_money=page.may_see_money,
+    )
     return stream_export(
         page.request,
         chunks,

@@ -14,7 +14,7 @@ from web.console.first_call import FirstCall
 from web.console.names import Names
 from web.console.page import ConsolePage, address, console_page
 from web.console.usage.chart import Chart, kinds_chart, metric_chart
-from web.console.usage.query import GROUPS, METRICS, UsageQuery, parse_query
+from web.console.usage.query import GROUPS, METRICS, Metric, UsageQuery, parse_query
 from web.console.usage.table import ROWS_MAX, csv_text, rows_of
 
 BYS = {"day": "Day", "hour": "Hour"}
@@ -23,7 +23,7 @@ BYS = {"day": "Day", "hour": "Hour"}
 @console_page("usage")
 def usage(page: ConsolePage) -> HttpResponse:
     """What was used and what it cost."""
-    query = parse_query(page.request.GET, timezone.now().date())
+    query = query_of(page)
     names = Names(page)
     points = points_of(page, query)
     rows = Paginator(rows_of(points, names.of(query.group)), ROWS_MAX)
@@ -47,11 +47,12 @@ def usage(page: ConsolePage) -> HttpResponse:
 @console_page("usage")
 def usage_csv(page: ConsolePage) -> HttpResponseBase:
     """The table as a file: every row of it, not only those on the page."""
-    query = parse_query(page.request.GET, timezone.now().date())
+    query = query_of(page)
     name = f"usage-{page.organization.id}-{query.first}-{query.last}.csv"
 
     def content() -> bytes:
-        return csv_text(rows_of(points_of(page, query), Names(page).of(query.group)))
+        rows = rows_of(points_of(page, query), Names(page).of(query.group))
+        return csv_text(rows, with_money=page.may_see_money)
 
     return whole_export(
         page.request,
@@ -71,7 +72,18 @@ def points_of(page: ConsolePage, query: UsageQuery) -> list[UsagePoint]:
         query.by,
         group_by=(query.group,) if query.group else (),
         filters=query.filters,
+        with_money=page.may_see_money,
     )
+
+
+def query_of(page: ConsolePage) -> UsageQuery:
+    """Return the question in the address."""
+    return parse_query(page.request.GET, timezone.now().date(), metrics=metrics_of(page))
+
+
+def metrics_of(page: ConsolePage) -> dict[Metric, str]:
+    """Return what the chart may show to this member."""
+    return {name: label for name, label in METRICS.items() if name != "cost" or page.may_see_money}
 
 
 def chart_of(query: UsageQuery, points: list[UsagePoint], names: Names) -> Chart:
@@ -119,6 +131,6 @@ def links(page: ConsolePage, query: UsageQuery, number: int) -> dict[str, object
         ),
         "metrics": [
             {"label": label, "url": link(metric=metric), "is_current": metric == query.metric}
-            for metric, label in METRICS.items()
+            for metric, label in metrics_of(page).items()
         ],
     }
