@@ -194,6 +194,14 @@ def check_production(context: typer.Context) -> None:
     become_manage(_environment(), ["check_production", *context.args])
 
 
+@app.command("rotate-vault", context_settings=PASS_THROUGH)
+def rotate_vault(context: typer.Context) -> None:
+    """Encrypt stored secrets with the newest vault key: --dry-run counts them."""
+    from infra.local.manage import become_manage
+
+    become_manage(_environment(), ["rotate_vault", *context.args])
+
+
 @app.command("verify-audit", context_settings=PASS_THROUGH)
 def verify_audit(context: typer.Context) -> None:
     """Prove the chain of deeds and print its end: --holds POSITION:DIGEST."""

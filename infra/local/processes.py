@@ -20,6 +20,7 @@ NOT_FOR_GATEWAYS = (
     *("DATABASE_URL", "DATABASE_OWNER_URL", "EMAIL_URL"),
     *("STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET"),
     *("PENSTOCK_DJANGO_SECRET", "PENSTOCK_PLAYGROUND_SECRET"),
+    *("PENSTOCK_VAULT_KEY", "PENSTOCK_VAULT_KEYS_OLD"),
     *(ROOT_VARIABLE, ROOT_BEFORE_VARIABLE, ENDED_VARIABLE),
 )
 """What the environment has for others: a gateway is the one process that strangers speak to."""

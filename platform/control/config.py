@@ -52,16 +52,15 @@ def secret(environ: Environment, name: str) -> str:
     return value
 
 
-def peppers(environ: Environment) -> tuple[str, ...]:
-    """Return what digests of keys are made with: the newest, which makes them, and after it those
-    that made some before (`PENSTOCK_KEY_PEPPERS_OLD`, with blanks between). Raises ConfigError."""
-    old = environ.get("PENSTOCK_KEY_PEPPERS_OLD", "").split()
+def newest_first(environ: Environment, name: str, old_name: str) -> tuple[str, ...]:
+    """Return the newest of some secrets, and after it those that were in use before (in `old_name`,
+    with blanks between). Raises ConfigError."""
+    old = environ.get(old_name, "").split()
     if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
         raise ConfigError(
-            f"PENSTOCK_KEY_PEPPERS_OLD has a short one; wanted at least {SECRET_CHARACTERS_MIN}"
-            " characters each"
+            f"{old_name} has a short one; wanted at least {SECRET_CHARACTERS_MIN} characters each"
         )
-    return (secret(environ, "PENSTOCK_KEY_PEPPER"), *old)
+    return (secret(environ, name), *old)
 
 
 def whole_number(environ: Environment, name: str, default: int, largest: int) -> int:
@@ -270,7 +269,9 @@ class ControlConfig:
     callers: Callers
     """Who may call the internal API."""
     key_peppers: tuple[str, ...]
-    """The newest first: it makes digests and seals, all verify and open."""
+    """The newest first: it makes digests of API keys, all verify them."""
+    vault_keys: tuple[str, ...] = field(repr=False)
+    """The newest first: it encrypts stored secrets, all open them. No gateway has them."""
     playground_secret: str
     console_url: str
     api_base: str
@@ -330,7 +331,8 @@ class ControlConfig:
             internal_secret=secret(environ, ROOT_VARIABLE),
             credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
             callers=callers(environ),
-            key_peppers=peppers(environ),
+            key_peppers=newest_first(environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_OLD"),
+            vault_keys=newest_first(environ, "PENSTOCK_VAULT_KEY", "PENSTOCK_VAULT_KEYS_OLD"),
             playground_secret=secret(environ, "PENSTOCK_PLAYGROUND_SECRET"),
             console_url=console_url,
             api_base=url(environ, "PENSTOCK_API_BASE", "http://127.0.0.1:8701/v1"),

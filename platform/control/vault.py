@@ -1,12 +1,13 @@
 """Small secrets that must be read again, such as a webhook's signing secret: encrypted in the
-database with a key derived from `PENSTOCK_KEY_PEPPER`, which is not in the database.
+database with a key derived from `PENSTOCK_VAULT_KEY`, which control alone holds.
 
-What an earlier pepper encrypted is read while that is among `PENSTOCK_KEY_PEPPERS_OLD`; without it
-they end, as API keys do.
+What an earlier key encrypted is read while that is among `PENSTOCK_VAULT_KEYS_OLD`;
+`penstock rotate-vault` encrypts it with the newest (`control/management/sealed.py`).
 """
 
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -19,32 +20,47 @@ NONCE_BYTES = 12
 
 
 class VaultError(Exception):
-    """A text cannot be read: it was encrypted with another pepper or for another purpose."""
+    """A text cannot be read: it was encrypted with another key or for another purpose."""
 
 
 def encrypt(text: str, *, purpose: str) -> str:
     """Return the text encrypted; only `decrypt` with the same purpose reads it."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = AESGCM(_key(settings.CONFIG.key_peppers[0])).encrypt(
-        nonce, text.encode(), purpose.encode()
-    )
+    sealed = _cipher(settings.CONFIG.vault_keys[0]).encrypt(nonce, text.encode(), purpose.encode())
     return VERSION + urlsafe_b64encode(nonce + sealed).decode()
 
 
 def decrypt(token: str, *, purpose: str) -> str:
     """Return the text. Raises VaultError."""
+    text, _ = _open(token, purpose)
+    return text
+
+
+def encrypt_anew(token: str, *, purpose: str) -> str | None:
+    """Return what a token holds encrypted with the newest key, None where it is already.
+
+    Raises VaultError.
+    """
+    text, key = _open(token, purpose)
+    is_newest = key == settings.CONFIG.vault_keys[0]
+    return None if is_newest else encrypt(text, purpose=purpose)
+
+
+def _open(token: str, purpose: str) -> tuple[str, str]:
+    """Return the text and the key that opened it."""
     if not token.startswith(VERSION):
         raise VaultError("the text is of an unknown form")
-    for pepper in settings.CONFIG.key_peppers:
+    for key in settings.CONFIG.vault_keys:
         try:
             raw = urlsafe_b64decode(token.removeprefix(VERSION))
             nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
-            return AESGCM(_key(pepper)).decrypt(nonce, sealed, purpose.encode()).decode()
+            return _cipher(key).decrypt(nonce, sealed, purpose.encode()).decode(), key
         except (InvalidTag, ValueError):
             continue
-    raise VaultError("the text was encrypted with another pepper or purpose")
+    raise VaultError("the text was encrypted with another key or for another purpose")
 
 
-def _key(pepper: str) -> bytes:
+@lru_cache(maxsize=16)
+def _cipher(key: str) -> AESGCM:
     derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"penstock vault v1")
-    return derived.derive(pepper.encode())
+    return AESGCM(derived.derive(key.encode()))

@@ -70,7 +70,7 @@ def _control(plan: Plan, database: Database, secret: str) -> Iterator[str]:
         "PENSTOCK_INTERNAL_SECRET": secret,
         **{
             f"PENSTOCK_{name}": secrets.token_hex(16)
-            for name in ("DJANGO_SECRET", "KEY_PEPPER", "PLAYGROUND_SECRET")
+            for name in ("DJANGO_SECRET", "KEY_PEPPER", "VAULT_KEY", "PLAYGROUND_SECRET")
         },
     }
     command = [sys.executable, "-m", "control.serve"]

@@ -50,7 +50,7 @@ def compose(delivery: Delivery) -> EmailMultiAlternatives:
     try:
         context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
     except VaultError as error:
-        raise GiveUp("the key pepper was changed after this mail was decided") from error
+        raise GiveUp("its vault key is gone") from error
     wording = word(payload["template"], context)
     mail = EmailMultiAlternatives(
         subject=wording.subject,

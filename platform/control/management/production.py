@@ -70,6 +70,7 @@ def _of_secrets(config: ControlConfig) -> Iterator[Flaw]:
         ("PENSTOCK_DJANGO_SECRET", config.django_secret),
         ("PENSTOCK_INTERNAL_SECRET", config.internal_secret),
         ("PENSTOCK_KEY_PEPPER", config.key_peppers[0]),
+        ("PENSTOCK_VAULT_KEY", config.vault_keys[0]),
         ("PENSTOCK_PLAYGROUND_SECRET", config.playground_secret),
     ]
     uses = Counter(value for _, value in secrets)

@@ -12,12 +12,12 @@ TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (what every token begins with)
 
 def sealed(organization: Organization, secret: str) -> str:
     """Return what is stored of a provider's secret."""
-    return encrypt(secret, purpose=_purpose(organization.id))
+    return encrypt(secret, purpose=purpose_of(organization.id))
 
 
 def opened(connection: Connection) -> str:
-    """Return a provider's secret. Raises VaultError where the key pepper is another one now."""
-    return decrypt(connection.sealed_secret, purpose=_purpose(connection.organization_id))
+    """Return a provider's secret. Raises VaultError where its vault key is gone."""
+    return decrypt(connection.sealed_secret, purpose=purpose_of(connection.organization_id))
 
 
 def new_token() -> str:
@@ -30,5 +30,6 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def _purpose(organization_id: str) -> str:
+def purpose_of(organization_id: str) -> str:
+    """Return what the vault knows a provider's secret by."""
     return f"OIDC secret of {organization_id}"

@@ -89,7 +89,7 @@ def _headers(delivery: Delivery, now: datetime) -> dict[str, str]:
             signing.opened(endpoint, secret) for secret in selectors.valid_secrets(endpoint, now)
         ]
     except VaultError as error:
-        raise GiveUp("the key pepper was changed: rotate the endpoint's secret") from error
+        raise GiveUp("its vault key is gone: rotate the endpoint's secret") from error
     signed = signing.signed_headers(
         secrets, message_id=delivery.event_id, body=delivery.event.body, now=now
     )

@@ -20,12 +20,12 @@ def new_secret() -> str:
 
 def sealed(endpoint: Endpoint, secret: str) -> str:
     """Return what is stored of a secret."""
-    return encrypt(secret, purpose=_purpose(endpoint))
+    return encrypt(secret, purpose=purpose_of(endpoint.id))
 
 
 def opened(endpoint: Endpoint, secret: Secret) -> str:
-    """Return a secret. Raises VaultError where the key pepper is another one now."""
-    return decrypt(secret.sealed, purpose=_purpose(endpoint))
+    """Return a secret. Raises VaultError where its vault key is gone."""
+    return decrypt(secret.sealed, purpose=purpose_of(endpoint.id))
 
 
 def signed_headers(
@@ -41,5 +41,6 @@ def signed_headers(
     }
 
 
-def _purpose(endpoint: Endpoint) -> str:
-    return f"webhook secret of {endpoint.id}"
+def purpose_of(endpoint_id: str) -> str:
+    """Return what the vault knows an endpoint's secret by."""
+    return f"webhook secret of {endpoint_id}"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+import structlog
 from allauth.account.adapter import get_adapter
 from allauth.core import context
 from allauth.mfa.adapter import DefaultMFAAdapter
@@ -24,13 +25,29 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 
+from control import vault
 from control.tenants.models import User
 from control.tenants.sign_in import tries
 from control.tenants.sign_in.devices import device_of
 from control.tenants.sign_in.words import refusal
-from control.vault import VERSION, decrypt, encrypt
+from control.vault import VERSION, VaultError, decrypt, encrypt
 
 VAULT_PURPOSE = "factor"
+UNREADABLE = (
+    "Codes cannot be checked right now. Sign in with a passkey, or contact whoever runs this"
+    " platform."
+)
+log = structlog.get_logger(__name__)
+
+
+def encrypt_anew(kept: str) -> str | None:
+    """Return a kept secret encrypted with the newest vault key, None where it is already.
+
+    Raises VaultError.
+    """
+    if not kept.startswith(VERSION):
+        return encrypt(kept, purpose=VAULT_PURPOSE)
+    return vault.encrypt_anew(kept, purpose=VAULT_PURPOSE)
 
 
 class FactorAdapter(DefaultMFAAdapter):
@@ -119,7 +136,11 @@ class CountedCode:
         taken = tries.take(tries.Try(email, address, device, of="code"), time.time())
         if taken.is_refused:
             raise refusal("codes", taken.wait_seconds)
-        code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
+        try:
+            code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
+        except VaultError as error:
+            log.exception("factor_unreadable", user_id=self.user.pk)
+            raise ValidationError(UNREADABLE) from error
         tries.give_back(taken)
         return code
 

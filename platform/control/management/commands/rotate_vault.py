@@ -1,0 +1,39 @@
+"""`penstock rotate-vault`: encrypt all that the vault keeps with the newest key."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management import BaseCommand, CommandError
+
+from control.management.sealed import SEALED, renew
+
+
+class Command(BaseCommand):
+    """Run it where control's environment is, with the new key as `PENSTOCK_VAULT_KEY` and the one
+    before among `PENSTOCK_VAULT_KEYS_OLD`. It may be stopped and run again at any time."""
+
+    help = "Encrypt stored secrets with the newest vault key; exit code 1 if one cannot be read."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Add the switch that only looks."""
+        parser.add_argument("--dry-run", action="store_true", help="Count, and change nothing.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print how far each kind is, page by page, and what cannot be read."""
+        is_dry = options["dry_run"]
+        renewed, unreadable = 0, []
+        for sealed in SEALED:
+            for progress in renew(sealed, dry_run=is_dry):
+                self.stdout.write(
+                    f"{progress.name}: {progress.renewed} of {progress.total}"
+                    f" ({progress.seen} checked)"
+                )
+            renewed += progress.renewed
+            unreadable += [f"{progress.name} {row_id}" for row_id in progress.unreadable]
+        self.stdout.write(f"{renewed} {'to encrypt anew' if is_dry else 'encrypted anew'}")
+        if unreadable:
+            for each in unreadable:
+                self.stdout.write(f"cannot be read with any key: {each}")
+            raise CommandError(
+                f"{len(unreadable)} cannot be read; put their key into PENSTOCK_VAULT_KEYS_OLD"
+            )

@@ -1,0 +1,119 @@
+"""Everything that the vault keeps encrypted in the database, and how it gets the newest key.
+
+Whatever is encrypted with `control.vault` and outlives a session has a line in `SEALED`.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from django.db import transaction
+from django.db.models import Model, QuerySet
+
+from control.mail import services as mail
+from control.outbox.models import Message
+from control.sso.models import Connection
+from control.sso.secrets import purpose_of as purpose_of_provider
+from control.tenants.sign_in import factors
+from control.vault import VaultError, encrypt_anew
+from control.webhooks.models import Secret
+from control.webhooks.signing import purpose_of as purpose_of_endpoint
+
+PAGE = 100
+"""Rows locked at once, each for the moment that a page takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One kind of rows. `renewed` returns the fields of a row that change, none where all of it is
+    of the newest key already."""
+
+    name: str
+    rows: Callable[[], QuerySet[Any]]
+    renewed: Callable[[Any], dict[str, Any]]
+
+
+@dataclass(slots=True)
+class Progress:
+    """How many rows of a kind were looked at, were to be encrypted anew, and cannot be read."""
+
+    name: str
+    total: int
+    seen: int = 0
+    renewed: int = 0
+    unreadable: tuple[str, ...] = ()
+
+
+def renew(sealed: Sealed, *, dry_run: bool) -> Iterator[Progress]:
+    """Encrypt the rows of one kind with the newest key; yield after each page, which is committed
+    then: whoever stops loses nothing, and another run goes on with what is left."""
+    rows = sealed.rows().order_by("pk")
+    progress, last = Progress(sealed.name, rows.count()), None
+    while True:
+        with transaction.atomic():
+            page = rows if last is None else rows.filter(pk__gt=last)
+            found = list(page.select_for_update(of=("self",), no_key=True)[:PAGE])
+            for row in found:
+                _renew_row(sealed, row, progress, dry_run=dry_run)
+        yield progress
+        if len(found) < PAGE:
+            return
+        last = found[-1].pk
+
+
+def _renew_row(sealed: Sealed, row: Model, progress: Progress, *, dry_run: bool) -> None:
+    progress.seen += 1
+    try:
+        fields = sealed.renewed(row)
+    except VaultError:
+        progress.unreadable += (str(row.pk),)
+        return
+    if not fields:
+        return
+    progress.renewed += 1
+    if not dry_run:
+        for name, value in fields.items():
+            setattr(row, name, value)
+        row.save(update_fields=list(fields))
+
+
+def _renewed_secret(row: Secret) -> dict[str, Any]:
+    anew = encrypt_anew(row.sealed, purpose=purpose_of_endpoint(row.endpoint_id))
+    return {"sealed": anew} if anew else {}
+
+
+def _renewed_connection(row: Connection) -> dict[str, Any]:
+    purpose = purpose_of_provider(row.organization_id)
+    anew = encrypt_anew(row.sealed_secret, purpose=purpose)
+    return {"sealed_secret": anew} if anew else {}
+
+
+def _renewed_factor(row: Authenticator) -> dict[str, Any]:
+    anew = {
+        name: renewed
+        for name in ("secret", "seed")  # of an app, of recovery codes
+        if name in row.data and (renewed := factors.encrypt_anew(row.data[name]))
+    }
+    return {"data": row.data | anew} if anew else {}
+
+
+def _renewed_mail(row: Message) -> dict[str, Any]:
+    anew = encrypt_anew(row.payload["context"], purpose=mail.VAULT_PURPOSE)
+    return {"payload": row.payload | {"context": anew}} if anew else {}
+
+
+SEALED = (
+    Sealed("second factors", Authenticator.objects.all, _renewed_factor),
+    Sealed(
+        "providers' secrets",
+        lambda: Connection.objects.exclude(sealed_secret=""),
+        _renewed_connection,
+    ),
+    Sealed("webhook secrets", Secret.objects.all, _renewed_secret),
+    Sealed(
+        "mails to be sent",
+        lambda: Message.objects.filter(kind=mail.KIND, delivered_at__isnull=True),
+        _renewed_mail,
+    ),
+)
