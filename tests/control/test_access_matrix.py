@@ -23,6 +23,7 @@ from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.routes import routes
+from tests.fixtures.second_factor import let_time_pass
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 KEY = "manage"
@@ -254,6 +255,22 @@ def test_who_sees_no_money_is_told_none(furnished: Furnished) -> None:
         for name in MONEY:
             reply = furnished.call(callers[name], label, furnished.org)
             assert field in amounts_in(reply), f"{label} {name}"
+
+
+def test_a_session_changes_nothing_long_after_its_sign_in(furnished: Furnished) -> None:
+    owner = person(furnished.org.owner)
+    let_time_pass(owner, 16 * 60)
+    wrong = []
+    for label in ALLOWED:
+        reply = furnished.call(owner, label, furnished.org)
+        is_asked = reply.status_code == 403 and code_in(reply) == "reauthentication_required"
+        if is_asked == label.startswith("GET"):
+            wrong.append(f"{label}: {reply}")
+    assert not wrong, "\n".join(wrong)
+
+
+def code_in(reply: HttpResponse) -> str:
+    return str(reply.json()["error"]["code"])
 
 
 def test_others_find_nothing(furnished: Furnished) -> None:

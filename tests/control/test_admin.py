@@ -6,6 +6,7 @@ from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -36,6 +37,7 @@ from tests.fixtures.organizations import (
     make_variant,
     quality_report,
 )
+from tests.fixtures.routes import routes
 
 DOLLARS = {
     "input_nanos": "0.00000015",
@@ -130,6 +132,19 @@ def test_every_page_of_a_row_opens(
             org.owner, Deed.objects.first()]  # fmt: skip
     for row in rows:
         assert operator.get(change_url(row)).status_code == 200
+
+
+def test_no_address_of_the_admin_opens_to_a_member(client: Client, org: SeededOrganization) -> None:
+    client.force_login(org.owner)
+    opened = []
+    for route in routes("admin"):
+        for method in ("get", "post"):
+            reply = getattr(client, method)(route.path({}))
+            where = urlsplit(reply.headers.get("location", "")).path
+            is_led = where in ("/admin/login/", "/admin/")
+            if reply.status_code not in (403, 404, 405) and not is_led:
+                opened.append(f"{method} {route.template}: {reply.status_code} {where}")
+    assert not opened, "\n".join(opened)
 
 
 def test_members_see_no_admin(client: Client, org: SeededOrganization) -> None:

@@ -90,6 +90,13 @@ OF_NO_ORGANIZATION = {
     "home", "invitation", "organization_new", "theme", "personal_data", "personal_data_copy",
     "personal_data_erase", "personal_data_download",
 }  # fmt: skip
+NEED_RECENT_PROOF = {
+    "billing_automatic", "billing_code", "billing_method_default", "billing_method_new",
+    "billing_method_remove", "billing_profile", "billing_top_up", "invoice_pay", "key_edit",
+    "key_new", "key_rotate", "limit", "limit_remove", "limits",
+}  # fmt: skip
+"""What moves money or makes keys: carried out soon after a sign-in only. What ends a key is not
+among it, so that nothing delays it."""
 ENDPOINT: dict[str, Any] = {"url": "https://1.1.1.1/x", "kinds": ["key.created"]}
 FORMS: dict[str, dict[str, Any]] = {
     "key_new": {"name": "Mine", "project": "{project_id}", "scopes": "inference"},

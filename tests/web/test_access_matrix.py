@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.http import HttpResponseBase
+from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from control.tenants.models import Role
 from tests.fixtures.amounts import amounts_in
+from tests.fixtures.second_factor import let_time_pass
 from tests.fixtures.shared_organization import SharedOrganization
 from tests.web.sections import (
     FORMS,
@@ -19,6 +21,7 @@ from tests.web.sections import (
     MAY_CHANGE,
     MAY_LOOK,
     MONEY,
+    NEED_RECENT_PROOF,
     OF_NO_ORGANIZATION,
     PARAMETERS,
     PRICES,
@@ -111,6 +114,22 @@ def test_who_may_change(shared: SharedOrganization, name: str) -> None:
     assert_closed_to_outsiders(shared, "post", name)
     if name not in MAY_LOOK:
         assert attempt(shared, "owner", "get", name).status == 405
+
+
+def test_what_needs_a_recent_proof(shared: SharedOrganization) -> None:
+    stale = Client()
+    stale.force_login(shared.org.owner)
+    let_time_pass(stale, 16 * 60)
+    shared.browsers["stale"] = stale
+    for name in MAY_CHANGE:
+        tried = attempt(shared, "stale", "post", name)
+        where = tried.reply.headers.get("location", "")
+        assert where.startswith("/accounts/reauthenticate/") == (name in NEED_RECENT_PROOF), name
+        if name in NEED_RECENT_PROOF:
+            assert [each for each in tried.writes if "session" not in each] == [], name
+    for name in MAY_LOOK:
+        where = attempt(shared, "stale", "get", name).reply.headers.get("location", "")
+        assert not where.startswith("/accounts/"), name
 
 
 def assert_closed_to_outsiders(shared: SharedOrganization, method: str, name: str) -> None:

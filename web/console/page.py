@@ -15,6 +15,7 @@ from django.urls import reverse
 from billing.collection.selectors import marked
 from control.actor import Actor
 from control.errors import NotFound, NotPermitted, Refusal
+from control.http.reauthentication import ask, is_recent
 from control.tenants import permissions
 from control.tenants import selectors as tenants
 from control.tenants.models import Membership, Organization, Project, User
@@ -44,6 +45,8 @@ FOR_SOME = {
     "audit": permissions.Action.SEE_AUDIT,
 }
 """What not every role may see."""
+NEED_RECENT_PROOF = {"billing", "invoices", "keys", "limits"}
+"""Whose forms are carried out only soon after a sign-in, or after another proof."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +159,16 @@ def address(organization: Organization, section: str, *arguments: str, **paramet
     return f"{path}?{query}" if query else path
 
 
-def console_page(section: str) -> Callable[[View[P]], Routed]:
-    """Make a view that takes a page out of one that takes a request and an organization's id."""
+def console_page(
+    section: str, *, needs_recent_proof: bool | None = None
+) -> Callable[[View[P]], Routed]:
+    """Make a view that takes a page out of one that takes a request and an organization's id.
+
+    A form of a section that moves money or makes keys is carried out for who proved lately who they
+    are; `needs_recent_proof` says otherwise of one view.
+    """
+    if needs_recent_proof is None:
+        needs_recent_proof = section in NEED_RECENT_PROOF
 
     def of(view: View[P]) -> Routed:
         @login_required
@@ -166,6 +177,8 @@ def console_page(section: str) -> Callable[[View[P]], Routed]:
             request: HttpRequest, organization_id: str, *args: P.args, **kwargs: P.kwargs
         ) -> HttpResponseBase:
             page = open_page(request, organization_id, section)
+            if request.method == "POST" and needs_recent_proof and not is_recent(request):
+                return ask(request, back=page.url(section))
             try:
                 return view(page, *args, **kwargs)
             except Refusal as refused:

@@ -25,10 +25,15 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from unfold.sites import UnfoldAdminSite
 
+from control.http.reauthentication import ask, is_recent
+from control.operators import Duty
+
 page_shown = Signal()
 """Sent with `request` and `response` once a page is made, before it leaves."""
 SECOND_FACTOR = "mfa"
 """What allauth calls it in a session's records of how its person proved who they are."""
+PROVEN_APPS = ("keys", "tenants")
+"""Whose forms need a recent proof beside those of the books and prices."""
 PROVING = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
 """Recovery codes are made when one of these is."""
 
@@ -62,6 +67,9 @@ class OperatorSite(UnfoldAdminSite):
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             _require_storable(request)
             _require_ids(request, [unquote(kwargs["object_id"])] if "object_id" in kwargs else [])
+            is_stale = self.has_permission(request) and not is_recent(request)
+            if is_stale and _needs_recent_proof(request):
+                return ask(request, back=request.get_full_path())
             try:
                 response = guarded(request, *args, **kwargs)
             except ObjectDoesNotExist as error:
@@ -74,6 +82,15 @@ class OperatorSite(UnfoldAdminSite):
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Leave it to the account's own page, which asks for the old one and mails."""
         return redirect("account_change_password")
+
+
+def _needs_recent_proof(request: HttpRequest) -> bool:
+    """Tell whether a form moves money, sets prices or terms, or concerns keys or people."""
+    match request.resolver_match and request.resolver_match.route.split("/"):
+        case ["admin", app_label, _, *_] if request.method == "POST":
+            is_of_money = getattr(apps.app_configs.get(app_label), "duty", None) == Duty.KEEP_BOOKS
+            return is_of_money or app_label in PROVEN_APPS
+    return False
 
 
 def _require_storable(request: HttpRequest) -> None:

@@ -145,7 +145,7 @@ def key_rotate(page: ConsolePage, key_id: str) -> HttpResponse:
 
 
 @require_POST
-@console_page("keys")
+@console_page("keys", needs_recent_proof=False)
 def key_end_old(page: ConsolePage, key_id: str) -> HttpResponse:
     """End the secrets that were replaced."""
     found = key_of(page, key_id)
@@ -155,7 +155,7 @@ def key_end_old(page: ConsolePage, key_id: str) -> HttpResponse:
 
 
 @require_POST
-@console_page("keys")
+@console_page("keys", needs_recent_proof=False)
 def key_revoke(page: ConsolePage, key_id: str) -> HttpResponse:
     """End the key."""
     found = key_of(page, key_id)

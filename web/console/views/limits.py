@@ -35,7 +35,7 @@ def limits(page: ConsolePage) -> HttpResponse:
 
 
 @require_POST
-@console_page("limits")
+@console_page("limits", needs_recent_proof=False)
 def alerts(page: ConsolePage) -> HttpResponse:
     """Choose when to be told."""
     require_money(page)
