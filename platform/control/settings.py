@@ -303,6 +303,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "control.api.pagination.Pagination",
     "DEFAULT_SCHEMA_CLASS": "control.api.schema.Schema",
     "DEFAULT_THROTTLE_CLASSES": ["control.api.throttles.CallerThrottle"],
+    "DEFAULT_METADATA_CLASS": "control.api.metadata.Metadata",
     "EXCEPTION_HANDLER": "control.api.errors.handle",
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",

@@ -46,7 +46,9 @@ DOCS: Addresses = [
     path("schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
     path(
         "docs",
-        SpectacularSwaggerSplitView.as_view(url_name="schema", permission_classes=[AllowAny]),
+        SpectacularSwaggerSplitView.as_view(
+            url_name="schema", permission_classes=[AllowAny], metadata_class=None
+        ),
         name="docs",
     ),
 ]

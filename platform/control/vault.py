@@ -7,7 +7,6 @@ What an earlier key encrypted is read while that is among `PENSTOCK_VAULT_KEYS_O
 
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from functools import lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -23,16 +22,18 @@ class VaultError(Exception):
     """A text cannot be read: it was encrypted with another key or for another purpose."""
 
 
-def encrypt(text: str, *, purpose: str) -> str:
-    """Return the text encrypted; only `decrypt` with the same purpose reads it."""
+def encrypt(text: str, *, purpose: str, with_secret: str = "") -> str:
+    """Return the text encrypted; only `decrypt` with the same purpose reads it, and with the same
+    secret of somebody else's, where one is given: then the vault's key alone does not."""
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = _cipher(settings.CONFIG.vault_keys[0]).encrypt(nonce, text.encode(), purpose.encode())
+    cipher = _cipher(settings.CONFIG.vault_keys[0], with_secret)
+    sealed = cipher.encrypt(nonce, text.encode(), purpose.encode())
     return VERSION + urlsafe_b64encode(nonce + sealed).decode()
 
 
-def decrypt(token: str, *, purpose: str) -> str:
+def decrypt(token: str, *, purpose: str, with_secret: str = "") -> str:
     """Return the text. Raises VaultError."""
-    text, _ = _open(token, purpose)
+    text, _ = _open(token, purpose, with_secret)
     return text
 
 
@@ -46,7 +47,7 @@ def encrypt_anew(token: str, *, purpose: str) -> str | None:
     return None if is_newest else encrypt(text, purpose=purpose)
 
 
-def _open(token: str, purpose: str) -> tuple[str, str]:
+def _open(token: str, purpose: str, with_secret: str = "") -> tuple[str, str]:
     """Return the text and the key that opened it."""
     if not token.startswith(VERSION):
         raise VaultError("the text is of an unknown form")
@@ -54,13 +55,14 @@ def _open(token: str, purpose: str) -> tuple[str, str]:
         try:
             raw = urlsafe_b64decode(token.removeprefix(VERSION))
             nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]
-            return _cipher(key).decrypt(nonce, sealed, purpose.encode()).decode(), key
+            text = _cipher(key, with_secret).decrypt(nonce, sealed, purpose.encode()).decode()
+            return text, key
         except (InvalidTag, ValueError):
             continue
     raise VaultError("the text was encrypted with another key or for another purpose")
 
 
-@lru_cache(maxsize=16)
-def _cipher(key: str) -> AESGCM:
-    derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"penstock vault v1")
+def _cipher(key: str, with_secret: str = "") -> AESGCM:
+    salt = with_secret.encode() or None
+    derived = HKDF(algorithm=SHA256(), length=32, salt=salt, info=b"penstock vault v1")
     return AESGCM(derived.derive(key.encode()))

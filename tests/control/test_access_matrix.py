@@ -118,6 +118,8 @@ NOTHING_THERE = {
     "GET /invoices/{invoice_id}/pdf",
 }
 """What answers everybody alike with 404, since there is none."""
+KEEPS_KEYS_ITSELF = {"POST /top-ups"}
+"""What knows its keys for good, and answers how a payment stands now."""
 CONFLICT = {"POST /organizations/{organization_id}/deletion"}
 """What is refused to those who may, since money is under way."""
 OF_NO_ORGANIZATION = {"GET /organizations", "POST /organizations", "POST /invitations/accept"}
@@ -161,6 +163,17 @@ class Furnished:
 
         What is refused must not have reached the audit log.
         """
+        with transaction.atomic():
+            before = Deed.objects.count()
+            reply = self.send(client, label, organization)
+            assert reply.status_code < 300 or Deed.objects.count() == before, label
+            transaction.set_rollback(True)
+        return reply
+
+    def send(
+        self, client: Client, label: str, organization: SeededOrganization, **more: Any
+    ) -> HttpResponse:
+        """Send the request; what it does stays. `more` goes into the body."""
         method, _, template = label.partition(" ")
         full_label = f"{method} /api/v1{template}"
         names = told_in(full_label, self.ids) | {"organization_id": organization.id}
@@ -170,14 +183,11 @@ class Furnished:
             query["organization_id"] = organization.id
         sent: dict[str, Any] = {}
         if method != "GET":
-            body = body_of(full_label, self.ids)
+            body = body_of(full_label, self.ids) | more
             sent = {"data": body, "content_type": "application/json"}
-        with transaction.atomic():
-            before = Deed.objects.count()
-            send = getattr(client, method.lower())
-            reply = send(f"/api/v1{path}?{urlencode(query)}", headers=ONCE, **sent)
-            assert reply.status_code < 300 or Deed.objects.count() == before, label
-            transaction.set_rollback(True)
+        reply: HttpResponse = getattr(client, method.lower())(
+            f"/api/v1{path}?{urlencode(query)}", headers=ONCE, **sent
+        )
         if reply.streaming:
             list(reply)  # a download counts as under way until its end
         return reply
@@ -240,6 +250,25 @@ def test_members_may_what_the_table_says(furnished: Furnished) -> None:
             if (status // 100 * 100 if status < 300 else status) != expected:
                 wrong.append(f"{label} {name}: {status}, not {expected}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_every_post_with_an_idempotency_key_happens_once(furnished: Furnished) -> None:
+    org, owner = furnished.org, person(furnished.org.owner)
+    posts = {label for label in ALLOWED if label.startswith("POST")}
+    for label in sorted(posts - NOTHING_THERE - CONFLICT):
+        with transaction.atomic():
+            first = furnished.send(owner, label, org)
+            done = Deed.objects.count()
+            again = furnished.send(owner, label, org)
+            other = furnished.send(owner, label, org, another="field")
+            assert Deed.objects.count() == done, label
+            transaction.set_rollback(True)
+        assert (again.status_code, again.json()) == (first.status_code, first.json()), label
+        if label not in KEEPS_KEYS_ITSELF:
+            assert again.content == first.content, label
+            assert "idempotent-replayed" not in first.headers
+            assert again.headers["idempotent-replayed"] == "true", label
+            assert (other.status_code, code_in(other)) == (409, "idempotency_conflict"), label
 
 
 def test_who_sees_no_money_is_told_none(furnished: Furnished) -> None:

@@ -8,3 +8,4 @@ class ApiConfig(AppConfig):
 
     name = "control.api"
     label = "api"
+    default_auto_field = "django.db.models.BigAutoField"

@@ -5,6 +5,7 @@ from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 
+from control.api.once import PARAMETER
 from control.api.serializers import ClosedSerializer, ErrorBodySerializer
 
 LIST = "_list"
@@ -29,6 +30,10 @@ class Schema(AutoSchema):
     """Describes one operation."""
 
     _is_unnamed = False
+
+    def get_override_parameters(self) -> list[Any]:
+        """Return what every POST takes beside its own."""
+        return [PARAMETER] if self.method == "POST" else []
 
     def get_operation_id(self) -> str:
         """Return a name made of the address: one that a view gives itself goes before this."""

@@ -38,7 +38,7 @@ def is_recent(request: HttpRequest) -> bool:
     return time.time() - at < RECENT.total_seconds()
 
 
-def ask(request: HttpRequest, back: str) -> HttpResponseBase:
+def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
     """Lead to where a person proves again who they are, as they did when they came, and keep their
     form meanwhile. `back` is where they go on if it cannot be carried out: a page, no form."""
     records = get_authentication_records(request, request.user)

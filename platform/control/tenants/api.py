@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.actor import person
+from control.api.once import once
 from control.api.sequences import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.tenants import selectors, services
@@ -72,6 +73,7 @@ class Organizations(GenericAPIView[Organization]):
         page = self.paginate_queryset(found)
         return self.get_paginated_response(OrganizationSerializer(page, many=True).data)
 
+    @once
     @extend_schema(request=NewOrganizationSerializer, responses={201: OrganizationSerializer})
     def post(self, request: Request) -> Response:
         """Make an organization that the caller owns."""
@@ -143,6 +145,7 @@ class Deletion(GenericAPIView[Organization]):
         data = {"may_be_deleted": may, "consequences": follows}
         return Response(DeletionSerializer(data).data)
 
+    @once
     @extend_schema(request=NewOrganizationSerializer, responses=OrganizationSerializer)
     def post(self, request: Request, organization_id: str) -> Response:
         """Delete an organization, whose name is the proof that it is meant: its keys stop working
@@ -169,6 +172,7 @@ class Projects(GenericAPIView[Project]):
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(ProjectSerializer(page, many=True).data)
 
+    @once
     @extend_schema(responses={201: ProjectSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
         """Add a project."""
@@ -218,6 +222,7 @@ class ArchiveProject(GenericAPIView[Project]):
 
     serializer_class = ProjectSerializer
 
+    @once
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Archive a project; its keys stop working within a second, for good."""
@@ -232,6 +237,7 @@ class RestoreProject(GenericAPIView[Project]):
 
     serializer_class = ProjectSerializer
 
+    @once
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Open an archived project again; its keys stay ended."""

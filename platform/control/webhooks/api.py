@@ -6,6 +6,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from control.api.once import once
 from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 from control.webhooks import selectors, services
@@ -33,6 +34,7 @@ class Endpoints(GenericAPIView[Endpoint]):
         page = self.paginate_queryset(selectors.endpoints(found.organization))
         return self.get_paginated_response(EndpointSerializer(page, many=True).data)
 
+    @once
     @extend_schema(request=NewEndpointSerializer, responses={201: CreatedEndpointSerializer})
     def post(self, request: Request) -> Response:
         """Add an endpoint; the answer is the only place where its secret appears."""
@@ -76,6 +78,7 @@ class RotateSecret(GenericAPIView[Endpoint]):
 
     serializer_class = SecretSerializer
 
+    @once
     @extend_schema(request=None, responses=SecretSerializer)
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Give the endpoint a new secret; the one before signs along for 24 hours."""
@@ -91,6 +94,7 @@ class SendTest(GenericAPIView[Delivery]):
 
     serializer_class = DeliverySerializer
 
+    @once
     @extend_schema(request=None, responses={202: DeliverySerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Send a message of the kind `webhook.test`."""
@@ -132,6 +136,7 @@ class Redeliver(GenericAPIView[Delivery]):
 
     serializer_class = DeliverySerializer
 
+    @once
     @extend_schema(request=None, responses={202: DeliverySerializer})
     def post(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
         """Send the message again, under its own `webhook-id`."""
