@@ -14,6 +14,7 @@ import uvicorn
 from control.config import ConfigError, ControlConfig, Network
 from control.database.connection import Impatient
 from control.http.protocol import DeadlineProtocol
+from control.http.client_address import TrustedProxies
 
 log = structlog.get_logger(__name__)
 
@@ -37,9 +38,8 @@ def listener(
 ) -> Listener:
     """Return a server of an application on an address. What a request says of its client's address
     and scheme counts only where it comes from a trusted proxy."""
-    proxies = [str(network) for network in trusted_proxies]
     config = uvicorn.Config(
-        application,
+        TrustedProxies(application, trusted_proxies),
         host=host,
         port=port,
         http=DeadlineProtocol,
@@ -47,8 +47,7 @@ def listener(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=bool(proxies),
-        forwarded_allow_ips=proxies,
+        proxy_headers=False,
         timeout_keep_alive=65,
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )

@@ -88,6 +88,11 @@ def test_limits_travel_with_the_key(org: SeededOrganization) -> None:
     assert (record.expires_at, record.budget_ids) == (end, (f"limit:{key.id}",))
 
 
+def test_a_network_of_mapped_addresses_is_ipv4s(org: SeededOrganization) -> None:
+    key, _ = org.mint(networks=["::ffff:10.0.0.0/104", "::/8"])
+    assert key.allowed_networks == ["10.0.0.0/8", "::/8"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

@@ -10,6 +10,8 @@ from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
+from control.http.client_address import client_address
+
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which reads the settings that name this class
 
@@ -39,5 +41,5 @@ class CallerThrottle(BaseThrottle):
 def caller_of(request: Request | HttpRequest) -> str:
     """Return who calls: a person's or an API key's id, or the address of whom nobody knows."""
     user = request.user
-    of_nobody = f"address:{request.META.get('REMOTE_ADDR', '')}"
+    of_nobody = f"address:{client_address(request._request)}"
     return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or of_nobody)

@@ -1,7 +1,6 @@
 """What surrounds every request: its id, on the answer, in each log line and each deed; its count
 and time; its span. And what every answer holds to: nobody between us and the client keeps it."""
 
-import ipaddress
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from django.utils.decorators import sync_and_async_middleware
 from structlog.contextvars import bound_contextvars
 
 from control import traces
+from control.http.client_address import client_address
 from control.http.metrics import REQUESTS, SECONDS
 from control.ids import new_id
 from control.whence import Whence, coming_from, concerning_nobody
@@ -50,7 +50,8 @@ def surrounded(get_response: Any) -> Any:
 
 @contextmanager
 def _surroundings(request: HttpRequest) -> Iterator[Finish]:
-    found = Whence(address=_address(request), request_id=new_id("req"))
+    address = client_address(request)
+    found = Whence(address=str(address) if address else None, request_id=new_id("req"))
     carrier = {"traceparent": request.headers.get("traceparent", "")}
     begun = time.perf_counter()
     with (
@@ -81,14 +82,6 @@ def _surroundings(request: HttpRequest) -> Iterator[Finish]:
             yield finish
         finally:
             concerning_nobody()
-
-
-def _address(request: HttpRequest) -> str | None:
-    """Return the client's address; a trusted proxy may have told nonsense."""
-    try:
-        return str(ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:
-        return None
 
 
 def _route(request: HttpRequest) -> str:

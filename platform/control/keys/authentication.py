@@ -9,6 +9,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
+from control.http.client_address import client_address
 from control.keys.digest import digests_of
 from control.keys.models import ApiKey, Scope
 from control.keys.selectors import key_by_digests
@@ -65,5 +66,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 def _comes_from_allowed_network(request: Request, key: ApiKey) -> bool:
     if key.allowed_networks is None:
         return True
-    address = ipaddress.ip_address(request.META["REMOTE_ADDR"])
-    return any(address in ipaddress.ip_network(network) for network in key.allowed_networks)
+    address = client_address(request._request)
+    return address is not None and any(
+        address in ipaddress.ip_network(network) for network in key.allowed_networks
+    )

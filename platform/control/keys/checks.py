@@ -8,6 +8,8 @@ from control.errors import Invalid
 from control.keys.models import Scope
 
 LIST_MAX = 100
+MAPPED_BITS = 96
+"""How long the prefix is of what maps IPv4 into IPv6, `::ffff:0:0/96`."""
 MODEL_NAME_MAX = 200
 OVERLAP = timedelta(hours=24)
 """How long a replaced secret goes on working, unless told otherwise."""
@@ -37,9 +39,18 @@ def networks(values: Sequence[str] | None) -> list[str] | None:
     if not 0 < len(values) <= LIST_MAX:
         raise Invalid(f"networks must name 1 to {LIST_MAX} networks.", param="networks")
     try:
-        return sorted({str(ipaddress.ip_network(value)) for value in values})
+        return sorted({str(_network(value)) for value in values})
     except ValueError as error:
         raise Invalid(f"networks must be in CIDR form: {error}.", param="networks") from error
+
+
+def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """Return a network; one of IPv4 mapped into IPv6 as IPv4's, as which its clients are known."""
+    network = ipaddress.ip_network(value)
+    mapped = getattr(network.network_address, "ipv4_mapped", None)
+    if mapped is None or network.prefixlen < MAPPED_BITS:
+        return network
+    return ipaddress.ip_network(f"{mapped}/{network.prefixlen - MAPPED_BITS}")
 
 
 def expires_at(value: datetime | None, now: datetime) -> datetime | None:

@@ -5,7 +5,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import Any
 
 from allauth.account import app_settings
@@ -15,6 +14,7 @@ from allauth.account.models import EmailAddress
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.mfa.utils import is_mfa_enabled
 from django.contrib.auth import authenticate
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
@@ -22,6 +22,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from control.actor import person
 from control.http.answers import busy
+from control.http.client_address import client_address
 from control.mail.links import rebased
 from control.mail.services import send_mail
 from control.tenants.models import NAME_MAX, User
@@ -97,10 +98,11 @@ class AccountAdapter(DefaultAccountAdapter):
         super().send_account_already_exists_mail(email)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """Return the client's address; that of IPv4 where a proxy writes it as IPv6's, which are
-        one network to all that counts."""
-        address = ip_address(super().get_client_ip(request))
-        return str(getattr(address, "ipv4_mapped", None) or address)
+        """Return the client's address. Raises PermissionDenied where there is none."""
+        address = client_address(request)
+        if address is None:
+            raise PermissionDenied("The client's address is not known.")
+        return str(address)
 
     def is_safe_url(self, url: str | None) -> bool:
         """Tell whether a person may be sent on there: to pages of this console alone."""
