@@ -19,6 +19,7 @@ from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
 from serving.gateway.dialects.openai import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
+from serving.gateway.upgrade import announces_body, parser_behind_head
 
 ADDRESS_BYTES_MAX = 4 * 1024
 HEAD_BYTES_MAX = 24 * 1024
@@ -120,17 +121,27 @@ class BoundedProtocol(HttpToolsProtocol):
     def _parse(self, piece: memoryview) -> None:
         self._piece_body_bytes = 0
         try:
-            self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade as upgrade:
-            # Nobody is upgraded, and what follows in the same piece went unread.
-            if upgrade.args[0] < len(piece):
-                self._hear_no_more()
+            self._feed(piece)
         except httptools.HttpParserError as error:
             self._refuse(_reason(error))
             return
         self._around_bytes += len(piece) - self._piece_body_bytes
         if self._is_too_much:
             self._refuse(HeadersTooLarge("Your request has too many or too large headers."))
+
+    def _feed(self, piece: memoryview) -> None:
+        """Have a piece parsed; whoever asks for another protocol is answered in this one."""
+        rest = piece
+        while True:
+            try:
+                self.parser.feed_data(rest)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                rest = rest[upgrade.args[0] :]
+            if self._is_deaf:
+                return
+            version = self.parser.get_http_version()
+            self.parser = parser_behind_head(self, version, self.headers)
 
     @property
     def _is_too_much(self) -> bool:
@@ -173,9 +184,6 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self._hear_no_more()
             return
-        if self.parser.should_upgrade() and self._announces_body:
-            # The parser takes such a request for ended, and its body for the next one.
-            raise BadRequest("No other protocol is spoken here: send your body without Upgrade.")
         self._lines.note_busy(self, self._address)
         path = httptools.parse_url(self.url).path.decode("ascii")
         self.scope["http_version"] = self.parser.get_http_version()
@@ -184,10 +192,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle = self._new_cycle()
         self.scope["extensions"] = {CYCLE: self.cycle}  # type: ignore[dict-item]
         self._start_asgi_task(self.cycle, self.app)
-
-    @property
-    def _announces_body(self) -> bool:
-        return any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
 
     def _new_cycle(self) -> Cycle:
         return Cycle(
@@ -221,8 +225,9 @@ class BoundedProtocol(HttpToolsProtocol):
             self._drop(body)
 
     def on_message_complete(self) -> None:
-        """End the body."""
-        if not self._is_deaf:
+        """End the body; the parser takes an upgrade for ended whose body is still to come."""
+        is_ended = not (self.parser.should_upgrade() and announces_body(self.headers))
+        if is_ended and not self._is_deaf:
             super().on_message_complete()
 
     @property

@@ -17,6 +17,7 @@ BODY = json.dumps({"model": "demo", "messages": MESSAGES, "max_tokens": 1}).enco
 LENGTH = b"%d" % len(BODY)
 HIDDEN = b"GET /v1/models HTTP/1.1\r\nhost: x\r\n\r\n"
 CHUNKS = b"transfer-encoding: chunked\r\n"
+UPGRADE = b"connection: upgrade\r\nupgrade: h2c\r\n"
 CHUNKED = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 
 FRAMES = {
@@ -62,13 +63,6 @@ FRAMES = {
 }
 LINES = {
     "no version": b"GET /v1/models\r\nhost: x\r\n\r\n",
-    "a body and another protocol": START
-    + b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: %d\r\n\r\n" % len(HIDDEN),
-    "chunks and another protocol": START
-    + b"connection: upgrade\r\nupgrade: h2c\r\n"
-    + CHUNKS
-    + b"\r\n"
-    + CHUNKED,
     "chunks of old": b"POST /v1/models HTTP/1.0\r\n" + CHUNKS + b"\r\n" + CHUNKED,
     "chunks of old, kept": b"POST /v1/models HTTP/1.0\r\nconnection: keep-alive\r\n"
     + CHUNKS
@@ -127,7 +121,11 @@ def framed(stack: Stack, lines: bytes, body: bytes, start: bytes = START) -> byt
 
 async def test_what_is_framed_in_two_ways_is_refused(stack: Stack) -> None:
     wires = {name: framed(stack, *frame) for name, frame in FRAMES.items()}
-    assert await odd(stack, wires, ([b"400"], [b"413"])) == []
+    upgrades = {
+        f"{name}, and another protocol": framed(stack, UPGRADE + lines, body)
+        for name, (lines, body) in FRAMES.items()
+    }
+    assert await odd(stack, wires | upgrades, ([b"400"], [b"413"])) == []
     assert stack.control.billing.events == {}
 
 
@@ -150,12 +148,14 @@ async def test_what_is_hardly_a_request_gets_one_refusal_at_most(stack: Stack) -
 async def test_what_follows_a_request_spoils_no_answer(stack: Stack) -> None:
     """The first is answered as if it were alone, and what is behind it is not read."""
     first = framed(stack, b"content-length: %b\r\n" % LENGTH, BODY).removesuffix(HIDDEN)
-    upgrade = b"connection: upgrade\r\nupgrade: h2c\r\n"
     wires = {
         "another": first + HIDDEN,
         "no request": first + b"\x00\x01\x02" * 10,
         "one framed in two ways": first + framed(stack, *FRAMES["both lengths"]),
         "a head too large": first + b"GET / HTTP/1.1\r\nx: " + b"a" * 100_000,
-        "another protocol": framed(stack, upgrade, b"", LOOK),
+        "another protocol, a body": framed(
+            stack, UPGRADE + b"content-length: %b\r\n" % LENGTH, BODY
+        ),
+        "another protocol": framed(stack, UPGRADE, b"", LOOK),
     }
     assert await odd(stack, wires, ([b"200"],)) == []
