@@ -14,9 +14,17 @@ from serving.gateway import cross_origin, models
 from serving.gateway.admission import Admission, Admitted
 from serving.gateway.auth import authenticate
 from serving.gateway.bodies import Bodies
-from serving.gateway.conversation import ClientGone, Conversation, Receive, Scope, Send
+from serving.gateway.conversation import (
+    OPENAI,
+    ClientGone,
+    Conversation,
+    Receive,
+    Scope,
+    Send,
+)
 from serving.gateway.counting import Counter
-from serving.gateway.dialects.dialect import Counting, Dialect, Generating, Job
+from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
+from serving.gateway.dialects.dialect import Counting, Dialect, Envelope, Generating, Job
 from serving.gateway.dialects.every import COUNTING, DIALECTS, GENERATING
 from serving.gateway.directory import Directory
 from serving.gateway.errors import ApiError, MethodNotAllowed, NotFound
@@ -34,6 +42,9 @@ from serving.usage.meter import Metered
 log = structlog.get_logger(__name__)
 
 MODELS_PATH = "/v1/models/"
+ANTHROPIC = AnthropicEnvelope()
+ANTHROPIC_HEADER = b"anthropic-version"
+"""Anthropic's clients send it with every request."""
 OPERATION_NAMES: dict[Operation, str] = {
     "chat": "chat",
     "completions": "text_completion",
@@ -82,7 +93,7 @@ class App:
         conversation = Conversation(scope, self._make_id(), self.pending)
         self.in_flight += 1
         try:
-            conversation.dialect = DIALECTS.get(conversation.path)
+            conversation.envelope = _envelope(conversation)
             conversation.check_headers()
             cross_origin.open_reply(conversation, self.directory)
             await self._route(conversation)(conversation)
@@ -143,12 +154,14 @@ class App:
 
     async def _list_models(self, conversation: Conversation) -> None:
         principal = self._looker(conversation)
-        await conversation.reply(200, models.list_models(self.directory, principal))
+        offers = models.offers_of(self.directory, principal)
+        await conversation.reply(200, conversation.envelope.model_list(offers))
 
     async def _show_model(self, conversation: Conversation) -> None:
         principal = self._looker(conversation)
         name = conversation.path.removeprefix(MODELS_PATH)
-        await conversation.reply(200, models.show_model(self.directory, principal, name))
+        model = models.find(self.directory, principal, name)
+        await conversation.reply(200, conversation.envelope.model_card(name, model))
 
     async def _count(self, conversation: Conversation, dialect: Counting) -> None:
         principal = self._principal(conversation)
@@ -284,6 +297,12 @@ class App:
             streamed=job.work.is_streamed,
             client_request_id=conversation.client_request_id,
         )
+
+
+def _envelope(conversation: Conversation) -> Envelope:
+    """Return in whose language a route answers; elsewhere the client's headers tell."""
+    dialect = DIALECTS.get(conversation.path)
+    return dialect or (ANTHROPIC if conversation.has_header(ANTHROPIC_HEADER) else OPENAI)
 
 
 async def _refuse(conversation: Conversation, error: ApiError) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from serving.gateway.bodies import HeldBody
 from serving.gateway.cycle import CYCLE, Cycle
-from serving.gateway.dialects import openai
-from serving.gateway.dialects.dialect import Dialect, Rendering
+from serving.gateway.dialects.dialect import Envelope, Rendering
+from serving.gateway.dialects.openai import OpenAIEnvelope
 from serving.gateway.errors import (
     JSON,
     ApiError,
@@ -36,6 +36,7 @@ HEADER_BYTES_MAX = 16 * 1024
 BODY_SECONDS_MAX = 30.0
 LABEL_CHARACTERS_MAX = 128
 DIGITS_MAX = 18
+OPENAI = OpenAIEnvelope()
 
 
 def no_headers() -> Headers:
@@ -55,8 +56,8 @@ class Conversation:
         self.request_id = request_id
         self.started_at = time.perf_counter()
         self.status: int | None = None
-        self.dialect: Dialect | None = None
-        """The language of the route; what is no route of ours is told of errors in OpenAI's."""
+        self.envelope: Envelope = OPENAI
+        """In whose language errors and headers are; the application knows better."""
         self.more_headers: Headers = ()
         """That stand on the reply whatever it is."""
         self.limit_headers: Callable[[], Headers] = no_headers
@@ -99,11 +100,8 @@ class Conversation:
 
     @property
     def authorization(self) -> str:
-        """The key as `Bearer …`, from wherever the route's language has it too."""
-        stated = self.header(b"authorization")
-        if not stated and self.dialect is not None and self.dialect.key_header is not None:
-            return f"Bearer {self.header(self.dialect.key_header)}"
-        return stated
+        """The key as `Bearer …`, be it in the header of Anthropic's clients."""
+        return self.header(b"authorization") or f"Bearer {self.header(b'x-api-key')}"
 
     def _client_label(self) -> str | None:
         """Return the client's own id: a label, cut to size, never a key."""
@@ -185,7 +183,7 @@ class Conversation:
         self.status = status
         elapsed_ms = int((time.perf_counter() - self.started_at) * 1_000)
         ours = [
-            (b"x-request-id", self.request_id.encode()),
+            *((name, self.request_id.encode()) for name in self.envelope.id_headers),
             (b"openai-processing-ms", str(elapsed_ms).encode()),
         ]
         label = self.client_request_id
@@ -240,10 +238,7 @@ class Conversation:
         if self.has_begun:
             await self._break_off(error)
             return
-        if self.dialect is None:
-            status, body = openai.error_reply(error)
-        else:
-            status, body = self.dialect.error_reply(error, self.request_id)
+        status, body = self.envelope.error_reply(error, self.request_id)
         await self.reply(status, body, [*JSON, *error.headers])
 
     async def _break_off(self, error: ApiError) -> None:

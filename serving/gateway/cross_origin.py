@@ -24,6 +24,7 @@ READABLE = b", ".join(
     (
         *LIMITS,
         b"x-request-id",
+        b"request-id",
         b"x-client-request-id",
         b"openai-processing-ms",
         b"retry-after",

@@ -1,29 +1,10 @@
 """`GET /v1/models` and `/v1/models/{id}`: what the key's organization may name."""
 
-import msgspec
-
 from serving.contract.records import ModelRecord, Task
 from serving.gateway.auth import may_use
 from serving.gateway.directory import Directory
 from serving.gateway.errors import ModelNotFound, WrongTask
 from serving.gateway.principals import Principal
-
-
-class Card(msgspec.Struct):
-    """A model in OpenAI's words, and in one of ours what it is for."""
-
-    id: str
-    created: int
-    object: str = "model"
-    owned_by: str = "penstock"
-    task: Task = "generate"
-
-
-class CardList(msgspec.Struct):
-    """All models of one organization."""
-
-    data: list[Card]
-    object: str = "list"
 
 
 def find(directory: Directory, principal: Principal, name: str) -> ModelRecord:
@@ -45,22 +26,12 @@ def find_for(task: Task, directory: Directory, principal: Principal, name: str) 
     return model
 
 
-def list_models(directory: Directory, principal: Principal) -> bytes:
-    """Return what runs as JSON, under each name that it answers to."""
-    cards = [
-        _card(name, model)
+def offers_of(directory: Directory, principal: Principal) -> list[tuple[str, ModelRecord]]:
+    """Return what runs and may be called, under each name that it answers to."""
+    return [
+        (name, model)
         for model in directory.models(principal.organization_id)
         if directory.runs(model.variant_id, principal.organization_id)
         and may_use(principal, model.public_id, *model.aliases)
         for name in (model.public_id, *model.aliases)
     ]
-    return msgspec.json.encode(CardList(cards))
-
-
-def show_model(directory: Directory, principal: Principal, name: str) -> bytes:
-    """Return one model as JSON. Raises ModelNotFound."""
-    return msgspec.json.encode(_card(name, find(directory, principal, name)))
-
-
-def _card(name: str, model: ModelRecord) -> Card:
-    return Card(name, int(model.created_at.timestamp()), task=model.task)

@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 
 from serving.contract.limits import Measure
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.errors import RateLimited
 from serving.gateway.principals import Principal
@@ -80,11 +79,8 @@ class Rates:
     def _tell(
         self, conversation: Conversation, standings: Callable[[], Sequence[Standing]]
     ) -> None:
-        dialect = conversation.dialect
-        if dialect is None:
-            conversation.limit_headers = lambda: openai.limit_headers(standings())
-        else:
-            conversation.limit_headers = lambda: dialect.limit_headers(standings(), self._now())
+        envelope = conversation.envelope
+        conversation.limit_headers = lambda: envelope.limit_headers(standings(), self._now())
 
     def _refused(self, conversation: Conversation, exceeded: RateExceeded) -> RateLimited:
         standings = exceeded.standings  # not the error, which knows who raised it

@@ -106,7 +106,26 @@ class Rendering(Protocol):
         """Return an error as the end of an answer that had begun."""
 
 
-class Dialect(Protocol):
+class Envelope(Protocol):
+    """What stands around an answer in a language."""
+
+    id_headers: ClassVar[tuple[bytes, ...]]
+    """Where its clients look for the request's id."""
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+
+    def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
+        """Return the models that may be called, each under a name that it answers to."""
+
+    def model_card(self, name: str, model: ModelRecord) -> bytes:
+        """Return one of them."""
+
+
+class Dialect(Envelope, Protocol):
     """The language of a route that is posted to."""
 
     name: ClassVar[str]
@@ -114,8 +133,6 @@ class Dialect(Protocol):
     path: ClassVar[str]
     task: ClassVar[Task]
     """What its models are for."""
-    key_header: ClassVar[bytes | None]
-    """Where clients of this language put their key, if not in `authorization`."""
 
     def decode(self, data: bytes) -> Any:
         """Return the body. Raises BadRequest."""
@@ -128,12 +145,6 @@ class Dialect(Protocol):
 
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
-
-    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
-        """Return an error as the answer."""
-
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
-        """Return how the caller's rate limits stand."""
 
 
 class Generating(Dialect, Protocol):

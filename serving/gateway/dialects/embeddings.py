@@ -1,7 +1,6 @@
 """`POST /v1/embeddings`: texts in, a vector for each out. Nothing is generated, nothing streams."""
 
-from collections.abc import Iterable, Sequence
-from datetime import datetime
+from collections.abc import Iterable
 from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -16,11 +15,10 @@ from serving.engine.vectors import vector_of
 from serving.engine.work import Work
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.dialect import HERE_BYTES_MAX, ErrorReply, Job, Rendering
+from serving.gateway.dialects.dialect import HERE_BYTES_MAX, Job, Rendering
 from serving.gateway.dialects.messages import Closed
 from serving.gateway.dialects.sampling import Label
 from serving.gateway.errors import JSON, ApiError, BadRequest, Headers
-from serving.limits.standing import Standing
 
 _encode = msgspec.json.Encoder().encode
 
@@ -49,13 +47,12 @@ class EmbeddingsRequest(Closed, kw_only=True):
     user: Label | None = None
 
 
-class Embeddings:
+class Embeddings(openai.OpenAIEnvelope):
     """A `Dialect` of OpenAI's."""
 
     name: ClassVar[str] = "embeddings"
     path: ClassVar[str] = "/v1/embeddings"
     task: ClassVar[Task] = "embed"
-    key_header: ClassVar[bytes | None] = None
 
     def __init__(self) -> None:
         self._decode = BodyDecoder(EmbeddingsRequest)
@@ -112,14 +109,6 @@ class Embeddings:
             return _too_long(job.model, "an input", refused.prompt)
         # Whatever its words remind of, there are no tools, formats or messages here.
         return refusals.refused("dimensions" if refused.reason == "dimensions" else "other")
-
-    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
-        """Return an error as the answer."""
-        return openai.error_reply(error)
-
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
-        """Return how the caller's rate limits stand."""
-        return openai.limit_headers(standings)
 
 
 def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:

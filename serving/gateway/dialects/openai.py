@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, ClassVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
 from serving.engine.usage import CompletionDetails, PromptDetails, Tokens
 from serving.gateway.dialects.dialect import ErrorReply
@@ -59,6 +61,23 @@ class ErrorBody(msgspec.Struct):
     error: ErrorDetail
 
 
+class Card(msgspec.Struct):
+    """A model in OpenAI's words, and in one of ours what it is for."""
+
+    id: str
+    created: int
+    object: str = "model"
+    owned_by: str = "penstock"
+    task: Task = "generate"
+
+
+class CardList(msgspec.Struct):
+    """All models of one organization."""
+
+    data: list[Card]
+    object: str = "list"
+
+
 def usage_of(tokens: Tokens) -> Usage:
     """Say what was metered."""
     return Usage(
@@ -84,6 +103,32 @@ def error_body(error: ApiError) -> bytes:
 def error_reply(error: ApiError) -> ErrorReply:
     """Return the error as the answer."""
     return ErrorReply(error.status, error_body(error))
+
+
+class OpenAIEnvelope:
+    """What stands around answers of OpenAI's routes."""
+
+    id_headers: ClassVar[tuple[bytes, ...]] = (b"x-request-id",)
+
+    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
+        """Return an error as the answer."""
+        return error_reply(error)
+
+    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
+        """Return how the caller's rate limits stand."""
+        return limit_headers(standings)
+
+    def model_list(self, offers: Sequence[tuple[str, ModelRecord]]) -> bytes:
+        """Return the models that may be called."""
+        return msgspec.json.encode(CardList([_card(name, model) for name, model in offers]))
+
+    def model_card(self, name: str, model: ModelRecord) -> bytes:
+        """Return one of them."""
+        return msgspec.json.encode(_card(name, model))
+
+
+def _card(name: str, model: ModelRecord) -> Card:
+    return Card(name, int(model.created_at.timestamp()), task=model.task)
 
 
 def error_event(error: ApiError) -> bytes:

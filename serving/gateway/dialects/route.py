@@ -2,8 +2,6 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from datetime import datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
@@ -14,14 +12,13 @@ from serving.engine.errors import PromptSize, Reason, RequestRefused
 from serving.engine.work import Feature, Grammars, Operation, Work
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.dialect import Job, Rendering
 from serving.gateway.dialects.refusals import context_exceeded
 from serving.gateway.dialects.sampling import Sampling
 from serving.gateway.dialects.schema_references import Schema
 from serving.gateway.dialects.stream import Stream
 from serving.gateway.dialects.whole import Whole
-from serving.gateway.errors import ApiError, BadRequest, Headers
-from serving.limits.standing import Standing
+from serving.gateway.errors import ApiError, BadRequest
 
 _encode = msgspec.json.Encoder().encode
 
@@ -31,7 +28,7 @@ TEMPLATE_TOKENS_MAX = 4_096
 Request = TypeVar("Request", bound=Sampling)
 
 
-class Route(ABC, Generic[Request]):
+class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
     """A `Dialect` of OpenAI's."""
 
     name: ClassVar[str]
@@ -43,7 +40,6 @@ class Route(ABC, Generic[Request]):
     chunk_object: ClassVar[str]
     kind: ClassVar[type[Sampling]]
     prompt_field: ClassVar[str]
-    key_header: ClassVar[bytes | None] = None
 
     def __init__(self) -> None:
         self._decode = BodyDecoder(self.kind)
@@ -99,14 +95,6 @@ class Route(ABC, Generic[Request]):
             asked_tokens=job.asked_tokens,
             param=self.prompt_field,
         )
-
-    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
-        """Return an error as the answer."""
-        return openai.error_reply(error)
-
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
-        """Return how the caller's rate limits stand."""
-        return openai.limit_headers(standings)
 
     @abstractmethod
     def check(self, request: Request, model: ModelRecord) -> None:

@@ -1,27 +1,23 @@
 """`POST /v1/messages`, and `/v1/messages/count_tokens`."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
 
 from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import RequestRefused
-from serving.gateway.dialects.anthropic import errors
 from serving.gateway.dialects.anthropic.answer import WholeMessage
-from serving.gateway.dialects.anthropic.limits import limit_headers
+from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
 from serving.gateway.dialects.anthropic.lowering import lower
 from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest, check
 from serving.gateway.dialects.anthropic.stream import StreamedMessage
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.decode import BodyDecoder
-from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.dialect import Job, Rendering
 from serving.gateway.dialects.refusals import Names, renamed, with_names
-from serving.gateway.errors import ApiError, BadRequest, Headers
-from serving.limits.standing import Standing
+from serving.gateway.errors import ApiError, BadRequest
 
 NAMES: Names = (
     (re.compile(r"^response_format(\.json_schema)?"), "output_config.format"),
@@ -29,11 +25,10 @@ NAMES: Names = (
 )
 
 
-class Lowered:
+class Lowered(AnthropicEnvelope):
     """What both routes share: a body that is lowered to chat, and errors in Anthropic's words."""
 
     task: ClassVar[Task] = "generate"
-    key_header: ClassVar[bytes | None] = b"x-api-key"
     kind: ClassVar[type[CountRequest]]
 
     def __init__(self) -> None:
@@ -61,14 +56,6 @@ class Lowered:
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         return renamed(self._chat.refusal(refused, job), NAMES)
-
-    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
-        """Return an error as the answer."""
-        return errors.error_reply(error, request_id)
-
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
-        """Return how the caller's rate limits stand."""
-        return limit_headers(standings, now)
 
 
 class Messages(Lowered):

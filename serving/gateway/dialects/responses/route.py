@@ -1,9 +1,7 @@
 """`POST /v1/responses`."""
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, ClassVar
 
 import msgspec
@@ -13,7 +11,7 @@ from serving.engine.errors import RequestRefused
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.dialect import ErrorReply, Job, Rendering
+from serving.gateway.dialects.dialect import Job, Rendering
 from serving.gateway.dialects.refusals import Names, renamed, with_names
 from serving.gateway.dialects.responses.answer import WholeResponse
 from serving.gateway.dialects.responses.asked import asked_of
@@ -21,8 +19,7 @@ from serving.gateway.dialects.responses.items import read_items
 from serving.gateway.dialects.responses.lowering import lower
 from serving.gateway.dialects.responses.request import ResponsesRequest, check
 from serving.gateway.dialects.responses.stream import StreamedResponse
-from serving.gateway.errors import ApiError, BadRequest, Headers
-from serving.limits.standing import Standing
+from serving.gateway.errors import ApiError, BadRequest
 
 NAMES: Names = (
     (re.compile(r"^messages"), "input"),
@@ -34,13 +31,12 @@ NAMES: Names = (
 _HOSTED = re.compile(r"tools\[\d+\]\.type")
 
 
-class Responses:
+class Responses(openai.OpenAIEnvelope):
     """A dialect that is lowered to chat."""
 
     name: ClassVar[str] = "responses"
     path: ClassVar[str] = "/v1/responses"
     task: ClassVar[Task] = "generate"
-    key_header: ClassVar[bytes | None] = None
 
     def __init__(self) -> None:
         self._decode = BodyDecoder(ResponsesRequest)
@@ -80,11 +76,3 @@ class Responses:
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
         return renamed(self._chat.refusal(refused, job), NAMES)
-
-    def error_reply(self, error: ApiError, request_id: str) -> ErrorReply:
-        """Return an error as the answer."""
-        return openai.error_reply(error)
-
-    def limit_headers(self, standings: Sequence[Standing], now: datetime) -> Headers:
-        """Return how the caller's rate limits stand."""
-        return openai.limit_headers(standings)
