@@ -42,6 +42,8 @@ from serving.usage.meter import Metered
 log = structlog.get_logger(__name__)
 
 MODELS_PATH = "/v1/models/"
+HEALTH_PATH = "/health"
+"""Where load generators look first, as vLLM has it; balancers ask the operator's port."""
 ANTHROPIC = AnthropicEnvelope()
 ANTHROPIC_HEADER = b"anthropic-version"
 """Anthropic's clients send it with every request."""
@@ -128,6 +130,8 @@ class App:
             return "POST", lambda conversation: self._generate(conversation, generating)
         if (counting := COUNTING.get(path)) is not None:
             return "POST", lambda conversation: self._count(conversation, counting)
+        if path == HEALTH_PATH:
+            return "GET", _tell_health
         if path == MODELS_PATH.removesuffix("/"):
             return "GET", self._list_models
         if path.startswith(MODELS_PATH):
@@ -303,6 +307,11 @@ def _envelope(conversation: Conversation) -> Envelope:
     """Return in whose language a route answers; elsewhere the client's headers tell."""
     dialect = DIALECTS.get(conversation.path)
     return dialect or (ANTHROPIC if conversation.has_header(ANTHROPIC_HEADER) else OPENAI)
+
+
+async def _tell_health(conversation: Conversation) -> None:
+    """Answer whoever asks whether anybody is here; it needs no key and tells nothing else."""
+    await conversation.reply(200, b"{}")
 
 
 async def _refuse(conversation: Conversation, error: ApiError) -> None:

@@ -11,9 +11,16 @@ from serving.engine.work import Feature
 from serving.gateway.dialects import sampling
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.json_schema import SchemaCheck
-from serving.gateway.dialects.messages import Closed, FunctionName, Message, for_engine
+from serving.gateway.dialects.messages import Closed, FunctionName, Hint, Message, for_engine
 from serving.gateway.dialects.route import Route
-from serving.gateway.dialects.sampling import Label, Sampling, ServiceTier, TokenCount
+from serving.gateway.dialects.sampling import (
+    Effort,
+    Label,
+    Sampling,
+    ServiceTier,
+    TokenCount,
+    Verbosity,
+)
 from serving.gateway.dialects.schema_references import Schema
 
 TOOLS_MAX = 128
@@ -94,9 +101,13 @@ class ChatRequest(Sampling, kw_only=True):
     logprobs: bool | None = None
     max_completion_tokens: TokenCount | None = None
     metadata: Annotated[dict[str, Label], Meta(max_length=16)] | None = None
+    modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
     parallel_tool_calls: bool | None = None
+    prediction: Hint = None
     prompt_cache_key: Label | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    prompt_cache_options: Hint = None
+    prompt_cache_retention: Hint = None
+    reasoning_effort: Effort | None = None
     response_format: TextAnswer | JsonObjectAnswer | JsonSchemaAnswer | None = None
     safety_identifier: Label | None = None
     service_tier: ServiceTier | None = None
@@ -104,6 +115,7 @@ class ChatRequest(Sampling, kw_only=True):
     tool_choice: ToolChoice | None = None
     tools: Annotated[list[Tool], Meta(min_length=1, max_length=TOOLS_MAX)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    verbosity: Verbosity | None = None
 
 
 ENGINE_FIELDS = (

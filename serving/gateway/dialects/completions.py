@@ -50,10 +50,10 @@ class Completions(Route[CompletionRequest]):
     def check(self, request: CompletionRequest, model: ModelRecord) -> None:
         """Check what the types alone cannot. Raises BadRequest."""
         sampling.check(request, model)
-        if request.echo and request.logprobs is not None:
-            raise invalid("echo", "not allowed together with 'logprobs'")
         if request.max_tokens == 0 and not request.echo:
             raise invalid("max_tokens", "0 only with 'echo', for the prompt alone")
+        if request.prompt == "" or (isinstance(request.prompt, list) and "" in request.prompt):
+            raise invalid("prompt", "a prompt is empty; send at least one character")
         if isinstance(request.prompt, list):
             _check_parts(request.prompt, model)
         if self.prompt_count(request) * (request.n or 1) > CHOICES_MAX:

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import msgspec
 
+from serving.gateway.dialects.nulls import drop_nulls, shape_of
 from serving.gateway.errors import BadRequest
 
 Body = TypeVar("Body", bound=msgspec.Struct)
@@ -12,6 +13,7 @@ _UNKNOWN = "Object contains unknown field `"
 _MISSING = "Object missing required field `"
 _AT = " - at `"
 FIELD_CHARACTERS_MAX = 120
+NULL = b"null"
 
 
 class BodyDecoder:
@@ -19,17 +21,31 @@ class BodyDecoder:
 
     def __init__(self, kind: type[Body]) -> None:
         self._decoder = msgspec.json.Decoder(kind)
+        self._shape = shape_of(kind)
 
-    def __call__(self, data: bytes) -> msgspec.Struct:
-        """Return the body. Raises BadRequest naming the field that is unknown or wrong."""
+    def __call__(self, data: bytes | msgspec.Raw) -> msgspec.Struct:
+        """Return the body, in which a null is an absent field.
+
+        Raises BadRequest naming the field that is unknown or wrong.
+        """
         try:
-            return self._decoder.decode(data)
+            try:
+                return self._decoder.decode(data)
+            except msgspec.ValidationError:
+                if NULL not in bytes(data):
+                    raise
+                return self._decoder.decode(self._without_nulls(data))
         except msgspec.ValidationError as error:
             raise explain(str(error)) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise BadRequest(
                 "We could not parse the JSON body of your request.", code="invalid_json"
             ) from None
+
+    def _without_nulls(self, data: bytes | msgspec.Raw) -> bytes:
+        body = msgspec.json.decode(data)
+        drop_nulls(body, self._shape)
+        return msgspec.json.encode(body)
 
 
 def explain(text: str) -> BadRequest:

@@ -14,10 +14,16 @@ class Closed(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A type that refuses fields it does not know; absent fields stay absent for the engine."""
 
 
+Hint = Any
+"""Of a field that changes no answer here: taken, whatever it says, and not followed."""
+
+
 class TextPart(Closed, tag_field="type", tag="text"):
-    """A piece of text."""
+    """A piece of text; every prefix is cached, so that hints on caching change nothing."""
 
     text: str
+    cache_control: Hint = None
+    prompt_cache_breakpoint: Hint = None
 
 
 class RefusalPart(Closed, tag_field="type", tag="refusal"):
@@ -75,8 +81,10 @@ class UserMessage(Closed, tag_field="role", tag="user"):
 class AssistantMessage(Closed, tag_field="role", tag="assistant"):
     """What the model said: all that an answer of ours holds is taken back.
 
-    The last five are what clients add when they write such a message out: `parsed` is the content
-    as they read it, `provider_specific_fields` is LiteLLM's own, the others are always empty.
+    The fields from `annotations` on are what clients add when they write such a message out:
+    `parsed` is the content as they read it, `reasoning_content` another name for `reasoning`,
+    `thinking_blocks` the same as Anthropic has it, `provider_specific_fields` LiteLLM's own; the
+    others are always empty.
     """
 
     content: str | AssistantParts | None = None
@@ -87,8 +95,10 @@ class AssistantMessage(Closed, tag_field="role", tag="assistant"):
     annotations: Annotated[list[Any], Meta(max_length=0)] | None = None
     audio: None = None
     function_call: None = None
-    parsed: Any = None
-    provider_specific_fields: Any = None
+    parsed: Hint = None
+    provider_specific_fields: Hint = None
+    reasoning_content: str | None = None
+    thinking_blocks: Hint = None
 
 
 class ToolMessage(Closed, tag_field="role", tag="tool"):
@@ -104,11 +114,18 @@ Message = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | To
 
 def for_engine(message: Message) -> Message:
     """Return the message in the words that chat templates know."""
-    if isinstance(message, DeveloperMessage):
-        return SystemMessage(content=message.content, name=message.name)
     if isinstance(message, AssistantMessage):
         return _assistant_for_engine(message)
-    return message
+    content = _without_hints(message.content)
+    if isinstance(message, DeveloperMessage):
+        return SystemMessage(content=content, name=message.name)
+    return message if content is message.content else replace(message, content=content)
+
+
+def _without_hints(content: Text) -> Text:
+    if isinstance(content, str):
+        return content
+    return [TextPart(part.text) for part in content]
 
 
 def _assistant_for_engine(message: AssistantMessage) -> AssistantMessage:
@@ -116,11 +133,13 @@ def _assistant_for_engine(message: AssistantMessage) -> AssistantMessage:
         ToolCall(call.id, FunctionCall(call.function.name, call.function.arguments))
         for call in message.tool_calls or ()
     ]
-    return replace(
-        message,
-        content=None if message.content == [] else message.content,
-        annotations=None,
-        parsed=None,
-        provider_specific_fields=None,
+    content: Any = message.content or None
+    if isinstance(content, list):
+        content = [TextPart(part.text) if isinstance(part, TextPart) else part for part in content]
+    return AssistantMessage(
+        content="" if message.content == "" else content,
+        refusal=message.refusal,
+        name=message.name,
+        reasoning=message.reasoning or message.reasoning_content,
         tool_calls=calls or None,
     )

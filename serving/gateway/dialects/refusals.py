@@ -15,20 +15,36 @@ Names = Sequence[tuple[re.Pattern[str], str]]
 """From a field's name in chat to the same in another language."""
 
 
-def context_exceeded(
-    limit_tokens: int, *, prompt: PromptSize | None, asked_tokens: int | None, param: str
-) -> BadRequest:
-    """Return the error for a prompt and answer that do not fit together, with the numbers known."""
-    are = "your prompt is" if param == "prompt" else "your messages are"
-    known = []
-    if prompt is not None:
-        known.append(f"{are} {prompt}")
-    elif asked_tokens is None or asked_tokens <= limit_tokens:
-        known.append(f"{are} longer")
-    if asked_tokens is not None:
-        known.append(f"{asked_tokens:,} were asked for")
-    message = f"{limit_tokens:,} tokens at most; {', and '.join(known)}."
-    return BadRequest(message, code="context_length_exceeded", param=param)
+class ContextExceeded(BadRequest):
+    """A prompt and an answer that do not fit together, with the numbers known, in OpenAI's words:
+    clients look for them to shorten a conversation."""
+
+    def __init__(
+        self, limit_tokens: int, *, prompt: PromptSize | None, asked_tokens: int | None, param: str
+    ) -> None:
+        self.limit_tokens = limit_tokens
+        self.prompt = prompt
+        self.asked_tokens = asked_tokens
+        what = "prompt" if param == "prompt" else "messages"
+        message = (
+            f"This model's maximum context length is {limit_tokens} tokens."
+            f" However, {self._excess(what)}. Please reduce the length of the {what} or completion."
+        )
+        super().__init__(message, code="context_length_exceeded", param=param)
+
+    def _excess(self, what: str) -> str:
+        prompt, asked = self.prompt, self.asked_tokens
+        least = "at least " if prompt is not None and prompt.is_least else ""
+        if prompt is not None and asked is not None:
+            in_all = f"you requested {least}{prompt.tokens + asked} tokens"
+            return f"{in_all} ({least}{prompt.tokens} in the {what}, {asked} in the completion)"
+        if prompt is not None:
+            return f"your {what} resulted in {least}{prompt.tokens} tokens"
+        if asked is None:
+            return f"your {what} resulted in more"
+        if asked > self.limit_tokens:
+            return f"you requested {asked} tokens in the completion"
+        return f"your {what} and the {asked} tokens requested in the completion are more"
 
 
 def refused(reason: Reason) -> BadRequest:

@@ -13,7 +13,7 @@ from serving.engine.work import Feature, Grammars, Operation, Work
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
 from serving.gateway.dialects.dialect import Job, Rendering
-from serving.gateway.dialects.refusals import context_exceeded
+from serving.gateway.dialects.refusals import ContextExceeded
 from serving.gateway.dialects.sampling import Sampling
 from serving.gateway.dialects.schema_references import Schema
 from serving.gateway.dialects.stream import Stream
@@ -89,7 +89,7 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         """Return what is told of a job that the engine minds."""
         if refused.reason != "context":
             return refusals.refused(refused.reason)
-        return context_exceeded(
+        return ContextExceeded(
             job.model.context_tokens,
             prompt=refused.prompt,
             asked_tokens=job.asked_tokens,
@@ -145,7 +145,7 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         name, asked = self.asked_output_tokens(request)
         known = self.known_prompt_tokens(request)
         if known + (asked or 1) > model.context_tokens:
-            raise context_exceeded(
+            raise ContextExceeded(
                 model.context_tokens,
                 prompt=PromptSize(known, is_least=False) if known else None,
                 asked_tokens=asked,

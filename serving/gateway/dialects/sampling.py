@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from serving.contract.records import ModelRecord
 from serving.gateway.dialects.decode import invalid
-from serving.gateway.dialects.messages import Closed
+from serving.gateway.dialects.messages import Closed, Hint
 
 LOGIT_BIAS_MAX = 300
 TOKEN_DIGITS_MAX = 10
@@ -15,6 +15,8 @@ Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 StopText = Annotated[str, Meta(min_length=1, max_length=256)]
 TokenCount = Annotated[int, Meta(ge=1, le=10**9)]
 Label = Annotated[str, Meta(max_length=512)]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
 ServiceTier = Literal["auto", "priority", "default", "flex", "batch"]
 
 
@@ -23,6 +25,8 @@ class StreamOptions(Closed):
 
     include_usage: bool | None = None
     include_obfuscation: bool | None = None
+    continuous_usage_stats: Hint = None
+    """Of vLLM: usage on every chunk. Here it comes once, at the end."""
 
 
 class Sampling(Closed, kw_only=True):

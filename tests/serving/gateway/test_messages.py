@@ -160,7 +160,7 @@ async def test_the_official_client_raises_its_own_errors(
         ({"container": "c"}, "container"),
         ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "text"}}}},
          "output_config.format.schema"),
-        ({"messages": [{"role": "user", "content": "word " * 3_000}]}, "your messages are"),
+        ({"messages": [{"role": "user", "content": "word " * 3_000}]}, "prompt is too long: "),
     ],
 )  # fmt: skip
 async def test_what_is_not_done_is_refused_by_name(

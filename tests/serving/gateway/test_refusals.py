@@ -152,7 +152,7 @@ async def test_models_that_do_not_run_are_not_offered(stack: Stack) -> None:
 
 
 async def test_engine_routes_are_not_open(stack: Stack) -> None:
-    for path in ("/tokenize", "/pause", "/metrics", "/version", "/invocations", "/health"):
+    for path in ("/tokenize", "/pause", "/metrics", "/version", "/invocations", "/ping"):
         async with stack.post(path, {}) as reply:
             assert reply.status == 404
 

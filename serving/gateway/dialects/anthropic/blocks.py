@@ -62,7 +62,7 @@ TextBlocks = Annotated[list[TextBlock], Meta(min_length=1, max_length=BLOCKS_MAX
 
 
 class Turn(Closed):
-    """One message of the conversation."""
+    """One message of the conversation; instructions may come amid it."""
 
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "system"]
     content: str | Blocks

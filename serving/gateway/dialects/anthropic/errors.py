@@ -3,6 +3,7 @@
 import msgspec
 
 from serving.gateway.dialects.dialect import ErrorReply
+from serving.gateway.dialects.refusals import ContextExceeded
 from serving.gateway.errors import ApiError
 
 KINDS = {
@@ -31,6 +32,22 @@ class Body(msgspec.Struct, tag_field="type", tag="error"):
 
     error: Detail
     request_id: str
+
+
+def context_exceeded(error: ContextExceeded) -> str:
+    """Return what is told of a prompt and an answer that do not fit together, in the words that
+    Anthropic's clients look for."""
+    limit, asked = error.limit_tokens, error.asked_tokens or 0
+    tokens = 0 if error.prompt is None else error.prompt.tokens
+    if asked > limit:
+        return f"max_tokens: {asked} > {limit}, which is the maximum of prompt and answer together"
+    if 0 < tokens <= limit:
+        return (
+            f"input length and `max_tokens` exceed context limit: {tokens} + {asked} > {limit},"
+            " decrease input length or `max_tokens` and try again"
+        )
+    length = f"{tokens} tokens > {limit} maximum" if tokens else f"more than {limit} tokens"
+    return f"prompt is too long: {length}"
 
 
 def status_of(error: ApiError) -> int:

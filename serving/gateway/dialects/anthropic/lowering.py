@@ -65,9 +65,15 @@ def _messages(request: CountRequest) -> list[Message]:
     messages: list[Message] = []
     if request.system is not None:
         messages.append(SystemMessage(content=_text(request.system)))
+    lowered = {"user": _user, "assistant": _assistant, "system": _system}
     for turn in request.messages:
-        messages += _assistant(turn) if turn.role == "assistant" else _user(turn)
+        messages += lowered[turn.role](turn)
     return messages
+
+
+def _system(turn: Turn) -> list[Message]:
+    content: Any = turn.content  # checked to be nothing but text
+    return [SystemMessage(content=_text(content))]
 
 
 def _text(content: str | list[TextBlock]) -> Text:

@@ -7,13 +7,13 @@ from msgspec import Meta
 from serving.gateway.dialects.anthropic.blocks import CacheControl, TextBlocks, Turn
 from serving.gateway.dialects.chat import TOOLS_MAX, Description
 from serving.gateway.dialects.decode import invalid
-from serving.gateway.dialects.messages import Closed, FunctionName
+from serving.gateway.dialects.messages import Closed, FunctionName, Hint
 from serving.gateway.dialects.sampling import Label, StopText, TokenCount
 from serving.gateway.dialects.schema_references import Schema
 
 
 class Tool(Closed):
-    """A tool of the client's own; there are no others."""
+    """A tool of the client's own; there are no others. It is always there, calls stream anyway."""
 
     name: FunctionName
     input_schema: Schema
@@ -21,6 +21,10 @@ class Tool(Closed):
     description: Description | None = None
     strict: bool | None = None
     cache_control: CacheControl | None = None
+    allowed_callers: Hint = None
+    defer_loading: Hint = None
+    eager_input_streaming: Hint = None
+    input_examples: Hint = None
 
 
 class AutoChoice(Closed, tag_field="type", tag="auto"):
@@ -58,7 +62,7 @@ class Metadata(Closed):
 class Thinking(Closed):
     """Whether the model should think; one that does is not switched on and off by requests."""
 
-    type: Literal["disabled", "adaptive", "enabled"]
+    type: Literal["disabled", "adaptive", "between_tools", "enabled"]
     display: Literal["summarized", "omitted"] | None = None
     budget_tokens: int | None = None
 
@@ -73,7 +77,7 @@ class JsonFormat(Closed):
 class OutputConfig(Closed):
     """How the answer should be."""
 
-    effort: Literal["low", "medium", "high"] | None = None
+    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
     format: JsonFormat | None = None
 
 
@@ -83,17 +87,21 @@ class CountRequest(Closed, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     messages: Annotated[list[Turn], Meta(min_length=1, max_length=4_096)]
     cache_control: CacheControl | None = None
+    context_management: Hint = None
     output_config: OutputConfig | None = None
+    speed: Literal["standard"] | None = None
     system: str | TextBlocks | None = None
     thinking: Thinking | None = None
     tool_choice: Choice | None = None
     tools: Annotated[list[Tool], Meta(max_length=TOOLS_MAX)] | None = None
+    user_profile_id: Label | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):
     """Every field that a client may send."""
 
     max_tokens: TokenCount
+    diagnostics: Hint = None
     metadata: Metadata | None = None
     service_tier: Literal["auto", "standard_only"] | None = None
     stop_sequences: Annotated[list[StopText], Meta(max_length=16)] | None = None
@@ -103,6 +111,14 @@ class MessagesRequest(CountRequest, kw_only=True):
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
 
 
+MISPLACED = {
+    "user": ("thinking", "tool_use"),
+    "assistant": ("tool_result",),
+    "system": ("thinking", "tool_use", "tool_result"),
+}
+"""Kinds of blocks by the role that they are not allowed in."""
+
+
 def check(request: Any) -> None:
     """Refuse what cannot be done. Raises BadRequest."""
     if request.thinking is not None and request.thinking.type == "enabled":
@@ -110,7 +126,7 @@ def check(request: Any) -> None:
     for place, turn in enumerate(request.messages):
         if isinstance(turn.content, str):
             continue
-        wrong = {"user": ("thinking", "tool_use"), "assistant": ("tool_result",)}[turn.role]
+        wrong = MISPLACED[turn.role]
         for at, block in enumerate(turn.content):
             if block.__struct_config__.tag in wrong:
                 name = f"messages[{place}].content[{at}].type"

@@ -8,6 +8,7 @@ import msgspec
 
 from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import RequestRefused
+from serving.gateway.dialects.anthropic import errors
 from serving.gateway.dialects.anthropic.answer import WholeMessage
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
 from serving.gateway.dialects.anthropic.lowering import lower
@@ -16,7 +17,7 @@ from serving.gateway.dialects.anthropic.stream import StreamedMessage
 from serving.gateway.dialects.chat import Chat
 from serving.gateway.dialects.decode import BodyDecoder
 from serving.gateway.dialects.dialect import Job, Rendering
-from serving.gateway.dialects.refusals import Names, renamed, with_names
+from serving.gateway.dialects.refusals import ContextExceeded, Names, renamed, with_names
 from serving.gateway.errors import ApiError, BadRequest
 
 NAMES: Names = (
@@ -50,12 +51,18 @@ class Lowered(AnthropicEnvelope):
         try:
             job = self._chat.job(lower(request), body_bytes=body_bytes, model=model)
         except BadRequest as error:
-            raise renamed(error, NAMES) from None
+            raise _reworded(error) from None
         return replace(job, work=with_names(job.work, NAMES))
 
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
-        return renamed(self._chat.refusal(refused, job), NAMES)
+        return _reworded(self._chat.refusal(refused, job))
+
+
+def _reworded(error: ApiError) -> ApiError:
+    if isinstance(error, ContextExceeded):
+        return BadRequest(errors.context_exceeded(error), code=error.code, param=error.param)
+    return renamed(error, NAMES)
 
 
 class Messages(Lowered):

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from serving.gateway.dialects.decode import BodyDecoder, invalid
-from serving.gateway.dialects.messages import Closed
+from serving.gateway.dialects.messages import Closed, Hint
 from serving.gateway.errors import BadRequest
 
 ITEMS_MAX = 4_096
@@ -21,6 +21,7 @@ class InputText(Closed, tag_field="type", tag="input_text"):
     """A piece of what somebody says."""
 
     text: str
+    prompt_cache_breakpoint: Hint = None
 
 
 class OutputText(Closed, tag_field="type", tag="output_text"):

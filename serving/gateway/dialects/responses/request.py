@@ -7,9 +7,15 @@ from msgspec import Meta
 
 from serving.gateway.dialects.chat import TOOLS_MAX, Description
 from serving.gateway.dialects.decode import invalid
-from serving.gateway.dialects.messages import Closed, FunctionName
+from serving.gateway.dialects.messages import Closed, FunctionName, Hint
 from serving.gateway.dialects.responses.items import ITEMS_MAX
-from serving.gateway.dialects.sampling import Label, ServiceTier, TokenCount
+from serving.gateway.dialects.sampling import (
+    Effort,
+    Label,
+    ServiceTier,
+    TokenCount,
+    Verbosity,
+)
 from serving.gateway.dialects.schema_references import Schema
 
 Includable = Literal["reasoning.encrypted_content", "message.output_text.logprobs"]
@@ -59,13 +65,15 @@ class TextOptions(Closed):
     """How the text should be."""
 
     format: PlainText | JsonObject | JsonSchema | None = None
-    verbosity: Literal["medium"] | None = None
+    verbosity: Verbosity | None = None
 
 
 class Reasoning(Closed):
     """How hard the model should think; its thoughts are told as they are, not summed up."""
 
-    effort: Literal["none", "minimal", "low", "medium", "high"] | None = None
+    effort: Effort | None = None
+    context: Literal["auto"] | None = None
+    mode: Literal["standard"] | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
     generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
@@ -85,14 +93,19 @@ class ResponsesRequest(Closed, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     input: str | Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=ITEMS_MAX)]
     background: bool | None = None
+    client_metadata: Hint = None
+    context_management: Hint = None
     conversation: Any = None
     include: Annotated[list[Includable], Meta(max_length=8)] | None = None
     instructions: str | None = None
     max_output_tokens: TokenCount | None = None
+    max_tool_calls: Hint = None
     metadata: Annotated[dict[str, Label], Meta(max_length=16)] | None = None
     parallel_tool_calls: bool | None = None
     previous_response_id: str | None = None
     prompt_cache_key: Label | None = None
+    prompt_cache_options: Hint = None
+    prompt_cache_retention: Hint = None
     reasoning: Reasoning | None = None
     safety_identifier: Label | None = None
     service_tier: ServiceTier | None = None
