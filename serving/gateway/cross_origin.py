@@ -33,6 +33,7 @@ READABLE = b", ".join(
         b"x-penstock-cost-nanos",
         b"idempotent-replayed",
         b"original-request",
+        b"x-penstock-omitted-tools",
     )
 )
 """Of our headers, what a page may read besides the few that all may."""

@@ -78,6 +78,15 @@ def invalid(param: str, wanted: str) -> BadRequest:
     return BadRequest(f"Invalid value for '{param}': {wanted}.", code="invalid_value", param=param)
 
 
+def placed(error: BadRequest, place: str) -> BadRequest:
+    """Return the error with the place before the field's name."""
+    if error.param is None:
+        return BadRequest(f"{error.message} It is '{place}'.", code=error.code, param=place)
+    param = f"{place}.{error.param}"
+    message = error.message.replace(f"'{error.param}", f"'{param}", 1)
+    return BadRequest(message, code=error.code, param=param)
+
+
 def _join(path: str, field: str) -> str:
     field = field[:FIELD_CHARACTERS_MAX]
     whole = f"{path[:FIELD_CHARACTERS_MAX]}.{field}" if field else path[:FIELD_CHARACTERS_MAX]

@@ -4,14 +4,14 @@ The fields are named as in chat; dialects that are lowered to it put their own n
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from serving.engine.errors import PromptSize, Reason
 from serving.engine.work import Work
 from serving.gateway.errors import ApiError, BadRequest
 
-Names = Sequence[tuple[re.Pattern[str], str]]
+Names = Sequence[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]]
 """From a field's name in chat to the same in another language."""
 
 

@@ -161,7 +161,6 @@ async def test_a_function_is_called_and_its_answer_taken(stack: Stack, streamed:
         ({"background": True}, "background"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "conv_1"}, "conversation"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, "input[0].type"),
         ({"input": [{"type": "computer_call"}]}, "input[0].type"),
         ({"input": [{"role": "user", "content": "x", "y": 1}]}, "input[0].y"),

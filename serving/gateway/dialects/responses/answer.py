@@ -1,8 +1,10 @@
 """An answer of Responses: its items, its usage, and the whole of it."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from serving.contract.units import Tier
 from serving.engine.event import Event, WholeAnswer
@@ -11,6 +13,7 @@ from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, passages_of
 from serving.gateway.dialects.responses.asked import Asked, ReasoningTold
+from serving.gateway.dialects.responses.tools import CalledTool, input_of
 from serving.gateway.errors import JSON, ApiError, Headers
 
 Status = Literal["in_progress", "completed", "incomplete"]
@@ -56,6 +59,18 @@ class FunctionCall(msgspec.Struct, tag_field="type", tag="function_call"):
     name: str
     arguments: str
     status: Status
+    namespace: str | UnsetType = UNSET
+
+
+class CustomToolCall(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
+    """A call of a custom tool."""
+
+    id: str
+    call_id: str
+    name: str
+    input: str
+    status: Status
+    namespace: str | UnsetType = UNSET
 
 
 class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
@@ -68,7 +83,7 @@ class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
 
 
 Part = OutputText | Refusal | ReasoningText
-Item = OutputMessage | FunctionCall | ReasoningItem
+Item = OutputMessage | FunctionCall | CustomToolCall | ReasoningItem
 
 
 class InputDetails(msgspec.Struct):
@@ -136,13 +151,15 @@ class Response(msgspec.Struct, kw_only=True):
 def begun(job: Job, request_id: str, created: int) -> Response:
     """Return the answer before anything was said: what was asked."""
     asked: Asked = job.body
+    repeated = msgspec.structs.asdict(asked)
+    del repeated["called"], repeated["headers"]
     return Response(
         id=f"resp_{request_id}",
         created_at=created,
         status="in_progress",
         model=job.model_name,
         service_tier=job.tier,
-        **msgspec.structs.asdict(asked),
+        **repeated,
     )
 
 
@@ -171,12 +188,6 @@ def usage_of(tokens: Tokens) -> Usage:
     )
 
 
-def id_of(passage: Passage, request_id: str) -> str:
-    """Return the id of a passage's item."""
-    prefix = {"reasoning": "rs", "call": "fc"}.get(passage.kind, "msg")
-    return f"{prefix}_{request_id}_{passage.place}"
-
-
 def part_of(passage: Passage) -> Part:
     """Return a passage of text as the part of its item."""
     if passage.kind == "reasoning":
@@ -186,38 +197,65 @@ def part_of(passage: Passage) -> Part:
     return OutputText(passage.text, logprobs=passage.logprobs)
 
 
-def item_of(passage: Passage, request_id: str, status: Status, parts: list[Any]) -> Item:
-    """Return a passage as an item of an answer; `parts` are its text's, once it has one."""
-    id_ = id_of(passage, request_id)
-    if passage.kind == "call":
-        return FunctionCall(id_, passage.id, passage.name, passage.text, status)
-    if passage.kind == "reasoning":
-        return ReasoningItem(id_, status, parts)
-    return OutputMessage(id_, status, parts)
+class Items:
+    """Makes items of the passages of one answer. Tools in `called` are the client's by another
+    name, or take a text."""
 
+    def __init__(self, request_id: str, called: Mapping[str, CalledTool]) -> None:
+        self._request_id = request_id
+        self._called = called
 
-def items_of(passages: list[Passage], request_id: str, finish_reason: str | None) -> list[Item]:
-    """Return the items of an answer that is over: of one cut short the last is incomplete."""
-    last = len(passages) - 1
-    return [
-        item_of(
-            passage,
-            request_id,
-            "incomplete" if place == last and finish_reason in INCOMPLETE else "completed",
-            [part_of(passage)],
-        )
-        for place, passage in enumerate(passages)
-    ]
+    def id_of(self, passage: Passage) -> str:
+        """Return the id of a passage's item."""
+        prefix = {"reasoning": "rs", "call": "fc"}.get(passage.kind, "msg")
+        if self.is_custom(passage):
+            prefix = "ctc"
+        return f"{prefix}_{self._request_id}_{passage.place}"
+
+    def called(self, passage: Passage) -> CalledTool:
+        """Return how the client calls the tool of a call."""
+        return self._called.get(passage.name) or CalledTool(passage.name, None, is_custom=False)
+
+    def is_custom(self, passage: Passage) -> bool:
+        """Tell whether a passage calls a custom tool."""
+        return passage.kind == "call" and self.called(passage).is_custom
+
+    def item_of(self, passage: Passage, status: Status, parts: list[Any]) -> Item:
+        """Return a passage as an item of an answer; `parts` are its text's, once it has one."""
+        id_ = self.id_of(passage)
+        if passage.kind == "call":
+            return self._call(id_, passage, status)
+        if passage.kind == "reasoning":
+            return ReasoningItem(id_, status, parts)
+        return OutputMessage(id_, status, parts)
+
+    def items_of(self, passages: list[Passage], finish_reason: str | None) -> list[Item]:
+        """Return the items of an answer that is over: of one cut short the last is incomplete."""
+        last = len(passages) - 1
+        return [
+            self.item_of(
+                passage,
+                "incomplete" if place == last and finish_reason in INCOMPLETE else "completed",
+                [part_of(passage)],
+            )
+            for place, passage in enumerate(passages)
+        ]
+
+    def _call(self, id_: str, passage: Passage, status: Status) -> FunctionCall | CustomToolCall:
+        name, namespace, is_custom = self.called(passage)
+        text, of = passage.text, UNSET if namespace is None else namespace
+        if is_custom:
+            return CustomToolCall(id_, passage.id, name, input_of(text), status, of)
+        return FunctionCall(id_, passage.id, name, text, status, of)
 
 
 class WholeResponse:
     """The rendering of a request that asked for a whole answer."""
 
-    headers: Headers = JSON
-
     def __init__(self, job: Job, request_id: str) -> None:
+        self.headers: Headers = (*JSON, *job.body.headers)
         self._begun = begun(job, request_id, 0)
-        self._request_id = request_id
+        self._items = Items(request_id, job.body.called)
         self._assembly = Assembly(job.work.choices)
 
     def take(self, events: list[Event]) -> bytes:
@@ -233,6 +271,6 @@ class WholeResponse:
         """Return the client's body. Raises AnswerBroken when there is no ending."""
         whole = whole or WholeAnswer(self._assembly.created, self._assembly.chat())
         choice = whole.choices[0]
-        items = items_of(passages_of(choice), self._request_id, choice.finish_reason)
+        items = self._items.items_of(passages_of(choice), choice.finish_reason)
         response = msgspec.structs.replace(self._begun, created_at=whole.created)
         return _encode(ended(response, items, choice.finish_reason, tokens))

@@ -5,12 +5,9 @@ from typing import Any
 
 import msgspec
 
-from serving.gateway.dialects.responses.request import (
-    FunctionTool,
-    PlainText,
-    ResponsesRequest,
-    TextOptions,
-)
+from serving.gateway.dialects.responses.request import PlainText, ResponsesRequest, TextOptions
+from serving.gateway.dialects.responses.tools import CalledTool, FunctionTool, Tool, Tools
+from serving.gateway.errors import Headers
 
 _write = msgspec.json.Encoder().encode
 
@@ -39,9 +36,13 @@ class Asked(msgspec.Struct, frozen=True):
     top_logprobs: int
     top_p: float | None
     user: str | None
+    called: dict[str, CalledTool]
+    """The tools that the client calls otherwise than the model, by the latter's names. This and the
+    headers are no fields of an answer."""
+    headers: Headers
 
 
-def asked_of(request: ResponsesRequest) -> Asked:
+def asked_of(request: ResponsesRequest, tools: Tools) -> Asked:
     """Return what an answer to a request repeats of it."""
     text = TextOptions(format=(request.text and request.text.format) or PlainText())
     return Asked(
@@ -55,10 +56,16 @@ def asked_of(request: ResponsesRequest) -> Asked:
         temperature=request.temperature,
         text=_raw(text),
         tool_choice=_raw(request.tool_choice or "auto"),
-        tools=_raw([_told(tool) for tool in request.tools or ()]),
+        tools=_raw([_told(tool) for tool in tools.told]),
         top_logprobs=request.top_logprobs or 0,
         top_p=request.top_p,
         user=request.user,
+        called={
+            one.name: one.called
+            for one in tools.offered
+            if one.called.is_custom or one.namespace is not None
+        },
+        headers=tools.headers,
     )
 
 
@@ -66,6 +73,7 @@ def _raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(_write(value))
 
 
-def _told(tool: FunctionTool) -> dict[str, Any]:
-    """A tool says whether it is strict, be it that it is not known."""
-    return msgspec.to_builtins(tool) | {"strict": tool.strict}
+def _told(tool: Tool) -> dict[str, Any]:
+    """A function says whether it is strict, be it that it is not known."""
+    told: dict[str, Any] = msgspec.to_builtins(tool)
+    return told | {"strict": tool.strict} if isinstance(tool, FunctionTool) else told

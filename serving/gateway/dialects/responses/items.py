@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from serving.gateway.dialects.decode import BodyDecoder, invalid
+from serving.gateway.dialects.decode import BodyDecoder, invalid, placed
 from serving.gateway.dialects.messages import Closed, Hint
 from serving.gateway.errors import BadRequest
 
@@ -76,22 +76,35 @@ class FunctionCallItem(Closed):
     id: str | None = None
     status: Status | None = None
     caller: Any = None
-    namespace: None = None
+    namespace: str | None = None
     async_: None = None
     parsed_arguments: Any = None
 
 
+class CustomToolCallItem(Closed):
+    """A call of a custom tool that the model made."""
+
+    call_id: str
+    name: str
+    input: str
+    type: Literal["custom_tool_call"]
+    id: str | None = None
+    status: Status | None = None
+    caller: Any = None
+    namespace: str | None = None
+
+
 class FunctionCallOutputItem(Closed):
-    """What a function answered."""
+    """What a function or a custom tool answered."""
 
     call_id: str
     output: str | Annotated[list[InputText], Meta(min_length=1, max_length=1_024)]
-    type: Literal["function_call_output"]
+    type: Literal["function_call_output", "custom_tool_call_output"]
     id: str | None = None
     status: Status | None = None
     caller: Any = None
     name: str | None = None
-    namespace: None = None
+    namespace: str | None = None
 
 
 class ReasoningItem(Closed):
@@ -105,7 +118,7 @@ class ReasoningItem(Closed):
     status: Status | None = None
 
 
-Item = MessageItem | FunctionCallItem | FunctionCallOutputItem | ReasoningItem
+Item = MessageItem | FunctionCallItem | CustomToolCallItem | FunctionCallOutputItem | ReasoningItem
 
 
 class _Kind(msgspec.Struct):
@@ -117,6 +130,8 @@ _decoders: dict[str, BodyDecoder] = {
     "message": BodyDecoder(MessageItem),
     "function_call": BodyDecoder(FunctionCallItem),
     "function_call_output": BodyDecoder(FunctionCallOutputItem),
+    "custom_tool_call": BodyDecoder(CustomToolCallItem),
+    "custom_tool_call_output": BodyDecoder(FunctionCallOutputItem),
     "reasoning": BodyDecoder(ReasoningItem),
 }
 
@@ -135,17 +150,11 @@ def _read_item(raw: msgspec.Raw, place: str) -> Any:
         raise invalid(f"{place}.type", "nothing is kept here to refer to; set store: false")
     decode = _decoders.get(kind)
     if decode is None:
-        raise invalid(f"{place}.type", "only messages, reasoning and functions are known")
+        raise invalid(
+            f"{place}.type",
+            "only messages, reasoning, and calls of functions and custom tools are known",
+        )
     try:
         return decode(raw)
     except BadRequest as error:
-        raise _placed(error, place) from None
-
-
-def _placed(error: BadRequest, place: str) -> BadRequest:
-    """Return the error with the place before the field's name."""
-    if error.param is None:
-        return BadRequest(f"{error.message} It is '{place}'.", code=error.code, param=place)
-    param = f"{place}.{error.param}"
-    message = error.message.replace(f"'{error.param}", f"'{param}", 1)
-    return BadRequest(message, code=error.code, param=param)
+        raise placed(error, place) from None

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from serving.gateway.dialects import chat
+from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.messages import (
     AssistantMessage,
     DeveloperMessage,
@@ -16,6 +17,7 @@ from serving.gateway.dialects.messages import (
     UserMessage,
 )
 from serving.gateway.dialects.responses.items import (
+    CustomToolCallItem,
     FunctionCallItem,
     FunctionCallOutputItem,
     InputText,
@@ -27,14 +29,18 @@ from serving.gateway.dialects.responses.items import (
 )
 from serving.gateway.dialects.responses.request import (
     LOGPROBS,
-    AllowedFunctions,
-    FunctionTool,
+    AllowedTools,
     JsonObject,
     JsonSchema,
+    NamedCustom,
     NamedFunction,
     ResponsesRequest,
+    ToolChoice,
 )
+from serving.gateway.dialects.responses.tools import Tools, arguments_of, for_chat, name_of
 
+NAMED = ("function", "custom")
+"""Tools to choose from that are not left out."""
 _SPEAKERS: dict[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
     "user": UserMessage,
     "system": SystemMessage,
@@ -42,8 +48,11 @@ _SPEAKERS: dict[str, type[UserMessage | SystemMessage | DeveloperMessage]] = {
 }
 
 
-def lower(request: ResponsesRequest, items: Iterable[Item]) -> chat.ChatRequest:
-    """Return the chat that asks for the same; `items` are those of the input, read."""
+def lower(request: ResponsesRequest, items: Iterable[Item], tools: Tools) -> chat.ChatRequest:
+    """Return the chat that asks for the same; `items` are those of the input, read.
+
+    Raises BadRequest where nothing is left of the tools that must be called.
+    """
     wants_logprobs = request.top_logprobs is not None or LOGPROBS in (request.include or ())
     return chat.ChatRequest(
         model=request.model,
@@ -57,8 +66,8 @@ def lower(request: ResponsesRequest, items: Iterable[Item]) -> chat.ChatRequest:
         service_tier=request.service_tier,
         stream=request.stream,
         temperature=request.temperature,
-        tool_choice=_tool_choice(request.tool_choice) if request.tools else None,
-        tools=[_tool(tool) for tool in request.tools or ()] or None,
+        tool_choice=_tool_choice(request.tool_choice, tools),
+        tools=[for_chat(one) for one in tools.offered] or None,
         top_logprobs=request.top_logprobs,
         top_p=request.top_p,
     )
@@ -88,7 +97,7 @@ def _messages(request: ResponsesRequest, items: Iterable[Item]) -> list[Message]
 
 def _begins_anew(item: Item, turn: AssistantMessage) -> bool:
     """Tell whether an item cannot belong to a turn: it thinks, speaks, then calls."""
-    if isinstance(item, FunctionCallItem):
+    if isinstance(item, FunctionCallItem | CustomToolCallItem):
         return False
     return turn.content is not None or turn.refusal is not None or turn.tool_calls is not None
 
@@ -98,8 +107,10 @@ def _add(item: Item, turn: AssistantMessage) -> None:
         thoughts = "".join(part.text for part in item.content or ())
         turn.reasoning = (turn.reasoning or "") + thoughts or None
     elif isinstance(item, FunctionCallItem):
-        call = ToolCall(item.call_id, FunctionCall(item.name, item.arguments))
-        turn.tool_calls = [*(turn.tool_calls or ()), call]
+        _add_call(turn, item.call_id, name_of(item.name, item.namespace), item.arguments)
+    elif isinstance(item, CustomToolCallItem):
+        name = name_of(item.name, item.namespace)
+        _add_call(turn, item.call_id, name, arguments_of(item.input))
     elif isinstance(item, MessageItem):
         if isinstance(item.content, str):
             turn.content = item.content
@@ -108,6 +119,11 @@ def _add(item: Item, turn: AssistantMessage) -> None:
         refused = [part.refusal for part in item.content if isinstance(part, Refusal)]
         turn.content = "".join(said) if said or not refused else None
         turn.refusal = "".join(refused) or None
+
+
+def _add_call(turn: AssistantMessage, call_id: str, name: str, arguments: str) -> None:
+    call = ToolCall(call_id, FunctionCall(name, arguments))
+    turn.tool_calls = [*(turn.tool_calls or ()), call]
 
 
 def _text(item: MessageItem) -> Text:
@@ -123,20 +139,23 @@ def _output(item: FunctionCallOutputItem) -> Text:
     return [TextPart(part.text) for part in item.output]
 
 
-def _tool(tool: FunctionTool) -> chat.Tool:
-    function = chat.Function(tool.name, tool.description, tool.parameters, tool.strict)
-    return chat.Tool(function, "function")
+def _tool_choice(choice: ToolChoice | None, tools: Tools) -> chat.ToolChoice | None:
+    """Return the choice among what is left of the tools."""
+    if isinstance(choice, AllowedTools):
+        names = [tool.name for tool in choice.tools if tool.type in NAMED and tool.name]
+        if names:
+            return chat.AllowedTools(chat.Allowed(choice.mode, [_named(n, tools) for n in names]))
+        choice = "none" if choice.mode == "auto" else choice.mode
+    elif isinstance(choice, NamedFunction | NamedCustom):
+        return _named(choice.name, tools)
+    if choice == "required" and not tools.offered and tools.omitted:
+        left_out = ", ".join(tools.omitted)
+        raise invalid("tool_choice", f"'required', but no tool is left: {left_out} cannot run here")
+    return choice if tools.offered else None
 
 
-def _tool_choice(
-    choice: str | NamedFunction | AllowedFunctions | None,
-) -> chat.ToolChoice | None:
-    if isinstance(choice, NamedFunction):
-        return chat.NamedTool(chat.Named(choice.name))
-    if isinstance(choice, AllowedFunctions):
-        tools = [chat.NamedTool(chat.Named(tool.name)) for tool in choice.tools]
-        return chat.AllowedTools(chat.Allowed(choice.mode, tools))
-    return choice  # type: ignore[return-value]
+def _named(name: str, tools: Tools) -> chat.NamedTool:
+    return chat.NamedTool(chat.Named(tools.named(name)))
 
 
 def _response_format(

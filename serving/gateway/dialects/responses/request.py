@@ -22,26 +22,33 @@ Includable = Literal["reasoning.encrypted_content", "message.output_text.logprob
 LOGPROBS: Includable = "message.output_text.logprobs"
 
 
-class FunctionTool(Closed, tag_field="type", tag="function"):
-    """A function that the model may call."""
-
-    name: FunctionName
-    parameters: Schema | None = None
-    strict: bool | None = None
-    description: Description | None = None
-
-
 class NamedFunction(Closed, tag_field="type", tag="function"):
     """The choice of one function."""
 
     name: FunctionName
 
 
-class AllowedFunctions(Closed, tag_field="type", tag="allowed_tools"):
-    """The choice of some of the functions."""
+class NamedCustom(Closed, tag_field="type", tag="custom"):
+    """The choice of one custom tool."""
+
+    name: FunctionName
+
+
+class AllowedTool(msgspec.Struct):
+    """One of the tools to choose from; those that are left out have no name."""
+
+    type: str
+    name: str | None = None
+
+
+class AllowedTools(Closed, tag_field="type", tag="allowed_tools"):
+    """The choice of some of the tools."""
 
     mode: Literal["auto", "required"]
-    tools: Annotated[list[NamedFunction], Meta(min_length=1, max_length=TOOLS_MAX)]
+    tools: Annotated[list[AllowedTool], Meta(min_length=1, max_length=TOOLS_MAX)]
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedFunction | NamedCustom | AllowedTools
 
 
 class PlainText(Closed, tag_field="type", tag="text"):
@@ -85,7 +92,8 @@ class StreamOptions(Closed):
 
 
 class ResponsesRequest(Closed, kw_only=True):
-    """Every field that a client may send; `input` holds items once they are read.
+    """Every field that a client may send; `input` and `tools` hold what they are
+    made of once that is read.
 
     Those that ask for a memory are here to be refused in words.
     """
@@ -114,10 +122,8 @@ class ResponsesRequest(Closed, kw_only=True):
     stream_options: StreamOptions | None = None
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
     text: TextOptions | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedFunction | AllowedFunctions | None = (
-        None
-    )
-    tools: Annotated[list[FunctionTool], Meta(max_length=TOOLS_MAX)] | None = None
+    tool_choice: ToolChoice | None = None
+    tools: Annotated[list[msgspec.Raw], Meta(max_length=TOOLS_MAX)] | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     top_p: Annotated[float, Meta(gt=0.0, le=1.0)] | None = None
     truncation: Literal["disabled"] | None = None

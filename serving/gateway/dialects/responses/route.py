@@ -10,7 +10,7 @@ from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import RequestRefused
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.decode import BodyDecoder, invalid
+from serving.gateway.dialects.decode import BodyDecoder
 from serving.gateway.dialects.dialect import Job, Rendering
 from serving.gateway.dialects.refusals import Names, renamed, with_names
 from serving.gateway.dialects.responses.answer import WholeResponse
@@ -19,6 +19,7 @@ from serving.gateway.dialects.responses.items import read_items
 from serving.gateway.dialects.responses.lowering import lower
 from serving.gateway.dialects.responses.request import ResponsesRequest, check
 from serving.gateway.dialects.responses.stream import StreamedResponse
+from serving.gateway.dialects.responses.tools import read_tools
 from serving.gateway.errors import ApiError, BadRequest
 
 NAMES: Names = (
@@ -26,9 +27,8 @@ NAMES: Names = (
     (re.compile(r"^max_tokens"), "max_output_tokens"),
     (re.compile(r"^logprobs"), "include"),
     (re.compile(r"^response_format(\.json_schema)?"), "text.format"),
-    (re.compile(r"^(tools\[\d+\])\.function"), r"\1"),
 )
-_HOSTED = re.compile(r"tools\[\d+\]\.type")
+_TOOL = re.compile(r"^tools\[(\d+)\](\.function)?")
 
 
 class Responses(openai.OpenAIEnvelope):
@@ -44,30 +44,30 @@ class Responses(openai.OpenAIEnvelope):
 
     def decode(self, data: bytes) -> Any:
         """Return the body, its items read. Raises BadRequest."""
-        try:
-            request: Any = self._decode(data)
-        except BadRequest as error:
-            if error.param is not None and _HOSTED.fullmatch(error.param):
-                raise invalid(error.param, "functions are the only tools here") from None
-            raise
+        request: Any = self._decode(data)
         check(request)
+        read: dict[str, Any] = {"tools": read_tools(request.tools or ())}
         if isinstance(request.input, list):
-            return msgspec.structs.replace(request, input=read_items(request.input))
-        return request
+            read["input"] = read_items(request.input)
+        return msgspec.structs.replace(request, **read)
 
     def has_schemas(self, request: ResponsesRequest) -> bool:
         """Tell whether the request brings JSON Schemas."""
-        return request.tools is not None or request.text is not None
+        tools: Any = request.tools
+        return bool(tools.offered) or request.text is not None
 
     def job(self, request: ResponsesRequest, *, body_bytes: int, model: ModelRecord) -> Job:
         """Check the request against its model and return its job. Raises BadRequest."""
         items: Any = request.input if isinstance(request.input, list) else []
+        tools: Any = request.tools
+        names = (*NAMES, (_TOOL, lambda found: tools.offered[int(found[1])].place))
         try:
-            job = self._chat.job(lower(request, items), body_bytes=body_bytes, model=model)
+            lowered = lower(request, items, tools)
+            job = self._chat.job(lowered, body_bytes=body_bytes, model=model)
         except BadRequest as error:
-            raise renamed(error, NAMES) from None
-        work = with_names(job.work, NAMES)
-        return replace(job, dialect=self, work=work, body=asked_of(request))
+            raise renamed(error, names) from None
+        work = with_names(job.work, names)
+        return replace(job, dialect=self, work=work, body=asked_of(request, tools))
 
     def rendering(self, job: Job, request_id: str) -> Rendering:
         """Return how the answer is told."""

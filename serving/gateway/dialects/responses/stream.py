@@ -3,6 +3,7 @@
 import time
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from serving.engine.errors import AnswerBroken
 from serving.engine.event import Event, WholeAnswer
@@ -12,8 +13,9 @@ from serving.gateway.dialects.dialect import Job
 from serving.gateway.dialects.passages import Passage, Passages, Step
 from serving.gateway.dialects.responses import answer
 from serving.gateway.dialects.responses.answer import Item, Part, Response
+from serving.gateway.dialects.responses.tools import input_of
 from serving.gateway.dialects.stream import HEADERS
-from serving.gateway.errors import ApiError
+from serving.gateway.errors import ApiError, Headers
 
 _encode = msgspec.json.Encoder().encode
 PARTS = {"content": "output_text", "refusal": "refusal", "reasoning": "reasoning_text"}
@@ -52,6 +54,17 @@ class OfPart(msgspec.Struct):
     content_index: int = 0
 
 
+class OfInput(msgspec.Struct):
+    """An event about the text of a custom tool's call."""
+
+    type: str
+    sequence_number: int
+    item_id: str
+    output_index: int
+    delta: str | UnsetType = UNSET
+    input: str | UnsetType = UNSET
+
+
 class StreamedError(msgspec.Struct):
     """An error that ends a stream, told twice: as an event of its own, and as other routes do."""
 
@@ -66,10 +79,9 @@ class StreamedError(msgspec.Struct):
 class StreamedResponse:
     """The rendering of a request that asked for a stream."""
 
-    headers = HEADERS
-
     def __init__(self, job: Job, request_id: str) -> None:
-        self._request_id = request_id
+        self.headers: Headers = (*HEADERS, *job.body.headers)
+        self._items = answer.Items(request_id, job.body.called)
         self._response = answer.begun(job, request_id, int(time.time()))
         self._passages = Passages()
         self._number = 0
@@ -91,7 +103,7 @@ class StreamedResponse:
         told = [] if self._number else self._opening()
         told += [self._tell(step) for step in self._passages.end()]
         reason = self._passages.finish_reason
-        items = answer.items_of(self._passages.closed, self._request_id, reason)
+        items = self._items.items_of(self._passages.closed, reason)
         last = answer.ended(self._response, items, reason, tokens)
         return b"".join(told) + self._of_response(f"response.{last.status}", last)
 
@@ -108,12 +120,12 @@ class StreamedResponse:
 
     def _tell(self, step: Step) -> bytes:
         if step.does == "go_on":
-            return self._delta(step)
+            return b"" if self._items.is_custom(step.passage) else self._delta(step)
         return self._open(step.passage) if step.does == "open" else self._close(step.passage)
 
     def _open(self, passage: Passage) -> bytes:
         self._set_frame(passage)
-        item = answer.item_of(passage, self._request_id, "in_progress", [])
+        item = self._items.item_of(passage, "in_progress", [])
         added = self._of_item("response.output_item.added", passage, item)
         if passage.kind == "call":
             return added
@@ -122,22 +134,24 @@ class StreamedResponse:
     def _close(self, passage: Passage) -> bytes:
         reason = self._passages.finish_reason
         status: answer.Status = "incomplete" if reason in answer.INCOMPLETE else "completed"
-        if passage.kind == "call":
+        parts: list[Part] = []
+        if self._items.is_custom(passage):
+            told = self._custom_input(passage)
+        elif passage.kind == "call":
             told = self._done(passage, "function_call_arguments", "arguments")
-            parts = []
         else:
             parts = [answer.part_of(passage)]
             text = "refusal" if passage.kind == "refusal" else "text"
             told = self._done(passage, PARTS[passage.kind], text)
             told += self._of_part("response.content_part.done", passage, parts[0])
-        item = answer.item_of(passage, self._request_id, status, parts)
+        item = self._items.item_of(passage, status, parts)
         return told + self._of_item("response.output_item.done", passage, item)
 
     def _set_frame(self, passage: Passage) -> None:
         """Write once what all deltas of a passage share."""
         is_call = passage.kind == "call"
         kind = f"response.{'function_call_arguments' if is_call else PARTS[passage.kind]}.delta"
-        item_id = answer.id_of(passage, self._request_id)
+        item_id = self._items.id_of(passage)
         part = "" if is_call else '"content_index":0,'
         self._head = (
             f'event: {kind}\ndata: {{"type":"{kind}","item_id":"{item_id}",'
@@ -155,17 +169,27 @@ class StreamedResponse:
         told = {
             "type": f"response.{of}.done",
             "sequence_number": self._next(),
-            "item_id": answer.id_of(passage, self._request_id),
+            "item_id": self._items.id_of(passage),
             "output_index": passage.place,
             name: passage.text,
         }
         if passage.kind == "call":
-            told["name"] = passage.name
+            told["name"] = self._items.called(passage).name
         else:
             told["content_index"] = 0
         if passage.kind == "content":
             told["logprobs"] = passage.logprobs
         return b"event: %b\ndata: %b\n\n" % (str(told["type"]).encode(), _encode(told))
+
+    def _custom_input(self, passage: Passage) -> bytes:
+        """Tell the text of a custom tool, in one: it is known once its arguments can be read."""
+        text = input_of(passage.text)
+        item_id, place = self._items.id_of(passage), passage.place
+        kind = "response.custom_tool_call_input"
+        delta = OfInput(f"{kind}.delta", self._next(), item_id, place, delta=text)
+        return self._event(delta) + self._event(
+            OfInput(f"{kind}.done", self._next(), item_id, place, input=text)
+        )
 
     def _of_response(self, kind: str, response: Response) -> bytes:
         return self._event(OfResponse(kind, self._next(), response))
@@ -174,10 +198,10 @@ class StreamedResponse:
         return self._event(OfItem(kind, self._next(), passage.place, item))
 
     def _of_part(self, kind: str, passage: Passage, part: Part) -> bytes:
-        item_id = answer.id_of(passage, self._request_id)
+        item_id = self._items.id_of(passage)
         return self._event(OfPart(kind, self._next(), item_id, passage.place, part))
 
-    def _event(self, event: OfResponse | OfItem | OfPart | StreamedError) -> bytes:
+    def _event(self, event: OfResponse | OfItem | OfPart | OfInput | StreamedError) -> bytes:
         return b"event: %b\ndata: %b\n\n" % (event.type.encode(), _encode(event))
 
     def _next(self) -> int:
