@@ -10,6 +10,7 @@ from serving.engine.errors import Reason
 from serving.engine.work import Feature
 from serving.gateway.dialects import sampling
 from serving.gateway.dialects.decode import invalid
+from serving.gateway.dialects.enforceable import check_enforceable
 from serving.gateway.dialects.json_schema import SchemaCheck
 from serving.gateway.dialects.messages import Closed, FunctionName, Hint, Message, for_engine
 from serving.gateway.dialects.route import Route
@@ -250,6 +251,7 @@ def _check_schemas(request: ChatRequest) -> None:
     if isinstance(request.response_format, JsonSchemaAnswer):
         answer = request.response_format.json_schema
         schemas.check(answer.schema, FORMAT_SCHEMA)
+        check_enforceable(answer.schema, FORMAT_SCHEMA)
     for place, tool in enumerate(request.tools or ()):
         if tool.function.parameters is not None:
             schemas.check(tool.function.parameters, f"tools[{place}].function.parameters")
