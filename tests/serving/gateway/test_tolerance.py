@@ -162,6 +162,37 @@ def test_instructions_may_come_amid_a_conversation_of_messages() -> None:
     assert error.param == "messages[1].content[0].type"
 
 
+PART = {"type": "text", "text": "no such file"}
+
+
+@pytest.mark.parametrize(
+    ("content", "told_as"),
+    [
+        ("no such file", "Error: no such file"),
+        ([PART], "Error: no such file"),
+        ([PART, PART], [PART | {"text": "Error: no such file"}, PART]),
+        ("", "Error: the tool failed and said nothing."),
+        ([], "Error: the tool failed and said nothing."),
+    ],
+)
+def test_the_model_is_told_that_a_tool_failed(content: Any, told_as: Any) -> None:
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": content}
+    for failed, wanted in ((True, told_as), (False, None), (None, None)):
+        results = [result | {"is_error": failed}]
+        turns = [
+            USER,
+            {"role": "assistant", "content": [call]},
+            {"role": "user", "content": results},
+        ]
+        last = told(MESSAGES, messages=turns)["messages"][-1]
+        assert last["role"] == "tool"
+        if wanted is None:
+            assert "Error" not in json.dumps(last)
+        else:
+            assert last["content"] == wanted
+
+
 def test_tools_of_anthropics_clients_may_say_how_they_like_to_be_told() -> None:
     plain = {"name": "f", "input_schema": {"type": "object"}}
     more = {

@@ -96,8 +96,18 @@ def _user(turn: Turn) -> list[Message]:
         elif isinstance(block, ToolResultBlock):
             messages += _said(said)
             said = []
-            messages.append(ToolMessage(_text(block.content), block.tool_use_id))
+            messages.append(ToolMessage(_result(block), block.tool_use_id))
     return messages + _said(said)
+
+
+def _result(block: ToolResultBlock) -> Text:
+    """Return what a tool answered; chat has no field for its failure, so that its text tells it."""
+    text = _text(block.content)
+    if not block.is_error:
+        return text
+    if isinstance(text, str):
+        return f"Error: {text or 'the tool failed and said nothing.'}"
+    return [TextPart(f"Error: {text[0].text}"), *text[1:]]
 
 
 def _said(blocks: list[TextBlock]) -> list[Message]:
