@@ -11,6 +11,7 @@ import structlog
 from serving.contract.ids import moment_of
 from serving.engine.work import Operation
 from serving.gateway import cross_origin, models
+from serving.gateway.addresses import nothing_at
 from serving.gateway.admission import Admission, Admitted
 from serving.gateway.auth import authenticate
 from serving.gateway.bodies import Bodies
@@ -136,7 +137,7 @@ class App:
             return "GET", self._list_models
         if path.startswith(MODELS_PATH):
             return "GET", self._show_model
-        raise NotFound("There is nothing at this address.", code="unknown_url")
+        raise NotFound(nothing_at(path, tuple(DIALECTS)), code="unknown_url")
 
     def _principal(self, conversation: Conversation) -> Principal:
         principal = authenticate(

@@ -260,10 +260,10 @@ def _check_schemas(request: ChatRequest) -> None:
 def _check_tool_choice(request: ChatRequest) -> None:
     names = {tool.function.name for tool in request.tools or ()}
     choice = request.tool_choice
-    if not names.issuperset(_named(choice)):
-        raise invalid("tool_choice", "names a function that is not in 'tools'")
+    if missing := _named(choice) - names:
+        raise invalid("tool_choice", "names a function that is not in 'tools'", min(missing))
     if choice in ("auto", "required") and not names:
-        raise invalid("tool_choice", "only allowed when 'tools' are given")
+        raise invalid("tool_choice", "only allowed when 'tools' are given", choice)
 
 
 def _named(choice: ToolChoice | None) -> set[str]:

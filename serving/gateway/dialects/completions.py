@@ -51,13 +51,14 @@ class Completions(Route[CompletionRequest]):
         """Check what the types alone cannot. Raises BadRequest."""
         sampling.check(request, model)
         if request.max_tokens == 0 and not request.echo:
-            raise invalid("max_tokens", "0 only with 'echo', for the prompt alone")
+            raise invalid("max_tokens", "it takes 'echo' too, to give the prompt alone", 0)
         if request.prompt == "" or (isinstance(request.prompt, list) and "" in request.prompt):
-            raise invalid("prompt", "a prompt is empty; send at least one character")
+            raise invalid("prompt", "a prompt has at least one character", "")
         if isinstance(request.prompt, list):
             _check_parts(request.prompt, model)
         if self.prompt_count(request) * (request.n or 1) > CHOICES_MAX:
-            raise invalid("prompt", f"prompts times 'n' is more than {CHOICES_MAX}")
+            asked = self.prompt_count(request) * (request.n or 1)
+            raise invalid("prompt", f"prompts times 'n' is at most {CHOICES_MAX}", asked)
 
     def prompt_count(self, request: CompletionRequest) -> int:
         """Return how many prompts the body carries: a list of texts or of lists is several."""

@@ -1,9 +1,11 @@
 """From a body's bytes to a closed type, and from a refusal to an error that names the field."""
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
+from serving.gateway.dialects.expectation import Expectation, expected_at, shown
 from serving.gateway.dialects.nulls import drop_nulls, shape_of
 from serving.gateway.errors import BadRequest
 
@@ -20,6 +22,7 @@ class BodyDecoder:
     """Decodes one kind of body; built once, since building costs more than decoding."""
 
     def __init__(self, kind: type[Body]) -> None:
+        self._kind = kind
         self._decoder = msgspec.json.Decoder(kind)
         self._shape = shape_of(kind)
 
@@ -36,11 +39,18 @@ class BodyDecoder:
                     raise
                 return self._decoder.decode(self._without_nulls(data))
         except msgspec.ValidationError as error:
-            raise explain(str(error)) from None
+            raise self._explain(str(error), data) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise BadRequest(
                 "We could not parse the JSON body of your request.", code="invalid_json"
             ) from None
+
+    def _explain(self, text: str, data: bytes | msgspec.Raw) -> BadRequest:
+        try:
+            body = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            body = msgspec.UNSET  # what is wrong stood before what cannot be read
+        return explain(text, lambda path: expected_at(self._kind, path, body))
 
     def _without_nulls(self, data: bytes | msgspec.Raw) -> bytes:
         body = msgspec.json.decode(data)
@@ -48,8 +58,9 @@ class BodyDecoder:
         return msgspec.json.encode(body)
 
 
-def explain(text: str) -> BadRequest:
-    """Turn msgspec's words into an error with `param` and `code`.
+def explain(text: str, expected: Callable[[str], Expectation]) -> BadRequest:
+    """Turn msgspec's words into an error with `param` and `code`, which says what was sent and what
+    is `expected` there.
 
     The words hold what the client wrote, of any length: nothing here searches them twice.
     """
@@ -68,14 +79,21 @@ def explain(text: str) -> BadRequest:
     if param.endswith(".type") and "content[" in param:
         message = f"Only text is accepted in '{param.removesuffix('.type')}': no images or files."
         return BadRequest(message, code="invalid_value", param=param)
-    reason = reason[:FIELD_CHARACTERS_MAX]
-    message = f"Invalid value for '{param}': {reason}." if param else f"Invalid body: {reason}."
-    return BadRequest(message, code="invalid_value", param=param or None)
+    wanted, sent = expected(path)
+    if not param:
+        message = f"Invalid body: got {sent}; expected {wanted}."
+        return BadRequest(message, code="invalid_value")
+    sent = f"got {sent}; " if sent else ""
+    message = f"Invalid value for '{param}': {sent}expected {wanted}."
+    return BadRequest(message, code="invalid_value", param=param)
 
 
-def invalid(param: str, wanted: str) -> BadRequest:
-    """Return the error for a value that the types alone cannot refuse."""
-    return BadRequest(f"Invalid value for '{param}': {wanted}.", code="invalid_value", param=param)
+def invalid(param: str, wanted: str, sent: Any = msgspec.UNSET) -> BadRequest:
+    """Return the error for a value that the types alone cannot refuse: what was sent, where that
+    helps, and what is wanted."""
+    got = "" if sent is msgspec.UNSET else f"got {shown(sent)}; "
+    message = f"Invalid value for '{param}': {got}{wanted}."
+    return BadRequest(message, code="invalid_value", param=param)
 
 
 def placed(error: BadRequest, place: str) -> BadRequest:

@@ -37,6 +37,9 @@ TokenIds = Annotated[list[Token], Meta(min_length=1, max_length=2**20)]
 Input = str | Annotated[list[str | Token | TokenIds], Meta(min_length=1, max_length=2**20)]
 
 
+AT_LEAST = "an input has at least one character"
+
+
 class EmbeddingsRequest(Closed, kw_only=True):
     """Every field that a client may send."""
 
@@ -115,7 +118,7 @@ def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:
     """Return how many inputs there are: texts, or lists of token ids. Raises BadRequest."""
     if isinstance(given, str):
         if not given:
-            raise invalid("input", "some text")
+            raise invalid("input", AT_LEAST, "")
         return 1
     kinds = set(map(type, given))
     if len(kinds) > 1:
@@ -129,7 +132,7 @@ def _count_inputs(given: Input, model: ModelRecord, encoding: Encoding) -> int:
         raise invalid("input", f"{wanted}; you sent {len(given):,}")
     if kinds == {str}:
         if "" in given:
-            raise invalid(f"input[{given.index('')}]", "some text")
+            raise invalid(f"input[{given.index('')}]", AT_LEAST, "")
     else:
         _check_ids(cast("list[list[int]]", given), model, "input[{}]")
     return len(given)
@@ -149,7 +152,7 @@ def _check_ids(lists: list[list[int]], model: ModelRecord, name: str) -> None:
 
 def _check_dimensions(dimensions: int, model: ModelRecord) -> None:
     if model.dimensions is not None and dimensions > model.dimensions:
-        raise invalid("dimensions", f"at most {model.dimensions:,} of this model")
+        raise invalid("dimensions", f"this model gives at most {model.dimensions}", dimensions)
 
 
 def _too_long(model: ModelRecord, name: str, size: PromptSize | None) -> BadRequest:

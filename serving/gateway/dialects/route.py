@@ -152,10 +152,10 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
                 param=self.prompt_field if known else name,
             )
         if asked is not None and asked > model.output_tokens_max:
-            raise _beyond(name, model.output_tokens_max)
+            raise _beyond(name, model.output_tokens_max, asked)
         output_tokens = model.output_tokens_max if asked is None else asked
         if request.min_tokens is not None and request.min_tokens > output_tokens:
-            raise invalid("min_tokens", f"at most {output_tokens}")
+            raise invalid("min_tokens", f"at most {output_tokens}", request.min_tokens)
         return output_tokens
 
 
@@ -168,5 +168,5 @@ def grammars_of(schemas: dict[str, Schema]) -> Grammars | None:
     return Grammars(tuple(schemas), tuple(text.decode() for text in texts), digest)
 
 
-def _beyond(name: str, tokens: int) -> BadRequest:
-    return invalid(name, f"this model gives at most {tokens} tokens")
+def _beyond(name: str, tokens: int, asked: int) -> BadRequest:
+    return invalid(name, f"this model gives at most {tokens} tokens", asked)

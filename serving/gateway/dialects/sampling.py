@@ -76,9 +76,10 @@ def check(request: Sampling, model: ModelRecord) -> None:
         is_number = token.isascii() and token.isdecimal() and len(token) <= TOKEN_DIGITS_MAX
         if not is_number or int(token) >= model.vocabulary_size:
             wanted = f"keys are token ids, 0 to {model.vocabulary_size - 1}"
-            raise invalid("logit_bias", wanted)
+            raise invalid("logit_bias", wanted, token)
     if request.temperature == 0 and (request.n or 1) > 1:
-        raise invalid("n", "only 1 when 'temperature' is 0, since all answers would be the same")
+        wanted = "only 1 when 'temperature' is 0, since all answers would be the same"
+        raise invalid("n", wanted, request.n)
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "only allowed when 'stream' is true")
 

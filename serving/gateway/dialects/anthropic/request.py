@@ -122,7 +122,8 @@ MISPLACED = {
 def check(request: Any) -> None:
     """Refuse what cannot be done. Raises BadRequest."""
     if request.thinking is not None and request.thinking.type == "enabled":
-        raise invalid("thinking", "a budget for thinking is not supported; leave it out")
+        wanted = "a budget for thinking is not supported; leave it out, or set 'adaptive'"
+        raise invalid("thinking", wanted, "enabled")
     for place, turn in enumerate(request.messages):
         if isinstance(turn.content, str):
             continue

@@ -133,11 +133,12 @@ class ResponsesRequest(Closed, kw_only=True):
 def check(request: ResponsesRequest) -> None:
     """Refuse what needs a memory. Raises BadRequest."""
     if request.store:
-        raise invalid("store", "answers are not kept here; set it to false")
+        raise invalid("store", "answers are not kept here; set it to false", True)
     if request.background:
-        raise invalid("background", "answers are not kept here; ask for a stream instead")
+        raise invalid("background", "answers are not kept here; ask for a stream instead", True)
     for name in ("previous_response_id", "conversation"):
         if getattr(request, name) is not None:
-            raise invalid(name, "answers are not kept here; send the conversation in 'input'")
+            wanted = "answers are not kept here; send the conversation in 'input'"
+            raise invalid(name, wanted, getattr(request, name))
     if request.stream_options is not None and not request.stream:
         raise invalid("stream_options", "only allowed when 'stream' is true")
