@@ -77,21 +77,24 @@ def explain(text: str, expected: Callable[[str], Expectation]) -> BadRequest:
         return BadRequest(message, code="missing_required_parameter", param=param)
     param = _join(path, "")
     if param.endswith(".type") and "content[" in param:
-        message = f"Only text is accepted in '{param.removesuffix('.type')}': no images or files."
-        return BadRequest(message, code="invalid_value", param=param)
+        sent = expected(path).shown
+        return invalid_words(param, sent, "only text is accepted here, no images or files")
     wanted, sent = expected(path)
     if not param:
         message = f"Invalid body: got {sent}; expected {wanted}."
         return BadRequest(message, code="invalid_value")
-    sent = f"got {sent}; " if sent else ""
-    message = f"Invalid value for '{param}': {sent}expected {wanted}."
-    return BadRequest(message, code="invalid_value", param=param)
+    return invalid_words(param, sent, f"expected {wanted}")
 
 
 def invalid(param: str, wanted: str, sent: Any = msgspec.UNSET) -> BadRequest:
     """Return the error for a value that the types alone cannot refuse: what was sent, where that
     helps, and what is wanted."""
-    got = "" if sent is msgspec.UNSET else f"got {shown(sent)}; "
+    return invalid_words(param, "" if sent is msgspec.UNSET else shown(sent), wanted)
+
+
+def invalid_words(param: str, sent: str, wanted: str) -> BadRequest:
+    """Return the error for a value, which may be told as words already."""
+    got = f"got {sent}; " if sent else ""
     message = f"Invalid value for '{param}': {got}{wanted}."
     return BadRequest(message, code="invalid_value", param=param)
 

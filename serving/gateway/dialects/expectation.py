@@ -42,7 +42,7 @@ def expected_at(kind: type, path: str, body: Any) -> Expectation:
             value = value[key]
         except (KeyError, IndexError, TypeError):
             value, is_known = None, False
-    wanted = " or ".join(dict.fromkeys(_words(types)))[:WANTED_CHARACTERS_MAX]
+    wanted = " or ".join(dict.fromkeys(_words(types)))[:WANTED_CHARACTERS_MAX] or "null"
     return Expectation(wanted, shown(value) if is_known else "")
 
 

@@ -40,8 +40,9 @@ class SchemaCheck:
         self._nodes = 0
         self._pattern_characters = 0
 
-    def check(self, schema: Schema, param: str) -> None:
-        """Raise BadRequest naming `param` unless the schema is one we let an engine compile."""
+    def check(self, schema: Schema, param: str, *, is_compiled: bool = True) -> None:
+        """Raise BadRequest naming `param` unless the schema is one we let an engine compile, or one
+        that it only shows to the model."""
         size = len(msgspec.json.encode(schema))
         if size > BYTES_MAX:
             raise invalid(param, f"the schema is larger than {BYTES_MAX} bytes")
@@ -57,6 +58,8 @@ class SchemaCheck:
             self._nodes += 1
             if isinstance(node, dict):
                 _check_keywords(node, param)
+                if is_compiled:
+                    _check_counts(node, param)
                 patterns += self._pattern_size(node.get("pattern"), param)
         if self._nodes > NODES_OF_REQUEST_MAX:
             raise invalid(param, f"all schemas have more than {NODES_OF_REQUEST_MAX} nodes")
@@ -108,13 +111,16 @@ def _check_keywords(node: Schema, param: str) -> None:
     for name in LISTS:
         if node.get(name) == []:
             raise invalid(param, f"'{name}' is empty")
-    for name in COUNTS:
-        count = node.get(name)
-        if isinstance(count, int | float) and not 0 <= count <= COUNT_MAX:
-            raise invalid(param, f"'{name}' is not within 0 to {COUNT_MAX}")
     if any(name in node for name in FOREIGN):
         raise invalid(param, "dynamic references are not supported")
     _check_subschemas(node, param)
+
+
+def _check_counts(node: Schema, param: str) -> None:
+    for name in COUNTS:
+        count = node.get(name)
+        if isinstance(count, int | float) and not 0 <= count <= COUNT_MAX:
+            raise invalid(param, f"'{name}' is not within 0 to {COUNT_MAX}", count)
 
 
 def _check_subschemas(node: Schema, param: str) -> None:

@@ -77,7 +77,7 @@ HINTS: list[tuple[Any, dict[str, Any]]] = [
     (RESPONSES, {"reasoning": {"mode": "standard", "context": "auto", "summary": "auto"}}),
     (RESPONSES, {"client_metadata": {"session": "s"}, "context_management": [
         {"type": "compaction", "compact_threshold": 1_000}]}),
-    (MESSAGES, {"speed": "standard", "service_tier": "auto", "user_profile_id": "u"}),
+    (MESSAGES, {"speed": "standard", "service_tier": "auto"}),
     (MESSAGES, {"cache_control": {"type": "ephemeral", "ttl": "1h"}}),
     (MESSAGES, {"thinking": {"type": "adaptive"}, "context_management": {
         "edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}}),

@@ -94,7 +94,6 @@ class CountRequest(Closed, kw_only=True):
     thinking: Thinking | None = None
     tool_choice: Choice | None = None
     tools: Annotated[list[Tool], Meta(max_length=TOOLS_MAX)] | None = None
-    user_profile_id: Label | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):

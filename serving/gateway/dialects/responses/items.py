@@ -77,7 +77,7 @@ class FunctionCallItem(Closed):
     status: Status | None = None
     caller: Any = None
     namespace: str | None = None
-    async_: None = None
+    async_: Literal[False] | None = msgspec.field(name="async", default=None)
     parsed_arguments: Any = None
 
 
@@ -92,6 +92,7 @@ class CustomToolCallItem(Closed):
     status: Status | None = None
     caller: Any = None
     namespace: str | None = None
+    async_: Literal[False] | None = msgspec.field(name="async", default=None)
 
 
 class FunctionCallOutputItem(Closed):
