@@ -9,14 +9,12 @@ import msgspec
 from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
-PROBE_SALT = "penstock-probe"
-"""Probes never share a prefix with a customer, nor tell one anything."""
+from serving.engine.canary import PROBE_PROMPT, PROBE_SALT, Exercise
+from serving.engine.errors import EngineError
 
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
 WAITING_REASONS = (None, "deferred")
-
-PROBE_PROMPT = "Hello"
 
 
 class EngineSilent(Exception):
@@ -127,6 +125,22 @@ class Probe:
             raise EngineSilent("a test generation made no token")
         return Tried(usage.prompt_tokens, usage.completion_tokens)
 
+    async def exercise(self, exercise: Exercise) -> Tried:
+        """Have one part of the engine at work, as a gateway would. Raises EngineSilent."""
+        request, name = exercise.request, exercise.name
+        status, answer = await self._ask("POST", request.path, b"".join(request.body))
+        if status != 200:
+            raise EngineSilent(f"a test of {name} was answered {status}")
+        try:
+            request.reading.feed(answer)
+            request.reading.end()
+            tokens = request.reading.tokens
+        except EngineError as error:
+            raise EngineSilent(f"a test of {name} was answered oddly: {error}") from error
+        if tokens.output < 1:
+            raise EngineSilent(f"a test of {name} made no token")
+        return Tried(tokens.input, tokens.output)
+
     async def embed(self, model: str) -> Tried:
         """Have a vector made and return what it used. Raises EngineSilent."""
         body = {"input": PROBE_PROMPT, "encoding_format": "float"}
@@ -138,7 +152,7 @@ class Probe:
     async def _try(
         self, path: str, model: str, body: Mapping[str, object], kind: type[Answer]
     ) -> Answer:
-        asked = {"model": model, **body, "cache_salt": PROBE_SALT}
+        asked = msgspec.json.encode({"model": model, **body, "cache_salt": PROBE_SALT})
         status, answer = await self._ask("POST", path, asked)
         if status != 200:
             raise EngineSilent(f"a test of {path} was answered {status}")
@@ -147,12 +161,15 @@ class Probe:
         except msgspec.DecodeError as error:
             raise EngineSilent(f"a test of {path} was answered oddly: {error}") from error
 
-    async def _ask(
-        self, method: str, path: str, body: Mapping[str, object] | None = None
-    ) -> tuple[int, bytes]:
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        headers = {} if body is None else {"content-type": "application/json"}
         try:
             async with self.session.request(
-                method, self.url + path, json=body, timeout=self.timeout, allow_redirects=False
+                *(method, self.url + path),
+                data=body,
+                headers=headers,
+                timeout=self.timeout,
+                allow_redirects=False,
             ) as answer:
                 return answer.status, await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:

@@ -16,6 +16,9 @@ import psutil
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 REPLICA_VARIABLE = "PENSTOCK_REPLICA_ID"
 _STATE, _GROUP, _SESSION, _START = 0, 2, 3, 19
+_CPU = slice(11, 15)
+"""Ticks of a process and of its children that ended, in user mode and in the kernel."""
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -46,6 +49,16 @@ class Group:
         """The members that are still there, the leader's zombie aside."""
         found = self._listed() if self._holds_pid else self.members
         return tuple(member for member in found if member_is_alive(member))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """What the members that were seen have used of processors, their ended children too."""
+        used = 0
+        for member in self.members:
+            stat = _stat(member.pid)
+            if stat is not None and _mark(stat) == member.mark:
+                used += sum(map(int, stat[_CPU]))
+        return used / _TICKS_PER_SECOND
 
     def look(self) -> bool:
         """Remember who is in the group; tell whether that has changed."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import structlog
 
 from serving.contract.replica import State
+from serving.engine.canary import exercises
 from serving.engine.probe import EngineSilent, Probe
 from serving.engine.weights import WeightsUnreadable, check_weights
 from serving.fleet import launcher
@@ -138,6 +139,7 @@ class Life:
         """Have real work done before any customer's request comes here."""
         try:
             await self._try_out(CANARY_TOKENS, self.timings.canary_seconds)
+            await self._exercise()
         except EngineSilent as error:
             self._must_live()
             raise ReplicaFailed(f"canary: {error}") from error
@@ -162,7 +164,19 @@ class Life:
             if pulse.wants_probe(time.monotonic()):
                 await self._test(pulse)
 
+    async def _exercise(self) -> None:
+        """Put every part that requests may use to work once: some compile at their first use, and
+        the engine stands meanwhile. What others run has served before, and may not know each field.
+        Raises EngineSilent."""
+        if self.replica.place:
+            return
+        deployment, probe = self.replica.deployment, self._probe(self.timings.canary_seconds)
+        capabilities = self.replica.engine.capabilities(deployment)
+        for exercise in exercises(capabilities, deployment.served_name):
+            self.replica.probed(await probe.exercise(exercise))
+
     async def _observe(self, pulse: Pulse) -> None:
+        pulse.used(self._cpu_seconds)
         try:
             if await self._probe().says_dead():
                 raise ReplicaFailed("the engine reports that it is dead")
@@ -178,14 +192,15 @@ class Life:
 
     async def _test(self, pulse: Pulse) -> None:
         """Give an idle replica some work: one that does none, for us or others, is stuck."""
-        begun = time.monotonic()
+        begun, used = time.monotonic(), self._cpu_seconds
         try:
             await self._try_out(PROBE_TOKENS, self.timings.stuck_seconds)
         except EngineSilent as error:
             self._must_live()
             await self._observe(pulse)
+            is_working = pulse.excuses(begun, self._cpu_seconds - used, time.monotonic())
             # Behind a burst of others' requests the probe may wait its turn for long.
-            if pulse.token_at < begun:
+            if pulse.token_at < begun and not is_working:
                 raise ReplicaFailed(f"idle probe: {error}", was_stuck=True) from error
         else:
             pulse.generated(time.monotonic())
@@ -262,6 +277,10 @@ class Life:
     @property
     def _is_gone(self) -> bool:
         return self.replica.group is not None and not self.replica.group.is_alive
+
+    @property
+    def _cpu_seconds(self) -> float:
+        return 0.0 if self.replica.group is None else self.replica.group.cpu_seconds
 
     def _must_live(self) -> None:
         if self._is_gone:

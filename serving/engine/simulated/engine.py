@@ -202,5 +202,6 @@ class SimulatedEngine:
     def _end(self, run: Run, outlet: Outlet) -> None:
         del self.running[run]
         for plan in run.plans:
-            self.finished[plan.finish_reason] += 1
+            # To vLLM's counters, as to its core, a call ends like any text.
+            self.finished["length" if plan.finish_reason == "length" else "stop"] += 1
         outlet.finish()

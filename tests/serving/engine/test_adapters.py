@@ -9,12 +9,14 @@ import pytest
 
 from serving.contract.records import DeploymentRecord
 from serving.engine.adapters import adapters
+from serving.engine.canary import exercises
 from serving.engine.external import External
 from serving.engine.probe import EngineSilent, Probe, Vitals, read_vitals
+from serving.engine.simulated.adapter import Simulated
 from serving.engine.simulated.faults import Fault
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
-from serving.engine.vllm import Vllm
+from serving.engine.vllm import Device, Vllm
 from serving.engine.weights import WeightsUnreadable, check_weights, context_tokens, weights_bytes
 
 
@@ -58,6 +60,22 @@ def test_only_a_cpu_gets_small_blocks_and_eager_mode() -> None:
     on_cuda = Vllm("cuda").launch(deployment(), port=1)
     assert not {"--block-size", "--enforce-eager"} & set(on_cuda.command)
     assert "VLLM_CPU_KVCACHE_SPACE" not in on_cuda.environment
+
+
+@pytest.mark.parametrize(
+    ("device", "arguments", "is_eager"),
+    [
+        ("cpu", (), True),
+        ("cpu", ("--no-enforce-eager",), False),
+        ("cuda", (), False),
+        ("cuda", ("--enforce-eager",), True),
+    ],
+)
+def test_an_engine_that_runs_eagerly_compiles_nothing_in_the_middle_of_serving(
+    device: Device, arguments: tuple[str, ...], is_eager: bool
+) -> None:
+    environment = Vllm(device).launch(deployment(*arguments), port=1).environment
+    assert environment.get("TORCHDYNAMO_DISABLE") == ("1" if is_eager else None)
 
 
 def test_cpu_replicas_share_the_cores_instead_of_pinning_the_same_ones() -> None:
@@ -168,6 +186,26 @@ async def test_a_probe_reads_a_simulated_engine_and_counts_its_tokens() -> None:
         assert (vitals.prompt_tokens, vitals.generation_tokens) == (made.prompt_tokens, 4)
         with pytest.raises(EngineSilent, match="404"):
             await probe.generate("nobody", tokens_max=1)
+    await server.stop()
+
+
+async def test_a_probe_exercises_each_part_that_an_engine_declares() -> None:
+    server = Server(Settings(port=0, models=("var_1",)))
+    await server.start()
+    capabilities = Simulated().capabilities(deployment())
+    every = exercises(capabilities, "var_1")
+    assert [each.name for each in every] == ["sampling", "logprobs", "a grammar", "tools"]
+    assert [each.name for each in exercises(["completions"], "var_1")] == ["sampling"]
+    assert exercises(["embeddings"], "var_1") == ()
+    async with aiohttp.ClientSession() as session:
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        made = [await probe.exercise(each) for each in every]
+        vitals = await probe.vitals()
+        assert vitals is not None
+        assert sum(one.completion_tokens for one in made) == vitals.generation_tokens > 0
+        server.script.add(Fault("error_chunk"))
+        with pytest.raises(EngineSilent, match="a test of tools was answered oddly"):
+            await probe.exercise(exercises(capabilities, "var_1")[-1])
     await server.stop()
 
 

@@ -97,7 +97,7 @@ async def test_a_replica_becomes_ready_after_a_real_generation(
     [replica] = await process.ready()
     assert replica.url.startswith("http://127.0.0.1:")
     assert (replica.deployment_id, replica.slots, replica.engine) == ("dep_1", 4, "simulated")
-    assert replica.probe_output_tokens == 8
+    assert replica.probe_output_tokens > 8
     tokens = {"replica_id": replica.replica_id, "kind": "output"}
     assert await process.metric("penstock_fleet_probe_tokens_total", **tokens) >= 8
     assert len(await chat(process.session, replica.url, 5)) == 7
@@ -252,6 +252,18 @@ async def test_a_canary_that_fails_never_becomes_ready(tmp_path: Path) -> None:
         [dead, *_] = await eventually(lambda: failed(process))
         assert dead.reason == "canary: a test of /v1/completions was answered 500"
         assert await process.metric("penstock_fleet_replicas", state="ready") == 0
+
+
+async def test_a_canary_puts_every_part_to_work_before_the_replica_is_ready(
+    tmp_path: Path,
+) -> None:
+    async with running_fleet(tmp_path / "fleet") as (control, process):
+        # A plain answer and a sampled one are whole; then comes one with log-probabilities.
+        faults = ("stall:after_chunks=999,times=2", "error:status=500,times=99")
+        arguments = [part for fault in faults for part in ("--fault", fault)]
+        control.deploy(changed(engine_arguments=tuple(arguments)))
+        [dead, *_] = await eventually(lambda: failed(process))
+        assert dead.reason == "canary: a test of logprobs was answered 500"
 
 
 async def test_an_engine_that_cannot_start_says_why_and_waits_longer_each_time(

@@ -48,6 +48,15 @@ def test_the_whole_group_is_killed(child: subprocess.Popen[bytes]) -> None:
     assert not group.is_alive
 
 
+def test_what_a_group_computes_is_seen() -> None:
+    work = "while True: pass"
+    with subprocess.Popen([sys.executable, "-c", work], start_new_session=True) as busy:
+        group = with_members(group_of(busy), 1)
+        wait_until(lambda: group.cpu_seconds > 0.05)
+        group.kill()
+        group.reap()
+
+
 def test_orphans_of_a_dead_leader_are_killed(child: subprocess.Popen[bytes]) -> None:
     group = with_members(group_of(child), 2)
     adopted = Group(group.leader, group.members)

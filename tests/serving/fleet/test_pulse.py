@@ -29,6 +29,34 @@ def test_requests_without_a_token_for_ten_seconds_are_trouble() -> None:
     assert judge.trouble(10) == "requests run, but no token was made for 10 s"
 
 
+def test_an_engine_that_computes_is_at_work_though_not_for_ever() -> None:
+    judge = pulse()
+    judge.saw(vitals(running=1, made=5), 0)
+    for now in range(1, 61):
+        assert judge.trouble(now - 1) is None
+        judge.used(0.9 * now)
+        judge.saw(vitals(running=1, made=5), now)
+    assert judge.trouble(60) == "requests run, but no token was made for 60 s"
+
+
+def test_an_engine_that_computes_little_is_stuck() -> None:
+    judge = pulse()
+    judge.used(100)
+    judge.saw(vitals(running=1, made=5), 0)
+    judge.used(104)
+    judge.saw(vitals(running=1, made=5), 10)
+    assert judge.trouble(10) is not None
+
+
+def test_an_idle_engine_that_computes_may_leave_a_probe_unanswered_though_not_for_ever() -> None:
+    judge = pulse()
+    judge.saw(vitals(), 0)
+    assert judge.excuses(12, 9.5, 22)
+    assert not judge.excuses(12, 0.5, 22)
+    assert not judge.excuses(12, 0, 12)
+    assert not judge.excuses(62, 9.5, 72)
+
+
 def test_waiting_requests_count_as_work_too() -> None:
     judge = pulse()
     for now in range(11):
