@@ -11,6 +11,9 @@ ISOLATING = frozenset({CACHE_SALT, NO_PREFIX_CACHE})
 """One of these has an engine that several organizations may share: else one could learn from the
 time to the first token what another has asked."""
 
+STRUCTURAL_TAG = "structural_tag"
+"""Answers are held to formats in xgrammar's words, which bound their blanks."""
+
 FEATURES = ("tools", "json_schema", "logprobs", "dimensions")
 """What a request may ask for beyond text, or beyond vectors as long as they are. One that needs a
 feature which no engine of its model has is refused: left out in silence, the answer would be

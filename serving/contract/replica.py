@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from serving.contract import SCHEMA
+from serving.contract.text_guard import TextGuard
 from serving.contract.units import At, Count, Id, Name, Seconds, Tokens
 
 State = Literal["pending", "loading", "canary", "ready", "draining", "stopped", "failed", "asleep"]
@@ -19,6 +20,7 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
 
     The probe tokens are what the fleet's own test generations used, over the replica's life:
     the engine counted them, no usage event did. They are up to date in snapshots only.
+    `text_guard` says what keeps text from becoming control tokens, None where that is not known.
     `load_seconds` is how long the deployment's last replica took until it was ready, if known.
     """
 
@@ -35,4 +37,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     probe_input_tokens: Tokens = 0
     probe_output_tokens: Tokens = 0
     load_seconds: Seconds | None = None
+    text_guard: TextGuard | None = None
     schema: int = SCHEMA

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from serving.engine.work import EngineRequest, Feature, Operation, Work, write
+from serving.engine.work import AnswerFormat, EngineRequest, Operation, Work, write
 
 PROBE_SALT = "penstock-probe"
 """Probes never share a prefix with a customer, nor tell one anything."""
@@ -18,7 +18,10 @@ SCHEMA = {
     "required": ["answer"],
     "additionalProperties": False,
 }
-TOOL = {"type": "function", "function": {"name": "answer", "parameters": SCHEMA, "strict": True}}
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "answer", "parameters": SCHEMA, "strict": True},
+}
 SAMPLING: dict[str, Any] = {
     "prompt": PROBE_PROMPT,
     "temperature": 0.7,
@@ -39,30 +42,30 @@ class Exercise:
 
 def exercises(capabilities: Collection[str], served_name: str) -> tuple[Exercise, ...]:
     """Return a request for each part of an engine with these capabilities."""
-    bodies: list[tuple[str, Operation, Feature, dict[str, Any]]] = []
+    bodies: list[tuple[str, Operation, AnswerFormat | None, dict[str, Any]]] = []
     if "completions" in capabilities:
-        bodies.append(("sampling", "completions", "plain", SAMPLING))
+        bodies.append(("sampling", "completions", None, SAMPLING))
         if "logprobs" in capabilities:
             logprobs = SAMPLING | {"logprobs": 1}
-            bodies.append(("logprobs", "completions", "logprobs", logprobs))
+            bodies.append(("logprobs", "completions", None, logprobs))
         if "json_schema" in capabilities:
             schema = {"name": "answer", "schema": SCHEMA, "strict": True}
             form = {"type": "json_schema", "json_schema": schema}
-            body = {"prompt": PROBE_PROMPT, "response_format": form}
-            bodies.append(("a grammar", "completions", "format", body))
+            asked = AnswerFormat(msgspec.json.encode(form), msgspec.json.encode(SCHEMA))
+            bodies.append(("a grammar", "completions", asked, {"prompt": PROBE_PROMPT}))
     if {"chat", "tools"} <= set(capabilities):
         messages = [{"role": "user", "content": PROBE_PROMPT}]
-        body = {"messages": messages, "tools": [TOOL], "tool_choice": "required"}
-        bodies.append(("tools", "chat", "tools", body))
+        tools = {"messages": messages, "tools": [TOOL], "tool_choice": "required"}
+        bodies.append(("tools", "chat", None, tools))
     return tuple(
-        Exercise(name, _request(operation, feature, body, capabilities, served_name))
-        for name, operation, feature, body in bodies
+        Exercise(name, _request(operation, asked, body, capabilities, served_name))
+        for name, operation, asked, body in bodies
     )
 
 
 def _request(
     operation: Operation,
-    feature: Feature,
+    answer_format: AnswerFormat | None,
     body: dict[str, Any],
     capabilities: Collection[str],
     served_name: str,
@@ -71,8 +74,9 @@ def _request(
         operation=operation,
         fields=(msgspec.json.encode(body)[:-1],),
         is_streamed=True,
-        may_call_tools=feature == "tools",
-        feature=feature,
+        may_call_tools="tools" in body,
+        feature="plain",
+        answer_format=answer_format,
         choices=1,
         prompts=1,
         output_tokens_max=TOKENS_MAX,

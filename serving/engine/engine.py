@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.text_guard import TextGuard
 
 GIB = 1024**3
 SPOKEN = (
@@ -33,6 +34,8 @@ class Launch:
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     memory_bytes: int = 0
+    text_guard: TextGuard | None = None
+    """What its tokenizer makes of text, if that is known."""
 
 
 class Engine(Protocol):
@@ -43,7 +46,10 @@ class Engine(Protocol):
         """The name in a deployment's record."""
 
     def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch | None:
-        """Return the process that serves the deployment on loopback; None if others run it."""
+        """Return the process that serves the deployment on loopback; None if others run it.
+
+        It may write files. Raises WeightsUnreadable.
+        """
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what a gateway may ask of it."""

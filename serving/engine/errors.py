@@ -10,10 +10,21 @@ EngineError
 
 from typing import Literal, NamedTuple
 
-Reason = Literal["context", "tools", "format", "logprobs", "template", "dimensions", "other"]
+Reason = Literal[
+    "context",
+    "tools",
+    "format",
+    "logprobs",
+    "template",
+    "dimensions",
+    "min_tokens",
+    "control_token",
+    "other",
+]
 """What an engine minds about a request: its length, its tools, the format that the answer should
 have, probabilities that it does not give, the order of its messages, a length of vectors that it
-cannot give, or something that we do not know."""
+cannot give, more tokens at least than its prompt leaves, a text that would be a control token, or
+something that we do not know."""
 
 
 class PromptSize(NamedTuple):
@@ -53,3 +64,13 @@ class RequestRefused(EngineError):
         super().__init__(f"engine refused: {reason}")
         self.reason = reason
         self.prompt = prompt
+
+
+class ControlToken(RequestRefused):
+    """A text would become a control token of the model's, and nothing can prevent that here; with
+    `in_tools` it stands where the model has to repeat it."""
+
+    def __init__(self, token: str, *, in_tools: bool = False) -> None:
+        super().__init__("control_token")
+        self.token = token
+        self.in_tools = in_tools

@@ -58,13 +58,6 @@ class Choice(msgspec.Struct):
     stop_reason: int | str | None = None
 
 
-class WholeAnswer(msgspec.Struct):
-    """An answer that an engine gave in one piece."""
-
-    created: int
-    choices: list[Choice]
-
-
 class FunctionCallDelta(msgspec.Struct):
     """What one chunk adds to a call: its name comes whole, its arguments in pieces."""
 

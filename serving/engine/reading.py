@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from serving.engine.errors import AnswerBroken, EngineError
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.refusals import refusal_of
 from serving.engine.sse import Splitter
-from serving.engine.usage import EngineUsage, Tokens, read_usage
+from serving.engine.usage import Tokens, read_usage
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 DONE = b"[DONE]"
@@ -29,6 +29,11 @@ NO_TOKEN_IDS = b',"token_ids":null'
 _TOKEN_IDS = b'token_ids":'
 _OWN_KEYS = re.compile(rb',"(?:(?:prompt_)?token_ids|prompt_text)":(?:null|\[[\d,]*\])')
 """Keys of vLLM's own that no client of ours asks for."""
+CALLS = b'"tool_calls":['
+CUT = b'"finish_reason":"length"'
+_NAME_ALONE = re.compile(rb'("function":\{"name":"(?:[^"\\]|\\.)*")\}')
+_NOT_BEGUN = re.compile(rb'("function":\{"name":"(?:[^"\\]|\\.)*","arguments":")\{\}"\}')
+"""As strings escape their quotes, only the key matches."""
 
 
 class Reading(Protocol):
@@ -49,23 +54,29 @@ class Reading(Protocol):
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that this completes. Raises AnswerBroken or RequestRefused."""
 
-    def end(self) -> WholeAnswer | None:
-        """Hear that the answer is over; return one that came in one piece.
-
-        Raises AnswerBroken when something is missing.
-        """
+    def end(self) -> None:
+        """Hear that the answer is over. Raises AnswerBroken when something is missing."""
 
 
 class StreamReading:
-    """Of an answer that streams. `request_id` is given where the engine repeats it in its own."""
+    """Of an answer that streams. `request_id` is given where the engine repeats it in its own;
+    `may_call_tools` where it looks for calls of tools in what the model says."""
 
     is_whole: ClassVar[bool] = False
     piece_bytes: ClassVar[int] = 32 * 1024
 
-    def __init__(self, *, choices: int, prompts: int, request_id: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        choices: int,
+        prompts: int,
+        may_call_tools: bool = False,
+        request_id: str | None = None,
+    ) -> None:
         self._splitter = Splitter()
         self._choices = choices
         self._choices_per_prompt = choices // prompts
+        self._may_call_tools = may_call_tools
         self._request_id = request_id
         self._usages: dict[int, bytes] = {}
         self._final: Tokens | None = None
@@ -113,7 +124,10 @@ class StreamReading:
             elif rest:
                 if usage is not None:
                     self._usages[choice_index(rest) if self._choices > 1 else 0] = usage
-                events.append(Event(without_own_keys(rest), usage))
+                rest = without_own_keys(rest)
+                if self._may_call_tools and rest.find(CALLS) >= 0:
+                    rest = with_arguments(rest)
+                events.append(Event(rest, usage))
         return events
 
     def end(self) -> None:
@@ -124,49 +138,6 @@ class StreamReading:
     def _note_final(self, usage: bytes | None) -> None:
         if usage is not None:
             self._final = read_usage(usage)
-
-
-class WholeReading:
-    """Of an answer that comes in one piece: for tool calls, which vLLM parses otherwise in streams.
-
-    Nothing is known of the work before its end.
-    """
-
-    is_whole: ClassVar[bool] = True
-    piece_bytes: ClassVar[int] = 64 * 1024
-
-    def __init__(self, request_id: str | None = None) -> None:
-        self.tokens = Tokens()
-        self.has_usage = False
-        self._request_id = request_id
-        self._parts: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[Event]:
-        """Keep a part of the answer. Raises AnswerBroken when it outgrows its bound."""
-        self._size += len(data)
-        if self._size > ANSWER_BYTES_MAX:
-            raise AnswerBroken("the answer is larger than 64 MB")
-        self._parts.append(data)
-        return []
-
-    def end(self) -> WholeAnswer:
-        """Return the answer. Raises AnswerBroken."""
-        data = b"".join(self._parts)
-        if self._request_id is not None:
-            check_id(data, self._request_id)
-        try:
-            answer = _decode_answer(data)
-        except msgspec.DecodeError as error:
-            raise AnswerBroken("the answer is malformed") from error
-        if not answer.choices or any(each.finish_reason == "abort" for each in answer.choices):
-            raise AnswerBroken("the engine dropped the work")
-        self.tokens, self.has_usage = Tokens.of(answer.usage), True
-        return WholeAnswer(answer.created, answer.choices)
-
-
-class _Answer(WholeAnswer, kw_only=True):
-    usage: EngineUsage
 
 
 class _Reported(msgspec.Struct):
@@ -180,7 +151,6 @@ class _ReportedEvent(msgspec.Struct):
     error: _Reported
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
 _decode_reported = msgspec.json.Decoder(_ReportedEvent).decode
 
 
@@ -201,6 +171,13 @@ def without_own_keys(chunk: bytes) -> bytes:
     """Return the chunk without the keys that are vLLM's own."""
     chunk = chunk.replace(NO_TOKEN_IDS, b"")
     return _OWN_KEYS.sub(b"", chunk) if chunk.find(_TOKEN_IDS) >= 0 else chunk
+
+
+def with_arguments(chunk: bytes) -> bytes:
+    """Return a chunk of calls whose first words on each name its arguments, as OpenAI's do: vLLM
+    leaves them out there, and says `{}` of a call that was cut before they began."""
+    chunk = _NAME_ALONE.sub(rb'\1,"arguments":""}', chunk)
+    return _NOT_BEGUN.sub(rb'\1"}', chunk) if chunk.find(CUT) >= 0 else chunk
 
 
 def choice_index(chunk: bytes) -> int:

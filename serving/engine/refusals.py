@@ -22,6 +22,7 @@ _WORDS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
         "context",
         re.compile(r"context length|max_model_len|maximum model length|is longer than"),
     ),
+    ("min_tokens", re.compile(r"min_tokens must be")),
     ("dimensions", re.compile(r"matryoshka|only supports dimensions")),
     ("tools", re.compile(r"tool[ _-]?(choice|call|parser|use)")),
     ("format", re.compile(r"schema|grammar|json|regex|structured")),

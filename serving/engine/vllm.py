@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE
+import msgspec
+
+from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.records import DeploymentRecord
+from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
+from serving.engine.marked_tokenizer import write_marked
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
 Device = Literal["cpu", "cuda"]
@@ -35,6 +39,7 @@ GRAMMARS = '{"backend":"xgrammar"}'
 compiles ahead with the same."""
 
 TOOL_PARSER = "--tool-call-parser"
+TOKENIZER, TOKENIZER_MODE = "--tokenizer", "--tokenizer-mode"
 EAGER, NOT_EAGER = "--enforce-eager", "--no-enforce-eager"
 
 POOLING = (
@@ -44,6 +49,12 @@ POOLING = (
     "--no-enable-prefix-caching",
 )
 """Vectors of texts, those first that are due first."""
+
+PLUGIN = "serving.engine.tool_parser"
+PLUGIN_VARIABLE = "PENSTOCK_TOOL_PARSER"
+"""Names the parser that the plugin mends, `tool_parser.py`."""
+STOP_STRINGS_MAX = 16
+"""As many as Messages takes; vLLM alone would take 4."""
 
 STAGES = (
     ("non-default args", "reading the configuration"),
@@ -66,6 +77,8 @@ class Vllm:
     otlp_endpoint: str | None = None
     kv_cache_gib: int = 1
     cpu_threads: int = 1
+    tokenizers: Path | None = None
+    """Where copies of tokenizers are kept, whose text is guarded."""
     name: str = "vllm"
 
     def launch(self, deployment: DeploymentRecord, *, port: int) -> Launch:
@@ -73,18 +86,21 @@ class Vllm:
 
         Ours come after the deployment's own arguments: of a flag given twice, the last counts.
         """
+        marked = self._marked_tokenizer(deployment)
         command = (
             *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", deployment.weights),
             *self._defaults(),
             *_declared(deployment),
             *deployment.engine_arguments,
+            *((TOKENIZER, str(marked[0])) if marked else ()),
             *self._binding(deployment, port),
         )
         memory = PROCESSES_BYTES + int(1.2 * weights_bytes(deployment.weights))
         if self.device == "cpu":
             memory += self.kv_cache_gib * GIB
-        return Launch(command, self._environment(deployment, command), memory)
+        guard = marked[1] if marked else None
+        return Launch(command, self._environment(deployment, command), memory, guard)
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
@@ -92,7 +108,7 @@ class Vllm:
             return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
         has_tools = _has_tools(deployment)
         features = (name for name in FEATURES if has_tools or name != "tools")
-        return (*SPOKEN, *features)
+        return (*SPOKEN, STRUCTURAL_TAG, *features)
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return what compiles with vLLM's library and the deployment's tokenizer."""
@@ -101,6 +117,19 @@ class Vllm:
     def stage(self, log_line: str) -> str | None:
         """Return the stage of loading that a line of vLLM's log begins."""
         return next((stage for mark, stage in STAGES if mark in log_line), None)
+
+    def _marked_tokenizer(self, deployment: DeploymentRecord) -> tuple[Path, TextGuard] | None:
+        """Have the tokenizer's copy written, unless the deployment names a tokenizer of its own.
+
+        Raises WeightsUnreadable.
+        """
+        arguments = [part.partition("=")[0] for part in deployment.engine_arguments]
+        if self.tokenizers is None or {TOKENIZER, TOKENIZER_MODE} & set(arguments):
+            return None
+        try:
+            return write_marked(deployment.weights, self.tokenizers)
+        except (OSError, msgspec.DecodeError) as error:
+            raise WeightsUnreadable(f"the tokenizer cannot be copied: {error}") from error
 
     def _defaults(self) -> tuple[str, ...]:
         if self.device == "cuda":
@@ -123,7 +152,7 @@ class Vllm:
             "--disable-uvicorn-access-log",
             "--disable-fastapi-docs",
             "--no-enable-log-requests",
-            *(("--enable-auto-tool-choice",) if tools else ()),
+            *(("--enable-auto-tool-choice", "--tool-parser-plugin", PLUGIN) if tools else ()),
             *(("--otlp-traces-endpoint", f"{self.otlp_endpoint}/v1/traces") if tracing else ()),
             *("--host", "127.0.0.1"),
             *("--port", str(port)),
@@ -138,9 +167,13 @@ class Vllm:
             "VLLM_HOST_IP": "127.0.0.1",
             "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": str(KEEP_ALIVE_SECONDS),
             "VLLM_MAX_N_SEQUENCES": str(CHOICES_MAX),
+            "VLLM_MAX_STOP_STRINGS": str(STOP_STRINGS_MAX),
             "VLLM_LOGGING_COLOR": "0",
             "PYTHONUNBUFFERED": "1",
         }
+        if TOOL_PARSER in command:
+            last = len(command) - 1 - command[::-1].index(TOOL_PARSER)
+            environment[PLUGIN_VARIABLE] = command[last + 1]
         if _is_eager(command):
             # vLLM 0.32 compiles the counting of `logprobs` at its first use all the same: 12 s in
             # which the engine stands. Uncompiled it takes 0.03 s, and is no slower afterwards.

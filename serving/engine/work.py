@@ -9,12 +9,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from serving.contract.capabilities import STRUCTURAL_TAG
 from serving.contract.ids import moment_of
+from serving.contract.text_guard import TextGuard
+from serving.engine.blanks import FORMAT_BLANKS_MAX
 from serving.engine.errors import Reason
-from serving.engine.reading import Reading, StreamReading, WholeReading
+from serving.engine.reading import Reading, StreamReading
+from serving.engine.text_guard import guarded
 from serving.engine.vectors import VectorReading
 
 _encode = msgspec.json.Encoder().encode
+NO_TOKENS = TextGuard()
+"""Of an engine without control tokens."""
 
 Operation = Literal["chat", "completions", "embeddings"]
 Feature = Literal["plain", "tools", "format", "logprobs"]
@@ -48,6 +54,14 @@ class Grammars:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    """What an answer is held to: OpenAI's `response_format` as JSON, and the schema in it."""
+
+    response_format: bytes
+    schema: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Work:
     """`fields` are the body as a JSON object without its last brace, in pieces: the adapter adds
     its own, and what may be long is not copied. `choices` counts prompts times answers: none where
@@ -65,6 +79,9 @@ class Work:
     prompts: int
     output_tokens_max: int
     grammars: Grammars | None = None
+    answer_format: AnswerFormat | None = None
+    tool_words: tuple[str, ...] = ()
+    """Of its tools: what is not marked, and might hold a control token."""
     needs: Mapping[str, Reason] = field(default_factory=dict)
     """Features that the engine must have, and as what their lack is refused."""
 
@@ -87,8 +104,9 @@ def write(
     capabilities: Collection[str],
     cache_salt: str,
     request_id: str,
+    text_guard: TextGuard | None = NO_TOKENS,
 ) -> EngineRequest:
-    """Return the request for a replica with these capabilities."""
+    """Return the request for a replica with these capabilities. Raises ControlToken."""
     ours: dict[str, Any] = {"model": served_name}
     if "cache_salt" in capabilities:
         ours["cache_salt"] = cache_salt
@@ -98,22 +116,25 @@ def write(
         ours["encoding_format"] = "base64"
         if "priority" in capabilities:
             ours["priority"] = _due_ms(work, request_id)
-        return _request(work, ours, streams=False, reading=VectorReading(work.prompts, echoed_id))
-    streams = work.is_streamed or not work.may_call_tools
-    ours |= {"max_tokens": work.output_tokens_max, "stream": streams}
-    if streams:
-        ours["stream_options"] = _stream_options(capabilities)
-    if streams and not work.is_streamed and "stream_interval" in capabilities:
+        vectors = VectorReading(work.prompts, echoed_id)
+        return _request(work, work.fields, ours, streams=False, reading=vectors)
+    fields = text_fields(work, text_guard)
+    ours |= {"max_tokens": work.output_tokens_max, "stream": True}
+    ours["stream_options"] = _stream_options(capabilities)
+    if not work.is_streamed and "stream_interval" in capabilities:
         ours["stream_interval"] = WHOLE_INTERVAL_TOKENS
-    if streams and work.may_call_tools and "token_ids" in capabilities:
+    if work.may_call_tools and "token_ids" in capabilities:
         # Without them nothing comes, not even usage, while a call is read that goes out in one.
         ours["return_token_ids"] = True
-    reading: Reading = (
-        StreamReading(choices=work.choices, prompts=work.prompts, request_id=echoed_id)
-        if streams
-        else WholeReading(echoed_id)
+    if work.answer_format is not None:
+        ours["response_format"] = _response_format(work.answer_format, capabilities)
+    reading = StreamReading(
+        choices=work.choices,
+        prompts=work.prompts,
+        may_call_tools=work.may_call_tools,
+        request_id=echoed_id,
     )
-    return _request(work, ours, streams=streams, reading=reading)
+    return _request(work, fields, ours, streams=True, reading=reading)
 
 
 def _due_ms(work: Work, request_id: str) -> int:
@@ -124,9 +145,36 @@ def _due_ms(work: Work, request_id: str) -> int:
     return arrived_ms + sum(map(len, work.fields)) // BYTES_READ_PER_MS
 
 
-def _request(work: Work, ours: dict[str, Any], *, streams: bool, reading: Reading) -> EngineRequest:
+def text_fields(work: Work, text_guard: TextGuard | None) -> tuple[bytes, ...]:
+    """Return the work's own fields as a replica takes them: a chat's text is marked, the prompt of
+    completions is the client's own. Raises ControlToken."""
+    if work.operation != "chat":
+        return work.fields
+    return guarded(work.fields, work.tool_words, text_guard)
+
+
+def _request(
+    work: Work,
+    fields: tuple[bytes, ...],
+    ours: dict[str, Any],
+    *,
+    streams: bool,
+    reading: Reading,
+) -> EngineRequest:
     rest = b"," + _encode(ours)[1:]
-    return EngineRequest(PATHS[work.operation], (*work.fields, rest), streams, reading)
+    return EngineRequest(PATHS[work.operation], (*fields, rest), streams, reading)
+
+
+def _response_format(asked: AnswerFormat, capabilities: Collection[str]) -> Any:
+    """Return the format with its blanks bounded, where an engine knows how to say that."""
+    if STRUCTURAL_TAG not in capabilities:
+        return msgspec.Raw(asked.response_format)
+    form = {
+        "type": "json_schema",
+        "json_schema": msgspec.Raw(asked.schema),
+        "max_whitespace_cnt": FORMAT_BLANKS_MAX,
+    }
+    return {"type": "structural_tag", "format": form}
 
 
 def _stream_options(capabilities: Collection[str]) -> dict[str, bool]:

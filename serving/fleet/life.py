@@ -111,8 +111,11 @@ class Life:
         check_weights(replica.deployment.weights)
         replica.port = self.around.choose_port()
         replica.url = f"http://127.0.0.1:{replica.port}"
-        launch = replica.engine.launch(replica.deployment, port=replica.port)
+        launch = await asyncio.to_thread(
+            replica.engine.launch, replica.deployment, port=replica.port
+        )
         if launch is not None:
+            replica.text_guard = launch.text_guard
             if not await self.around.saved():
                 raise CannotStart("the disk does not take the fleet's state")
             path = replica.log_file.path

@@ -12,6 +12,7 @@ import structlog
 from serving.contract.demand import Strain
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord, State
+from serving.contract.text_guard import TextGuard
 from serving.engine.engine import Engine
 from serving.engine.probe import Tried, Vitals
 from serving.fleet.config import Timings
@@ -68,6 +69,8 @@ class Replica:
         self.reason = ""
         self.was_stuck = False
         self.group: Group | None = None
+        self.text_guard: TextGuard | None = None
+        """What its tokenizer was started with."""
         self.started_at = datetime.now(UTC)
         self.ready_since: float | None = None
         self.ended_at: float | None = None
@@ -127,6 +130,7 @@ class Replica:
             probe_input_tokens=self.probes.input_tokens,
             probe_output_tokens=self.probes.output_tokens,
             load_seconds=self.load_seconds_before,
+            text_guard=self.text_guard,
         )
 
     @property
@@ -155,6 +159,7 @@ class Replica:
             ready_until=self.ready_until,
             counted=self.counted,
             probes=self.probes,
+            text_guard=self.text_guard,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
@@ -165,7 +170,7 @@ class Replica:
         self.started_at = stored.started_at
         self.ready_at, self.ready_until = stored.ready_at, stored.ready_until
         self.counted = stored.counted or self.counted
-        self.probes = stored.probes
+        self.probes, self.text_guard = stored.probes, stored.text_guard
         self.is_known = False  # until it is looked at: samples were told of later moments
         if self.place:
             return True

@@ -35,7 +35,11 @@ async def run(config: FleetConfig) -> None:
     """
     store = Store(config.directory)
     stored = store.open()
-    engines = adapters(otlp_endpoint=config.otlp_endpoint, kv_cache_gib=config.kv_cache_gib)
+    engines = adapters(
+        otlp_endpoint=config.otlp_endpoint,
+        kv_cache_gib=config.kv_cache_gib,
+        tokenizers=config.directory / "tokenizers",
+    )
     # Engines close idle connections when they please: a fresh one costs nothing on loopback.
     connector = aiohttp.TCPConnector(force_close=True)
     async with aiohttp.ClientSession(connector=connector) as session:

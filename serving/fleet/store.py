@@ -12,6 +12,7 @@ from serving.contract import SCHEMA
 from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import State
+from serving.contract.text_guard import TextGuard
 from serving.contract.units import At
 from serving.fleet.counted import NOTHING, Counted, Counters
 from serving.fleet.disk import Disk, replace_file
@@ -38,6 +39,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     ready_until: At | None = None
     counted: Counted | None = None
     probes: Counters = NOTHING
+    text_guard: TextGuard | None = None
 
 
 class StoredFleet(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from serving.engine.usage import NO_TOKENS, Tokens
 from serving.engine.work import EngineRequest, write
 from serving.gateway.admission import Admitted
 from serving.gateway.conversation import Conversation
+from serving.gateway.counting import count_prompt
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.finishing.finishing import Finishing
 from serving.gateway.interrupts import Interrupts
@@ -72,6 +73,18 @@ class Try:
     def has_usage(self) -> bool:
         """Whether the engine has said anything of what it took."""
         return self.relay is not None and self.relay.has_usage
+
+    async def count_prompt(self) -> Tokens | None:
+        """Have the replica's tokenizer count the prompt of which its engine said nothing."""
+        asked, record = self._asked, self.slot.replica.record
+        deployment = deployment_of(asked.admitted.places, self.slot)
+        tokens = await count_prompt(
+            *(asked.client, record, asked.job.work),
+            served_name=deployment.served_name,
+            request_id=asked.conversation.request_id,
+            connect_seconds=deployment.timeouts.connect_seconds,
+        )
+        return None if tokens is None else Tokens(input=tokens)
 
     def counted(self) -> Tokens | None:
         """Return what the engine has counted so far, if it has."""
@@ -130,6 +143,7 @@ class Try:
             capabilities=record.capabilities,
             cache_salt=asked.admitted.cache_salt,
             request_id=request_id,
+            text_guard=record.text_guard,
         )
         self.relay = relay = self._new_relay(request, timeouts.gap_seconds)
         # What is not streamed sends its first byte at its end: only the total bounds it.

@@ -1,15 +1,25 @@
 """Counting a prompt's tokens by the engine's own tokenizer: no work on it, no event, no charge.
 
-It waits its turn and takes a slot like any request, so that nobody counts at others' cost.
+Who asks for a count waits for a turn and takes a slot as for any request, so that nobody counts at
+others' cost.
 """
 
+import asyncio
 from dataclasses import replace
 
-from serving.engine.counting import ANSWER_BYTES_MAX, read_count, write_count
+from serving.contract.replica import ReplicaRecord
+from serving.engine.counting import (
+    ANSWER_BYTES_MAX,
+    CountRequest,
+    read_count,
+    write_count,
+    write_counts,
+)
 from serving.engine.errors import AnswerBroken, EngineError, RequestRefused
 from serving.engine.refusals import error_of
 from serving.engine.transport.call import Answer
 from serving.engine.transport.client import Client
+from serving.engine.work import Work
 from serving.gateway.admission import Admission, model_unavailable, ticket_of
 from serving.gateway.conversation import ClientGone, Conversation
 from serving.gateway.dialects.dialect import Counting, Job
@@ -20,6 +30,53 @@ from serving.gateway.places import deployment_of, in_order, slot_of
 from serving.gateway.principals import Principal
 from serving.pool.errors import PoolError
 from serving.pool.replica import Replica
+
+COUNT_SECONDS = 5.0
+"""For a replica to count what an engine left unsaid: nobody waits for it, but the money held."""
+
+
+async def count_prompt(
+    client: Client,
+    replica: ReplicaRecord,
+    work: Work,
+    *,
+    served_name: str,
+    request_id: str,
+    connect_seconds: float,
+) -> int | None:
+    """Return how many tokens the prompts of a request have of which its engine said nothing; None
+    where the replica cannot count, or does not answer."""
+    if "count" not in replica.capabilities or work.operation == "embeddings":
+        return None
+    tokens, requests = write_counts(work, served_name=served_name, text_guard=replica.text_guard)
+    try:
+        async with asyncio.timeout(COUNT_SECONDS):
+            for request in requests:
+                tokens += await _ask(client, replica, request, request_id, connect_seconds)
+    except (EngineError, TimeoutError):
+        return None
+    return tokens
+
+
+async def _ask(
+    client: Client,
+    replica: ReplicaRecord,
+    request: CountRequest,
+    request_id: str,
+    connect_seconds: float,
+) -> int:
+    """Return a replica's count. Raises EngineError."""
+    async with client.call(
+        replica.url.rstrip("/") + request.path,
+        request.body,
+        {"x-request-id": request_id},
+        connect_seconds=connect_seconds,
+    ) as answer:
+        status = await answer.status()
+        body = await _whole(answer)
+        if status != 200:
+            raise error_of(status, body)
+        return read_count(body)
 
 
 class Counter:
@@ -69,18 +126,10 @@ class Counter:
         if "count" not in replica.record.capabilities:
             message = "This model's engine cannot count tokens."
             raise BadRequest(message, code="unsupported_value", param="model")
-        request = write_count(job.work, served_name=served_name)
-        async with self._client.call(
-            replica.record.url.rstrip("/") + request.path,
-            request.body,
-            {"x-request-id": request_id},
-            connect_seconds=connect_seconds,
-        ) as answer:
-            status = await answer.status()
-            body = await _whole(answer)
-            if status != 200:
-                raise error_of(status, body)
-            return read_count(body)
+        request = write_count(
+            job.work, served_name=served_name, text_guard=replica.record.text_guard
+        )
+        return await _ask(self._client, replica.record, request, request_id, connect_seconds)
 
 
 async def _whole(answer: Answer) -> bytes:

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 import msgspec
 
 from serving.contract.usage import Outcome, UsageEvent
-from serving.engine.errors import AnswerBroken, EngineError, ReplicaOverloaded, RequestRefused
+from serving.engine.errors import (
+    AnswerBroken,
+    EngineError,
+    ReplicaOverloaded,
+    RequestRefused,
+)
 from serving.engine.transport.client import Client
 from serving.engine.usage import NO_TOKENS, Tokens
 from serving.gateway.admission import Admitted, usage_unavailable
@@ -87,6 +92,8 @@ class Exchange:
         """All that had a slot."""
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
+        self._is_unmeasured = False
+        """Whether the client left, and neither engine nor tokenizer said what it took."""
         self.charged_nanos = 0
         self.event: UsageEvent | None = None
 
@@ -211,12 +218,12 @@ class Exchange:
             return
         timings = self._timings()
         try:
-            tokens = self._tokens(outcome)
+            tokens = await self._tokens(outcome)
         except AnswerBroken:
             # An engine that cannot count is at fault, whoever ended the request.
             tokens, outcome = NO_TOKENS, "engine_failed"
         if self.reserved is not None:
-            self._settle(self.reserved, tokens, outcome)
+            self._settle(self.reserved, tokens)
         self.charged_nanos = price_of(self._metered, tokens, outcome)
         error: ApiError | None = None
         if self._turn is not None and outcome == "completed":
@@ -243,18 +250,13 @@ class Exchange:
         if error is not None:
             raise error
 
-    def _settle(self, reserved: Reservation, tokens: Tokens, outcome: Outcome) -> None:
+    def _settle(self, reserved: Reservation, tokens: Tokens) -> None:
         """Before the end is told: whoever hears it may send its next request elsewhere."""
-        if self._is_unmeasured(outcome):
+        if self._is_unmeasured:
             reserved.keep()
         else:
             fresh = tokens.input - tokens.cached_input
             reserved.settle(input_tokens=fresh, output_tokens=tokens.output)
-
-    def _is_unmeasured(self, outcome: Outcome) -> bool:
-        """Whether the client left an engine at work that had not said what it took."""
-        relay = self._relay
-        return outcome == "client_cancelled" and relay is not None and not relay.has_usage
 
     async def _commit(self, event: UsageEvent, turn: Turn | None) -> None:
         """Make the event durable. Raises JournalUnavailable."""
@@ -273,17 +275,21 @@ class Exchange:
             return error
         return None
 
-    def _tokens(self, outcome: Outcome) -> Tokens:
-        """Return what the engine says it took, if it said so, and at most what was asked.
-
-        Raises AnswerBroken.
+    async def _tokens(self, outcome: Outcome) -> Tokens:
+        """Return what the engine says it took, and at most what was asked. Where the client left
+        before it said anything, its tokenizer says what the prompt is. Raises AnswerBroken.
         """
-        relay, metrics = self._relay, self._means.metrics
-        if relay is None:
+        one, metrics = self._try, self._means.metrics
+        if one is None or one.relay is None:
             return NO_TOKENS
-        if self._is_unmeasured(outcome):
-            metrics.unmetered += 1
-        stated = relay.tokens
+        stated = one.relay.tokens
+        if outcome == "client_cancelled" and not one.has_usage:
+            counted = await one.count_prompt()
+            if counted is None:
+                metrics.unmetered += 1
+                self._is_unmeasured = True
+                return NO_TOKENS
+            stated = counted
         tokens = self._job.bounded(stated)
         if tokens is not stated:
             metrics.overstated += 1

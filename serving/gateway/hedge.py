@@ -30,8 +30,7 @@ def may_hedge(ticket: Ticket, work: Work) -> bool:
     whose first token is seen, and for which no engine has to compile anything."""
     if ticket.tier != "priority" or ticket.width > 1 or work.operation == "embeddings":
         return False
-    is_seen = work.is_streamed or not work.may_call_tools
-    return is_seen and work.grammars is None and work.feature != "format"
+    return work.grammars is None and work.feature != "format"
 
 
 class Outrun(Exception):

@@ -93,11 +93,12 @@ class Relay:
             raise
         if rest and await self._finish_beside(rest):
             return
-        whole, end = reading.end(), self._rendering.end
+        reading.end()
+        end = self._rendering.end
         if size > LONG_BYTES:
-            self.tail = await asyncio.to_thread(end, reading.tokens, whole)
+            self.tail = await asyncio.to_thread(end, reading.tokens)
         else:
-            self.tail = end(reading.tokens, whole)
+            self.tail = end(reading.tokens)
 
     async def _finish_beside(self, rest: list[bytes]) -> bool:
         """Have the end of a long answer made elsewhere; where that cannot be, read it here, and

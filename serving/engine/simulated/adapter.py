@@ -2,8 +2,9 @@
 
 import sys
 
-from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE
+from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
 from serving.contract.records import DeploymentRecord
+from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, SPOKEN, Launch
 
 MEMORY_BYTES = 128 * 1024**2
@@ -24,13 +25,14 @@ class Simulated:
             *("--host", "127.0.0.1"),
             *("--port", str(port)),
         )
-        return Launch(command, memory_bytes=MEMORY_BYTES)
+        # It has no control tokens.
+        return Launch(command, memory_bytes=MEMORY_BYTES, text_guard=TextGuard())
 
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what the simulation speaks; features are asked of it as of vLLM."""
         if deployment.task == "embed":
             return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
-        return (*SPOKEN, *FEATURES)
+        return (*SPOKEN, STRUCTURAL_TAG, *FEATURES)
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return None: it compiles nothing."""

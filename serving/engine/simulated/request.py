@@ -76,6 +76,10 @@ class CompletionBody(_Sampling, frozen=True, kw_only=True):
     prompt: str | list[int | str]
 
 
+class _TextBody(msgspec.Struct, frozen=True):
+    prompt: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """A request in the engine's terms; `max_tokens` is what the context leaves at most."""
@@ -100,6 +104,7 @@ class Work:
 
 _CHAT = msgspec.json.Decoder(ChatBody)
 _COMPLETION = msgspec.json.Decoder(CompletionBody)
+_TEXT = msgspec.json.Decoder(_TextBody)
 COMPLETION_TOKENS_DEFAULT = 16
 
 
@@ -127,7 +132,10 @@ def prompt_of_chat(body: ChatBody) -> bytes:
 
 
 def count_tokens(data: bytes) -> int:
-    """Return how many tokens the body of `/tokenize` has, as a chat. Raises Refusal."""
+    """Return how many tokens the body of `/tokenize` has, a text or a chat. Raises Refusal."""
+    text = _decode(_TEXT, data).prompt
+    if text is not None:
+        return tokens.count_of(tokens.prompt_of_text(text))
     return tokens.count_of(prompt_of_chat(_decode(_CHAT, data)))
 
 

@@ -2,16 +2,18 @@
 
 from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from serving.contract.records import ModelRecord
 from serving.contract.units import Tier
 from serving.engine.errors import Reason
-from serving.engine.work import Feature
+from serving.engine.work import AnswerFormat, Feature
 from serving.gateway.dialects import sampling
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.enforceable import check_enforceable
 from serving.gateway.dialects.json_schema import SchemaCheck
+from serving.gateway.dialects.marking import marked_message, marked_tools
 from serving.gateway.dialects.messages import Closed, FunctionName, Hint, Message, for_engine
 from serving.gateway.dialects.route import Route
 from serving.gateway.dialects.sampling import (
@@ -125,13 +127,13 @@ ENGINE_FIELDS = (
     "logprobs",
     "parallel_tool_calls",
     "reasoning_effort",
-    "response_format",
     "tool_choice",
     "tools",
     "top_logprobs",
 )
 
 
+ANY_OBJECT = {"type": "object"}
 FORMAT_SCHEMA = "response_format.json_schema.schema"
 
 
@@ -199,14 +201,24 @@ class Chat(Route[ChatRequest]):
             schemas[FORMAT_SCHEMA] = request.response_format.json_schema.schema
         return schemas
 
+    def answer_format(self, request: ChatRequest) -> AnswerFormat | None:
+        """Return what the answer is held to, unless the model has to call tools instead."""
+        asked = request.response_format
+        if forced_tools(request) or isinstance(asked, TextAnswer | None):
+            return None
+        schema = asked.json_schema.schema if isinstance(asked, JsonSchemaAnswer) else ANY_OBJECT
+        return AnswerFormat(msgspec.json.encode(asked), msgspec.json.encode(schema))
+
     def engine_fields(self, request: ChatRequest) -> dict[str, Any]:
         """Return what an engine is told, but for the fields that are the gateway's own: the prompt
         first, as templates order it, so that turns of a conversation begin alike."""
         fields: dict[str, Any] = {} if request.tools is None else {"tools": request.tools}
-        fields["messages"] = [for_engine(message) for message in request.messages]
+        fields["messages"] = [marked_message(for_engine(message)) for message in request.messages]
         fields |= sampling.passed_fields(request, ENGINE_FIELDS)
         if isinstance(request.tool_choice, AllowedTools):
             fields |= _allowed(request.tool_choice.allowed_tools, request.tools or [])
+        if request.tools is not None:
+            fields["tools"] = marked_tools(fields["tools"])
         return fields
 
     def asked_output_tokens(self, request: ChatRequest) -> tuple[str, int | None]:

@@ -9,7 +9,7 @@ from serving.contract.price import worst_case_nanos
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRefused
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import Tokens
 from serving.engine.work import Work
 from serving.gateway.errors import ApiError, Headers
@@ -99,7 +99,7 @@ class Rendering(Protocol):
     def take(self, events: list[Event]) -> bytes:
         """Return what these events are to the client. Raises AnswerBroken."""
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return what follows once usage is durable. Raises AnswerBroken."""
 
     def error_event(self, error: ApiError) -> bytes:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import AnswerBroken, PromptSize, Reason, RequestRefused
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import PromptDetails, Tokens
 from serving.engine.vectors import vector_of
 from serving.engine.work import Work
@@ -203,7 +203,7 @@ class Vectors:
         """Return nothing: an answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the client's body."""
         cached = PromptDetails(tokens.cached_input) if tokens.cached_input else UNSET
         usage = _encode(_Usage(tokens.input, tokens.input, cached))

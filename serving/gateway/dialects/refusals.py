@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from serving.engine.errors import PromptSize, Reason
+from serving.engine.errors import ControlToken, PromptSize, Reason
 from serving.engine.work import Work
 from serving.gateway.errors import ApiError, BadRequest
 
@@ -79,8 +79,24 @@ _REFUSALS: dict[Reason, tuple[str | None, str, str]] = {
         "unsupported_value",
         "This model cannot give vectors of this length; leave out 'dimensions'.",
     ),
+    "min_tokens": (
+        "min_tokens",
+        "invalid_value",
+        "Invalid value for 'min_tokens': at most what the prompt leaves of the context.",
+    ),
+    "control_token": ("messages", "invalid_value", "A text holds a control token of the model's."),
     "other": (None, "invalid_value", "The model cannot serve this request."),
 }
+
+
+def control_token(found: ControlToken) -> BadRequest:
+    """Return the error for a text that would become a control token of the model's."""
+    param = "tools" if found.in_tools else "messages"
+    message = (
+        f"Invalid value for '{param}': holds '{found.token[:200]}', which this model reads as a"
+        " control token; leave it out, or put a space into it."
+    )
+    return BadRequest(message, code="invalid_value", param=param)
 
 
 def with_names(work: Work, names: Names) -> Work:

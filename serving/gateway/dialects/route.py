@@ -8,11 +8,12 @@ import msgspec
 
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
-from serving.engine.errors import PromptSize, Reason, RequestRefused
-from serving.engine.work import Feature, Grammars, Operation, Work
+from serving.engine.errors import ControlToken, PromptSize, Reason, RequestRefused
+from serving.engine.work import AnswerFormat, Feature, Grammars, Operation, Work
 from serving.gateway.dialects import openai, refusals
 from serving.gateway.dialects.decode import BodyDecoder, invalid
 from serving.gateway.dialects.dialect import Job, Rendering
+from serving.gateway.dialects.marking import unmarked_words
 from serving.gateway.dialects.refusals import ContextExceeded
 from serving.gateway.dialects.sampling import Sampling
 from serving.gateway.dialects.schema_references import Schema
@@ -53,9 +54,10 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         self.check(request, model)
         options = request.stream_options
         prompts, tier = self.prompt_count(request), self.tier(request)
+        fields = self.engine_fields(request)
         work = Work(
             operation=self.operation,
-            fields=(_encode(self.engine_fields(request))[:-1],),
+            fields=(_encode(fields)[:-1],),
             is_streamed=bool(request.stream),
             may_call_tools=self.may_call_tools(request),
             feature=self.feature(request),
@@ -64,6 +66,8 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
             output_tokens_max=self._output_tokens(request, model),
             needs=self.needs(request),
             grammars=grammars_of(self.compiled_schemas(request)),
+            answer_format=self.answer_format(request),
+            tool_words=unmarked_words(fields.get("tools", [])),
         )
         return Job(
             dialect=self,
@@ -87,6 +91,8 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
 
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""
+        if isinstance(refused, ControlToken):
+            return refusals.control_token(refused)
         if refused.reason != "context":
             return refusals.refused(refused.reason)
         return ContextExceeded(
@@ -131,6 +137,10 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
     def compiled_schemas(self, request: Request) -> dict[str, Schema]:
         """Return the schemas that an engine compiles, by their fields' names."""
         return {}
+
+    def answer_format(self, request: Request) -> AnswerFormat | None:
+        """Return what the answer is held to, if anything."""
+        return None
 
     @abstractmethod
     def feature(self, request: Request) -> Feature:

@@ -10,6 +10,8 @@ from serving.gateway.dialects.messages import Closed, Hint
 
 LOGIT_BIAS_MAX = 300
 TOKEN_DIGITS_MAX = 10
+NO_SEED, SEED_SENT_INSTEAD = -1, 2**63 - 2
+"""To vLLM -1 is no seed: four answers to the same question were four different ones."""
 Bias = Annotated[float, Meta(ge=-100.0, le=100.0)]
 Penalty = Annotated[float, Meta(ge=-2.0, le=2.0)]
 StopText = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -86,4 +88,7 @@ def check(request: Sampling, model: ModelRecord) -> None:
 
 def passed_fields(request: Sampling, names: tuple[str, ...] = PASSED) -> dict[str, Any]:
     """Return the fields to pass on, without those left out."""
-    return {name: value for name in names if (value := getattr(request, name)) is not None}
+    fields = {name: value for name in names if (value := getattr(request, name)) is not None}
+    if request.seed == NO_SEED:
+        fields["seed"] = SEED_SENT_INSTEAD
+    return fields

@@ -4,7 +4,7 @@ import msgspec
 from msgspec import UNSET
 
 from serving.contract.units import Tier
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import Tokens
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
@@ -37,7 +37,7 @@ class Stream:
         """Return the events under our own head. Raises AnswerBroken."""
         return self._heading.write(events)
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the events that follow once usage is durable."""
         if not self._wants_usage:
             return DONE

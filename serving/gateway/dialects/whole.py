@@ -1,9 +1,9 @@
-"""A whole answer of chat or completions, out of an engine's stream or its own whole answer."""
+"""A whole answer of chat or completions, out of an engine's stream."""
 
 import msgspec
 from msgspec import UNSET
 
-from serving.engine.event import Choice, Event, WholeAnswer
+from serving.engine.event import Choice, Event
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
@@ -45,13 +45,13 @@ class Whole:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the client's body. Raises AnswerBroken when a choice has no ending."""
-        choices = self._assembled() if whole is None else whole.choices
+        choices = self._assembled()
         answer = Answer(
             id=self._id,
             object=self._object,
-            created=self._assembly.created if whole is None else whole.created,
+            created=self._assembly.created,
             model=self._model_name,
             choices=msgspec.Raw(_encode(choices)),
             usage=usage_of(tokens),

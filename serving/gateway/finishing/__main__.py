@@ -28,8 +28,8 @@ def _finish(begun: Begun, payload: bytes) -> tuple[Reply, bytes]:
         reading.end()
         return Took(reading.tokens), b""
     rendering.take(events)
-    whole = reading.end()
-    return Took(reading.tokens), rendering.end(reading.tokens, whole)
+    reading.end()
+    return Took(reading.tokens), rendering.end(reading.tokens)
 
 
 if __name__ == "__main__":

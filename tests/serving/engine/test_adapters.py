@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from serving.contract.records import DeploymentRecord
+from serving.contract.text_guard import TextGuard
 from serving.engine.adapters import adapters
 from serving.engine.canary import exercises
 from serving.engine.external import External
@@ -86,7 +87,10 @@ def test_cpu_replicas_share_the_cores_instead_of_pinning_the_same_ones() -> None
 
 def test_a_tool_parser_turns_tools_on() -> None:
     asked = deployment("--tool-call-parser", "hermes")
-    assert "--enable-auto-tool-choice" in Vllm("cpu").launch(asked, port=1).command
+    launch = Vllm("cpu").launch(asked, port=1)
+    assert "--enable-auto-tool-choice" in launch.command
+    assert value_of(launch.command, "--tool-parser-plugin") == "serving.engine.tool_parser"
+    assert launch.environment["PENSTOCK_TOOL_PARSER"] == "hermes"
     assert "tools" in Vllm("cpu").capabilities(asked)
     assert "tools" not in Vllm("cpu").capabilities(deployment())
 
@@ -102,6 +106,30 @@ def test_weights_may_name_their_tool_parser_and_a_deployment_another(tmp_path: P
     other = deployment("--tool-call-parser", "llama3_json", weights=str(tmp_path))
     command = Vllm("cpu").launch(other, port=1).command
     assert value_of(command, "--tool-call-parser") == "llama3_json"
+    environment = Vllm("cpu").launch(other, port=1).environment
+    assert environment["PENSTOCK_TOOL_PARSER"] == "llama3_json"
+
+
+def test_text_is_guarded_by_a_copy_of_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = {"added_tokens": [{"id": 0, "content": "<|end|>"}], "normalizer": None}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    local, copies = deployment(weights=str(tmp_path)), tmp_path / "copies"
+    launch = Vllm("cpu", tokenizers=copies).launch(local, port=1)
+    [copy] = copies.iterdir()
+    assert value_of(launch.command, "--tokenizer") == str(copy)
+    assert launch.text_guard == TextGuard(takes_mark=True, tokens=("<|end|>",))
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(WeightsUnreadable, match="tokenizer"):
+        Vllm("cpu", tokenizers=copies).launch(local, port=1)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
+    own = deployment("--tokenizer", "other", weights=str(tmp_path))
+    for launch in (
+        Vllm("cpu", tokenizers=copies).launch(own, port=1),
+        Vllm("cpu", tokenizers=copies).launch(deployment(), port=1),
+        Vllm("cpu").launch(local, port=1),
+    ):
+        assert launch.text_guard is None
+        assert str(copy) not in launch.command
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.engine.errors import AnswerBroken, RequestRefused
 from serving.engine.event import Event
-from serving.engine.reading import StreamReading, WholeReading, choice_index, cut_usage
+from serving.engine.reading import StreamReading, choice_index, cut_usage
 from serving.engine.sse import EVENT_BYTES_MAX, Splitter
 from serving.engine.usage import Tokens, read_usage
 from serving.gateway.dialects.heading import Heading
@@ -157,10 +157,6 @@ def test_usage_so_far_and_at_the_end() -> None:
 def test_an_answer_to_another_request_is_nobodys(other: str) -> None:
     with pytest.raises(AnswerBroken, match="another request"):
         reading().feed(sse(chunk("a", id=other)))
-    whole = WholeReading("1")
-    whole.feed(chunk("a", USAGE, id=other))
-    with pytest.raises(AnswerBroken, match="another request"):
-        whole.end()
     assert reading(request_id=None).feed(sse(chunk("a", id=other)))
 
 

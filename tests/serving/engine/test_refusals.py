@@ -28,5 +28,10 @@ def test_an_input_length_is_a_measure_too() -> None:
     assert refusal_of(words).prompt == PromptSize(600, is_least=False)
 
 
+def test_min_tokens_that_the_prompt_leaves_no_room_for_are_named() -> None:
+    words = "min_tokens must be less than or equal to max_tokens=100, got 2000."
+    assert refusal_of(words).reason == "min_tokens"
+
+
 def test_other_refusals_have_no_numbers() -> None:
     assert refusal_of("Grammar error: contains 9 input tokens").prompt is None

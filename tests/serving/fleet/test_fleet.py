@@ -16,6 +16,7 @@ import pytest
 from serving.contract.codec import encode
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.text_guard import TextGuard
 from tests.fixtures.fleet_process import Control, FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 
@@ -98,6 +99,7 @@ async def test_a_replica_becomes_ready_after_a_real_generation(
     assert replica.url.startswith("http://127.0.0.1:")
     assert (replica.deployment_id, replica.slots, replica.engine) == ("dep_1", 4, "simulated")
     assert replica.probe_output_tokens > 8
+    assert replica.text_guard == TextGuard()
     tokens = {"replica_id": replica.replica_id, "kind": "output"}
     assert await process.metric("penstock_fleet_probe_tokens_total", **tokens) >= 8
     assert len(await chat(process.session, replica.url, 5)) == 7

@@ -62,6 +62,9 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
         for number, seconds in ((signal.SIGKILL, 100), (signal.SIGSTOP, 300)):
             [replica] = await process.ready(seconds=LOAD_SECONDS)
             assert replica.probe_output_tokens >= 1
+            assert replica.text_guard is not None
+            assert replica.text_guard.takes_mark
+            assert "<|end|>" in replica.text_guard.tokens
             leader = process.leader(replica.replica_id)
             os.kill(core_of(leader), number)
             await eventually(partial(is_over, process, replica.replica_id, leader), seconds=seconds)

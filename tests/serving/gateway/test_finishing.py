@@ -16,15 +16,12 @@ from hypothesis import strategies as st
 from serving.aside.frames import HEAD_BYTES, pack, unpack
 from serving.aside.process import Died
 from serving.engine.errors import AnswerBroken
-from serving.engine.reading import Reading, WholeReading
+from serving.engine.reading import Reading
 from serving.engine.usage import Tokens
 from serving.engine.vectors import VectorReading
 from serving.gateway.conversation import Conversation
-from serving.gateway.dialects.anthropic.route import Messages
-from serving.gateway.dialects.chat import Chat
-from serving.gateway.dialects.dialect import Generating, Rendering
+from serving.gateway.dialects.dialect import Rendering
 from serving.gateway.dialects.embeddings import Embeddings
-from serving.gateway.dialects.responses.route import Responses
 from serving.gateway.finishing.__main__ import finish
 from serving.gateway.finishing.finishing import Finished, Finishing
 from serving.gateway.finishing.questions import Begun, Broken, Took
@@ -69,8 +66,8 @@ def vectors_of(inputs: int, encoding: str) -> tuple[VectorReading, Rendering]:
 def read_here(reading: Reading, rendering: Rendering, data: bytes, at: int) -> bytes:
     for part in (data[:at], data[at:]):
         rendering.take(reading.feed(part))
-    whole = reading.end()
-    return rendering.end(reading.tokens, whole)
+    reading.end()
+    return rendering.end(reading.tokens)
 
 
 def read_beside(
@@ -94,44 +91,6 @@ def test_vectors_are_told_in_the_same_bytes_wherever_they_are_read(
     told = [each["embedding"] for each in json.loads(body)["data"]]
     wanted = json.loads(as_engines_say(vectors, is_base64=encoding == "base64"))["data"]
     assert told == [each["embedding"] for each in wanted]
-
-
-FUNCTION = {"name": "f", "parameters": {"type": "object"}}
-SAID = [{"role": "user", "content": "hi"}]
-ASKED: dict[str, tuple[Generating, dict[str, Any]]] = {
-    "chat": (Chat(), {"messages": SAID, "tools": [{"type": "function", "function": FUNCTION}]}),
-    "responses": (Responses(), {"input": "hi", "tools": [{"type": "function", **FUNCTION}]}),
-    "messages": (
-        Messages(),
-        {
-            "messages": SAID,
-            "max_tokens": 9,
-            "tools": [{"name": "f", "input_schema": {"type": "object"}}],
-        },
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ASKED)
-@given(st.text(max_size=50), st.integers(0, 900))
-def test_calls_of_tools_are_told_in_the_same_bytes_wherever_they_are_read(
-    name: str, text: str, at: int
-) -> None:
-    arguments = json.dumps({"text": text})
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    message = {"role": "assistant", "content": text, "tool_calls": [call]}
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
-    usage = {"prompt_tokens": 7, "completion_tokens": 3}
-    said = json.dumps({"id": ID, "created": 5, "choices": [choice], "usage": usage}).encode()
-
-    def made() -> tuple[Reading, Rendering]:
-        dialect, fields = ASKED[name]
-        asked = dialect.decode(json.dumps({"model": "demo"} | fields).encode())
-        job = dialect.job(asked, body_bytes=100, model=catalog.model())
-        return WholeReading(ID), dialect.rendering(job, ID)
-
-    here = read_here(*made(), said, len(said) // 2)
-    assert read_beside(*made(), said, at) == (Took(Tokens(input=7, output=3)), here)
 
 
 def test_what_nobody_waits_for_is_counted_and_not_made() -> None:

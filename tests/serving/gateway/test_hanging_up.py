@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from serving.engine.simulated.faults import Fault
+from serving.engine.simulated.tokens import count_of, prompt_of_text
 from serving.gateway import exchange, lingering
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.raw_http import RawClient, request
@@ -42,6 +43,24 @@ async def leaving(stack: Stack, body: dict[str, Any]) -> AsyncIterator[None]:
         yield
 
 
+async def hung_up(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    """Ask an engine that never says a word, and leave."""
+    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.2)
+    script = stack.engines[0].script
+    script.add(Fault("hang"))
+    asked = body if path != CHAT else ASK | body
+    async with RawClient(stack.url) as client:
+        await client.send(request(path, stack.tenant.secret, asked))
+        await eventually(lambda: not script._coming)
+
+
+async def last_event(stack: Stack, count: int) -> Any:
+    await eventually(lambda: len(stack.events) == count)
+    return stack.events[-1]
+
+
 def engine_of(stack: Stack) -> Any:
     return stack.engines[0].engine
 
@@ -62,7 +81,11 @@ async def must_be_idle(stack: Stack) -> None:
     assert stack.gateway.app.means.lingering.total == 0
 
 
-@pytest.mark.parametrize("body", [{"stream": True}, {}, {"n": 2}], ids=["stream", "whole", "two"])
+@pytest.mark.parametrize(
+    "body",
+    [{"stream": True}, {}, {"n": 2}, TOOLS, TOOLS | {"stream": True}],
+    ids=["stream", "whole", "two", "tools", "tools streamed"],
+)
 async def test_hanging_up_before_the_first_token_pays_for_the_prefill(
     slow_start: Stack, body: dict[str, Any]
 ) -> None:
@@ -80,26 +103,43 @@ async def test_hanging_up_before_the_first_token_pays_for_the_prefill(
     await must_be_idle(slow_start)
 
 
-async def test_hanging_up_on_an_answer_in_one_piece_pays_for_it_once_it_is_made(
-    slow_start: Stack,
+@pytest.mark.parametrize("body", [{"stream": True}, TOOLS], ids=["stream", "tools"])
+async def test_where_an_engine_says_nothing_in_time_its_tokenizer_counts_the_prompt(
+    slow_start: Stack, monkeypatch: pytest.MonkeyPatch, body: dict[str, Any]
 ) -> None:
-    async with leaving(slow_start, TOOLS | {"max_tokens": 20}):
-        await at_work(slow_start)
-    event = await slow_start.one_event()
-    made = engine_of(slow_start).counts["generation_tokens"]
-    assert (event.outcome, event.output_tokens) == ("client_cancelled", made)
-    assert event.charges[0].charged_nanos > made * 600 > 0
+    async with slow_start.post(CHAT, ASK | body | {"stream": False, "max_tokens": 1}) as reply:
+        prompt_tokens = (await reply.json())["usage"]["prompt_tokens"]
+    await hung_up(slow_start, monkeypatch, CHAT, body)
+    event = await last_event(slow_start, 2)
+    assert (event.outcome, event.input_tokens) == ("client_cancelled", prompt_tokens)
+    assert sum(part.charged_nanos for part in event.charges) == 150 * prompt_tokens
+    assert unmetered(slow_start) == 0
     await must_be_idle(slow_start)
 
 
-async def test_an_engine_that_says_nothing_in_time_is_let_go_and_that_is_counted(
+@pytest.mark.parametrize(
+    ("prompt", "tokens"),
+    [("A penstock is", None), (["one", "two and three"], None), ([1, 2, 3], 3), ([[1, 2], [3]], 3)],
+    ids=["text", "texts", "ids", "lists"],
+)
+async def test_prompts_of_completions_are_counted_too(
+    slow_start: Stack, monkeypatch: pytest.MonkeyPatch, prompt: Any, tokens: int | None
+) -> None:
+    body = {"model": "demo", "prompt": prompt}
+    await hung_up(slow_start, monkeypatch, "/v1/completions", body)
+    event = await last_event(slow_start, 1)
+    texts = [prompt] if isinstance(prompt, str) else prompt
+    wanted = tokens or sum(count_of(prompt_of_text(text)) for text in texts)
+    assert (event.outcome, event.input_tokens) == ("client_cancelled", wanted)
+
+
+async def test_where_nobody_counts_that_is_counted(
     slow_start: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exchange, "LINGER_SECONDS", 0.2)
-    slow_start.engines[0].script.add(Fault("hang"))
-    async with leaving(slow_start, {"stream": True}):
-        await eventually(lambda: not slow_start.engines[0].script._coming)
-    event = await slow_start.one_event()
+    routes = slow_start.engines[0]._routes
+    del routes["POST", "/tokenize"]
+    await hung_up(slow_start, monkeypatch, CHAT, {"stream": True})
+    event = await last_event(slow_start, 1)
     assert (event.outcome, event.input_tokens, event.charges) == ("client_cancelled", 0, ())
     assert unmetered(slow_start) == 1
     await must_be_idle(slow_start)
@@ -112,8 +152,10 @@ async def test_no_organization_keeps_more_than_its_share_of_abandoned_work(
     async with leaving(slow_start, {}), leaving(slow_start, {}), leaving(slow_start, {}):
         await at_work(slow_start, 3)
     await eventually(lambda: len(slow_start.events) == 3)
-    assert sorted(bool(event.charges) for event in slow_start.events) == [False, False, True]
-    assert unmetered(slow_start) == 2
+    # The others are let go at once, and pay what the tokenizer counts.
+    assert len({event.input_tokens for event in slow_start.events}) == 1
+    assert all(event.charges for event in slow_start.events)
+    assert unmetered(slow_start) == 0
     await must_be_idle(slow_start)
 
 

@@ -10,7 +10,6 @@ from openai.types.chat import ChatCompletion
 from openai.types.responses import Response
 
 from serving.engine.event import Event
-from serving.engine.reading import WholeReading
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.anthropic.answer import arguments_of
 from serving.gateway.dialects.anthropic.route import Messages
@@ -48,34 +47,6 @@ def calls_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def engines_whole(answer: dict[str, Any]) -> bytes:
-    """What vLLM answers unstreamed, with all that is its own."""
-    message = {
-        "role": "assistant",
-        "content": answer["content"],
-        "refusal": None,
-        "annotations": None,
-        "audio": None,
-        "function_call": None,
-        "tool_calls": calls_of(answer),
-        "reasoning": answer["reasoning"],
-    }
-    own = {"token_ids": None, "routed_experts": None}
-    ending = {"logprobs": None, "finish_reason": "stop", "stop_reason": None}
-    body = {
-        "id": "chatcmpl-our-id",
-        "object": "chat.completion",
-        "created": 17,
-        "model": "var_demo",
-        "choices": [{"index": 0, "message": message} | ending | own],
-        "usage": {"prompt_tokens": 3, "completion_tokens": 5},
-        "prompt_logprobs": None,
-        "prompt_token_ids": None,
-        "kv_transfer_params": None,
-    }
-    return json.dumps(body).encode()
-
-
 def engines_stream(answer: dict[str, Any]) -> list[Event]:
     """What vLLM streams."""
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
@@ -94,27 +65,19 @@ def engines_stream(answer: dict[str, Any]) -> list[Event]:
     return [Event(json.dumps(head | {"choices": [choice]}).encode()) for choice in choices]
 
 
-def answered(work: Job, answer: dict[str, Any], *, at_once: bool) -> dict[str, Any]:
+def answered(work: Job, answer: dict[str, Any]) -> dict[str, Any]:
     """What the client gets of an engine's answer."""
     rendering = work.dialect.rendering(work, "our-id")
-    whole = None
-    if at_once:
-        reading = WholeReading("our-id")
-        reading.feed(engines_whole(answer))
-        whole = reading.end()
-    else:
-        rendering.take(engines_stream(answer))
-    body: dict[str, Any] = json.loads(rendering.end(Tokens(input=3, output=5), whole))
+    rendering.take(engines_stream(answer))
+    body: dict[str, Any] = json.loads(rendering.end(Tokens(input=3, output=5)))
     return body
 
 
 @settings(deadline=None)  # the clients' types are built at the first answer
-@given(ANSWERS, st.booleans(), st.booleans())
-def test_chat_takes_its_own_messages_back(
-    answer: dict[str, Any], at_once: bool, dumped: bool
-) -> None:
+@given(ANSWERS, st.booleans())
+def test_chat_takes_its_own_messages_back(answer: dict[str, Any], dumped: bool) -> None:
     ask = {"model": "demo", "messages": MESSAGES, "tools": TOOLS}
-    body = answered(job(CHAT, ask), answer, at_once=at_once)
+    body = answered(job(CHAT, ask), answer)
     typed = ChatCompletion.model_validate(body).choices[0].message
     message = typed.model_dump() if dumped else body["choices"][0]["message"]
     results = [
@@ -163,11 +126,11 @@ def streamed(work: Job, answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The events that a client gets of an engine's stream."""
     rendering = work.dialect.rendering(work, "our-id")
     data = b"".join(rendering.take([event]) for event in engines_stream(answer))
-    return told_by_events(data + rendering.end(Tokens(input=3, output=5), None))
+    return told_by_events(data + rendering.end(Tokens(input=3, output=5)))
 
 
 @settings(deadline=None)  # the clients' types are built at the first answer
-@given(ANSWERS, st.sampled_from(["at once", "put together", "streamed"]), st.booleans())
+@given(ANSWERS, st.sampled_from(["whole", "streamed"]), st.booleans())
 def test_responses_take_their_own_items_back(
     answer: dict[str, Any], how: str, dumped: bool
 ) -> None:
@@ -178,7 +141,7 @@ def test_responses_take_their_own_items_back(
         done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
         assert done == body["output"]
     else:
-        body = answered(job(RESPONSES, ask), answer, at_once=how == "at once")
+        body = answered(job(RESPONSES, ask), answer)
     typed = Response.model_validate(body)
     items = [item.model_dump() for item in typed.output] if dumped else body["output"]
     results = [
@@ -194,7 +157,7 @@ def test_responses_take_their_own_items_back(
 
 
 @settings(deadline=None)  # the clients' types are built at the first answer
-@given(ANSWERS, st.sampled_from(["at once", "put together", "streamed"]), st.booleans())
+@given(ANSWERS, st.sampled_from(["whole", "streamed"]), st.booleans())
 def test_messages_take_their_own_blocks_back(
     answer: dict[str, Any], how: str, dumped: bool
 ) -> None:
@@ -203,7 +166,7 @@ def test_messages_take_their_own_blocks_back(
     if how == "streamed":
         blocks = blocks_of(streamed(job(ANTHROPICS, ask | {"stream": True}), answer))
     else:
-        body = answered(job(ANTHROPICS, ask), answer, at_once=how == "at once")
+        body = answered(job(ANTHROPICS, ask), answer)
         typed = AnthropicMessage.model_validate(body)
         blocks = [block.model_dump() for block in typed.content] if dumped else body["content"]
     results = [
@@ -212,7 +175,7 @@ def test_messages_take_their_own_blocks_back(
         if block["type"] == "tool_use"
     ]
     turns = [*MESSAGES, {"role": "assistant", "content": blocks}]
-    turns += [{"role": "user", "content": results}] if results else []
+    turns.append({"role": "user", "content": results or "Go on."})
     heard = heard_again(job(ANTHROPICS, ask | {"messages": turns}))
     called = [call["function"] for call in heard.get("tool_calls", [])]
     assert [call["name"] for call in called] == [call["name"] for call in answer["calls"]]
@@ -249,7 +212,7 @@ def test_completions_take_their_own_text_back(text: str) -> None:
     choice = {"index": 0, "text": text, "finish_reason": "stop"}
     said = {"id": "e", "object": "o", "created": 17, "model": "m", "choices": [choice]}
     rendering.take([Event(json.dumps(said).encode())])
-    body = json.loads(rendering.end(Tokens(input=3, output=5), None))
+    body = json.loads(rendering.end(Tokens(input=3, output=5)))
     again = job(COMPLETIONS, ask | {"prompt": "Water" + body["choices"][0]["text"]})
     assert told_to_vllm(again)["prompt"] == "Water" + text
 
@@ -257,13 +220,12 @@ def test_completions_take_their_own_text_back(text: str) -> None:
 def test_nothing_of_the_engines_own_is_in_an_answer() -> None:
     ask = {"model": "demo", "messages": MESSAGES, "tools": TOOLS}
     answer = {"content": "hi", "reasoning": None, "calls": []}
-    for at_once in (True, False):
-        body = answered(job(CHAT, ask), answer, at_once=at_once)
-        assert set(body) == {"id", "object", "created", "model", "choices", "usage"}
-        choice = body["choices"][0]
-        named = {"index", "message", "logprobs", "finish_reason", "stop_reason"}
-        assert set(choice) == named
-        assert set(choice["message"]) == {"role", "content", "refusal"}
+    body = answered(job(CHAT, ask), answer)
+    assert set(body) == {"id", "object", "created", "model", "choices", "usage"}
+    choice = body["choices"][0]
+    named = {"index", "message", "logprobs", "finish_reason", "stop_reason"}
+    assert set(choice) == named
+    assert set(choice["message"]) == {"role", "content", "refusal"}
 
 
 async def test_a_stream_holds_nothing_of_the_engines_own(stack: Stack) -> None:

@@ -44,7 +44,7 @@ def event(choices: list[dict[str, Any]]) -> Event:
 def assembled(work: Job, events: list[Event]) -> list[dict[str, Any]]:
     rendering = work.dialect.rendering(work, "our-id")
     assert rendering.take(events) == b""
-    body = json.loads(rendering.end(Tokens(input=3, output=5), None))
+    body = json.loads(rendering.end(Tokens(input=3, output=5)))
     assert body["id"].endswith("our-id")
     assert (body["model"], body["created"]) == ("demo", 17)
     assert body["usage"]["total_tokens"] == 8
@@ -153,24 +153,22 @@ def test_an_answer_never_outgrows_its_bound(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("fields", "streams"),
+    "fields",
     [
-        ({}, True),
-        ({"tools": [FUNCTION]}, False),
-        ({"tools": [FUNCTION], "tool_choice": "required"}, False),
-        ({"tools": [FUNCTION], "tool_choice": "none"}, True),
-        ({"tools": [FUNCTION], "stream": True}, True),
+        {},
+        {"tools": [FUNCTION]},
+        {"tools": [FUNCTION], "tool_choice": "required"},
+        {"tools": [FUNCTION], "tool_choice": "none"},
+        {"tools": [FUNCTION], "stream": True},
     ],
 )
-def test_only_whole_answers_with_tools_are_not_streamed(
-    fields: dict[str, Any], streams: bool
-) -> None:
+def test_an_engine_is_always_asked_for_a_stream(fields: dict[str, Any]) -> None:
     made = job(CHAT, **fields)
     request = for_vllm(made)
     body = json.loads(b"".join(request.body))
-    assert body["stream"] is request.streams is streams
-    assert ("stream_interval" in body) == (streams and not made.work.is_streamed)
-    assert ("return_token_ids" in body) == (streams and made.work.may_call_tools)
+    assert body["stream"] is request.streams is True
+    assert ("stream_interval" in body) == (not made.work.is_streamed)
+    assert ("return_token_ids" in body) == made.work.may_call_tools
 
 
 def without_own_keys(choice: dict[str, Any]) -> dict[str, Any]:

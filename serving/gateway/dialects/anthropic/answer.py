@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
@@ -130,9 +130,9 @@ class WholeMessage:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the client's body. Raises AnswerBroken when there is no ending."""
-        choice = (self._assembly.chat() if whole is None else whole.choices)[0]
+        choice = self._assembly.chat()[0]
         calls = bool(choice.message.calls)
         reason, sequence = stop_of(choice.finish_reason, choice.stop_reason, calls=calls)
         message = Message(

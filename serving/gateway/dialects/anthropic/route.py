@@ -12,6 +12,7 @@ from serving.gateway.dialects.anthropic import errors
 from serving.gateway.dialects.anthropic.answer import WholeMessage
 from serving.gateway.dialects.anthropic.envelope import AnthropicEnvelope
 from serving.gateway.dialects.anthropic.lowering import lower
+from serving.gateway.dialects.anthropic.prefill import continued, continues
 from serving.gateway.dialects.anthropic.request import CountRequest, MessagesRequest, check
 from serving.gateway.dialects.anthropic.stream import StreamedMessage
 from serving.gateway.dialects.chat import Chat
@@ -48,11 +49,13 @@ class Lowered(AnthropicEnvelope):
 
     def job(self, request: CountRequest, *, body_bytes: int, model: ModelRecord) -> Job:
         """Check the request against its model and return its job. Raises BadRequest."""
+        goes_on = continues(request)
         try:
             job = self._chat.job(lower(request), body_bytes=body_bytes, model=model)
         except BadRequest as error:
             raise _reworded(error) from None
-        return replace(job, work=with_names(job.work, NAMES))
+        work = with_names(job.work, NAMES)
+        return replace(job, work=continued(work) if goes_on else work)
 
     def refusal(self, refused: RequestRefused, job: Job) -> ApiError:
         """Return what is told of a job that the engine minds."""

@@ -3,7 +3,7 @@
 import msgspec
 
 from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import NO_TOKENS, Tokens, read_usage
 from serving.gateway.dialects.anthropic.answer import (
     Block,
@@ -82,7 +82,7 @@ class StreamedMessage:
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the last events. Raises AnswerBroken when there was no ending."""
         told = self._opening(None)
         told += [self._tell(step) for step in self._passages.end()]

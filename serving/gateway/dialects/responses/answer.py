@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from serving.contract.units import Tier
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import Tokens
 from serving.gateway.dialects.assembly import Assembly
 from serving.gateway.dialects.dialect import Job
@@ -267,10 +267,9 @@ class WholeResponse:
         """Return nothing: a whole answer begins at its end."""
         return b""
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the client's body. Raises AnswerBroken when there is no ending."""
-        whole = whole or WholeAnswer(self._assembly.created, self._assembly.chat())
-        choice = whole.choices[0]
+        choice = self._assembly.chat()[0]
         items = self._items.items_of(passages_of(choice), choice.finish_reason)
-        response = msgspec.structs.replace(self._begun, created_at=whole.created)
+        response = msgspec.structs.replace(self._begun, created_at=self._assembly.created)
         return _encode(ended(response, items, choice.finish_reason, tokens))

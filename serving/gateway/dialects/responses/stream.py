@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from serving.engine.errors import AnswerBroken
-from serving.engine.event import Event, WholeAnswer
+from serving.engine.event import Event
 from serving.engine.usage import Tokens
 from serving.gateway.dialects import openai
 from serving.gateway.dialects.dialect import Job
@@ -98,7 +98,7 @@ class StreamedResponse:
                 told += [self._tell(step) for step in self._passages.read(part)]
         return b"".join(told)
 
-    def end(self, tokens: Tokens, whole: WholeAnswer | None) -> bytes:
+    def end(self, tokens: Tokens) -> bytes:
         """Return the last events. Raises AnswerBroken when there was no ending."""
         told = [] if self._number else self._opening()
         told += [self._tell(step) for step in self._passages.end()]

@@ -1,0 +1,54 @@
+"""Text on its way to an engine: marked, so that none of it becomes a control token, or refused."""
+
+import re
+from collections.abc import Iterable
+
+from serving.contract.text_guard import MARK, TextGuard
+from serving.engine.errors import ControlToken
+
+MARK_BYTES = MARK.encode()
+_JOINT = b'"},{"type":"text","text":"'
+"""Between two parts of a message, which templates join. No text holds it: quotes are escaped."""
+_FOREIGN = re.compile(
+    rb'<\|[^<>|\s"\\]{1,64}\|>|<\xef\xbd\x9c[^<>"\\]{1,96}\xef\xbd\x9c>'
+    rb"|<\|?/?(?:im_start|im_end|start_of_turn|end_of_turn|bos|eos)\|?>|</?s>"
+    rb"|\[/?INST\]|<</?SYS>>"
+)
+"""How the control tokens of the models that we know are written, where nobody says which there
+are."""
+
+
+def guarded(
+    fields: tuple[bytes, ...], names: Iterable[str], guard: TextGuard | None
+) -> tuple[bytes, ...]:
+    """Return the pieces of a body, whose texts are marked, as a replica takes them.
+
+    `names` are strings of tools that stay unmarked, since a grammar would ask for the mark. Raises
+    ControlToken where something would become one.
+    """
+    if guard is None:
+        return _foreign(fields)
+    for name in names:
+        for token in guard.tokens:
+            if token in name:
+                raise ControlToken(token, in_tools=True)
+    if not guard.takes_mark and not guard.tokens:
+        return without_marks(fields)
+    for token in guard.unbroken:
+        if any(field.find(token.encode()) >= 0 for field in fields):
+            raise ControlToken(token)
+    return fields
+
+
+def without_marks(fields: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the same text for an engine whose tokenizer knows nothing of the mark."""
+    return tuple(field.replace(MARK_BYTES, b"") for field in fields)
+
+
+def _foreign(fields: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    bare = without_marks(fields)
+    for field in bare:
+        found = _FOREIGN.search(field.replace(_JOINT, b""))
+        if found is not None:
+            raise ControlToken(found[0].decode(errors="replace"))
+    return bare

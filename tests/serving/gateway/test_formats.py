@@ -1,0 +1,56 @@
+"""Formats reach an engine with their blanks bounded, where it knows how to say that."""
+
+import json
+from typing import Any
+
+import pytest
+
+from serving.engine.engine import SPOKEN
+from serving.engine.work import write
+from serving.gateway.dialects.chat import Chat
+from tests.fixtures import catalog
+
+SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"type": "integer"}}}
+JSON_SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
+
+
+def told(capabilities: tuple[str, ...], **fields: Any) -> Any:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}]} | fields
+    data, chat = json.dumps(body).encode(), Chat()
+    work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
+    request = write(
+        work, served_name="m", capabilities=capabilities, cache_salt="s", request_id="r"
+    )
+    return json.loads(b"".join(request.body)).get("response_format")
+
+
+@pytest.mark.parametrize(
+    ("asked", "schema"), [(JSON_SCHEMA, SCHEMA), ({"type": "json_object"}, {"type": "object"})]
+)
+def test_a_format_bounds_blanks(asked: dict[str, Any], schema: dict[str, Any]) -> None:
+    form = {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": 16}
+    bounded = {"type": "structural_tag", "format": form}
+    assert told((*SPOKEN, "structural_tag"), response_format=asked) == bounded
+    assert told(SPOKEN, response_format=asked) == asked
+    chosen = told((*SPOKEN, "structural_tag"), response_format=asked, tools=TOOLS)
+    assert chosen == bounded
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"response_format": {"type": "text"}},
+        {"response_format": JSON_SCHEMA, "tools": TOOLS, "tool_choice": "required"},
+    ],
+)
+def test_text_and_calls_that_must_be_made_have_no_format(fields: dict[str, Any]) -> None:
+    assert told((*SPOKEN, "structural_tag"), **fields) is None
+
+
+def test_a_seed_that_engines_take_for_none_is_another() -> None:
+    body = {"model": "demo", "messages": [{"role": "user", "content": "hi"}], "seed": -1}
+    data, chat = json.dumps(body).encode(), Chat()
+    work = chat.job(chat.decode(data), body_bytes=len(data), model=catalog.model()).work
+    assert json.loads(b"".join((*work.fields, b"}")))["seed"] == 2**63 - 2
