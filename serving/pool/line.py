@@ -4,7 +4,8 @@ Virtual token counters (Sheng et al., "Fairness in Serving Large Language Models
 organization counts what it was served, over its weight, and of those that wait the one with the
 least goes next. Who begins to wait is lifted to the least of those that do, so that nobody saves up
 turns. A request is charged an estimate when it begins, its output by the mean of the organization's
-own answers, and set right at its end (the paper's prediction of lengths).
+own answers, and set right at its end (the paper's prediction of lengths). Whoever made little
+in its slots is charged for their time: as many output tokens as are made in it.
 
 Of two organizations that wait all the time, the service over the weight differs by twice what all
 slots and one request more can hold at most (tests/serving/pool/test_fairness.py).
@@ -174,17 +175,18 @@ class Line:
             self._lift(member)
         return self._begin(member, ticket)
 
-    def settle(self, service: Service, tokens: Tokens | None) -> None:
-        """Charge what a request really took. Of one that nobody counted the estimate stays: who
+    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
+        """Charge what a request really took, and no less than the output that could have been made
+        in its slots meanwhile (`slot_tokens`). Of one that nobody counted the estimate stays: who
         leaves before the engine says what it made held a slot all the same."""
-        if tokens is None:
-            return
         member, ticket = service.member, service.ticket
-        if tokens.input:
+        cost = service.charged if tokens is None else ticket.rates.cost(tokens)
+        cost = max(cost, slot_tokens * ticket.rates.output)
+        if tokens is not None and tokens.input:
             each = tokens.output / ticket.width
             member.note_output(each)
             self._mean_output += RECENT_OF_ALL * (each - self._mean_output)
-        self._charge(member, (ticket.rates.cost(tokens) - service.charged) / service.power)
+        self._charge(member, (cost - service.charged) / service.power)
 
     def end(self, service: Service) -> None:
         """A request's slots are free again."""

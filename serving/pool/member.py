@@ -28,12 +28,6 @@ class Waiter:
     turn: asyncio.Future["Place | PoolError"]
     queues: list["FairQueue"] = field(default_factory=list)
 
-    @property
-    def may_have_kept(self) -> bool:
-        """Whether a pool may keep a replica for it, which others could use: it needs several slots
-        of one, or avoids some."""
-        return self.ticket.width > 1 or bool(self.avoid)
-
     def leave(self) -> None:
         """Step out of all lines; harmless when one is in none."""
         for queue in self.queues:

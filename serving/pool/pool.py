@@ -19,10 +19,13 @@ from serving.pool.pressure import Pressure
 from serving.pool.queue import FairQueue
 from serving.pool.replica import Replica
 from serving.pool.reserve import Reserve
-from serving.pool.route import Choice, Why, choose, has_other, nearest
+from serving.pool.route import Choice, Why, choose, has_other
 from serving.pool.slot import Slot
 from serving.pool.ticket import Ticket
 from serving.pool.waiting import wait_before
+
+RECENT = 0.05
+"""How much the latest answer counts in the mean time for each token."""
 
 
 def all_slots(record: ReplicaRecord) -> int:
@@ -58,6 +61,8 @@ class Pool:
         """Requests by why they went where they did."""
         self._clock = clock
         self._share_of = share_of
+        self._token_seconds = 0.0
+        """What a token of one sequence takes, by the latest answers."""
         self.on_demand = on_demand
         self._on_prompt = on_prompt
         self.health = Health(clock, self.call)
@@ -168,9 +173,9 @@ class Pool:
             strain = strains.get(replica_id)
             replica.strain = 0.0 if strain is None else strain.total
 
-    def has_room(self, tier: Tier, width: int) -> bool:
+    def has_room(self, tier: Tier) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
-        return self.queue.is_first(tier) and self._find(tier, width) is not None
+        return self.queue.is_first(tier) and self._find(tier) is not None
 
     def slot(
         self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
@@ -224,9 +229,18 @@ class Pool:
             raise NoSpare
         return self._place(ticket, choice)
 
-    def settle(self, service: Service, tokens: Tokens | None) -> None:
-        """Count what a request really took."""
-        self.queue.settle(service, tokens)
+    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
+        """Count what a request really took, and what could have been made in its slots."""
+        self.queue.settle(service, tokens, slot_tokens)
+
+    def note_pace(self, token_seconds: float) -> None:
+        """Take in how long each token of an answer took."""
+        known = self._token_seconds
+        self._token_seconds += (RECENT if known else 1.0) * (token_seconds - known)
+
+    def slot_tokens(self, width: int, seconds: float) -> float:
+        """Return how many tokens are made in so many slots and so long; 0 where nobody knows."""
+        return width * seconds / self._token_seconds if self._token_seconds else 0.0
 
     def give_back(self, place: Place) -> None:
         """End what `take` began."""
@@ -239,31 +253,22 @@ class Pool:
         return place._replace(unread=0)
 
     def call(self) -> None:
-        """Give places to those whose turn it is, as long as there are any.
-
-        One that needs more slots than any replica has free has one kept for it until there are
-        enough: else it would wait for ever behind narrower ones, which go on at the others. Once
-        one is kept of each, nobody else has a turn, however many wait.
-        """
+        """Give places to those whose turn it is, as long as there are any. One that avoids the
+        replicas that have some lets others pass, and is first again when there is one elsewhere."""
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
-        kept = set[Replica]()
         while (waiter := self.queue.first(passed)) is not None:
             if not self.is_open:
                 self.queue.send_away(self.no_replica())
                 return
             ticket, avoid = waiter.ticket, waiter.avoid
-            if (choice := self._find_for(ticket, avoid, kept)) is not None:
+            choice = self._find_for(ticket, avoid)
+            if choice is not None:
                 self._occupy(choice, ticket)
                 service = self.queue.serve(waiter)
                 waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
-                continue
-            if not waiter.may_have_kept:
-                return
-            passed[ticket.tier].add(ticket.organization_id)
-            replicas, now, width = self.replicas.values(), self._clock(), ticket.width
-            if (replica := nearest(replicas, now, avoid, kept=kept, width=width)) is not None:
-                kept.add(replica)
-            elif not avoid:
+            elif avoid and self._find(ticket.tier) is not None:
+                passed[ticket.tier].add(ticket.organization_id)
+            else:
                 return
 
     def _place(self, ticket: Ticket, choice: Choice) -> Place:
@@ -288,31 +293,18 @@ class Pool:
         self.queue.end(place.service)
         self.call()
 
-    def _find_for(
-        self, ticket: Ticket, avoid: Collection[str], kept: Collection[Replica] = ()
-    ) -> Choice | None:
-        return self._find(ticket.tier, ticket.width, avoid, kept, ticket.blocks)
+    def _find_for(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
+        return self._find(ticket.tier, ticket.width, avoid, ticket.blocks)
 
     def _find(
-        self,
-        tier: Tier,
-        width: int,
-        avoid: Collection[str] = (),
-        kept: Collection[Replica] = (),
-        blocks: Blocks = (),
+        self, tier: Tier, width: int = 1, avoid: Collection[str] = (), blocks: Blocks = ()
     ) -> Choice | None:
-        """Return a replica with room, but those `kept` for wider requests, and what more urgent
-        tiers have reserved."""
-        if self._is_reserved(tier, 1, kept):
+        """Return a replica with a free slot, but for those that more urgent tiers have reserved."""
+        if self._is_reserved(tier):
             return None
-        replicas, now = self.replicas.values(), self._clock()
-        choice = choose(replicas, now, avoid, kept=kept, width=width, blocks=blocks)
-        if choice is None or width == 1:
-            return choice
-        takes = min(width, choice.replica.share)
-        return None if self._is_reserved(tier, takes, kept) else choice
+        return choose(self.replicas.values(), self._clock(), avoid, width=width, blocks=blocks)
 
-    def _is_reserved(self, tier: Tier, width: int, kept: Collection[Replica]) -> bool:
+    def _is_reserved(self, tier: Tier) -> bool:
         """Tell whether a request would take of what more urgent tiers have reserved."""
         tiers = self.reserve.tiers(tier, self._clock())
         if not tiers:
@@ -320,9 +312,7 @@ class Pool:
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
         slots = sum(replica.share for replica in ready)
         total = sum(replica.record.slots for replica in ready)
-        reserved = self.reserve.slots(tiers, width, slots, total)
-        free = sum(replica.free for replica in ready if replica not in kept)
-        return reserved > 0 and free - width < reserved
+        return sum(replica.free for replica in ready) <= self.reserve.slots(tiers, slots, total)
 
     def no_replica(self) -> NoReplica:
         """Return what to tell whoever waited in vain for the first replica."""

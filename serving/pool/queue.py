@@ -117,9 +117,9 @@ class FairQueue:
                 queue.leave(waiter)
         return self.lines[ticket.tier].serve(waiter)
 
-    def settle(self, service: Service, tokens: Tokens | None) -> None:
-        """Count what one really took."""
-        self.lines[service.ticket.tier].settle(service, tokens)
+    def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
+        """Count what one really took, and what could have been made in its slots."""
+        self.lines[service.ticket.tier].settle(service, tokens, slot_tokens)
 
     def end(self, service: Service) -> None:
         """One is served no more."""

@@ -57,11 +57,11 @@ class Replica:
         """How many slots more may be taken."""
         return max(0, self.share - self.in_flight)
 
-    def has_room(self, width: int) -> bool:
-        """Tell whether a request of so many slots fits; one that is wider than all of the share
-        has it to itself."""
-        free = self.share - self.in_flight
-        return width <= free or (self.share > 0 and not self.in_flight)
+    @property
+    def has_room(self) -> bool:
+        """Whether a request may begin. One of several choices begins at the first free slot, and
+        takes more than the share until as many requests have ended."""
+        return self.in_flight < self.share
 
     @property
     def is_ready(self) -> bool:

@@ -40,8 +40,8 @@ class Reserve:
         above = [other for other in KEPT_FOR[tier] if other in used_at]
         return sum(now - used_at[other] < IN_USE_SECONDS for other in above) if above else 0
 
-    def slots(self, tiers: int, width: int, of: int, total: int) -> int:
+    def slots(self, tiers: int, of: int, total: int) -> int:
         """Return how many `of` a gateway's slots, of a `total`, must stay free: at least one for
         each of so many tiers, and never so many that a request could not run by itself."""
         each = max(1, round(self.share * sqrt(of * total))) if self.share else 0
-        return max(0, min(of - width, tiers * each))
+        return max(0, min(of - 1, tiers * each))

@@ -40,42 +40,24 @@ def choose(
     now: float,
     avoid: Collection[str] = (),
     *,
-    kept: Collection[Replica] = (),
     width: int = 1,
     blocks: Blocks = (),
 ) -> Choice | None:
-    """Return a usable replica with `width` free slots for a prompt that begins with `blocks`.
+    """Return a usable replica with a free slot for a prompt that begins with `blocks`, with
+    `width` of them where there is one.
 
-    Replicas whose ids are in `avoid` are taken only when no other is usable, those `kept` for
-    others not at all. Where every ready replica is ejected, ejection is ignored: a doubtful answer
-    is better than none.
+    Replicas whose ids are in `avoid` are taken only when no other is usable. Where every ready
+    replica is ejected, ejection is ignored: a doubtful answer is better than none.
     """
     usable = _usable(replicas, now, avoid)
-    free = [each for each in usable if each.has_room(width)]
-    if kept:
-        free = [each for each in free if each not in kept]
+    free = [each for each in usable if each.has_room]
+    if width > 1:
+        free = [each for each in free if each.free >= width] or free
     if not free:
         return None
     if not blocks or len(usable) == 1:
         return Choice(min(free, key=_load), "load")
     return _soonest(usable, free, width, blocks)
-
-
-def nearest(
-    replicas: Iterable[Replica],
-    now: float,
-    avoid: Collection[str] = (),
-    *,
-    kept: Collection[Replica] = (),
-    width: int,
-) -> Replica | None:
-    """Return the replica that has the least to finish before `width` slots of it are free."""
-
-    def slots_to_finish(replica: Replica) -> int:
-        return replica.in_flight - max(0, replica.share - width)
-
-    others = [each for each in _usable(replicas, now, avoid) if each.share and each not in kept]
-    return min(others, key=slots_to_finish, default=None)
 
 
 def has_other(replicas: Iterable[Replica], now: float, avoid: Collection[str]) -> bool:

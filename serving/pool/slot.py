@@ -70,7 +70,8 @@ class Slot:
 
     def took(self, tokens: Tokens | None) -> None:
         """Say at the end what the request took; of one that nobody counted, None."""
-        self.pool.settle(self._place.service, tokens)
+        slot_tokens = self.pool.slot_tokens(self.ticket.width, self.pool.now - self._began_at)
+        self.pool.settle(self._place.service, tokens, slot_tokens)
         if self._first_at is not None and tokens is not None and tokens.input:
             self._note_times(tokens, self._first_at - self._began_at)
 
@@ -113,4 +114,5 @@ class Slot:
         made, each = tokens.output / self.ticket.width, None
         if made >= PACED_TOKENS_MIN:
             each = (self.pool.now - self._began_at - first) / (made - 1)
+            self.pool.note_pace(each)
         self.pool.health.note_times(self.replica, tokens, first, each)

@@ -33,8 +33,6 @@ async def wait_before(pools: list["Pool"], ticket: Ticket, avoid: Collection[str
         place = await _turn_of(waiter, pools)
     finally:
         first.pressure.remove(ticket)
-        if waiter.may_have_kept:
-            _call(pools)
     place.pool.pressure.add(ticket)
     return place
 

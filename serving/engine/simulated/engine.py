@@ -135,12 +135,11 @@ class SimulatedEngine:
             self._admit()
 
     def _admit(self) -> None:
-        while self.waiting and self._has_room(self.waiting[0][0]):
+        """Start what waits while a slot is free. vLLM schedules each choice by itself; here all of
+        a request begin with its first."""
+        while self.waiting and self.slots_used < self.settings.slots:
             self._start(*self.waiting.popleft())
         self._schedule()
-
-    def _has_room(self, run: Run) -> bool:
-        return not self.running or self.slots_used + run.work.choices <= self.settings.slots
 
     def _start(self, run: Run, outlet: Outlet) -> None:
         self.running[run] = outlet

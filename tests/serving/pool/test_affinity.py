@@ -127,7 +127,7 @@ class World:
     def _choose(self, gateway: Gateway, prompt: Blocks) -> Choice | None:
         if self.way != "by chance":
             return choose(gateway.replicas, 0.0, blocks=prompt)
-        free = [one for one in gateway.replicas if one.has_room(1)]
+        free = [one for one in gateway.replicas if one.has_room]
         return Choice(self.chance.choice(free), "load") if free else None
 
     def _begin(self, gateway: Gateway, choice: Choice, prompt: Blocks, came_at: float) -> None:

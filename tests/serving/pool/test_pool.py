@@ -4,14 +4,12 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
 from serving.contract.replica import ReplicaRecord
-from serving.contract.units import Tier
 from serving.pool.errors import NoReplica, Overloaded, Quarantined, TooManyWaiting
 from serving.pool.line import Bounds
 from serving.pool.pool import Pool
@@ -135,26 +133,6 @@ async def test_a_turn_that_would_come_too_late_is_refused_at_once_and_says_when_
     turns[10].set()
     turns[11].set()
     await asyncio.gather(*tasks)
-
-
-async def test_a_crowd_of_wide_requests_is_looked_at_no_further_than_replicas_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    two, turn, last, log = pool(2, 2), asyncio.Event(), asyncio.Event(), []
-    holders = [asyncio.create_task(hold(two, f"h{n}", turn if n else last, log)) for n in range(4)]
-    await settle()
-    wide = [asyncio.create_task(hold(two, f"w{n}", turn, log, width=2)) for n in range(500)]
-    narrow = asyncio.create_task(hold(two, "narrow", turn, log))
-    await settle()
-    looks, first = [], two.queue.first
-    monkeypatch.setattr(two.queue, "first", lambda but: looks.append(but) or first(but))
-    two.call()
-    assert len(looks) == 3, "one for each replica, and one for which none is left"
-    assert len(log) == 4
-    turn.set()
-    last.set()
-    await asyncio.gather(*holders, *wide, narrow)
-    assert two.replicas["rep_1"].in_flight == two.replicas["rep_2"].in_flight == 0
 
 
 async def test_without_a_ready_replica_nobody_waits() -> None:
@@ -427,77 +405,6 @@ async def test_a_pool_of_one_slot_serves_every_tier() -> None:
         pass
 
 
-async def test_a_request_takes_as_many_slots_as_it_has_choices() -> None:
-    small, done, log = pool(8), asyncio.Event(), []
-    tasks = [asyncio.create_task(hold(small, "a", done, log, width=3)) for _ in range(3)]
-    await settle()
-    assert (len(log), small.replicas["rep_1"].in_flight) == (2, 6)
-    tasks.append(asyncio.create_task(hold(small, "b", done, log)))
-    await settle()
-    assert len(log) == 2, "what is wide would wait for ever if narrower ones passed it"
-    done.set()
-    await asyncio.gather(*tasks)
-    assert small.replicas["rep_1"].in_flight == 0
-
-
-async def test_a_wide_request_has_one_replica_kept_for_it_and_others_go_on() -> None:
-    both, first, second, log = pool(4, 4), asyncio.Event(), asyncio.Event(), list[str]()
-    ends = [first] * 4 + [second] * 4  # The first four are two of each replica's.
-    tasks = [asyncio.create_task(hold(both, "a", end, log)) for end in ends]
-    await settle()
-    tasks.append(asyncio.create_task(hold(both, "wide", second, log, width=4)))
-    await settle()
-    tasks += [asyncio.create_task(hold(both, "b", second, log)) for _ in range(4)]
-    first.set()
-    await settle()
-    assert sorted(one.free for one in both.replicas.values()) == [0, 2]
-    assert (log.count("wide"), log.count("b")) == (0, 2)
-    second.set()
-    await asyncio.gather(*tasks)
-    assert (log.count("wide"), log.count("b")) == (1, 4)
-
-
-@pytest.mark.parametrize("tier", ["default", "batch"])
-@pytest.mark.parametrize("seed", range(20))
-async def test_a_wide_request_does_not_wait_for_ever_behind_narrow_ones(
-    seed: int, tier: Tier
-) -> None:
-    chance, log = Random(seed), list[str]()
-    shares = [chance.randint(1, 6) for _ in range(chance.randint(1, 4))]
-    crowd, asked = pool(*shares), list[tuple[asyncio.Event, asyncio.Task[None]]]()
-    async with crowd.slot(Ticket("urgent", tier="priority")):
-        pass  # From now on some slots are reserved.
-
-    def ask(name: str, width: int = 1) -> None:
-        end = asyncio.Event()
-        held = hold(crowd, name, end, log, width=width, tier=tier)
-        asked.append((end, asyncio.create_task(held)))
-
-    for _ in range(2 * sum(shares)):
-        ask("narrow")
-    await settle()
-    ask("wide", width=chance.randint(2, 6))
-    for _ in range(40 * sum(shares)):
-        if "wide" in log:
-            break
-        chance.choice(asked)[0].set()
-        ask("narrow")
-        await settle()
-    assert "wide" in log
-    for end, _ in asked:
-        end.set()
-    await asyncio.gather(*(task for _, task in asked))
-
-
-async def test_what_is_wider_than_a_replica_has_it_to_itself() -> None:
-    small = pool(2)
-    async with small.slot(Ticket("a", width=8)) as slot:
-        assert slot.replica.in_flight == 8
-    async with small.slot(Ticket("a", width=2)):
-        with pytest.raises(Overloaded):
-            await hold(small, "b", asyncio.Event(), [], seconds_max=0.0)
-
-
 def test_retries_are_at_most_a_tenth_of_the_traffic() -> None:
     budget = RetryBudget()
     taken = 0
@@ -562,10 +469,13 @@ async def test_what_a_waiter_asks_is_remembered_too() -> None:
 
 async def test_there_is_room_unless_somebody_waits_or_it_is_kept_for_others() -> None:
     made = pool(2, 2)
-    assert made.has_room("batch", 1)
+    assert made.has_room("batch")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=2)))
-        assert made.has_room("default", 2)
-        assert not made.has_room("batch", 2), "one slot of the other is kept for `default`"
-        await stack.enter_async_context(made.slot(Ticket("a", width=2)))
-        assert not made.has_room("default", 1)
+        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=3)))
+        assert made.has_room("default")
+        assert made.has_room("batch"), "one slot of the other is kept for `default`"
+        await stack.enter_async_context(made.slot(Ticket("a")))
+        assert made.has_room("default")
+        assert not made.has_room("batch"), "the last one is kept for `default`"
+        await stack.enter_async_context(made.slot(Ticket("a")))
+        assert not made.has_room("default")

@@ -134,22 +134,6 @@ async def test_those_who_may_go_to_one_pool_only_have_their_turns_there() -> Non
         await client.end()
 
 
-async def test_a_wide_request_that_begins_elsewhere_leaves_what_was_kept_for_it() -> None:
-    one, other = pools("one", "other", slots=2)
-    long, brief = await come(Ticket("a"), one), await come(Ticket("a"), one)
-    holder = await come(Ticket("a", width=2), other)
-    wide = await come(Ticket("b", width=2), one, other)
-    narrow = await come(Ticket("c"), one)
-    await brief.end()
-    await settle()
-    assert not narrow.served_in, "the only replica is kept for the wide one"
-    await holder.end()
-    await settle()
-    assert (wide.served_in, narrow.served_in) == ([other], [one])
-    for client in (long, wide, narrow):
-        await client.end()
-
-
 async def test_who_waits_before_a_pool_that_ends_goes_on_before_the_others() -> None:
     one, other = pools("one", "other")
     holders = [await come(Ticket("a"), one), await come(Ticket("a"), other)]
