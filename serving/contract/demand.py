@@ -85,8 +85,10 @@ class ShareReply(msgspec.Struct, frozen=True):
     """Its slots of each replica that the report named: what is not here is none.
 
     `parts` says, by deployment, of which organizations that also come through other gateways only
-    a part of the weight counts here. `strains` are those of the replicas in `shares` whose
-    engines tell, but of those that are empty. `epoch` grows with every division.
+    a part of the weight counts here, and `tiers` which part of this gateway's slots each tier keeps
+    while it has work; one that is not named keeps its usual share. `strains` are those of the
+    replicas in `shares` whose engines tell, but of those that are empty. `epoch` grows with every
+    division.
     """
 
     epoch: Version
@@ -94,4 +96,5 @@ class ShareReply(msgspec.Struct, frozen=True):
     parts: dict[Id, dict[Id, Share]] = {}
     live_gateway_count: Count = 1
     strains: dict[Id, Strain] = {}
+    tiers: dict[Id, dict[Tier, Share]] = {}
     schema: int = SCHEMA

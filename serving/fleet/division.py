@@ -1,8 +1,9 @@
 """Dividing the slots of a deployment among gateways: by what organizations need, not by requests.
 
-First whole tiers, the most urgent first. Within a tier slots go to organizations: to each what it
-needs, and where that is more than there is, by their weights (max-min). An organization counts once
-however many gateways it comes through; there its slots follow its requests. What nobody needs is
+First to tiers: to each its guaranteed share, as far as it needs it, then by urgency
+(`serving.contract.tiers`). Within a tier slots go to organizations: to each what it needs, and
+where that is more than there is, by their weights (max-min). An organization counts once however
+many gateways it comes through; there its slots follow its requests. What nobody needs is
 divided evenly, so that whoever comes next finds a slot.
 """
 
@@ -11,6 +12,7 @@ from heapq import heapify, heappop, heapreplace
 from math import ceil, floor
 
 from serving.contract.demand import DeploymentDemand
+from serving.contract.tiers import divide
 from serving.contract.units import TIERS, Tier
 
 Demands = Mapping[str, DeploymentDemand]
@@ -31,14 +33,27 @@ def quotas(
     if slots < len(gateways):
         eager = [gateway for gateway in gateways if demands[gateway].is_any]
         return dict.fromkeys(gateways, 0) | _in_turns(slots, eager or gateways, turn)
-    due = dict.fromkeys(gateways, 0.0)
-    left = float(slots)
-    for tier in TIERS:
-        for gateway, given in _by_organization(left, demands, tier).items():
-            due[gateway] += given
-        left = max(0.0, slots - sum(due.values()))
+    by_tier = due_by_tier(slots, demands)
+    due = {gateway: sum(own[gateway] for own in by_tier.values()) for gateway in gateways}
+    left = max(0.0, slots - sum(due.values()))
     each = left / len(gateways) if gateways else 0.0
     return _rounded(slots, {gateway: x + each for gateway, x in due.items()}, before)
+
+
+def due_by_tier(slots: int, demands: Demands) -> dict[Tier, dict[str, float]]:
+    """Return what each gateway is due for each tier that anybody needs."""
+    needs = {tier: _organizations(demands, tier) for tier in TIERS}
+    due = divide(slots, {tier: sum(n for _, n in own.values()) for tier, own in needs.items()})
+    return {
+        tier: _by_organization(given, demands, tier, needs[tier]) for tier, given in due.items()
+    }
+
+
+def tier_parts(by_tier: Mapping[Tier, Mapping[str, float]], gateway: str) -> dict[Tier, float]:
+    """Return which part of a gateway's slots each tier keeps there, of those that it is due for."""
+    due = {tier: own[gateway] for tier, own in by_tier.items() if own[gateway] > 0}
+    total = sum(due.values())
+    return {tier: given / total for tier, given in due.items()}
 
 
 def assign(quota: Mapping[str, int], slots: Mapping[str, int], before: Shares) -> Shares:
@@ -120,14 +135,21 @@ def fill(slots: float, needs: Mapping[str, tuple[int, int]]) -> dict[str, float]
     return given
 
 
-def _by_organization(slots: float, demands: Demands, tier: Tier) -> dict[str, float]:
-    """Return what each gateway is due for one tier."""
+def _organizations(demands: Demands, tier: Tier) -> dict[str, tuple[int, int]]:
+    """Return the weight and the need of each organization of a tier, over all gateways."""
     needs: dict[str, tuple[int, int]] = {}
     for demand in demands.values():
         for organization, own in demand.tiers.get(tier, {}).items():
             known = needs.get(organization, (own.weight, 0))[1]
             if need := known + own.running + own.waiting:
                 needs[organization] = own.weight, need
+    return needs
+
+
+def _by_organization(
+    slots: float, demands: Demands, tier: Tier, needs: Mapping[str, tuple[int, int]]
+) -> dict[str, float]:
+    """Return what each gateway is due for one tier."""
     given = fill(slots, needs)
     due = dict.fromkeys(demands, 0.0)
     for gateway, demand in demands.items():

@@ -2,14 +2,16 @@
 
 A share that shrinks is free for others only once its gateway has said that it keeps to the smaller
 one and how much it still runs. So the shares in force and what runs beyond them are never more than
-a replica's slots, whatever is lost on the way. Beyond it are only requests wider than a share
-(`serving.pool.replica`), and a gateway that was not heard of for five seconds and lives on.
+a replica's slots, whatever is lost on the way. Beyond it are only requests of several choices
+that began at the last free slot (`serving.pool.replica`), and a gateway that was not heard of for
+five seconds and lives on.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from serving.contract.demand import DemandReport, DeploymentDemand, ShareReply
+from serving.contract.units import Tier
 from serving.fleet import division
 
 GATEWAY_SECONDS = 5.0
@@ -52,6 +54,7 @@ class Division:
     slots: Mapping[str, int] = field(default_factory=dict)
     quota: dict[str, int] = field(default_factory=dict)
     shares: division.Shares = field(default_factory=dict)
+    by_tier: Mapping[Tier, Mapping[str, float]] = field(default_factory=dict)
 
 
 class SlotShares:
@@ -109,6 +112,7 @@ class SlotShares:
         gateway = self.gateways[report.gateway_id]
         shares: dict[str, int] = {}
         parts: dict[str, dict[str, float]] = {}
+        tiers: dict[str, dict[Tier, float]] = {}
         for deployment_id, demand in report.deployments.items():
             own_slots = slots.get(deployment_id, {})
             due = self._divide(deployment_id, own_slots, now)
@@ -123,7 +127,10 @@ class SlotShares:
                 shares[replica_id] = told
             if found := division.parts(self._demands(deployment_id), report.gateway_id):
                 parts[deployment_id] = found
-        return ShareReply(self.epoch, shares, parts, len(self.gateways))
+            by_tier = self._divisions[deployment_id].by_tier
+            if kept := division.tier_parts(by_tier, report.gateway_id):
+                tiers[deployment_id] = kept
+        return ShareReply(self.epoch, shares, parts, len(self.gateways), tiers=tiers)
 
     def _divide(self, deployment_id: str, slots: Mapping[str, int], now: float) -> division.Shares:
         """Return who is due what, divided anew if anything changed since a while."""
@@ -135,9 +142,10 @@ class SlotShares:
         turn = int(now / TURN_SECONDS)
         quota = division.quotas(sum(slots.values()), demands, last.quota, turn=turn)
         shares = division.assign(quota, slots, last.shares)
+        by_tier = division.due_by_tier(sum(slots.values()), demands)
         self.epoch += shares != last.shares
         self._divisions[deployment_id] = Division(
-            now, frozenset(demands), dict(slots), quota, shares
+            now, frozenset(demands), dict(slots), quota, shares, by_tier
         )
         return shares
 

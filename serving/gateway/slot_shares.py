@@ -120,7 +120,8 @@ class DemandReporter:
             self.note_news()
         for deployment_id, pool in pools.items():
             pool.set_strains(reply.strains)
-            pool.set_shares(reply.parts.get(deployment_id, {}))
+            tiers = reply.tiers.get(deployment_id)
+            pool.set_shares(reply.parts.get(deployment_id, {}), tiers)
 
     async def leave(self) -> None:
         """Give all slots back: nothing runs here any more."""

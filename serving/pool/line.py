@@ -58,7 +58,9 @@ class Line:
         self.requests = 0
         self.tokens = 0
         self.slots = 0
-        """Of those that wait."""
+        """Of those that wait,"""
+        self.running = 0
+        """and of those that are served."""
         self._busy: dict[str, Member] = {}
         self._idle: OrderedDict[str, Member] = OrderedDict()
         self._turns: Ranking[str] = Ranking()
@@ -191,6 +193,7 @@ class Line:
     def end(self, service: Service) -> None:
         """A request's slots are free again."""
         service.member.running -= service.ticket.width
+        self.running -= service.ticket.width
         self._rest(service.member)
 
     def _enter(self, ticket: Ticket) -> Member:
@@ -210,6 +213,7 @@ class Line:
         self._level = max(self._level, member.counter)
         cost = ticket.input_tokens + member.likely_output(ticket) * ticket.rates.output
         member.running += ticket.width
+        self.running += ticket.width
         self._charge(member, cost / member.power)
         return Service(member, ticket, cost, member.power)
 

@@ -1,7 +1,6 @@
 """How fast a queue moves: what tells a request at its coming when its turn would be."""
 
-from collections.abc import Iterable
-
+from serving.contract.tiers import GUARANTEED
 from serving.contract.units import TIERS, Tier
 
 MEMORY_SECONDS = 30.0
@@ -10,8 +9,8 @@ SEEN_SECONDS_MIN = 1.0
 SEEN_SLOTS_MIN = 8.0
 RECENT = 0.3
 """How much the latest second counts in the rate at which a tier's requests come in."""
-LEFT_MIN = 0.02
-"""Of the pace, that is thought to be left for a tier however much those above it take."""
+ABOVE: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[:place] for place, tier in enumerate(TIERS)}
+BELOW: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[place + 1 :] for place, tier in enumerate(TIERS)}
 
 
 class Pace:
@@ -45,23 +44,34 @@ class Pace:
         """So many slots were given, while somebody waited."""
         self._slots += slots
 
-    def growth(self, tier: Tier, above: Iterable[Tier]) -> float:
+    def growth(self, tier: Tier) -> float:
         """Return how many slots a tier's requests come in for, for each that it is given."""
-        left = self._left(above)
+        left = self._left(tier)
         return min(2.0, self._coming[tier] / left) if left else 1.0
 
-    def seconds_for(self, slots: float, above: Iterable[Tier]) -> float:
-        """Return how long so many slots take of what the tiers above leave; 0 while too little was
-        seen to tell."""
-        left = self._left(above)
-        return slots / left if left else 0.0
+    def seconds_for(self, slots: float, tier: Tier, before: float = 0.0) -> float:
+        """Return how long it takes until a tier was given so many slots, and those above it the
+        ones that they wait for `before` that; its share is its own, whatever waits above. 0 while
+        too little was seen to tell."""
+        left = self._left(tier)
+        if not left:
+            return 0.0
+        return min(slots / (GUARANTEED[tier] * self._slots_a_second), (slots + before) / left)
 
-    def _left(self, above: Iterable[Tier]) -> float:
-        """Return how many slots a second are left beneath some tiers; 0 where nobody knows."""
+    def _left(self, tier: Tier) -> float:
+        """Return how many slots a second are given to a tier: what those above leave, and those
+        below do not have of their shares; no less than its own share."""
+        pace = self._slots_a_second
+        left = pace - sum(self._coming[other] for other in ABOVE[tier])
+        left -= sum(min(self._coming[other], GUARANTEED[other] * pace) for other in BELOW[tier])
+        return max(GUARANTEED[tier] * pace, left)
+
+    @property
+    def _slots_a_second(self) -> float:
+        """Slots given while somebody waited; 0 where nobody knows."""
         if self._seconds < SEEN_SECONDS_MIN or self._slots < SEEN_SLOTS_MIN:
             return 0.0
-        pace = self._slots / self._seconds
-        return max(LEFT_MIN * pace, pace - sum(self._coming[tier] for tier in above))
+        return self._slots / self._seconds
 
     def _end_second(self, seconds: float) -> None:
         kept = (1.0 - RECENT) ** seconds

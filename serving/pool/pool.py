@@ -8,6 +8,7 @@ from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
 from serving.contract.demand import Strain
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
+from serving.contract.tiers import GUARANTEED
 from serving.contract.units import Tier
 from serving.engine.usage import Tokens
 from serving.pool.errors import NoReplica, NoSpare, Quarantined
@@ -159,12 +160,15 @@ class Pool:
         self.on_demand()
         self.call()
 
-    def set_shares(self, parts: Mapping[str, float]) -> None:
-        """Take in what may be taken of each replica from now on, and of which organizations only a
-        part of the weight counts here."""
+    def set_shares(
+        self, parts: Mapping[str, float], tiers: Mapping[Tier, float] | None = None
+    ) -> None:
+        """Take in what may be taken of each replica from now on, of which organizations only a part
+        of the weight counts here, and which part of the slots tiers keep."""
         for replica in self.replicas.values():
             replica.share = self._share_of(replica.record)
         self.queue.set_parts(parts)
+        self.queue.turns.guaranteed = {**GUARANTEED, **(tiers or {})}
         self.call()
 
     def set_strains(self, strains: Mapping[str, Strain]) -> None:
@@ -175,7 +179,9 @@ class Pool:
 
     def has_room(self, tier: Tier) -> bool:
         """Tell whether a request that comes now would be given a place at once."""
-        return self.queue.is_first(tier) and self._find(tier) is not None
+        if not self.queue.is_first(tier) or self._is_reserved(tier):
+            return False
+        return choose(self.replicas.values(), self._clock()) is not None
 
     def slot(
         self, ticket: Ticket, avoid: Collection[str] = (), elsewhere: Collection["Pool"] = ()
@@ -254,19 +260,25 @@ class Pool:
 
     def call(self) -> None:
         """Give places to those whose turn it is, as long as there are any. One that avoids the
-        replicas that have some lets others pass, and is first again when there is one elsewhere."""
+        replicas that have some lets others pass, and is first again when there is one elsewhere; so
+        does a tier beyond its share, where what is free is kept for others."""
         passed: defaultdict[Tier, set[str]] = defaultdict(set)
-        while (waiter := self.queue.first(passed)) is not None:
+        kept_out = set[Tier]()
+        while self.queue.is_waited:
             if not self.is_open:
                 self.queue.send_away(self.no_replica())
                 return
+            waiter = self.queue.first(self._slots(), passed, kept_out)
+            if waiter is None:
+                return
             ticket, avoid = waiter.ticket, waiter.avoid
-            choice = self._find_for(ticket, avoid)
-            if choice is not None:
+            if self._is_reserved(ticket.tier):
+                kept_out.add(ticket.tier)
+            elif (choice := self._choose(ticket, avoid)) is not None:
                 self._occupy(choice, ticket)
                 service = self.queue.serve(waiter)
                 waiter.turn.set_result(Place(self, choice.replica, service, choice.unread))
-            elif avoid and self._find(ticket.tier) is not None:
+            elif avoid and any(one.has_room for one in self.replicas.values()):
                 passed[ticket.tier].add(ticket.organization_id)
             else:
                 return
@@ -294,23 +306,24 @@ class Pool:
         self.call()
 
     def _find_for(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
-        return self._find(ticket.tier, ticket.width, avoid, ticket.blocks)
-
-    def _find(
-        self, tier: Tier, width: int = 1, avoid: Collection[str] = (), blocks: Blocks = ()
-    ) -> Choice | None:
         """Return a replica with a free slot, but for those that more urgent tiers have reserved."""
-        if self._is_reserved(tier):
-            return None
-        return choose(self.replicas.values(), self._clock(), avoid, width=width, blocks=blocks)
+        return None if self._is_reserved(ticket.tier) else self._choose(ticket, avoid)
+
+    def _choose(self, ticket: Ticket, avoid: Collection[str]) -> Choice | None:
+        replicas, now = self.replicas.values(), self._clock()
+        return choose(replicas, now, avoid, width=ticket.width, blocks=ticket.blocks)
+
+    def _slots(self) -> int:
+        return sum([replica.share for replica in self.replicas.values() if replica.is_ready])
 
     def _is_reserved(self, tier: Tier) -> bool:
-        """Tell whether a request would take of what more urgent tiers have reserved."""
-        tiers = self.reserve.tiers(tier, self._clock())
-        if not tiers:
+        """Tell whether a request would take of what more urgent tiers have reserved: beyond its
+        own tier's share."""
+        now, slots = self._clock(), self._slots()
+        tiers = self.reserve.tiers(tier, now)
+        if not tiers or self.queue.turns.is_below_share(tier, slots, now):
             return False
         ready = [replica for replica in self.replicas.values() if replica.is_ready]
-        slots = sum(replica.share for replica in ready)
         total = sum(replica.record.slots for replica in ready)
         return sum(replica.free for replica in ready) <= self.reserve.slots(tiers, slots, total)
 

@@ -1,4 +1,4 @@
-"""The queue before a pool: a fair line for each tier, the most urgent tier first."""
+"""The queue before a pool: a fair line for each tier, and turns among tiers by their shares."""
 
 import asyncio
 from collections import Counter
@@ -9,12 +9,12 @@ from serving.engine.usage import Tokens
 from serving.pool.errors import Cause, Overloaded, PoolError, TooManyWaiting
 from serving.pool.line import Bounds, Line
 from serving.pool.member import Service, Waiter
-from serving.pool.pace import Pace
+from serving.pool.pace import ABOVE, Pace
 from serving.pool.ticket import Ticket
+from serving.pool.tier_turns import TierTurns
 
 UP_TO: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[: place + 1] for place, tier in enumerate(TIERS)}
 """Each tier, and those that go before it."""
-ABOVE: dict[Tier, tuple[Tier, ...]] = {tier: TIERS[:place] for place, tier in enumerate(TIERS)}
 NOBODY: Mapping[Tier, Collection[str]] = {}
 SURE = 0.85
 """How much of the time that one may wait its wait may be predicted to take: others come, and
@@ -33,6 +33,7 @@ class FairQueue:
         self.refusals: Counter[tuple[Tier, Cause]] = Counter()
         self.lines: dict[Tier, Line] = {tier: Line(bounds) for tier in TIERS}
         self._pace = Pace()
+        self.turns = TierTurns()
         self._is_served = True
         self._in_order = tuple(self.lines.values())
         self._clock = clock
@@ -57,7 +58,7 @@ class FairQueue:
         self._pace.came_in(ticket.tier, ticket.width)
         if is_waited:
             self._pace.gave(ticket.width)
-        return self.lines[ticket.tier].serve_at_once(ticket)
+        return self._begun(self.lines[ticket.tier].serve_at_once(ticket))
 
     def join(
         self, ticket: Ticket, avoid: Collection[str], others: Sequence["FairQueue"] = ()
@@ -68,7 +69,8 @@ class FairQueue:
         for queue in queues:
             queue._look()
         if self.lines[ticket.tier].is_full_of(ticket):
-            raise self._refused(ticket, TooManyWaiting(self._seconds_for(ticket, ticket.width)))
+            seconds = self._pace.seconds_for(ticket.width, ticket.tier)
+            raise self._refused(ticket, TooManyWaiting(seconds))
         seconds = min(queue._seconds_until(ticket) for queue in queues)
         late = seconds - SURE * ticket.seconds_max
         if late > 0:
@@ -96,16 +98,30 @@ class FairQueue:
         late = self._seconds_until(ticket) - ticket.seconds_max
         return self._refused(ticket, Overloaded("waited", late))
 
-    def first(self, but: Mapping[Tier, Collection[str]] = NOBODY) -> Waiter | None:
-        """Return whose turn it is, `but` some organizations of each tier, which keep theirs; one
-        whose client left just now is passed over."""
+    def first(
+        self,
+        slots: int,
+        but: Mapping[Tier, Collection[str]] = NOBODY,
+        without: Collection[Tier] = (),
+    ) -> Waiter | None:
+        """Return whose turn it is where there are so many slots: `but` some organizations of each
+        tier, which keep theirs, and `without` some tiers."""
+        heads = {}
         for tier, line in self.lines.items():
-            passed = but.get(tier, ())
-            while (waiter := line.first(passed)) is not None:
-                if not waiter.turn.done():
-                    return waiter
-                line.leave(waiter)
-        return None
+            if line.requests and tier not in without:
+                head = self._head(line, but.get(tier, ()))
+                if head is not None:
+                    heads[tier] = head
+        if len(heads) <= 1:
+            return next(iter(heads.values()), None)
+        needs = {tier: line.running + line.slots for tier, line in self.lines.items()}
+        return heads[self.turns.next_of(heads, slots, needs, self._clock())]
+
+    def _head(self, line: Line, but: Collection[str]) -> Waiter | None:
+        """Return whose turn it is in a line; one whose client left just now is passed over."""
+        while (waiter := line.first(but)) is not None and waiter.turn.done():
+            line.leave(waiter)
+        return waiter
 
     def serve(self, waiter: Waiter) -> Service:
         """Begin to serve one that waits: all lines in which it stands move on."""
@@ -115,7 +131,7 @@ class FairQueue:
             queue._pace.gave(ticket.width)
             if queue is not self:
                 queue.leave(waiter)
-        return self.lines[ticket.tier].serve(waiter)
+        return self._begun(self.lines[ticket.tier].serve(waiter))
 
     def settle(self, service: Service, tokens: Tokens | None, slot_tokens: float = 0.0) -> None:
         """Count what one really took, and what could have been made in its slots."""
@@ -123,7 +139,14 @@ class FairQueue:
 
     def end(self, service: Service) -> None:
         """One is served no more."""
-        self.lines[service.ticket.tier].end(service)
+        tier = service.ticket.tier
+        self.lines[tier].end(service)
+        self.turns.note(tier, self.lines[tier].running, self._clock())
+
+    def _begun(self, service: Service) -> Service:
+        tier = service.ticket.tier
+        self.turns.note(tier, self.lines[tier].running, self._clock())
+        return service
 
     def set_served(self, is_served: bool) -> None:
         """Say whether anybody is served at all: a wait for the first replica says nothing of how
@@ -138,11 +161,12 @@ class FairQueue:
 
     def send_away(self, error: PoolError) -> None:
         """Tell all that wait that they wait in vain here: who stands in another line goes on."""
-        while (waiter := self.first()) is not None:
-            self.leave(waiter)
-            waiter.queues.remove(self)
-            if not waiter.queues:
-                waiter.turn.set_result(error)
+        for line in self._in_order:
+            while (waiter := self._head(line, ())) is not None:
+                self.leave(waiter)
+                waiter.queues.remove(self)
+                if not waiter.queues:
+                    waiter.turn.set_result(error)
 
     def _make_room(self, ticket: Ticket) -> None:
         line, outweighed = self.lines[ticket.tier], list[Waiter]()
@@ -151,7 +175,7 @@ class FairQueue:
             if waiter is None:
                 for one in reversed(outweighed):
                     line.join(one)
-                seconds = self._seconds_for(ticket, ticket.width)
+                seconds = self._pace.seconds_for(ticket.width, ticket.tier)
                 raise self._refused(ticket, Overloaded("queue_full", seconds))
             line.leave(waiter)
             outweighed.append(waiter)
@@ -170,13 +194,9 @@ class FairQueue:
         self._pace.look(self._clock(), waited=self._is_served and self.is_waited)
 
     def _seconds_until(self, ticket: Ticket) -> float:
-        """Return how long one that comes now would wait: for whoever waits in the tiers above, and
-        for turns in its own."""
-        above = ABOVE[ticket.tier]
-        before = sum(self.lines[tier].slots for tier in above)
-        growth = self._pace.growth(ticket.tier, above)
-        turns = self.lines[ticket.tier].slots_before(ticket, growth)
-        return self._seconds_for(ticket, before + turns)
-
-    def _seconds_for(self, ticket: Ticket, slots: float) -> float:
-        return self._pace.seconds_for(slots, ABOVE[ticket.tier])
+        """Return how long one that comes now would wait: for turns in its own tier, and for whoever
+        waits in those above as far as its tier's share lets them go first."""
+        tier = ticket.tier
+        before = sum(self.lines[other].slots for other in ABOVE[tier])
+        turns = self.lines[tier].slots_before(ticket, self._pace.growth(tier))
+        return self._pace.seconds_for(turns, tier, before)

@@ -43,6 +43,7 @@ REPLIES = st.builds(
     st.dictionaries(IDS, st.dictionaries(IDS, st.floats(0, 1), max_size=3), max_size=3),
     COUNTS,
     st.dictionaries(IDS, st.builds(Strain, COUNTS, st.floats(0, 1)), max_size=3),
+    st.dictionaries(IDS, st.dictionaries(st.sampled_from(TIERS), st.floats(0, 1)), max_size=3),
 )
 
 

@@ -1,11 +1,13 @@
 """Dividing slots: all of them, to those who need them, by weights, and with few moves."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.contract.demand import DeploymentDemand, OrganizationDemand
-from serving.contract.units import TIERS
-from serving.fleet.division import assign, fill, parts, quotas
+from serving.contract.tiers import GUARANTEED, divide
+from serving.contract.units import TIERS, Tier
+from serving.fleet.division import assign, due_by_tier, fill, parts, quotas, tier_parts
 
 ORGANIZATION = st.builds(
     OrganizationDemand, st.integers(1, 4), st.integers(0, 20), st.integers(0, 50)
@@ -106,6 +108,36 @@ def test_what_nobody_needs_is_there_for_whoever_comes() -> None:
 def test_less_urgent_tiers_get_what_is_left() -> None:
     demands = {"g1": demand("batch", a=(9, 20, 900)), "g2": demand("default", b=(1, 0, 12))}
     assert quotas(32, demands, {}) == {"g1": 20, "g2": 12}
+
+
+def test_a_tier_keeps_its_share_whatever_more_urgent_ones_ask_for() -> None:
+    demands = {"g1": demand("priority", a=(9, 100, 900)), "g2": demand("default", b=(1, 0, 90))}
+    assert quotas(40, demands, {}) == {"g1": 28, "g2": 12}
+    every = {tier: demand(tier, a=(1, 0, 900)) for tier in TIERS}
+    assert quotas(100, every, {}) == {"priority": 50, "default": 30, "flex": 15, "batch": 5}
+
+
+def test_a_gateway_knows_what_part_of_its_slots_each_tier_keeps() -> None:
+    flood = {"flood": (1, 50, 500)}
+    both = DeploymentDemand({}, demand("priority", **flood).tiers | demand(b=(1, 0, 90)).tiers)
+    demands = {"g1": both, **{f"g{n}": demand("priority", **flood) for n in range(2, 11)}}
+    due = due_by_tier(100, demands)
+    assert tier_parts(due, "g1") == pytest.approx({"priority": 7 / 37, "default": 30 / 37})
+    assert tier_parts(due, "g2") == {"priority": 1.0}
+
+
+DUE = st.dictionaries(st.sampled_from(TIERS), st.floats(0, 500))
+
+
+@given(st.floats(0, 200), DUE)
+def test_slots_are_divided_among_tiers_by_share_then_by_urgency(
+    slots: float, needs: dict[Tier, float]
+) -> None:
+    due = divide(slots, needs)
+    assert sum(due.values()) == pytest.approx(min(slots, sum(needs.values())), abs=1e-6)
+    for tier, given_ in due.items():
+        assert given_ <= needs[tier] + 1e-9
+        assert given_ >= min(needs[tier], GUARANTEED[tier] * slots) - 1e-6
 
 
 def test_too_few_slots_go_round() -> None:

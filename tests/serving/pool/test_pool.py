@@ -471,11 +471,9 @@ async def test_there_is_room_unless_somebody_waits_or_it_is_kept_for_others() ->
     made = pool(2, 2)
     assert made.has_room("batch")
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=3)))
+        await stack.enter_async_context(made.slot(Ticket("a", tier="default", width=2)))
+        await stack.enter_async_context(made.slot(Ticket("b", tier="batch")))
         assert made.has_room("default")
-        assert made.has_room("batch"), "one slot of the other is kept for `default`"
-        await stack.enter_async_context(made.slot(Ticket("a")))
-        assert made.has_room("default")
-        assert not made.has_room("batch"), "the last one is kept for `default`"
+        assert not made.has_room("batch"), "the last slot is kept for `default`"
         await stack.enter_async_context(made.slot(Ticket("a")))
         assert not made.has_room("default")

@@ -90,7 +90,7 @@ class World:
             assert line.tokens == sum(member.tokens for member in line.busy())
             for member in line.busy():
                 assert len(member.waiters) <= BOUNDS.organization_requests
-        head = self.pool.queue.first()
+        head = self.pool.queue.first(self.pool._slots())
         if head is not None:
             assert self.pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
 

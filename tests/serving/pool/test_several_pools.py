@@ -329,7 +329,7 @@ class World:
             )
             assert runs == here
             assert len(pool.queue) == sum(pool in one.stands for one in waiting)
-            head = pool.queue.first()
+            head = pool.queue.first(pool._slots())
             if head is not None:
                 assert pool._find_for(head.ticket, ()) is None, "there is room, and one waits"
 
