@@ -22,6 +22,7 @@ from serving.contract.units import (
     NanosPerMillionTokens,
     Seconds,
     Share,
+    Tier,
     Tokens,
     WrittenTier,
 )
@@ -49,11 +50,13 @@ class ModelLimits(msgspec.Struct, frozen=True, gc=False):
 
 
 class LimitTierRecord(msgspec.Struct, frozen=True, gc=False):
-    """What each of the organizations that stand in a limit tier may do."""
+    """What each of the organizations that stand in a limit tier may do; `service_tiers` are those
+    that they may use, None all."""
 
     limit_tier_id: Id
     limits: Limits = Limits()
     model_limits: tuple[ModelLimits, ...] = ()
+    service_tiers: tuple[Tier, ...] | None = None
     schema: int = SCHEMA
 
 

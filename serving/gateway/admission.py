@@ -8,6 +8,7 @@ import msgspec
 from serving.contract.budget import BudgetKind, Period, kind_of, period_of
 from serving.contract.money import format_dollars
 from serving.contract.records import DeploymentRecord
+from serving.contract.units import Tier
 from serving.engine.errors import RequestRefused
 from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.dialect import Job
@@ -100,12 +101,22 @@ class Admission:
 
     def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
         variant_id, organization_id = job.model.variant_id, principal.organization_id
+        self._check_tier(principal, job.tier)
         schedule = self._directory.schedule(variant_id, organization_id, now, job.tier)
         if schedule is not None:
             return schedule
         if job.tier == "default":
             raise model_unavailable()
         raise invalid("service_tier", f"this model is not offered in the tier '{job.tier}'")
+
+    def _check_tier(self, principal: Principal, tier: Tier) -> None:
+        tier_id = principal.organization.limit_tier_id
+        record = None if tier_id is None else self._directory.limit_tier(tier_id)
+        if record is None or record.service_tiers is None or tier in record.service_tiers:
+            return
+        known = ", ".join(record.service_tiers)
+        wanted = f"'{tier}' is not in your organization's limit tier, which has: {known}"
+        raise invalid("service_tier", wanted)
 
     def places(self, job: Job, organization_id: str) -> list[Place]:
         """Return the deployments that are ready, or soon will be, and able.

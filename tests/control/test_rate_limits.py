@@ -67,6 +67,21 @@ def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
 
 
+def test_a_tier_says_which_service_tiers_its_organizations_may_use(
+    org: SeededOrganization,
+) -> None:
+    made = tier()
+    assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
+    services.change_tier(
+        actor=OPERATOR, tier=made, changes={"service_tiers": ["flex", "default", "flex"]}
+    )
+    assert said("limit_tier", made.id, LimitTierRecord).service_tiers == ("default", "flex")
+    with pytest.raises(Invalid, match=r"service_tiers is 'fast'; wanted .*priority, default"):
+        services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": ["fast"]})
+    services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": []})
+    assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
+
+
 def test_two_tiers_share_neither_name_nor_amount(org: SeededOrganization) -> None:
     tier("One", 0)
     for name, paid in (("One", 5), ("Two", 0)):

@@ -46,9 +46,11 @@ def test_a_tier_is_made_and_changed_with_its_models(
     change = reverse("admin:limits_limittier_change", args=[tier.id])
     gone = row | {"id": limited.pk, "tier": tier.id, "DELETE": "on"}
     asked |= {"name": "Gold", "paid_min_nanos": "50", "output_tokens_per_minute": "900"}
+    asked |= {"service_tiers": "default\nflex"}
     assert operator.post(change, asked | inline(gone, initial=1)).status_code == 302
     tier.refresh_from_db()
     assert (tier.requests_per_minute, tier.output_tokens_per_minute) == (60, 900)
+    assert tier.service_tiers == ["default", "flex"]
     assert not TierModelLimits.objects.exists()
     assert Deed.objects.filter(target_id=tier.id).count() == 4
 

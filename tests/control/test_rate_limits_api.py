@@ -16,6 +16,7 @@ from control.keys.models import ApiKey
 from control.limits import services, use
 from control.limits.placing import place_all
 from serving.contract.records import Limits, OrganizationRecord
+from serving.contract.units import TIERS
 from serving.limits.checks import make_plan
 from serving.limits.limiter import Limiter, Size
 from serving.limits.window import RedisWindow
@@ -73,8 +74,9 @@ def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
     )
     asyncio.run(use_up(redis_server, org.id, 2, **FIGURES))
     told = api.get(f"{base}/rate-limits").json()
-    assert told["tier"] == {"name": "One", "paid_min_nanos": 0}
-    assert told["next_tier"] == {"name": "Two", "paid_min_nanos": 10**9}
+    every = {"service_tiers": list(TIERS)}
+    assert told["tier"] == {"name": "One", "paid_min_nanos": 0} | every
+    assert told["next_tier"] == {"name": "Two", "paid_min_nanos": 10**9} | every
     overall, on_model = told["in_force"]
     assert overall == {
         "model": None,

@@ -38,7 +38,7 @@ class LimitTierAdmin(OperatorAdmin):
     """Limit tiers: each organization stands in the highest that what it has paid reaches."""
 
     list_display = ("name", "paid_min", *FIGURES, "organizations")
-    fields = ("name", "paid_min_nanos", *FIGURES)
+    fields = ("name", "paid_min_nanos", "service_tiers", *FIGURES)
     inlines = (TierModelInline,)
     dollars_help = {"paid_min_nanos": "In dollars, paid in all so far; 0 for who has paid nothing."}
 
@@ -60,6 +60,7 @@ class LimitTierAdmin(OperatorAdmin):
             name=values["name"],
             paid_min_nanos=values.get("paid_min_nanos", 0),
             figures={name: values.get(name) for name in FIGURES},
+            service_tiers=values.get("service_tiers"),
         )
 
     def change_row(self, actor: Actor, row: LimitTier, changes: dict[str, Any]) -> LimitTier:

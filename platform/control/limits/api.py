@@ -18,6 +18,7 @@ from control.tenants import selectors as tenants
 from control.tenants.access import Access, access
 from control.tenants.permissions import Action
 from serving.contract.limits import MEASURES
+from serving.contract.units import TIERS
 
 
 def _figure() -> serializers.IntegerField:
@@ -57,6 +58,9 @@ class TierSerializer(serializers.Serializer[LimitTier]):
 
     name = serializers.CharField()
     paid_min_nanos = serializers.IntegerField()
+    service_tiers = serializers.ListField(
+        child=serializers.ChoiceField(TIERS), source="usable_service_tiers"
+    )
 
 
 class OrganizationRatesSerializer(serializers.Serializer[Any]):

@@ -1,5 +1,6 @@
 """Rate limits as operators and members set them, who stands in which tier, and who serves."""
 
+from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
@@ -9,6 +10,7 @@ from control.catalog.models import Model
 from control.ids import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization
 from serving.contract.records import Limits
+from serving.contract.units import TIERS, Tier
 
 LIMIT_MAX = 10**9
 FIGURES = (
@@ -68,6 +70,10 @@ class LimitTier(Limited):
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_limit_tier_id)
     name = models.CharField(max_length=NAME_MAX, unique=True)
     paid_min_nanos = models.BigIntegerField(unique=True)
+    service_tiers = ArrayField(
+        models.CharField(max_length=20), null=True, blank=True,
+        help_text=f"Which its organizations may use, one per line: {', '.join(TIERS)}. Empty: all.",
+    )  # fmt: skip
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -82,6 +88,12 @@ class LimitTier(Limited):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def usable_service_tiers(self) -> list[Tier]:
+        """Those that its organizations may use, the most urgent first."""
+        named = self.service_tiers
+        return [tier for tier in TIERS if named is None or tier in named]
 
 
 class TierModelLimits(Limited):

@@ -22,7 +22,9 @@ def tier_news(tier: LimitTier) -> News:
     """Return what to publish of a tier."""
     rows = tier.model_limits.order_by("model_id")
     by_model = tuple(ModelLimits(row.model_id, row.limits) for row in rows)
-    return News("limit_tier", tier.id, LimitTierRecord(tier.id, tier.limits, by_model))
+    service_tiers = None if tier.service_tiers is None else tuple(tier.usable_service_tiers)
+    record = LimitTierRecord(tier.id, tier.limits, by_model, service_tiers)
+    return News("limit_tier", tier.id, record)
 
 
 def of_organizations(ids: Collection[str]) -> dict[str, OfOrganization]:

@@ -1,6 +1,6 @@
 """What may be done to rate limits: verbs, one transaction each. Gateways hear of it in a second."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -32,11 +32,17 @@ from control.tenants.selectors import locked_organization
 from serving.contract.codec import encode
 from serving.contract.presence import MISSED_SECONDS
 from serving.contract.records import FleetSizeRecord, Limits
+from serving.contract.units import TIERS
 
 
 @transaction.atomic
 def create_tier(
-    *, actor: Actor, name: str, paid_min_nanos: int, figures: Mapping[str, int | None]
+    *,
+    actor: Actor,
+    name: str,
+    paid_min_nanos: int,
+    figures: Mapping[str, int | None],
+    service_tiers: Sequence[str] | None = None,
 ) -> LimitTier:
     """Add a tier for who has paid so much; organizations move to it within minutes.
 
@@ -44,6 +50,7 @@ def create_tier(
     """
     require_operator(actor, Duty.HELP_CUSTOMERS)
     tier = LimitTier(name=checks.name(name), paid_min_nanos=_paid(paid_min_nanos))
+    tier.service_tiers = _service_tiers(service_tiers)
     _check_free(tier)
     _set(tier, figures)
     tier.save(force_insert=True)
@@ -54,12 +61,14 @@ def create_tier(
 
 @transaction.atomic
 def change_tier(*, actor: Actor, tier: LimitTier, changes: Mapping[str, Any]) -> LimitTier:
-    """Change a tier's name, what it takes to reach it, or its limits, for all who stand in it."""
+    """Change a tier's name, what it takes to reach it, its limits or the service tiers that it
+    includes, for all who stand in it."""
     require_operator(actor, Duty.HELP_CUSTOMERS)
     tier = selectors.locked_tier(tier.id)
     before = _said(tier)
     tier.name = checks.name(changes.get("name", tier.name))
     tier.paid_min_nanos = _paid(changes.get("paid_min_nanos", tier.paid_min_nanos))
+    tier.service_tiers = _service_tiers(changes.get("service_tiers", tier.service_tiers))
     _check_free(tier)
     _set(tier, {name: changes[name] for name in FIGURES if name in changes})
     tier.save()
@@ -171,6 +180,15 @@ def _paid(nanos: int) -> int:
     return nanos
 
 
+def _service_tiers(names: Sequence[str] | None) -> list[str] | None:
+    """Return the service tiers of a list, the most urgent first; None for all."""
+    for name in names or ():
+        if name not in TIERS:
+            wanted = f"wanted some of {', '.join(TIERS)}, or none for all"
+            raise Invalid(f"service_tiers is {name!r}; {wanted}.", param="service_tiers")
+    return [tier for tier in TIERS if tier in names] if names else None
+
+
 Row = LimitTier | TierModelLimits | OrganizationLimits | OwnLimits
 
 
@@ -194,7 +212,8 @@ def _figures(row: Row) -> dict[str, int | None]:
 
 
 def _said(tier: LimitTier) -> dict[str, Any]:
-    return {"name": tier.name, "paid_min_nanos": tier.paid_min_nanos, **_figures(tier)}
+    said = {"name": tier.name, "paid_min_nanos": tier.paid_min_nanos}
+    return said | {"service_tiers": tier.service_tiers} | _figures(tier)
 
 
 def _record(

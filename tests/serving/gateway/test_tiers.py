@@ -5,9 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import openai
 import pytest
 
+from serving.contract.records import LimitTierRecord
 from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack
 from tests.fixtures.waiting import eventually
@@ -67,6 +69,26 @@ async def test_a_tier_that_the_model_is_not_sold_in_is_refused_by_name(tiered: S
             await tiered.client().chat.completions.create(**ASK, service_tier=tier)  # type: ignore[call-overload]
         assert caught.value.body["param"] == "service_tier"  # type: ignore[index]
     assert not tiered.events
+
+
+async def test_a_tier_that_the_usage_tier_does_not_include_is_refused_by_name(
+    tiered: Stack,
+) -> None:
+    feed, mirror = tiered.control.feed, tiered.gateway.directory.mirror
+    feed.publish("limit_tier", "tier_1", LimitTierRecord("tier_1", service_tiers=("default",)))
+    mine = msgspec.structs.replace(tiered.tenant.organization, limit_tier_id="tier_1")
+    feed.publish("organization", mine.organization_id, mine)
+    await eventually(lambda: mirror.version == feed.version)
+    words = "'flex' is not in your organization's limit tier, which has: default"
+    with pytest.raises(openai.BadRequestError, match=words) as caught:
+        await tiered.client().chat.completions.create(**ASK, service_tier="flex")
+    assert caught.value.body["param"] == "service_tier"  # type: ignore[index]
+    await tiered.client().chat.completions.create(**ASK)
+    feed.publish("limit_tier", "tier_1", LimitTierRecord("tier_1", service_tiers=("flex",)))
+    await eventually(lambda: mirror.version == feed.version)
+    await tiered.client().chat.completions.create(**ASK, service_tier="flex")
+    with pytest.raises(openai.BadRequestError, match="'default' is not in"):
+        await tiered.client().chat.completions.create(**ASK)
 
 
 async def test_responses_say_the_tier_and_messages_are_standard(tiered: Stack) -> None:
