@@ -34,6 +34,10 @@ class Verdicts(Generic[Key]):
         self._kept.move_to_end(key)
         return verdict
 
+    def last(self, key: Key) -> GrammarVerdict | None:
+        """Return what was known, however long ago."""
+        return self._kept.get(key, (0.0, None))[1]
+
     def keep(self, key: Key, verdict: GrammarVerdict) -> None:
         """Remember one that would be the same if it were asked for again."""
         if verdict.verdict not in LASTING:

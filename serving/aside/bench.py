@@ -34,6 +34,7 @@ class Bench:
         self._idle: list[Process] = []
         self._starting: list[asyncio.Task[Process]] = []
         """What nobody waits for any more."""
+        self._is_closed = False
 
     @asynccontextmanager
     async def process(self, organization_id: str) -> AsyncIterator[Process]:
@@ -53,7 +54,8 @@ class Bench:
         self._idle.append(await Process.start(self._module))
 
     async def close(self) -> None:
-        """End all that idle or start; whoever works is cancelled by its own caller."""
+        """End all that idle or start; what works ends with its job."""
+        self._is_closed = True
         for start in self._starting:
             start.cancel()
         for started in await asyncio.gather(*self._starting, return_exceptions=True):
@@ -97,9 +99,11 @@ class Bench:
 
     async def _put_back(self, process: Process) -> None:
         """Keep a process that has nothing left to answer."""
-        if process.is_alive and not process.is_asked:
+        is_sound = process.is_alive and not process.is_asked
+        if is_sound and not self._is_closed:
             self._idle.append(process)
             return
-        self.lost_count += 1
-        log.warning("aside_lost", module=self._module[0])
+        if not is_sound:
+            self.lost_count += 1
+            log.warning("aside_lost", module=self._module[0])
         await process.kill()

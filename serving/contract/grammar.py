@@ -16,9 +16,10 @@ SCHEMAS_MAX = 256
 SCHEMAS_BYTES_MAX = 256 * 1024
 """Of all schemas of one request."""
 
-Verdict = Literal["good", "refused", "too_complex", "busy", "unknown"]
+Verdict = Literal["good", "refused", "too_complex", "busy", "unknown", "unchecked"]
 """`refused`: the engine would not take it; `too_complex`: it takes too long, or too much memory;
-`busy`: the organization has too many grammars waiting; `unknown`: nobody can tell."""
+`busy`: the organization has too many grammars waiting; `unknown`: nobody can tell now, so that no
+engine is given it; `unchecked`: the engine compiles in a way of its own, and looks after itself."""
 
 
 class GrammarQuestion(msgspec.Struct, frozen=True):

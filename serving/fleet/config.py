@@ -57,6 +57,9 @@ class Timings:
             require(value > 0, TIMING_PREFIX + field.name.upper(), value, "more than 0")
 
 
+GRAMMAR_JUDGE_BYTES = 350 * 1024**2
+
+
 @dataclass(frozen=True, slots=True)
 class FleetConfig:
     """One fleet: where control is, where it listens, where replicas may listen."""
@@ -74,6 +77,8 @@ class FleetConfig:
     keep_replicas: bool = True
     """Whether they outlive it, for its next life to adopt."""
     kv_cache_gib: int = 1
+    grammar_judges_max: int = 4
+    """Sets of weights whose schemas are compiled ahead at once: a third of a gigabyte each."""
     otlp_endpoint: str | None = None
     log_format: str = "console"
     timings: Timings = Timings()
@@ -85,6 +90,8 @@ class FleetConfig:
         wanted = f"ports up to {last} within 1 to 65535"
         require(fits, "PENSTOCK_REPLICA_PORT_BASE", self.replica_port_base, wanted)
         require(self.kv_cache_gib >= 1, "PENSTOCK_KV_CACHE_GIB", self.kv_cache_gib, "at least 1")
+        judges = self.grammar_judges_max
+        require(judges >= 1, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", judges, "at least 1")
         known = self.log_format in ("console", "json")
         require(known, "PENSTOCK_LOG_FORMAT", self.log_format, "console or json")
 
@@ -102,10 +109,19 @@ def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
         replica_count_max=_number(environment, "PENSTOCK_REPLICA_COUNT_MAX", 8),
         keep_replicas=_flag(environment, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
         kv_cache_gib=_number(environment, "PENSTOCK_KV_CACHE_GIB", 1),
+        grammar_judges_max=_number(
+            environment, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", _grammar_judges_max()
+        ),
         otlp_endpoint=(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
         log_format=environment.get("PENSTOCK_LOG_FORMAT", "console"),
         timings=_timings(environment),
     )
+
+
+def _grammar_judges_max() -> int:
+    """Return how many fit into a sixteenth of the machine's memory, at least four."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(4, memory_bytes // 16 // GRAMMAR_JUDGE_BYTES)
 
 
 def _text(environment: Mapping[str, str], name: str) -> str:

@@ -93,6 +93,10 @@ class Fleet:
         """Return a deployment as control wants it now."""
         return self._deployments.get(deployment_id)
 
+    def deployments(self) -> Iterable[DeploymentRecord]:
+        """Return all deployments as control wants them now."""
+        return self._deployments.values()
+
     def standings(self) -> dict[str, Standing]:
         """Return how each deployment stands."""
         ready = self.ready_slots()

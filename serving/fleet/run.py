@@ -48,7 +48,7 @@ async def run(config: FleetConfig) -> None:
         source = HttpSource(session, f"{internal_url}/feed", config.credential, kinds=KINDS)
         follower = Follower(source, KINDS)
         reporter = Reporter(fleet, Calls(session, internal_url, config.credential))
-        grammars = Grammars(engines)
+        grammars = Grammars(engines, judges_max=config.grammar_judges_max)
         # A reader must never see a fleet that has not yet adopted its replicas.
         fleet.adopt(stored)
         shares = slot_shares(fleet)
@@ -56,7 +56,8 @@ async def run(config: FleetConfig) -> None:
         server = FleetServer(fleet, registry, config.callers, grammars, shares)
         await server.start(config.host, config.port)
         log.info("fleet_started", port=config.port, adopted=len(fleet.replicas))
-        await _until_stopped(fleet, follower, reporter)
+        grammars.set_deployments(fleet.deployments())
+        await _until_stopped(fleet, follower, reporter, grammars)
         await grammars.close()
         await fleet.close()
         # The replicas' last samples: what control does not take now, the next start sends.
@@ -72,7 +73,9 @@ def slot_shares(fleet: Fleet) -> SlotShares:
     return SlotShares(epoch=time.time_ns() // 1_000_000, grace_until=time.monotonic() + grace)
 
 
-async def _until_stopped(fleet: Fleet, follower: Follower, reporter: Reporter) -> None:
+async def _until_stopped(
+    fleet: Fleet, follower: Follower, reporter: Reporter, grammars: Grammars
+) -> None:
     """Follow, reconcile and report until a signal comes; an error in any ends the fleet aloud."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -81,7 +84,7 @@ async def _until_stopped(fleet: Fleet, follower: Follower, reporter: Reporter) -
     stopped = loop.create_task(stopping.wait())
     tasks = [
         loop.create_task(fleet.reconcile_forever()),
-        loop.create_task(_follow(fleet, follower)),
+        loop.create_task(_follow(fleet, follower, grammars)),
         loop.create_task(reporter.sample_forever()),
         loop.create_task(reporter.report_forever()),
     ]
@@ -93,6 +96,8 @@ async def _until_stopped(fleet: Fleet, follower: Follower, reporter: Reporter) -
             raise outcome
 
 
-async def _follow(fleet: Fleet, follower: Follower) -> None:
+async def _follow(fleet: Fleet, follower: Follower, grammars: Grammars) -> None:
     async for batch in follower.batches():
         fleet.accept(batch)
+        if batch.is_last:
+            grammars.set_deployments(fleet.deployments())

@@ -78,6 +78,7 @@ def _add_gauges_of_others(gateway: "Gateway") -> None:
     gauge("share_failures", "Of asking for slots, in a row.", lambda: gateway.demand.failures)
     gauge("gateways_sharing_slots", "By the fleet.", lambda: gateway.shares.live_gateway_count)
     gauge("grammars_unchecked", "Not compiled ahead.", lambda: gateway.grammars.unchecked_count)
+    gauge("grammars_unknown", "Refused: not checked.", lambda: gateway.grammars.unknown_count)
     preparation = gateway.preparation
     gauge("preparers_lost", "Processes killed.", lambda: preparation.bench.lost_count)
     gauge("bodies_refused", "Too many waited to be read.", lambda: preparation.refused)

@@ -1,6 +1,7 @@
 """Whether an engine could compile what an answer is to hold to: asked of the fleet, ahead.
 
-Where the fleet is away, or knows no compiler for the engine, the dialects' own bounds must do.
+What nobody can tell goes to no engine. Where the fleet knows no compiler for the engine, the
+dialects' own bounds must do.
 """
 
 import time
@@ -22,16 +23,20 @@ ASK_SECONDS = 10.0
 AWAY_SECONDS = 5.0
 """For which nobody asks a fleet again that did not answer."""
 KEEP_SECONDS = 600.0
+UNKNOWN_RETRY_SECONDS = 5
+"""A compiler takes about ten seconds to load, and one job of it a second or two."""
 
 Key = tuple[str, str, str, bytes]
 
 
 class GrammarCheck:
     """Asks the fleet at `fleet_url`, and remembers its verdicts by organization, schemas and
-    weights. `unchecked_count` is how many requests went on with the dialects' bounds alone."""
+    weights. `unchecked_count` is how many requests went on with the dialects' bounds alone,
+    `unknown_count` how many were refused since nobody could tell."""
 
     def __init__(self, session: aiohttp.ClientSession, fleet_url: str, credential: str) -> None:
         self.unchecked_count = 0
+        self.unknown_count = 0
         self._fleet = Calls(session, fleet_url, credential)
         self._verdicts = Verdicts[Key](KEEP_SECONDS)
         self._away_until = 0.0
@@ -44,7 +49,10 @@ class GrammarCheck:
         verdict = self._verdicts.find(key)
         if verdict is None:
             verdict = await self._ask(organization_id, deployment, grammars)
-            self._verdicts.keep(key, verdict)
+            if verdict.verdict == "unknown":
+                verdict = self._verdicts.last(key) or verdict
+            else:
+                self._verdicts.keep(key, verdict)
         match verdict.verdict:
             case "refused":
                 raise _bad(grammars, verdict, "the model's engine cannot compile this schema")
@@ -54,6 +62,9 @@ class GrammarCheck:
                 message = "Too many schemas of yours are being compiled. Please try again."
                 raise Unavailable(message, code="server_is_overloaded")
             case "unknown":
+                self.unknown_count += 1
+                raise _not_checked()
+            case "unchecked":
                 self.unchecked_count += 1
 
     async def _ask(
@@ -66,8 +77,17 @@ class GrammarCheck:
             return await self._fleet.post("grammars", question, GrammarVerdict, ASK_SECONDS)
         except CallFailed as error:
             self._away_until = time.monotonic() + AWAY_SECONDS
-            log.warning("grammars_unchecked", error=str(error))
+            log.warning("grammars_unknown", error=str(error))
             return GrammarVerdict("unknown")
+
+
+def _not_checked() -> Unavailable:
+    return Unavailable(
+        "Whether the model's engine can compile this schema is still being checked. "
+        "Please try again in a few seconds.",
+        code="server_is_overloaded",
+        retry_after_seconds=UNKNOWN_RETRY_SECONDS,
+    )
 
 
 def _bad(grammars: Grammars, verdict: GrammarVerdict, wanted: str) -> BadRequest:

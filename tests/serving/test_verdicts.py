@@ -7,7 +7,7 @@ from serving.contract.grammar import GrammarVerdict, Verdict
 from serving.verdicts import LASTING, Verdicts
 
 
-@pytest.mark.parametrize("said", ["good", "refused", "too_complex", "busy", "unknown"])
+@pytest.mark.parametrize("said", ["good", "refused", "too_complex", "busy", "unknown", "unchecked"])
 def test_what_would_be_the_same_again_is_kept(said: Verdict) -> None:
     known = Verdicts[str]()
     known.keep("a", GrammarVerdict(said))
@@ -33,5 +33,6 @@ def test_a_verdict_is_asked_for_anew_after_a_while() -> None:
     assert known.find("a") is not None
     now[0] = 10.0
     assert known.find("a") is None
+    assert known.last("a") == GrammarVerdict("good")
     known.keep("a", GrammarVerdict("refused"))
     assert known.find("a") == GrammarVerdict("refused")

@@ -43,7 +43,11 @@ async def test_too_many_of_one_and_of_all_are_busy() -> None:
     waiting += [asyncio.create_task(take(of, name, order)) for name in "bc"]
     await asyncio.sleep(0)
     with pytest.raises(Busy):
-        await take(of, "d", order)
+        await take(of, "b", order)
+    waiting += [asyncio.create_task(take(of, name, order)) for name in "defghi"]
+    await asyncio.sleep(0)
+    with pytest.raises(Busy):
+        await take(of, "j", order)
     await asyncio.gather(*waiting)
     await take(of, "d", order)
 
@@ -68,3 +72,17 @@ async def test_who_leaves_the_line_gives_up_their_place() -> None:
         await asyncio.gather(leaving, return_exceptions=True)
     await take(of, "b", order)
     assert order == ["b"]
+
+
+async def test_who_had_least_of_late_goes_first() -> None:
+    now = [0.0]
+    of, order = Turns(1, waiting_max=6, waiting_of_one_max=4, wait_seconds_max=5.0), list[str]()
+    of.clock = lambda: now[0]
+    for name, seconds in (("a", 2.0), ("b", 5.0), ("c", 1.0)):
+        async with of.turn(name):
+            now[0] += seconds
+    async with of.turn("z"):
+        waiting = [asyncio.create_task(take(of, name, order)) for name in "abcd"]
+        await asyncio.sleep(0)
+    await asyncio.gather(*waiting)
+    assert order == ["d", "c", "a", "b"]

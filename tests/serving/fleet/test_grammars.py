@@ -1,11 +1,13 @@
 """Grammars are judged beside the engines: each organization's one at a time, and each once."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -38,6 +40,13 @@ class Judged(Simulated):
         return self.module
 
 
+class OfWeights(Simulated):
+    """A simulated engine with a judge for each set of weights."""
+
+    def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...]:
+        return (*MODULE, deployment.weights)
+
+
 class Broken(Judged):
     """One whose judge does not start."""
 
@@ -49,8 +58,10 @@ def question(*schemas: str, of: str = "org_a") -> GrammarQuestion:
 
 
 @asynccontextmanager
-async def judging(engine: Simulated | None = None) -> AsyncIterator[Grammars]:
-    made = Grammars({"simulated": engine or Judged()})
+async def judging(
+    engine: Simulated | None = None, now: Callable[[], float] = time.monotonic, judges_max: int = 4
+) -> AsyncIterator[Grammars]:
+    made = Grammars({"simulated": engine or Judged()}, judges_max=judges_max, clock=now)
     try:
         yield made
     finally:
@@ -61,30 +72,61 @@ async def judging(engine: Simulated | None = None) -> AsyncIterator[Grammars]:
 async def warm() -> AsyncIterator[Grammars]:
     async with judging() as made:
         await made.judge(question(), deployment())
-        await eventually(lambda: made._benches)
+        await eventually(lambda: made._judges)
         yield made
 
 
 async def test_nobody_can_tell_until_the_judge_is_there() -> None:
     async with judging() as made:
         assert await made.judge(question("false"), deployment()) == GrammarVerdict("unknown")
-        await eventually(lambda: made._benches)
+        await eventually(lambda: made._judges)
         verdict = await made.judge(question("{}", "false"), deployment())
         assert verdict == GrammarVerdict("refused", 1)
 
 
-async def test_nobody_can_tell_of_engines_without_one() -> None:
+async def test_a_judge_starts_with_its_deployment_and_ends_with_it() -> None:
+    async with judging() as made:
+        stopped = msgspec.structs.replace(deployment(), replicas_min=0)
+        made.set_deployments([stopped])
+        assert not made._starting
+        made.set_deployments([deployment()])
+        await eventually(lambda: made._judges)
+        assert await made.judge(question("false"), deployment()) == GrammarVerdict("refused")
+        made.set_deployments([])
+        assert not made._judges
+
+
+async def test_engines_without_one_are_left_to_themselves() -> None:
     async with judging(Simulated()) as made:
-        for known in (deployment(), None):
-            assert await made.judge(question("false"), known) == GrammarVerdict("unknown")
+        assert await made.judge(question("false"), deployment()) == GrammarVerdict("unchecked")
+        assert await made.judge(question("false"), None) == GrammarVerdict("unknown")
 
 
-async def test_a_judge_that_does_not_start_is_not_started_again_and_again() -> None:
-    async with judging(Broken()) as made:
-        await made.judge(question(), deployment())
-        await asyncio.gather(*made._starting.values())
-        assert await made.judge(question(), deployment()) == GrammarVerdict("unknown")
-        assert len(made._starting) == 1
+async def test_the_least_recently_used_makes_room_for_other_weights() -> None:
+    now = [0.0]
+    records = [msgspec.structs.replace(deployment(), weights=f"w{number}") for number in range(3)]
+    async with judging(OfWeights(), lambda: now[0], judges_max=2) as made:
+        made.set_deployments(records)
+        await eventually(lambda: len(made._judges) == 2)
+        assert await made.judge(question("{}"), records[2]) == GrammarVerdict("unknown")
+        assert not made._starting, "those that have just begun stay for a while"
+        now[0] += 61.0
+        assert await made.judge(question("{}"), records[0]) == GrammarVerdict("good")
+        assert await made.judge(question("{}"), records[2]) == GrammarVerdict("unknown")
+        await eventually(lambda: len(made._judges) == 2)
+        assert await made.judge(question("false"), records[2]) == GrammarVerdict("refused")
+        assert await made.judge(question("false"), records[0]) == GrammarVerdict("refused")
+        assert await made.judge(question("false"), records[1]) == GrammarVerdict("unknown")
+
+
+async def test_a_judge_that_does_not_start_is_started_again_after_a_while() -> None:
+    now = [0.0]
+    async with judging(Broken(), lambda: now[0]) as made:
+        for moment, is_tried in ((0.0, True), (59.0, False), (60.1, True)):
+            now[0] = moment
+            assert await made.judge(question(), deployment()) == GrammarVerdict("unknown")
+            assert bool(made._starting) == is_tried
+            await asyncio.gather(*made._starting.values())
 
 
 async def test_one_with_many_slow_grammars_waits_for_its_own() -> None:

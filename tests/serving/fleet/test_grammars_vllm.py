@@ -31,10 +31,10 @@ async def judged(of: Grammars, record: DeploymentRecord, *schemas: Any) -> Gramm
 
 async def test_vllms_library_judges_with_the_models_tokenizer() -> None:
     record = msgspec.structs.replace(deployment(), engine="vllm", weights=str(WEIGHTS))
-    made = Grammars({"vllm": Vllm("cpu")})
+    made = Grammars({"vllm": Vllm("cpu")}, judges_max=1)
     try:
         assert (await judged(made, record, {})).verdict == "unknown"
-        await eventually(lambda: made._benches, seconds=120)
+        await eventually(lambda: made._judges, seconds=120)
         object_ = {"type": "object", "properties": {"a": {"type": "string"}}}
         assert await judged(made, record, object_) == GrammarVerdict("good")
         nothing = {"properties": {"a": False}, "required": ["a"]}

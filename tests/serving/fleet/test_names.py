@@ -29,7 +29,9 @@ async def listening(folder: Path, shares: SlotShares) -> AsyncIterator[str]:
     config = FleetConfig("http://control", "", callers, "127.0.0.1", 1, folder, 20_000, 1)
     async with aiohttp.ClientSession() as session:
         fleet = Fleet(config, {}, Store(folder), session)
-        server = FleetServer(fleet, CollectorRegistry(), callers, Grammars({}), shares)
+        server = FleetServer(
+            fleet, CollectorRegistry(), callers, Grammars({}, judges_max=1), shares
+        )
         try:
             yield f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/demand"
         finally:

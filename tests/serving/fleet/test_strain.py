@@ -68,7 +68,9 @@ async def test_gateways_hear_how_full_the_engines_are_of_which_they_have_slots(
         fleet.replicas["full"].saw(vitals(2, 0.93))
         fleet.replicas["empty"].saw(vitals(0, 0.0))
         shares = SlotShares(epoch=1)
-        server = FleetServer(fleet, CollectorRegistry(), callers, Grammars({}), shares)
+        server = FleetServer(
+            fleet, CollectorRegistry(), callers, Grammars({}, judges_max=1), shares
+        )
         url = f"http://127.0.0.1:{await server.start('127.0.0.1', 0)}/demand"
         headers = {"authorization": f"Bearer {issue(ROOT, Caller('gateway', 'a'))}"}
         try:

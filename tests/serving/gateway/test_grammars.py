@@ -1,5 +1,6 @@
 """What an engine would have to compile is compiled ahead, once, and refused by its field."""
 
+import time
 from typing import Any
 
 import pytest
@@ -91,18 +92,56 @@ async def test_too_many_of_ones_own_are_our_capacity(stack: Stack) -> None:
     assert (await ask(stack, response_format=FORMAT))[0] == 200
 
 
-async def test_a_fleet_that_is_away_refuses_nobody_and_is_left_alone_for_a_while(
+RESPONSES_FORMAT = {"type": "json_schema", "name": "answer", "schema": OBJECT}
+ANTHROPIC_TOOL = {"name": "f", "input_schema": OBJECT}
+IN_EVERY_DIALECT: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, ASK | {"response_format": FORMAT}),
+    ("/v1/responses", {"model": "demo", "input": "hi", "text": {"format": RESPONSES_FORMAT}}),
+    ("/v1/messages", ASK | {"tools": [ANTHROPIC_TOOL], "tool_choice": {"type": "any"}}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), IN_EVERY_DIALECT)
+@pytest.mark.parametrize("verdict", [GrammarVerdict("unknown"), None])
+async def test_what_nobody_can_tell_goes_to_no_engine(
+    stack: Stack, path: str, body: dict[str, Any], verdict: GrammarVerdict | None
+) -> None:
+    stack.control.grammars.verdict = verdict
+    async with stack.post(path, body) as reply:
+        error = (await reply.json())["error"]
+        status = 529 if path == "/v1/messages" else 503
+        assert (reply.status, reply.headers["retry-after"]) == (status, "5")
+    assert "being checked" in error["message"]
+    if path == "/v1/messages":
+        assert error["type"] == "overloaded_error"
+    else:
+        assert error["code"] == "server_is_overloaded"
+    assert not stack.events
+
+
+async def test_a_fleet_that_is_away_is_left_alone_for_a_while_and_what_is_known_goes_on(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    stack.control.grammars.verdict = GrammarVerdict("good")
+    assert (await ask(stack, response_format=FORMAT))[0] == 200
     stack.control.grammars.verdict = None
+    known = stack.gateway.grammars._verdicts
+    monkeypatch.setattr(known, "_clock", lambda: time.monotonic() + 601.0)
+    assert (await ask(stack, response_format=FORMAT))[0] == 200, (
+        "an old verdict is better than none"
+    )
     for _ in range(3):
-        assert (await ask(stack, response_format=FORMAT))[0] == 200
-    assert len(stack.control.grammars.questions) == 1
-    assert stack.gateway.grammars.unchecked_count == 3
+        assert (await ask(stack, tools=STRICT))[0] == 503
+    assert len(stack.control.grammars.questions) == 2
     stack.control.grammars.verdict = GrammarVerdict("good")
     monkeypatch.setattr(stack.gateway.grammars, "_away_until", 0.0)
-    assert (await ask(stack, response_format=FORMAT))[0] == 200
-    assert len(stack.control.grammars.questions) == 2
+    assert (await ask(stack, tools=STRICT))[0] == 200
+
+
+async def test_an_engine_without_a_compiler_of_ours_is_left_to_itself(stack: Stack) -> None:
+    for _ in range(2):
+        assert (await ask(stack, response_format=FORMAT))[0] == 200
+    assert stack.gateway.grammars.unchecked_count == 2
 
 
 async def test_verdicts_are_kept_in_bounds(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,9 +166,9 @@ async def test_who_fills_the_line_is_told_so_and_others_that_we_are_busy(
 ) -> None:
     turns = here_and_beside.bench._turns
     monkeypatch.setattr(turns, "_waiting_of_one_max", 1)
-    monkeypatch.setattr(turns, "_waiting_max", 1)
     data = pieces(chat(messages=said(LARGE)))
     async with turns.turn("org_a"):
+        monkeypatch.setattr(turns, "_waiting_max", 0)
         with pytest.raises(TooManyWaiting, match="your organization's large requests"):
             await here_and_beside.prepare(CHAT, data, "org_a", find)
         with pytest.raises(Unavailable):
