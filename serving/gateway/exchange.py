@@ -197,7 +197,8 @@ class Exchange:
         process dies."""
         self._try, self._replica_id = one, one.replica_id
         self._metered = msgspec.structs.replace(self._metered, deployment_id=one.deployment_id)
-        self._means.journal.open(self._metered.event_id, self._lost)
+        held = self._admitted.hold.parts
+        self._means.journal.open(self._metered.event_id, self._lost, held)
 
     def _convict(self) -> None:
         """What broke replicas was served by another: it was their fault."""

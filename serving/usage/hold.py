@@ -1,6 +1,7 @@
 """A hold: one request's worst case, set aside on every budget of its chain, settled once."""
 
 from collections.abc import Callable
+from itertools import chain
 
 from serving.contract.usage import LeaseCharge
 from serving.usage.lease import Part, Parts
@@ -21,6 +22,13 @@ class Hold:
         self._clock = clock
         self._charged: list[Part] = []
         self._ended = False
+
+    def parts(self) -> dict[str, int]:
+        """Return what was held of which leases."""
+        held: dict[str, int] = {}
+        for part in chain.from_iterable(parts for _, parts in self._taken):
+            held[part.lease.lease_id] = held.get(part.lease.lease_id, 0) + part.nanos
+        return held
 
     def charge(self, nanos: int) -> tuple[LeaseCharge, ...]:
         """Take `nanos` from every budget, give the rest of the hold back, and say whence.

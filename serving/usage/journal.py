@@ -9,7 +9,8 @@ import asyncio
 import contextlib
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -41,15 +42,20 @@ JOURNAL = "journal.sqlite3"
 BUSY_SECONDS = 5.0
 """How long a new life waits for the old one to let go of the file."""
 
+UNDER_WAY = "SELECT state FROM events WHERE state <> 'done'"
 FINISH_LOST = "UPDATE events SET state = 'done' WHERE state <> 'done'"
 COUNT_DONE = "SELECT count(*) FROM events WHERE state = 'done'"
 NEXT_DONE = "SELECT event_id, body FROM events WHERE state = 'done' ORDER BY event_id LIMIT ?"
 DELETE_EVENTS = "DELETE FROM events WHERE event_id IN (SELECT value FROM json_each(?))"
 PUT_LEASE = "INSERT OR REPLACE INTO leases VALUES (?, ?, ?, 0)"
+PUT_TERMS = "INSERT OR REPLACE INTO lease_terms VALUES (?, ?, ?, ?, ?, 0)"
 LEASES = """
-SELECT * FROM leases WHERE typeof(lease_id) = 'text' AND typeof(budget_id) = 'text'
+SELECT * FROM leases LEFT JOIN lease_terms USING (lease_id)
+WHERE typeof(lease_id) = 'text' AND typeof(budget_id) = 'text'
 AND typeof(granted_nanos) = 'integer' AND typeof(charged_nanos) = 'integer'
 """
+LOSE = "UPDATE lease_terms SET lost_nanos = lost_nanos + ? WHERE lease_id = ?"
+END_LEASES = "DELETE FROM lease_terms WHERE lease_id IN (SELECT value FROM json_each(?))"
 DELETE_LEASES = "DELETE FROM leases WHERE lease_id IN (SELECT value FROM json_each(?))"
 PUT_CLAIM = "INSERT OR REPLACE INTO claims VALUES (?, ?, 0)"
 COMPLETE_CLAIM = "UPDATE claims SET is_completed = 1 WHERE event_id = ?"
@@ -57,14 +63,27 @@ DELETE_CLAIMS = "DELETE FROM claims WHERE event_id IN (SELECT value FROM json_ea
 
 
 @dataclass(frozen=True, slots=True)
+class LeaseTerms:
+    """When a lease admits, and of which period; all in seconds since 1970. `lost_nanos` is the
+    worst case of requests that earlier lives left under way."""
+
+    period_at: float
+    noted_at: float
+    admits_from: float
+    admits_until: float
+    lost_nanos: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class KnownLease:
-    """A lease as the journal remembers it."""
+    """A lease as the journal remembers it; one without `terms` only goes back."""
 
     lease_id: str
     budget_id: str
     granted_nanos: int
     charged_nanos: int
     unacknowledged: int
+    terms: LeaseTerms | None = None
 
 
 class Journal:
@@ -114,9 +133,15 @@ class Journal:
         """The files that were set aside in this life."""
         return self._file.damages
 
-    def open(self, event_id: str, make_lost: Callable[[], UsageEvent]) -> None:
-        """Note, without waiting, what to report should this process die while an engine works."""
-        self._writer.open(event_id, lambda: Row(event_id, "open", encode(make_lost())))
+    def open(
+        self,
+        event_id: str,
+        make_lost: Callable[[], UsageEvent],
+        held: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        """Note, without waiting, what to report should this process die while an engine works, and
+        what is held for it of each lease."""
+        self._writer.open(event_id, lambda: Row(event_id, _state_open(held()), encode(make_lost())))
 
     def commit(self, event: UsageEvent, *, completes_claim: bool = False) -> Awaitable[None]:
         """Make the final event durable, and with it that its claim on an idempotency key completed:
@@ -174,15 +199,36 @@ class Journal:
 
         self._writer.add(Work(job=note))
 
-    def note_lease(self, lease_id: str, budget_id: str, granted_nanos: int) -> None:
-        """Remember a lease, so that the next life of this gateway can return it."""
-        values = (lease_id, budget_id, granted_nanos)
-        self._writer.add(Work(job=lambda db: db.execute(PUT_LEASE, values).rowcount))
+    def note_lease(
+        self, lease_id: str, budget_id: str, granted_nanos: int, terms: LeaseTerms | None = None
+    ) -> None:
+        """Remember a lease, so that the next life of this gateway can return it, and go on with it
+        where its terms are known."""
+        lease = (lease_id, budget_id, granted_nanos)
+
+        def note(db: sqlite3.Connection) -> None:
+            db.execute(PUT_LEASE, lease)
+            if terms is not None:
+                spans = (terms.noted_at, terms.admits_from, terms.admits_until)
+                db.execute(PUT_TERMS, (lease_id, terms.period_at, *spans))
+
+        self._writer.add(Work(job=note))
+
+    def end_leases(self, lease_ids: list[str]) -> Awaitable[int]:
+        """Make durable that no later life goes on with some leases: await what this returns. Raises
+        JournalUnavailable."""
+        values = (msgspec.json.encode(lease_ids).decode(),)
+        return self._writer.write(Work(job=lambda db: db.execute(END_LEASES, values).rowcount))
 
     def forget_leases(self, lease_ids: list[str]) -> None:
         """Forget leases that are closed."""
         values = (msgspec.json.encode(lease_ids).decode(),)
-        self._writer.add(Work(job=lambda db: db.execute(DELETE_LEASES, values).rowcount))
+
+        def forget(db: sqlite3.Connection) -> None:
+            db.execute(END_LEASES, values)
+            db.execute(DELETE_LEASES, values)
+
+        self._writer.add(Work(job=forget))
 
     def note_claim(self, event_id: str, organization_id: str) -> Awaitable[None]:
         """Remember a claim on an idempotency key, so that the next life of this gateway can say how
@@ -228,8 +274,7 @@ class Journal:
             "INSERT INTO gateway (gateway_id) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM gateway)",
             (f"gw_{new_id()}",),
         )
-        lost = db.execute(FINISH_LOST).rowcount
-        if lost:
+        if lost := _finish_lost(db):
             log.warning("requests_lost_with_previous_life", count=lost)
         waiting: dict[str, int] = {}
         rows = done_rows(db, db.execute("SELECT event_id, body FROM events").fetchall())
@@ -237,14 +282,44 @@ class Journal:
         for charge in chain.from_iterable(row.charges for row in rows):
             waiting[charge.lease_id] = waiting.get(charge.lease_id, 0) + 1
         self.left_leases = [
-            KnownLease(lease_id, budget_id, granted, charged, waiting.get(lease_id, 0))
-            for lease_id, budget_id, granted, charged in db.execute(LEASES)
+            KnownLease(
+                *(lease_id, budget_id, granted, charged, waiting.get(lease_id, 0)),
+                terms=None if None in terms else LeaseTerms(*terms),
+            )
+            for lease_id, budget_id, granted, charged, *terms in db.execute(LEASES)
         ]
         self.left_claims = list(_left_claims(db))
         self.gateway_id = db.execute("SELECT gateway_id FROM gateway").fetchone()[0]
         self.lineage = _known_lineage(db)
         self.kept_bytes = kept.total_bytes(db)
         self.unreadable_rows = unreadable_count(db)
+
+
+def _state_open(held: Mapping[str, int]) -> str:
+    """Return the state of a row whose request is under way: with what is held of which leases."""
+    return f"open {msgspec.json.encode(held).decode()}"
+
+
+def _finish_lost(db: sqlite3.Connection) -> int:
+    """Make done rows of those that a dead life left open, and take off its leases what was held for
+    them. Return how many there were."""
+    held = Counter[str]()
+    is_known = True
+    for (state,) in db.execute(UNDER_WAY):
+        try:
+            parts = msgspec.json.decode(str(state).removeprefix("open "), type=dict[str, int])
+        except msgspec.DecodeError:
+            is_known = False  # By an older version, which did not say.
+        else:
+            held.update(parts)
+    db.execute("BEGIN")
+    if is_known:
+        db.executemany(LOSE, [(nanos, lease_id) for lease_id, nanos in held.items()])
+    else:
+        db.execute("DELETE FROM lease_terms")
+    lost = db.execute(FINISH_LOST).rowcount
+    db.execute("COMMIT")
+    return lost
 
 
 def _done_row(event: UsageEvent) -> Row:

@@ -30,6 +30,10 @@ CREATE TABLE IF NOT EXISTS leases (
     lease_id TEXT PRIMARY KEY, budget_id TEXT NOT NULL,
     granted_nanos INTEGER NOT NULL, charged_nanos INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lease_terms (
+    lease_id TEXT PRIMARY KEY, period_at REAL NOT NULL, noted_at REAL NOT NULL,
+    admits_from REAL NOT NULL, admits_until REAL NOT NULL, lost_nanos INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lineage (lineage TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS claims (
     event_id TEXT PRIMARY KEY, organization_id TEXT NOT NULL, is_completed INTEGER NOT NULL
@@ -49,7 +53,8 @@ END;
 """Lines of events and of what leases are charged, so that one statement puts both, and is by itself
 a whole transaction."""
 CHECKS = tuple(
-    f"PRAGMA quick_check({table})" for table in ("gateway", "leases", "claims", "events", "lineage")
+    f"PRAGMA quick_check({table})"
+    for table in ("gateway", "leases", "lease_terms", "claims", "events", "lineage")
 )
 RESCUES = (
     (
@@ -79,7 +84,8 @@ RESCUES = (
     ),
 )
 """What goes into a new file. What billing has acknowledged does not: it is gigabytes, and wanted
-only by a database that is restored within a day."""
+only by a database that is restored within a day. The terms of leases do not either: of what was
+charged to them something may be lost, so that they only go back."""
 SET_ASIDE = "INSERT INTO unreadable SELECT * FROM events WHERE event_id IS ?"
 DELETE = "DELETE FROM events WHERE event_id IS ?"
 DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})

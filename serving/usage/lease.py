@@ -28,6 +28,8 @@ class Lease:
     kept_nanos: int | None = None
     """What billing took as the most that this lease may still settle in all."""
     outbox: Outbox | None = None
+    is_in_force_on_disk: bool = False
+    """Whether a next life would go on with it: billing is told of no end before the disk is."""
 
     @property
     def keep_nanos(self) -> int:

@@ -90,7 +90,7 @@ class Orphans:
         lineage, returns = Lineage(journal.lineage, journal.note_lineage), Returns()
         treasury = Treasury(returns.outbox, wall=self._clock.now)
         poll = Poll(billing.leases, treasury, returns, journal, lineage)
-        poll.adopt(journal.left_leases)
+        poll.adopt(journal.left_leases, goes_on=False)
         shipper = Shipper(
             journal,
             billing.usage_events,

@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import chain, islice
 
+import msgspec
 import structlog
 
 from serving.contract.lease import (
@@ -20,13 +22,14 @@ from serving.contract.lease import (
     Return,
 )
 from serving.contract.usage import LeaseCharge
-from serving.usage.journal import Journal, KnownLease
+from serving.usage.journal import Journal, KnownLease, LeaseTerms
 from serving.usage.lease import Lease
 from serving.usage.lineage import Lineage
 from serving.usage.moment import Moment
 from serving.usage.outbox import Returns
 from serving.usage.purse import Purse
 from serving.usage.treasury import BillingUnreachable, Treasury
+from serving.usage.writer import JournalUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -84,20 +87,36 @@ class Poll:
         self._is_closing = False
         lineage.on_change(self.abandon_all)
 
-    def adopt(self, left: Iterable[KnownLease]) -> None:
-        """Take over the leases of a previous life: they admit nothing and go back."""
+    def adopt(self, left: Iterable[KnownLease], *, goes_on: bool = True) -> None:
+        """Take over the leases of a previous life: those in force by their terms go on, less the
+        worst case of what was under way; the others admit nothing and go back. Where another
+        gateway takes them over (not `goes_on`) all do."""
+        now = self._treasury.now()
         for known in left:
+            terms = known.terms if goes_on else None
             lease = Lease(
                 known.lease_id,
                 known.budget_id,
-                known.granted_nanos,
+                known.granted_nanos - (0 if terms is None else terms.lost_nanos),
                 admits_from=0.0,
                 admits_until=0.0,
                 charged_nanos=known.charged_nanos,
                 unacknowledged=known.unacknowledged,
+                is_in_force_on_disk=known.terms is not None,
             )
             self.leases[known.lease_id] = lease
-            lease.stop(self._returns.outbox)
+            # Before it was noted: the clock was set back, and how long ago that was nobody knows.
+            if terms is not None and terms.noted_at <= now.wall.timestamp() < terms.admits_until:
+                self._go_on_with(lease, terms, now)
+            else:
+                lease.stop(self._returns.outbox)
+
+    def _go_on_with(self, lease: Lease, terms: LeaseTerms, now: Moment) -> None:
+        wall = now.wall.timestamp()
+        lease.admits_from = now.monotonic + terms.admits_from - wall
+        lease.admits_until = now.monotonic + terms.admits_until - wall
+        period_at = datetime.fromtimestamp(terms.period_at, UTC)
+        self._treasury.purse(lease.budget_id, period_at).leases.append(lease)
 
     def acknowledged(self, charges: Iterable[LeaseCharge]) -> None:
         """Hear that billing has booked these charges."""
@@ -108,8 +127,10 @@ class Poll:
 
     @property
     def has_never_been_answered(self) -> bool:
-        """Whether billing was asked and answered no call: there is no money to serve by."""
-        return self.counts.failures > 0 and self.counts.answers == 0
+        """Whether billing was asked and answered no call, and no lease of a life before is left:
+        there is no money to serve by."""
+        is_unanswered = self.counts.failures > 0 and self.counts.answers == 0
+        return is_unanswered and all(lease.is_stopped for lease in self.leases.values())
 
     def granted_nanos(self) -> int:
         """Return the money of all leases not yet closed."""
@@ -145,24 +166,49 @@ class Poll:
         async with self._one_at_a_time:
             self._treasury.short.clear()
             request = self._request(self._treasury.now())
-            if request is None:
-                return
-            try:
-                reply = await self._exchange(request)
-            except BillingUnreachable:
-                self.counts.failures += 1
-                self._share = max(self._share / 2, PAGE_MIN / RETURNS_MAX)
-                raise
-            self.counts.answers += 1
-            self._share = min(1.0, self._share * 2)
-            self._take_in(request, reply, self._treasury.now().monotonic)
+            if request is not None:
+                request = await self._ended_on_disk(request)
+                self._take_in(request, await self._call(request), self._treasury.now().monotonic)
+
+    async def _call(self, request: LeaseRequest) -> LeaseReply:
+        try:
+            reply = await self._exchange(request)
+        except BillingUnreachable:
+            self.counts.failures += 1
+            self._share = max(self._share / 2, PAGE_MIN / RETURNS_MAX)
+            raise
+        self.counts.answers += 1
+        self._share = min(1.0, self._share * 2)
+        return reply
+
+    async def _ended_on_disk(self, request: LeaseRequest) -> LeaseRequest:
+        """Have the disk know first of what goes back, since billing gives that to others: what the
+        disk does not take goes back later."""
+        ending = [
+            lease
+            for back in request.returns
+            if (lease := self.leases.get(back.lease_id)) and lease.is_in_force_on_disk
+        ]
+        if not ending:
+            return request
+        try:
+            await self._journal.end_leases([lease.lease_id for lease in ending])
+        except JournalUnavailable:
+            return msgspec.structs.replace(request, returns=())
+        for lease in ending:
+            lease.is_in_force_on_disk = False
+        return request
 
     async def give_all_back(self) -> None:
-        """Return every lease: a gateway that shuts down in order. Raises BillingUnreachable.
+        """Return every lease: a gateway that shuts down in order. Raises BillingUnreachable; where
+        billing was away before, the leases are the next life's.
 
         Open asks are repeated first, since what they bring has to go back too.
         """
         self._is_closing = True
+        if self.leases:
+            async with self._one_at_a_time:
+                await self._call(self._empty_request())
         pages = 2 + len(self.leases) // RETURNS_MAX + len(self._open) // ASKS_MAX
         for _ in range(pages):
             for lease in self.leases.values():
@@ -189,6 +235,10 @@ class Poll:
             asks=tuple(asks[:asks_max]),
             returns=tuple(returns),
         )
+
+    def _empty_request(self) -> LeaseRequest:
+        sent_at = self._treasury.now().wall
+        return LeaseRequest(self._journal.gateway_id, sent_at, self._lineage.known)
 
     def _look(self, now: Moment) -> bool:
         """Open the asks that are due; return whether requests wait on purses not looked at."""
@@ -264,7 +314,7 @@ class Poll:
     def _accept(self, purse: Purse, answer: Granted, now: float) -> None:
         lease = purse.accept(answer, now)
         self.leases[lease.lease_id] = lease
-        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos)
+        self._note(lease, answer)
         if lease.is_stopped:
             log.error("lease_of_another_period", lease_id=lease.lease_id, period=answer.period)
         elif lease.admits_until <= now:
@@ -272,6 +322,19 @@ class Poll:
             log.error("lease_expired_when_granted", lease_id=lease.lease_id)
         else:
             purse.wake()
+
+    def _note(self, lease: Lease, answer: Granted) -> None:
+        now, terms = self._treasury.now(), None
+        if not lease.is_stopped:
+            ahead = now.wall.timestamp() - now.monotonic
+            terms = LeaseTerms(
+                answer.period.timestamp(),
+                noted_at=now.wall.timestamp(),
+                admits_from=lease.admits_from + ahead,
+                admits_until=lease.admits_until + ahead,
+            )
+            lease.is_in_force_on_disk = True
+        self._journal.note_lease(lease.lease_id, lease.budget_id, lease.granted_nanos, terms)
 
     def _take_back(self, returns: tuple[Return, ...], taken: set[str], now: float) -> None:
         closed: list[str] = []

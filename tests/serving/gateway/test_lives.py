@@ -62,7 +62,14 @@ async def test_the_leases_of_a_previous_life_are_closed_when_their_events_are_bo
     granted = set(stack.control.billing.books.leases)
     stack.control.billing.is_down = False
     await stack.start_gateway()
+    assert not any(lease.is_stopped for lease in stack.gateway.poll.leases.values())
+    async with stack.post(CHAT, ASK) as reply:
+        assert reply.status == 200
+    assert set(stack.control.billing.books.leases) == granted, "it goes on with what it had"
+    await eventually(lambda: len(stack.events) == 3)
+    await stack.stop_gateway()
     await eventually(lambda: stack.control.billing.closed >= granted)
+    await stack.start_gateway()
     charged = sum(c.charged_nanos for event in stack.events for c in event.charges)
     leases = stack.control.billing.books.leases
     assert sum(leases[id_].keep_nanos for id_ in granted) == charged

@@ -73,7 +73,7 @@ async def test_an_open_row_is_written_though_nobody_waits_for_it(tmp_path: Path)
     async def states() -> list[tuple[str]]:
         return await journal._ask(lambda db: db.execute("SELECT state FROM events").fetchall())
 
-    assert await eventually(states) == [("open",)]
+    assert await eventually(states) == [("open {}",)]
     await journal.close()
 
 
