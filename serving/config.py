@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from serving.contract.client_address import Network
 from serving.contract.credential import Caller
 
 Environment = Mapping[str, str]
@@ -116,6 +118,15 @@ def redis_url(environ: Environment, name: str) -> str | None:
     return value
 
 
+def networks(environ: Environment, name: str) -> tuple[Network, ...]:
+    """Return networks, `10.0.0.0/8,fd00::/8`; none by default. Raises ConfigError."""
+    value = environ.get(name, "")
+    try:
+        return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
+    except ValueError as error:
+        raise ConfigError(f"{name} is {value!r}; wanted networks: 10.0.0.0/8,fd00::/8") from error
+
+
 def descriptor(environ: Environment, name: str) -> int | None:
     """Return the number of an open file; None when it is not set. Raises ConfigError."""
     value = environ.get(name)
@@ -172,6 +183,10 @@ class GatewayConfig:
     """How long usage events gather before a batch of them leaves for billing."""
     redis_url: str | None = None
     """Where rate limits are counted for all gateways; else each holds callers to its part."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Whose `X-Forwarded-For` counts."""
+    proxy_protocol_from: tuple[Network, ...] = ()
+    """Whose connections begin with a PROXY header."""
 
     @classmethod
     def from_environment(cls, environ: Environment) -> "GatewayConfig":
@@ -196,4 +211,6 @@ class GatewayConfig:
             connections_of_address_max=count(environ, "PENSTOCK_CONNECTIONS_OF_ADDRESS_MAX"),
             body_begins_seconds=patience(environ, "PENSTOCK_BODY_BEGINS_SECONDS", 10.0),
             redis_url=redis_url(environ, "REDIS_URL"),
+            trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
+            proxy_protocol_from=networks(environ, "PENSTOCK_GATEWAY_PROXY_PROTOCOL_FROM"),
         )

@@ -8,6 +8,7 @@ from functools import partial
 
 import structlog
 
+from serving.contract.client_address import Network
 from serving.contract.ids import moment_of
 from serving.engine.work import Operation
 from serving.gateway import cross_origin, models
@@ -74,8 +75,10 @@ class App:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         make_id: Callable[[], str],
         body_begins_seconds: float,
+        trusted_proxies: Sequence[Network] = (),
     ) -> None:
         self.directory = directory
+        self.trusted_proxies = trusted_proxies
         self.means = means
         self.in_flight = 0
         self.bodies = Bodies()
@@ -144,7 +147,7 @@ class App:
             self.directory,
             self._peppers,
             authorization=conversation.authorization,
-            client_host=conversation.client_host,
+            client=lambda: conversation.client_address(self.trusted_proxies),
             now=self._now(),
         )
         cross_origin.check_origin(conversation, principal.project.allowed_origins)

@@ -1,9 +1,9 @@
 """From an Authorization header to a principal, with one answer for every failure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from ipaddress import ip_address
 
+from serving.contract.client_address import Address, is_in
 from serving.contract.key import digest, is_well_formed
 from serving.gateway.directory import Directory
 from serving.gateway.errors import Forbidden, Suspended, Unauthorized, Unavailable
@@ -17,10 +17,10 @@ def authenticate(
     peppers: Sequence[bytes],
     *,
     authorization: str,
-    client_host: str | None,
+    client: Callable[[], Address | None],
     now: datetime,
 ) -> Principal:
-    """Return whose key it is.
+    """Return whose key it is; `client` is asked where the key is bound to networks.
 
     Raises Unauthorized, Suspended, Forbidden when it lacks the scope, or Unavailable while keys are
     unknown.
@@ -32,7 +32,7 @@ def authenticate(
     if principal is None and not directory.is_whole:
         message = "This gateway is starting. Please try again."
         raise Unavailable(message, code="server_is_overloaded")
-    if principal is None or _is_expired(principal, now) or not _may_call(principal, client_host):
+    if principal is None or _is_expired(principal, now) or not _may_call(principal, client):
         raise Unauthorized
     if principal.is_suspended:
         raise Suspended
@@ -58,13 +58,5 @@ def _is_expired(principal: Principal, now: datetime) -> bool:
     return expires_at is not None and now >= expires_at
 
 
-def _may_call(principal: Principal, client_host: str | None) -> bool:
-    if principal.networks is None:
-        return True
-    if client_host is None:
-        return False
-    try:
-        address = ip_address(client_host)
-    except ValueError:
-        return False
-    return any(address in network for network in principal.networks)
+def _may_call(principal: Principal, client: Callable[[], Address | None]) -> bool:
+    return principal.networks is None or is_in(client(), principal.networks)

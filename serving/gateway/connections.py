@@ -5,8 +5,11 @@ that has been idle longest, so that who holds connections and asks nothing keeps
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Collection
 from ipaddress import IPv6Address, IPv6Network
 from typing import Protocol
+
+from serving.contract.client_address import Network, client_address, is_in
 
 ADDRESS_SHARE = 4
 """One address has at most the fourth part of all, unless told otherwise."""
@@ -16,10 +19,10 @@ def place_of(host: str) -> str:
     """Return what counts as one address: of IPv6 the /64, all of which is one client's."""
     if ":" not in host:
         return host
-    address = IPv6Address(host.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(IPv6Network((int(address) >> 64 << 64, 64)))
+    address = client_address(host)
+    if isinstance(address, IPv6Address):
+        return str(IPv6Network((int(address) >> 64 << 64, 64)))
+    return str(address)
 
 
 class Line(Protocol):
@@ -36,6 +39,10 @@ class Connections:
         self.most_of_one = most // ADDRESS_SHARE if most_of_one is None else most_of_one
         self.is_retiring = False
         """Whether answers close their connections: the gateway is about to end."""
+        self.proxy_protocol_from: tuple[Network, ...] = ()
+        """Whose connections begin with whose they are (`http/proxy_protocol.py`)."""
+        self.shared: tuple[Network, ...] = ()
+        """Addresses of balancers that pass on requests, of any number of clients each."""
         self.refused = 0
         self.unreadable = 0
         """Requests that were no HTTP, or had too much around their bodies."""
@@ -48,9 +55,22 @@ class Connections:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def addresses(self) -> Collection[str]:
+        """Whose there are."""
+        return self._of.keys()
+
+    def is_proxied(self, host: str) -> bool:
+        """Tell whether a connection begins with whose it is."""
+        networks = self.proxy_protocol_from
+        return bool(networks) and is_in(client_address(host), networks)
+
+    def _is_shared(self, address: str) -> bool:
+        return bool(self.shared) and is_in(client_address(address.partition("/")[0]), self.shared)
+
     def enter(self, line: Line, address: str) -> bool:
         """Count a new connection, which is idle; False when there is no room for it."""
-        if self._of[address] >= self.most_of_one:
+        if self._of[address] >= self.most_of_one and not self._is_shared(address):
             has_room = self._close_one(self._idle_of.get(address, {}))
         else:
             has_room = self._count < self.most or self._close_one(self._idle)

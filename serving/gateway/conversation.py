@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any
 
+from serving.contract.client_address import Address, Network, forwarded_address
 from serving.gateway.bodies import HeldBody
 from serving.gateway.cycle import CYCLE, Cycle
 from serving.gateway.dialects.dialect import Envelope, Rendering
@@ -67,7 +68,7 @@ class Conversation:
         self.method: str = scope["method"]
         # A trailing slash is the same route.
         self.path: str = scope["path"].rstrip("/") or "/"
-        self.client_host: str | None = scope["client"][0] if scope.get("client") else None
+        self._peer: str = scope["client"][0] if scope.get("client") else ""
         self._raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         # Of a header sent twice the first counts.
         self._headers = dict(reversed(self._raw_headers))
@@ -93,6 +94,13 @@ class Conversation:
         """Return a header's value, the first if there are several, or nothing."""
         value = self._headers.get(name)
         return "" if value is None else value.decode("latin-1")
+
+    def client_address(self, trusted_proxies: Sequence[Network]) -> Address | None:
+        """Return whose request it is, by the word of proxies that are trusted; None where nobody
+        can tell."""
+        said = [value for name, value in self._raw_headers if name == b"x-forwarded-for"]
+        forwarded = [value.decode("latin-1") for value in said]
+        return forwarded_address(self._peer, forwarded, trusted_proxies)
 
     def has_header(self, name: bytes) -> bool:
         """Tell whether a header was sent, be it empty."""

@@ -77,6 +77,8 @@ class Gateway:
             descriptors.connections_max(descriptors.raise_limit()),
             config.connections_of_address_max,
         )
+        self.connections.proxy_protocol_from = config.proxy_protocol_from
+        self.connections.shared = config.trusted_proxies
         self.metrics = Metrics()
         self.tracing = open_tracing(config.traces_endpoint, "penstock-gateway")
         self.session = open_session()
@@ -161,6 +163,7 @@ class Gateway:
             now=clock.now,
             make_id=IdMaker(clock.time),
             body_begins_seconds=config.body_begins_seconds,
+            trusted_proxies=config.trusted_proxies,
         )
 
     def _make_pool(self, deployment_id: str) -> Pool:

@@ -4,13 +4,13 @@ import hashlib
 import hmac
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from ipaddress import ip_network
 
+from serving.contract.client_address import Network
 from serving.contract.records import ApiKeyRecord, OrganizationRecord, ProjectRecord
 from serving.feed.packed_records import PackedRecords
 from serving.gateway.keys import Keys
 
-Network = IPv4Network | IPv6Network
 REMEMBERED_MAX = 10_000
 """Principals kept made, about 2 KB each; another is made within some 30 µs."""
 

@@ -19,6 +19,7 @@ from serving.gateway.conversation import HEADER_COUNT_MAX
 from serving.gateway.cycle import CYCLE, Cycle, unsent_bytes
 from serving.gateway.dialects.openai import error_reply
 from serving.gateway.errors import ApiError, BadRequest, HeadersTooLarge
+from serving.gateway.http.proxy_protocol import NotProxied, read_proxy_header
 from serving.gateway.upgrade import announces_body, parser_behind_head
 
 ADDRESS_BYTES_MAX = 4 * 1024
@@ -65,6 +66,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._lines = lines
         self._is_counted = False
         self._address = ""
+        self._preamble: bytes | None = None
+        """What came of the PROXY header, until there is all of it; None where none is to come."""
         self._around_bytes = 0
         self._body_bytes = 0
         self._piece_body_bytes = 0
@@ -81,11 +84,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close a connection on which nothing is ever asked, and hide no stall in the kernel."""
         super().connection_made(transport)
-        self._address = place_of(self.client[0]) if self.client else ""
-        self._is_counted = self._lines.enter(self, self._address)
-        if not self._is_counted:
-            transport.write(NO_ROOM)
-            transport.close()
+        if self.client and self._lines.is_proxied(self.client[0]):
+            self._preamble = b""
+        if not self._enter():
             return
         line = transport.get_extra_info("socket")
         if line is not None:
@@ -93,6 +94,37 @@ class BoundedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_later(
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
+
+    def _enter(self) -> bool:
+        """Be counted by the client's address; False, and closed, where there is no room."""
+        self._address = place_of(self.client[0]) if self.client else ""
+        self._is_counted = self._lines.enter(self, self._address)
+        if not self._is_counted:
+            self.transport.write(NO_ROOM)
+            self.transport.close()
+        return self._is_counted
+
+    def _after_preamble(self, data: bytes) -> bytes:
+        """Return what came behind the PROXY header, and know from then on whose connection it is.
+        Who sends something else instead is closed without a word: it may be HTTP or not."""
+        data = (self._preamble or b"") + data
+        try:
+            header = read_proxy_header(data)
+        except NotProxied:
+            self._lines.unreadable += 1
+            self._is_deaf = True
+            self.transport.abort()
+            return b""
+        if header is None:
+            self._preamble = data
+            return b""
+        self._preamble = None
+        if header.client is not None:
+            self._lines.leave(self, self._address)
+            self.client = header.client
+            if not self._enter():
+                return b""
+        return data[header.size :]
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timer, and tell who works for a client that left."""
@@ -108,6 +140,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._is_deaf or not self._is_counted:
             if self._is_parting:
                 self._drop(data)
+            return
+        if self._preamble is not None and not (data := self._after_preamble(data)):
             return
         self._unset_keepalive_if_required()
         view = memoryview(data)

@@ -21,6 +21,7 @@ from tests.benchmarks import (
     languages,
     latency,
     limits,
+    neighbour,
     overload,
     peers,
     prefix,
@@ -65,6 +66,7 @@ class Benchmark(StrEnum):
     EMBEDDINGS = "embeddings"
     ATTACKS = "attacks"
     FAIRNESS = "fairness"
+    NEIGHBOUR = "neighbour"
     OVERLOAD = "overload"
     PREFIX = "prefix"
     IDEMPOTENCY = "idempotency"
@@ -97,6 +99,7 @@ MEASURES: dict[Benchmark, Callable[[Plan], Table]] = {
     Benchmark.EMBEDDINGS: embeddings.measure,
     Benchmark.ATTACKS: attacks.measure,
     Benchmark.FAIRNESS: fairness.measure,
+    Benchmark.NEIGHBOUR: neighbour.measure,
     Benchmark.OVERLOAD: overload.measure,
     Benchmark.PREFIX: prefix.measure,
     Benchmark.IDEMPOTENCY: idempotency.measure,

@@ -23,12 +23,15 @@ from serving.contract.budget import balance_budget_id, period_start
 from serving.contract.codec import decode, encode
 from serving.contract.demand import DemandReport
 from serving.contract.feed import Change, Page
+from serving.contract.grammar import GrammarQuestion
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest
 from serving.contract.price import charge
 from serving.contract.replica import ReplicaRecord
 from serving.contract.units import TIERS
 from serving.contract.usage import UsageBatch, UsageEvent, UsageReceipt
+from serving.engine.simulated.adapter import Simulated
+from serving.fleet.grammars import Grammars
 from serving.fleet.shares import SlotShares
 from tests.benchmarks.mock import MODEL
 
@@ -180,6 +183,14 @@ def granted(ask: Ask) -> Granted:
     )
 
 
+class Judged(Simulated):
+    """The simulated engine, with a compiler that takes as long as a schema says."""
+
+    def grammar_judge(self, deployment: records.DeploymentRecord) -> tuple[str, ...]:
+        """Return its module."""
+        return ("tests.fixtures.grammar_judge",)
+
+
 class StandIn:
     """The endpoints that a gateway calls."""
 
@@ -191,6 +202,7 @@ class StandIn:
         self.slots = {"dep_bench": {replica.replica_id: replica.slots for replica in known}}
         self.tally = Tally()
         self._seen: set[str] = set()
+        self._grammars = Grammars({deployment().engine: Judged()}, judges_max=1)
 
     def application(self) -> web.Application:
         """Return the routes as an aiohttp application."""
@@ -199,6 +211,7 @@ class StandIn:
         app.router.add_get("/replicas", self.fleet)
         app.router.add_post("/internal/v1/gateways", self.gateways)
         app.router.add_post("/demand", self.demand)
+        app.router.add_post("/grammars", self.grammars)
         app.router.add_post("/internal/v1/leases", self.leases)
         app.router.add_post("/internal/v1/usage-events", self.usage_events)
         app.router.add_get("/tally", self.tell)
@@ -220,6 +233,11 @@ class StandIn:
         """Divide the slots, as the fleet does."""
         report = decode(await request.read(), DemandReport)
         return _json(self.shares.report(report, self.slots, time.monotonic()))
+
+    async def grammars(self, request: web.Request) -> web.Response:
+        """Judge schemas beside, as the fleet does; by what they say of themselves."""
+        question = decode(await request.read(), GrammarQuestion)
+        return _json(await self._grammars.judge(question, deployment()))
 
     async def leases(self, request: web.Request) -> web.Response:
         """Grant all that is wanted, for a quarter of an hour, and take every return."""

@@ -166,6 +166,20 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
     }
 
 
+@pytest.mark.parametrize(
+    ("address", "status"),
+    [
+        ("10.9.8.7", 200), ("::ffff:10.9.8.7", 200), ("10.9.8.7:40000", 200),
+        ("[::ffff:10.9.8.7]:40000", 200), ("10.9.9.7:40000", 401), ("unknown", 401),
+    ],
+)  # fmt: skip
+def test_a_key_of_a_network_is_taken_however_a_proxy_writes_the_address(
+    org: SeededOrganization, base: str, address: str, status: int
+) -> None:
+    _, secret = org.mint(scopes=[Scope.MANAGE], networks=["10.9.8.0/24"])
+    assert bearer(secret).get(f"{base}/keys", REMOTE_ADDR=address).status_code == status
+
+
 def test_a_good_key_of_a_suspended_organization_is_told_so(
     org: SeededOrganization, base: str
 ) -> None:

@@ -1,19 +1,13 @@
 """Where a client is: the one place that says so, for limits, networks of API keys and the audit."""
 
 from collections.abc import Iterable
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-)
 from typing import Any
 
 from django.http import HttpRequest
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+from serving.contract.client_address import Address, Network, forwarded_address, is_in
+from serving.contract.client_address import client_address as parse_address
+
 SCHEMES = {b"http": "http", b"https": "https"}
 
 
@@ -22,25 +16,9 @@ def client_address(request: HttpRequest) -> Address | None:
     return parse_address(request.META.get("REMOTE_ADDR", ""))
 
 
-def parse_address(written: str) -> Address | None:
-    """Return an address however it is written: with a port, in brackets, with a zone, or as IPv4
-    mapped into IPv6 (`::ffff:192.0.2.7`), which is IPv4's. None for anything else."""
-    host = written.strip()
-    if host.startswith("["):
-        host = host[1:].partition("]")[0]
-    elif host.count(":") == 1:
-        host = host.partition(":")[0]
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
-
 class TrustedProxies:
     """An ASGI application whose requests say where their clients are. What a request says of that
-    (`X-Forwarded-For`, and `-Proto` of the scheme) counts where it comes from a trusted proxy: up
-    to the first address, from the right, that is no trusted proxy's."""
+    (`X-Forwarded-For`, and `-Proto` of the scheme) counts where it comes from a trusted proxy."""
 
     def __init__(self, application: Any, networks: Iterable[Network]) -> None:
         self._application = application
@@ -51,26 +29,16 @@ class TrustedProxies:
         peer = scope.get("client")
         if peer is not None and (address := parse_address(peer[0])) is not None:
             scope["client"] = (str(address), peer[1])
-            if self._trusts(address):
+            if is_in(address, self._networks):
                 self._believe(scope, address)
         await self._application(scope, receive, send)
 
-    def _trusts(self, address: Address) -> bool:
-        return any(address in network for network in self._networks)
-
     def _believe(self, scope: dict[str, Any], proxy: Address) -> None:
-        told = [v for name, v in scope["headers"] if name == b"x-forwarded-for"]
+        told = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
         schemes = [v.strip() for name, v in scope["headers"] if name == b"x-forwarded-proto"]
         if schemes and schemes[-1] in SCHEMES:
             scope["scheme"] = SCHEMES[schemes[-1]]
-        client = proxy
-        for written in reversed(b",".join(told).decode("latin-1").split(",")):
-            address = parse_address(written)
-            if address is None:  # from here on nobody knows
-                client = proxy
-                break
-            client = address
-            if not self._trusts(address):
-                break
-        if client != proxy:
+        forwarded = [value.decode("latin-1") for value in told]
+        client = forwarded_address(str(proxy), forwarded, self._networks)
+        if client not in (None, proxy):  # a proxy may name nobody, or nonsense
             scope["client"] = (str(client), 0)

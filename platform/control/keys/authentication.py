@@ -15,6 +15,7 @@ from control.keys.models import ApiKey, Scope
 from control.keys.selectors import key_by_digests
 from control.keys.services import touch_keys
 from control.tenants.access import KeyHolder
+from serving.contract.client_address import is_in
 from serving.contract.key import is_well_formed
 
 TOUCHED_EACH = timedelta(minutes=1)
@@ -66,7 +67,5 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 def _comes_from_allowed_network(request: Request, key: ApiKey) -> bool:
     if key.allowed_networks is None:
         return True
-    address = client_address(request._request)
-    return address is not None and any(
-        address in ipaddress.ip_network(network) for network in key.allowed_networks
-    )
+    networks = [ipaddress.ip_network(network) for network in key.allowed_networks]
+    return is_in(client_address(request._request), networks)
