@@ -97,7 +97,7 @@ class Grammars:
     def set_deployments(self, deployments: Iterable[DeploymentRecord]) -> None:
         """Have the judges of deployments loaded before anybody asks, as many as may be, and end
         those of none."""
-        running = [one for one in deployments if one.replicas_min > 0]
+        running = [one for one in deployments if one.replicas_min and one.task == "generate"]
         found = (self._engines[one.engine].grammar_judge(one) for one in running)
         wanted = {judge: None for judge in found if judge is not None}
         for judge in self._judges.keys() - wanted.keys():

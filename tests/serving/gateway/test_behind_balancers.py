@@ -1,6 +1,7 @@
 """Keys bound to networks, behind balancers that pass connections or requests on."""
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -30,10 +31,12 @@ async def ask(stack: Stack, *headers: str, ahead: bytes = b"") -> int:
     """Return the status of `GET /v1/models` with the bound key, sent in two pieces."""
     lines = ["GET /v1/models HTTP/1.1", "host: x", f"authorization: Bearer {BOUND.secret}"]
     wire = ahead + "\r\n".join([*lines, *headers, "", ""]).encode()
+    answer = b""
     async with RawClient(stack.url) as client:
-        await client.send(wire[:9])
-        await client.send(wire[9:])
-        answer = await client.read()
+        with suppress(ConnectionError):
+            await client.send(wire[:9])
+            await client.send(wire[9:])
+            answer = await client.read()
     return int(answer.split()[1]) if answer else 0
 
 
