@@ -1,6 +1,7 @@
 """A call of another process's internal API: a record posted, a record back."""
 
 import io
+import time
 from typing import TypeVar
 
 import aiohttp
@@ -47,6 +48,7 @@ class Calls:
     ) -> Record:
         """Return what is answered within so many seconds. Raises CallFailed."""
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        began = time.monotonic()
         try:
             async with self._session.post(
                 f"{self._address}/{name}",
@@ -55,7 +57,7 @@ class Calls:
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
-                self.note_date(answer.headers.get("date"))
+                self.note_date(answer.headers.get("date"), time.monotonic() - began)
                 data = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise CallFailed(f"{name}: {type(error).__name__}") from error
@@ -68,8 +70,8 @@ class Calls:
         except ContractError as error:
             raise CallFailed(f"{name}: {error}", answer.status) from error
 
-    def note_date(self, date: str | None) -> None:
-        """Hear when an answer was given, for whoever wants to know."""
+    def note_date(self, date: str | None, seconds: float) -> None:
+        """Hear when an answer was given to a call that took so long, for whoever wants to know."""
 
 
 def _payload(data: bytes) -> aiohttp.BytesPayload | io.BytesIO:

@@ -36,8 +36,7 @@ class SnapshotGone(FeedUnavailable):
 
 
 class HttpSource:
-    """Asks a feed at `url` with the internal secret as bearer, for all kinds or for some. `on_date`
-    hears when each answer was given."""
+    """Asks a feed at `url` with the internal secret as bearer, for all kinds or for some."""
 
     def __init__(
         self,
@@ -46,11 +45,9 @@ class HttpSource:
         credential: str,
         *,
         kinds: Collection[str] = (),
-        on_date: Callable[[str | None], None] = lambda date: None,
     ) -> None:
         self.session = session
         self.url = url
-        self.on_date = on_date
         self.headers = {"authorization": f"Bearer {credential}"}
         self.params = {"limit": str(PAGE_CHANGES)}
         if kinds:
@@ -72,7 +69,6 @@ class HttpSource:
                 timeout=self.timeout,
                 allow_redirects=False,
             ) as answer:
-                self.on_date(answer.headers.get("date"))
                 if answer.status == GONE:
                     raise SnapshotGone(f"{self.url} does not go on with its snapshot")
                 if answer.status != 200:

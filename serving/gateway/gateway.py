@@ -177,12 +177,8 @@ class Gateway:
 
     def _feeds(self, config: GatewayConfig) -> tuple[FollowedFeed, FollowedFeed]:
         credential, folder = config.credential, config.directory
-        control = HttpSource(
-            self.session,
-            f"{config.control_url}/internal/v1/feed",
-            credential,
-            on_date=self.clock.hear,
-        )
+        feed_url = f"{config.control_url}/internal/v1/feed"
+        control = HttpSource(self.session, feed_url, credential)
         fleet = HttpSource(self.session, f"{config.fleet_url}/replicas", credential)
         return (
             control_feed(control, folder / "feed.sqlite3", self.directory),

@@ -38,6 +38,6 @@ class InternalApi(Calls):
                 log.error("clock_ahead", call=name, reason=error.says)
             raise
 
-    def note_date(self, date: str | None) -> None:
+    def note_date(self, date: str | None, seconds: float) -> None:
         """Hear what time it is there."""
-        self._clock.hear(date)
+        self._clock.hear(date, seconds)

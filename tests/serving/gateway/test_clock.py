@@ -10,7 +10,6 @@ import pytest
 
 from serving.contract.ids import moment_of
 from serving.usage.clock import Clock
-from tests.fixtures import catalog
 from tests.fixtures.gateway import MESSAGES, Stack
 from tests.fixtures.waiting import eventually
 
@@ -45,7 +44,6 @@ async def status_of(stack: Stack) -> int:
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 async def test_a_gateway_an_hour_off_serves_and_says_so(stack: Stack, ahead: float) -> None:
     await restart(stack, Host(ahead))
-    stack.control.feed.publish("price", "price_var_demo", catalog.price())  # control has news
     await eventually(lambda: stack.gateway.clock.is_set_by_control)
     assert await status_of(stack) == 200
     event = await stack.one_event()
@@ -78,15 +76,8 @@ async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control
     stack: Stack,
 ) -> None:
     await stack.stop_gateway()
-    feed = stack.control.feed
-    answer, gate = feed.answer, asyncio.Event()
-
-    async def later(request):  # control's feed is the first to tell the time
-        await gate.wait()
-        return await answer(request)
-
+    gate = asyncio.Event()
     stack.control.billing.is_down = True
-    feed.answer = later  # type: ignore[method-assign]
     host = Host(HOUR)
     host.clock.hear = hold_back(host.clock.hear, gate)  # type: ignore[method-assign]
     await stack.start_gateway(host.clock)
@@ -102,12 +93,13 @@ async def test_a_request_named_by_a_clock_that_was_wrong_is_refused_once_control
     assert abs((event.received_at - datetime.now(UTC)).total_seconds()) < 10
 
 
-def hold_back(
-    hear: Callable[[str | None], None], gate: asyncio.Event
-) -> Callable[[str | None], None]:
-    def hear_later(date: str | None) -> None:
+Hear = Callable[[str | None, float], None]
+
+
+def hold_back(hear: Hear, gate: asyncio.Event) -> Hear:
+    def hear_later(date: str | None, seconds: float) -> None:
         if gate.is_set():
-            hear(date)
+            hear(date, seconds)
 
     return hear_later
 
