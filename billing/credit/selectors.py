@@ -339,6 +339,16 @@ def recalled_lease_ids(gateway_id: str, lineage: str) -> tuple[str, ...]:
     return tuple(f"{lineage}.{row}" for row in rows)
 
 
+def held_elsewhere(budget_rows: Collection[int], gateway_id: str, now: datetime) -> dict[int, int]:
+    """Return what requests under way hold of each budget in other gateways, by its row: of leases
+    that admit nothing more, all else has gone back."""
+    stopped = Lease.objects.filter(
+        budget_id__in=budget_rows, closed_at__isnull=True, stopped_at__gt=now - SILENT_AFTER
+    )
+    others = stopped.exclude(gateway_id=gateway_id).values_list("budget_id")
+    return dict(others.annotate(held=Sum(HELD)))
+
+
 def abandoned_leases(lineage: str, now: datetime) -> list[Lease]:
     """Return the open leases whose gateway was not heard of for a day after they ended, and those
     that another database granted."""

@@ -35,7 +35,7 @@ from serving.contract.usage import LeaseCharge, UsageBatch, UsageEvent
 
 PLENTY, PLENTY_SHARE = 6_000_006, 0.5
 """What somebody is given for a while, and how often: who has plenty owes nothing."""
-PROMPTS, CONTEXT = (1, BAND - 1, BAND, BAND + 1, 5000), 4096
+PROMPTS = (1, BAND - 1, BAND, BAND + 1, 4096)
 """Bytes on both sides of where a band begins, and of a model's context in tokens."""
 VOIDED = "SELECT voided_at FROM credit_lease WHERE id = %s"
 OVERRUNS = """
@@ -151,10 +151,9 @@ def _check_holds(cast: Cast) -> None:
     bands = cast.world.schedule(cast.now)
     for prompt, output, choices in itertools.product(PROMPTS, (0, 1, 77), (1, 3)):
         held = worst_case_nanos(
-            bands, prompt_bytes=prompt, context_tokens=CONTEXT, output_tokens_max=output,
-            choices=choices,
-        )  # fmt: skip
-        most = most_nanos(bands, min(prompt, CONTEXT), output * choices)
+            bands, input_tokens_max=prompt, output_tokens_max=output, choices=choices
+        )
+        most = most_nanos(bands, prompt, output * choices)
         require(held == most, "The most that a request can cost is held", prompt, output, held)
 
 

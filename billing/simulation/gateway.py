@@ -268,9 +268,8 @@ class Gateway:
         longest = rng.choice((60, 60, 300, 2000))
         input_max, output_max = rng.randrange(1, longest), rng.randrange(longest // 4)
         worst = worst_case_nanos(
-            schedule, prompt_bytes=input_max, context_tokens=4096, output_tokens_max=output_max,
-            choices=1,
-        )  # fmt: skip
+            schedule, input_tokens_max=input_max, output_tokens_max=output_max, choices=1
+        )
         holds = self._hold(caller, worst, rng)
         if holds is None:
             return

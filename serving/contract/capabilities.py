@@ -1,6 +1,7 @@
 """What engines declare that they can do, as far as more than their adapters must know of it.
 
 An external server's deployment names these among its engine arguments; vLLM's adapter knows them.
+What a byte of a prompt may be in tokens is declared too: see `prompt.py`.
 """
 
 CACHE_SALT = "cache_salt"

@@ -93,6 +93,8 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     """The answer to an ask when less than `need_nanos` is left, said from a locked row only.
 
     With `recall_in_progress` other gateways hold idle money that was called back: ask again soon.
+    `held_nanos` is what requests under way in other gateways hold of leases that were called back:
+    what they do not use is free again.
     `limit_nanos` is the budget's limit, for the customer to read.
     """
 
@@ -102,6 +104,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
     available_nanos: Nanos
     recall_in_progress: bool
     limit_nanos: Nanos | None = None
+    held_nanos: Nanos = 0
 
 
 Answer = Granted | Deferred | Refused

@@ -87,20 +87,18 @@ def band_of(schedule: Sequence[AnyBand], input_tokens: int) -> AnyBand:
 def worst_case_nanos(
     schedule: Sequence[Band],
     *,
-    prompt_bytes: int,
-    context_tokens: int,
+    input_tokens_max: int,
     output_tokens_max: int,
     choices: int,
 ) -> int:
     """Return the most one request can cost: what admission holds before work starts.
 
-    A token is at least one byte, so `prompt_bytes`, capped by the context, bounds the input; every
-    one of `choices` may use all its output; the dearest band that the input can reach is taken.
+    `input_tokens_max` bounds the input (`prompt.py`); every one of `choices` may use all its
+    output; the dearest band that the input can reach is taken.
     """
-    input_tokens = min(prompt_bytes, context_tokens)
     output_tokens = output_tokens_max * choices
-    reachable = [band for band in schedule if band.input_tokens_min <= input_tokens]
-    return max(_ceiling_nanos(band, input_tokens, output_tokens) for band in reachable)
+    reachable = [band for band in schedule if band.input_tokens_min <= input_tokens_max]
+    return max(_ceiling_nanos(band, input_tokens_max, output_tokens) for band in reachable)
 
 
 def _ceiling_nanos(meters: Meters, input_tokens: int, output_tokens: int) -> int:

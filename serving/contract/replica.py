@@ -21,7 +21,9 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     The probe tokens are what the fleet's own test generations used, over the replica's life:
     the engine counted them, no usage event did. They are up to date in snapshots only.
     `text_guard` says what keeps text from becoming control tokens, None where that is not known.
-    `load_seconds` is how long the deployment's last replica took until it was ready, if known.
+    `load_seconds` is how long the deployment's last replica took until it was ready, if known;
+    `template_tokens` is how many tokens its chat template adds to the bytes that it is told, at
+    most: None where nobody measured it.
     """
 
     replica_id: Id
@@ -38,4 +40,5 @@ class ReplicaRecord(msgspec.Struct, frozen=True):
     probe_output_tokens: Tokens = 0
     load_seconds: Seconds | None = None
     text_guard: TextGuard | None = None
+    template_tokens: Tokens | None = None
     schema: int = SCHEMA

@@ -10,7 +10,9 @@ from msgspec import Meta
 from prometheus_client.parser import text_string_to_metric_families
 
 from serving.engine.canary import PROBE_PROMPT, PROBE_SALT, Exercise
-from serving.engine.errors import EngineError
+from serving.engine.counting import PATH as COUNT_PATH
+from serving.engine.counting import read_count
+from serving.engine.errors import AnswerBroken, EngineError
 
 CACHE_USAGE = "vllm:kv_cache_usage_perc"
 DEFERRED = "vllm:num_requests_waiting_by_reason"
@@ -148,6 +150,17 @@ class Probe:
         if usage.prompt_tokens < 1:
             raise EngineSilent("a test embedding read no token")
         return Tried(usage.prompt_tokens, 0)
+
+    async def count(self, model: str, chat: Mapping[str, object]) -> int | None:
+        """Return how many tokens a chat has; None where the engine takes no such chat.
+
+        Raises EngineSilent.
+        """
+        status, answer = await self._ask("POST", COUNT_PATH, {"model": model, **chat})
+        try:
+            return read_count(answer) if status == 200 else None
+        except AnswerBroken as error:
+            raise EngineSilent(f"{COUNT_PATH} was answered oddly: {error}") from error
 
     async def _try(
         self, path: str, model: str, body: Mapping[str, object], kind: type[Answer]

@@ -15,6 +15,7 @@ from serving.contract.records import DeploymentRecord
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, GIB, SPOKEN, Launch
 from serving.engine.marked_tokenizer import write_marked
+from serving.engine.tokenizer import declared_of
 from serving.engine.weights import WeightsUnreadable, serving_of, weights_bytes
 
 Device = Literal["cpu", "cuda"]
@@ -105,10 +106,10 @@ class Vllm:
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what vLLM does for every model of the task, and tools where a parser is chosen."""
         if deployment.task == "embed":
-            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
+            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions", *declared_of(deployment.weights))
         has_tools = _has_tools(deployment)
         features = (name for name in FEATURES if has_tools or name != "tools")
-        return (*SPOKEN, STRUCTURAL_TAG, *features)
+        return (*SPOKEN, STRUCTURAL_TAG, *features, *declared_of(deployment.weights))
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return what compiles with vLLM's library and the deployment's tokenizer."""

@@ -11,6 +11,7 @@ import structlog
 from serving.contract.replica import State
 from serving.engine.canary import exercises
 from serving.engine.probe import EngineSilent, Probe
+from serving.engine.template import template_tokens
 from serving.engine.weights import WeightsUnreadable, check_weights
 from serving.fleet import launcher
 from serving.fleet.launcher import CannotStart
@@ -146,7 +147,17 @@ class Life:
         except EngineSilent as error:
             self._must_live()
             raise ReplicaFailed(f"canary: {error}") from error
+        await self._measure_template()
         self.replica.now_is("ready")
+
+    async def _measure_template(self) -> None:
+        """Learn what its chat template adds to a prompt; of one that can't be asked, nothing is
+        known."""
+        replica, deployment = self.replica, self.replica.deployment
+        if deployment.task == "embed" or "count" not in replica.record.capabilities:
+            return
+        probe = self._probe(self.timings.canary_seconds)
+        replica.template_tokens = await template_tokens(probe, deployment.served_name)
 
     async def _watch(self) -> None:
         """Look at a ready replica until it is told to leave. Raises ReplicaFailed."""

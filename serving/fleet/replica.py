@@ -79,6 +79,7 @@ class Replica:
         self.load_seconds: float | None = None
         self.vitals: Vitals | None = None
         """As its engine last showed them."""
+        self.template_tokens: int | None = None
         self.load_seconds_before = load_seconds_before
         """What the deployment's last replica took until it was ready,"""
         self.took_seconds: float | None = None
@@ -131,6 +132,7 @@ class Replica:
             probe_output_tokens=self.probes.output_tokens,
             load_seconds=self.load_seconds_before,
             text_guard=self.text_guard,
+            template_tokens=self.template_tokens,
         )
 
     @property
@@ -160,6 +162,7 @@ class Replica:
             counted=self.counted,
             probes=self.probes,
             text_guard=self.text_guard,
+            template_tokens=self.template_tokens,
         )
 
     def restore(self, stored: StoredReplica) -> bool:
@@ -171,6 +174,7 @@ class Replica:
         self.ready_at, self.ready_until = stored.ready_at, stored.ready_until
         self.counted = stored.counted or self.counted
         self.probes, self.text_guard = stored.probes, stored.text_guard
+        self.template_tokens = stored.template_tokens
         self.is_known = False  # until it is looked at: samples were told of later moments
         if self.place:
             return True

@@ -40,6 +40,7 @@ class StoredReplica(msgspec.Struct, frozen=True):
     counted: Counted | None = None
     probes: Counters = NOTHING
     text_guard: TextGuard | None = None
+    template_tokens: int | None = None
 
 
 class StoredFleet(msgspec.Struct, frozen=True):

@@ -1,5 +1,6 @@
 """Admission: the yes or no before any work, with the money for the worst case set aside."""
 
+from collections.abc import Callable
 from datetime import datetime
 from math import ceil
 
@@ -15,7 +16,7 @@ from serving.gateway.dialects.dialect import Job
 from serving.gateway.directory import Directory
 from serving.gateway.errors import NoMoney, Unavailable
 from serving.gateway.grammars import GrammarCheck
-from serving.gateway.places import Place, blocks_of_prompt, in_order
+from serving.gateway.places import Place, blocks_of_prompt, bound_of, in_order
 from serving.gateway.price_list import Schedule
 from serving.gateway.principals import Principal
 from serving.pool.pool import Pool
@@ -24,7 +25,13 @@ from serving.pool.ticket import USUAL, Rates, Ticket
 from serving.usage.clock import Clock
 from serving.usage.hold import Hold
 from serving.usage.journal import Journal
-from serving.usage.treasury import BudgetRefused, MoneyRecalled, MoneyUnavailable, Treasury
+from serving.usage.treasury import (
+    BudgetRefused,
+    MoneyHeld,
+    MoneyRecalled,
+    MoneyUnavailable,
+    Treasury,
+)
 
 RETRY_SECONDS = 5
 """Where nobody knows when a model will run."""
@@ -38,12 +45,13 @@ _EVERY: dict[Period, str] = {"month": "monthly", "week": "weekly", "day": "daily
 
 class Admitted(msgspec.Struct, frozen=True):
     """Where the job goes, and after that where it may run too, by what ticket, at what prices, with
-    what money held."""
+    what money held, for a prompt of how many tokens at most."""
 
     places: tuple[Place, ...]
     ticket: Ticket
     schedule: Schedule
     hold: Hold
+    input_tokens_max: int
     cache_salt: str
 
     @property
@@ -69,8 +77,15 @@ class Admission:
         self._clock = clock
         self._grammars = grammars
 
-    async def admit(self, principal: Principal, job: Job, now: datetime) -> Admitted:
-        """Hold the worst case on every budget of the chain, of a request received at `now`.
+    async def admit(
+        self,
+        principal: Principal,
+        job: Job,
+        now: datetime,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Admitted:
+        """Hold the worst case on every budget of the chain, of a request received at `now`. Money
+        that other requests hold is waited for as long as a slot, while the answer `is_wanted`.
 
         Raises NoMoney, Unavailable, or BadRequest for what no engine here can do, and for a tier
         that the model is not sold in.
@@ -84,20 +99,27 @@ class Admission:
         if job.work.grammars is not None:
             await self._grammars.check(principal.organization_id, deployment, job.work.grammars)
         schedule = self._schedule(principal, job, now)
-        worst = job.worst_case_nanos(schedule)
+        input_tokens_max = job.input_tokens_max(bound_of(places))
+        worst = job.worst_case_nanos(schedule, input_tokens_max)
         try:
-            hold = await self._treasury.hold(principal.budget_ids, worst, now)
+            hold = await self._treasury.hold(
+                *(principal.budget_ids, worst, now),
+                patience_seconds=deployment.timeouts.queue_seconds,
+                is_wanted=is_wanted,
+            )
         except BudgetRefused as refused:
             raise no_money(refused, cost_nanos=worst) from None
         except MoneyRecalled:
             raise money_recalled() from None
+        except MoneyHeld:
+            raise money_held() from None
         except MoneyUnavailable:
             raise usage_unavailable() from None
         if self._clock.is_yet_to_come(now):
             hold.void()
             raise usage_unavailable()
         ticket = ticket_of(principal, job, deployment, Rates.of(schedule[0]), blocks)
-        return Admitted(places, ticket, schedule, hold, principal.cache_salt)
+        return Admitted(places, ticket, schedule, hold, input_tokens_max, principal.cache_salt)
 
     def _schedule(self, principal: Principal, job: Job, now: datetime) -> Schedule:
         variant_id, organization_id = job.model.variant_id, principal.organization_id
@@ -196,6 +218,12 @@ def usage_unavailable() -> Unavailable:
 def money_recalled() -> Unavailable:
     """Return the error for money that other gateways are giving back: a retry finds it."""
     return Unavailable("Your budget is in use elsewhere. Please retry.", code="usage_unavailable")
+
+
+def money_held() -> Unavailable:
+    """Return the error for money that requests under way hold: a retry finds what they leave."""
+    message = "Your budget is held by your requests under way. Please retry, or lower max_tokens."
+    return Unavailable(message, code="usage_unavailable")
 
 
 def model_unavailable(seconds: float | None = None) -> Unavailable:

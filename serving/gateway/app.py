@@ -235,7 +235,10 @@ class App:
     ) -> Exchange:
         # Nothing may disagree with the time in the event's id: its day and its budgets' periods.
         received_at = moment_of(conversation.request_id)
-        admitted = await self._admission.admit(principal, job, received_at)
+        admitted = await self._admission.admit(
+            *(principal, job, received_at),
+            lambda: not conversation.is_gone or (turn is not None and turn.copy.is_followed),
+        )
         metered = self._metered(conversation, principal, job, admitted, received_at)
         return Exchange(
             self.means,

@@ -91,7 +91,8 @@ class Try:
         if self.relay is None or not self.relay.has_usage:
             return None
         try:
-            return self._asked.job.bounded(self.relay.tokens)
+            asked = self._asked
+            return asked.job.bounded(self.relay.tokens, asked.admitted.input_tokens_max)
         except AnswerBroken:
             return None
 

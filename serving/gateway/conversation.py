@@ -174,6 +174,11 @@ class Conversation:
         part: bytes = message.get("body", b"")
         return part
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        return self._cycle.is_gone
+
     def watch(self, on_gone: Callable[[], None]) -> None:
         """Call `on_gone` as soon as the client closes the connection, until `unwatch`."""
         self._cycle.watch(on_gone)

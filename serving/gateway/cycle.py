@@ -59,6 +59,12 @@ class Cycle(RequestResponseCycle):
         """Wait until the client took what it was sent, or is gone."""
         await self.flow.drain()
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection."""
+        self.flow.resume_reading()  # the end of a long body may have left it paused
+        return self.disconnected
+
     def watch(self, on_gone: Callable[[], None] = _nobody) -> None:
         """Call this, and nothing else, when the client closes the connection; now if it did."""
         self.flow.resume_reading()  # the end of a long body may have left it paused

@@ -92,6 +92,7 @@ class Exchange:
         """All that had a slot."""
         self._replica_id: str | None = None
         self._queue_seconds = 0.0
+        self._input_tokens_max = admitted.input_tokens_max
         self._is_unmeasured = False
         """Whether the client left, and neither engine nor tokenizer said what it took."""
         self.charged_nanos = 0
@@ -176,12 +177,13 @@ class Exchange:
         slot = slot_of(admitted.places, admitted.ticket, tried)
         if not may_hedge(slot.ticket, self._job.work):
             self._try = Try(self._asked, slot)
-            await self._try.run(self._start)
+            await self._try.run(self._start, self._measure)
             return
         hedge = Hedge(
             *(self._asked, slot, means.journal, self._metered, means.metrics),
             on_start=self._start,
             on_chosen=self._choose,
+            on_first_token=self._measure,
             tries=self._tries,
         )
         self._try = hedge.first
@@ -199,6 +201,17 @@ class Exchange:
         self._metered = msgspec.structs.replace(self._metered, deployment_id=one.deployment_id)
         held = self._admitted.hold.parts
         self._means.journal.open(self._metered.event_id, self._lost, held)
+
+    def _measure(self, one: Try) -> None:
+        """The engine begins: where it says how long the prompt is, no more is held than for that,
+        nor charged. What several prompts take together is not known before their end."""
+        counted = one.counted()
+        if counted is None or self._job.work.prompts != 1:
+            return
+        tokens = counted.input
+        if 0 < tokens < self._input_tokens_max:
+            self._input_tokens_max = tokens
+            self._admitted.hold.shrink(self._job.worst_case_nanos(self._metered.schedule, tokens))
 
     def _convict(self) -> None:
         """What broke replicas was served by another: it was their fault."""
@@ -291,7 +304,7 @@ class Exchange:
                 self._is_unmeasured = True
                 return NO_TOKENS
             stated = counted
-        tokens = self._job.bounded(stated)
+        tokens = self._job.bounded(stated, self._input_tokens_max)
         if tokens is not stated:
             metrics.overstated += 1
         return tokens

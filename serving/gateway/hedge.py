@@ -39,7 +39,8 @@ class Outrun(Exception):
 
 class Hedge:
     """Belongs to the task that runs it. `on_start` hears that the first has its slot, `on_chosen`
-    that the second goes on in its place; a second that began is added to `tries`."""
+    that the second goes on in its place, `on_first_token` which began first; a second that began is
+    added to `tries`."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Hedge:
         *,
         on_start: Callable[[Try], None],
         on_chosen: Callable[[Try], None],
+        on_first_token: Callable[[Try], None],
         tries: list[Try],
     ) -> None:
         self.first = Try(asked, slot)
@@ -61,6 +63,7 @@ class Hedge:
         self._metrics = metrics
         self._on_start = on_start
         self._on_chosen = on_chosen
+        self._on_first_token = on_first_token
         self._tries = tries
         self._is_told = False
         self._chosen: Try | None = None
@@ -144,6 +147,7 @@ class Hedge:
             if self._chosen is not of:
                 raise Outrun
             return
+        self._on_first_token(of)
         if self._timer is not None:
             self._timer.cancel()
         if of is self.second:

@@ -1,8 +1,10 @@
 """Which of the deployments that a job may run on it goes to: all that are ready take part."""
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
 from itertools import chain
 
+from serving.contract.prompt import PromptBound
 from serving.contract.records import DeploymentRecord
 from serving.gateway.dialects.dialect import Job
 from serving.gateway.principals import Principal
@@ -40,6 +42,11 @@ def slot_of(places: Sequence[Place], ticket: Ticket, avoid: Collection[str] = ()
     """Return a slot where a job goes, or where it may go too if there is one there before."""
     (_, pool), *others = places
     return pool.slot(ticket, avoid, [other for _, other in others])
+
+
+def bound_of(places: Iterable[Place]) -> PromptBound:
+    """Return how many tokens a prompt has at most, wherever of these a job goes."""
+    return reduce(PromptBound.or_wider, (pool.prompt_bound for _, pool in places))
 
 
 def deployment_of(places: Sequence[Place], slot: Slot) -> DeploymentRecord:

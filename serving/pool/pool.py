@@ -2,10 +2,12 @@
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import reduce
 
 from serving.contract.capabilities import ISOLATING, NO_PREFIX_CACHE
 from serving.contract.demand import Strain
+from serving.contract.prompt import TEMPLATE_TOKENS_MAX, PromptBound, growth_of
 from serving.contract.records import DeploymentRecord
 from serving.contract.replica import ReplicaRecord
 from serving.contract.tiers import GUARANTEED
@@ -34,6 +36,20 @@ def all_slots(record: ReplicaRecord) -> int:
     return record.slots
 
 
+def _bound_of(records: Iterable[ReplicaRecord]) -> PromptBound:
+    """Return how many tokens prompts have at most on all of these."""
+    return reduce(
+        PromptBound.or_wider,
+        (
+            PromptBound(
+                growth_of(record.capabilities),
+                TEMPLATE_TOKENS_MAX if record.template_tokens is None else record.template_tokens,
+            )
+            for record in records
+        ),
+    )
+
+
 class Pool:
     """Slots of one deployment, as many of each replica as `share_of` says. `on_demand` hears when
     somebody begins to wait, or replicas change; `on_prompt` which replica is given which prompt's
@@ -54,6 +70,7 @@ class Pool:
         self.replicas: dict[str, Replica] = {}
         self.capabilities: frozenset[str] = frozenset()
         """What every ready replica declares; where none is, those on their way, or asleep."""
+        self.prompt_bound = PromptBound()
         self.wake_seconds = 0.0
         self._may_sleep = False
         self.queue = FairQueue(clock, bounds)
@@ -157,6 +174,8 @@ class Pool:
         declared = [set(each.record.capabilities) for each in meant]
         if declared or not self._may_sleep:
             self.capabilities = frozenset(set.intersection(*declared)) if declared else frozenset()
+        if ready:
+            self.prompt_bound = _bound_of(each.record for each in ready)
         self.on_demand()
         self.call()
 

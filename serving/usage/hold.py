@@ -30,6 +30,15 @@ class Hold:
             held[part.lease.lease_id] = held.get(part.lease.lease_id, 0) + part.nanos
         return held
 
+    def shrink(self, nanos: int) -> None:
+        """Give back what is held beyond `nanos`: the worst case, now that more is known."""
+        if self._ended or nanos >= self.nanos:
+            return
+        self.nanos, now = nanos, self._clock()
+        self._taken = tuple(
+            (purse, purse.shrink(parts, nanos, now)) for purse, parts in self._taken
+        )
+
     def charge(self, nanos: int) -> tuple[LeaseCharge, ...]:
         """Take `nanos` from every budget, give the rest of the hold back, and say whence.
 
@@ -54,8 +63,10 @@ class Hold:
     def void(self) -> None:
         """Give everything back."""
         self._end()
+        now = self._clock()
         for purse, parts in self._taken:
             purse.release(parts)
+            purse.wake_fitting(now)
 
     def _end(self) -> None:
         if self._ended:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 import msgspec
 
@@ -24,6 +25,8 @@ RECALL_SECONDS = 0.1
 SCARCE_SECONDS = 30.0
 """How long nothing is fetched ahead after billing gave less than was wanted."""
 WANT_LESS = 4
+WAITERS_SEEN_MAX = 100
+"""How many of those who wait are looked at when some money comes back."""
 STRAGGLER_SECONDS = 30.0
 """How long after the period's end its lease admits requests that were received before it."""
 STRAGGLERS = timedelta(seconds=STRAGGLER_SECONDS)
@@ -34,7 +37,8 @@ TICK = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Billing said no to a shortfall of `need_nanos`; believed until `until`."""
+    """Billing said no to a shortfall of `need_nanos`; believed until `until`. `held_nanos` may yet
+    come back from requests under way in other gateways."""
 
     code: str
     need_nanos: int
@@ -42,6 +46,7 @@ class Refusal:
     recall_in_progress: bool
     until: float
     limit_nanos: int | None = None
+    held_nanos: int = 0
 
 
 class Purse:
@@ -111,6 +116,20 @@ class Purse:
             part.lease.release(part.nanos)
             self.held_nanos -= part.nanos
 
+    def shrink(self, parts: Parts, nanos: int, now: float) -> Parts:
+        """Give back what a hold took here beyond `nanos`, and return what is left of it; one part
+        at least, so that whatever is charged has its lease."""
+        kept: list[Part] = []
+        for part in parts:
+            left = min(part.nanos, nanos)
+            nanos -= left
+            if left or not kept:
+                kept.append(Part(part.lease, left))
+            self.held_nanos -= part.nanos - left
+            part.lease.release(part.nanos - left)
+        self.wake_fitting(now)
+        return tuple(kept)
+
     def settle(self, parts: Parts, nanos: int, now: float) -> list[Part]:
         """Charge `nanos` to the leases of a hold, give the rest back, and return what was
         charged to which. What exceeds the hold is charged to its last lease."""
@@ -124,6 +143,7 @@ class Purse:
                 charged.append(Part(part.lease, taken))
         self.release(parts)
         self.demand.note_charge(nanos, now)
+        self.wake_fitting(now)
         return charged
 
     def refuses(self, nanos: int, now: float) -> Refusal | None:
@@ -133,6 +153,12 @@ class Purse:
             return None
         shortfall = nanos - self.spendable(now)
         return refusal if shortfall >= refusal.need_nanos else None
+
+    def may_cover(self, nanos: int, refusal: Refusal, now: float) -> bool:
+        """Tell whether there would be enough, were all that is held for requests under way given
+        back: then who needs it waits, and is not refused."""
+        held_nanos = self.held_nanos + refusal.held_nanos
+        return self.spendable(now) + held_nanos + refusal.available_nanos >= nanos
 
     @property
     def has_waiters(self) -> bool:
@@ -153,6 +179,16 @@ class Purse:
             if not news.done():
                 news.set_result(None)
 
+    def wake_fitting(self, now: float) -> None:
+        """Let those look again for whom there is enough here now, the longest waiting first."""
+        if not self._needs:
+            return
+        left = self.spendable(now)
+        for news, nanos in islice(self._needs.items(), WAITERS_SEEN_MAX):
+            if nanos <= left and not news.done():
+                left -= nanos
+                news.set_result(None)
+
     def look(self, now: Moment) -> Ask | None:
         """Stop what no longer admits, and return the ask that is open or due.
 
@@ -169,7 +205,11 @@ class Purse:
         ahead = max(self.demand.ahead_nanos(now.monotonic), WANT_NANOS_MIN)
         needs = [nanos for news, nanos in self._needs.items() if not news.done()]
         if needs:
-            shortfall = max(1, min(needs) - self.spendable(now.monotonic))
+            least = min(needs)
+            refusal = self.refuses(least, now.monotonic)
+            if refusal is not None and not refusal.recall_in_progress:
+                return None
+            shortfall = max(1, least - self.spendable(now.monotonic))
             want = max(ahead, sum(needs))
             if now.monotonic < self._scarce_until:
                 want = min(want, self._want_max)
@@ -273,6 +313,7 @@ class Purse:
             answer.recall_in_progress,
             until=now + REFUSAL_SECONDS,
             limit_nanos=answer.limit_nanos,
+            held_nanos=answer.held_nanos,
         )
         self.wake()
 

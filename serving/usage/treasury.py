@@ -19,7 +19,7 @@ from serving.usage.moment import Moment, wall_clock
 from serving.usage.purse import Purse
 
 WAIT_SECONDS = 2.0
-"""How long a request waits in all for money that is not here."""
+"""How long a request waits in all for money that is not here, unless requests under way hold it."""
 LOOK_AGAIN_SECONDS = 0.5
 
 
@@ -33,6 +33,10 @@ class BillingUnreachable(MoneyUnavailable):
 
 class MoneyRecalled(MoneyUnavailable):
     """The money lies idle in other gateways and is on its way back."""
+
+
+class MoneyHeld(MoneyUnavailable):
+    """The money is held for requests under way: what they leave of it is free again."""
 
 
 class BudgetRefused(Exception):
@@ -79,19 +83,32 @@ class Treasury:
         self._wall = wall
         self._make_id = make_id
         self._purses: dict[str, list[Purse]] = {}
+        self._is_ending = False
 
     def now(self) -> Moment:
         """Return this instant on both clocks."""
         return Moment(self._clock(), self._wall())
 
-    async def hold(self, budget_ids: tuple[str, ...], nanos: int, received_at: datetime) -> Hold:
-        """Set `nanos` aside on every budget, in the period of `received_at`, or on none.
+    async def hold(
+        self,
+        budget_ids: tuple[str, ...],
+        nanos: int,
+        received_at: datetime,
+        *,
+        patience_seconds: float = 0.0,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Hold:
+        """Set `nanos` aside on every budget, in the period of `received_at`, or on none. What
+        requests under way hold is waited for until `patience_seconds` are over, or it is wanted no
+        more.
 
         Raises BudgetRefused when billing says no, MoneyUnavailable when it says nothing, or that
         the money is on its way.
         """
         purses = [self.purse(budget_id, received_at) for budget_id in budget_ids]
-        deadline = self._clock() + WAIT_SECONDS
+        began = self._clock()
+        deadline = began + WAIT_SECONDS
+        late: type[MoneyUnavailable] = BillingUnreachable
         while True:
             now = self._clock()
             taken, short = _take(purses, nanos, now)
@@ -99,8 +116,18 @@ class Treasury:
                 for purse in purses:
                     self.used[purse] = None
                 return Hold(nanos, taken, self._clock)
-            _raise_refusal(short, nanos, now, is_late=now >= deadline)
+            late = _why_wait(short, nanos, now) or late
+            if late is MoneyHeld:
+                deadline = began + patience_seconds
+            if now >= deadline or self._is_ending or not is_wanted():
+                raise late
             await self._wait(short, nanos, min(deadline - now, LOOK_AGAIN_SECONDS))
+
+    def end_waits(self) -> None:
+        """Let nobody wait for money any more: the gateway ends."""
+        self._is_ending = True
+        for purse in self.all_purses():
+            purse.wake()
 
     async def _wait(self, short: list[Purse], nanos: int, seconds: float) -> None:
         """Wait for news of any of the purses; they count `nanos` as needed meanwhile."""
@@ -171,14 +198,19 @@ def _take(purses: list[Purse], nanos: int, now: float) -> tuple[tuple[Taken, ...
     return (), short
 
 
-def _raise_refusal(short: list[Purse], nanos: int, now: float, *, is_late: bool) -> None:
-    """Raise what billing has said of a short purse, or that it said nothing in time."""
-    is_recalling = False
+def _why_wait(short: list[Purse], nanos: int, now: float) -> type[MoneyUnavailable] | None:
+    """Return for what to wait by what billing has said of the short purses, None where it has said
+    nothing yet. Raises BudgetRefused where there is nothing to wait for."""
+    why: type[MoneyUnavailable] | None = None
     for purse in short:
         refusal = purse.refuses(nanos, now)
         if refusal is None:
             continue
-        if not refusal.recall_in_progress:
+        if refusal.recall_in_progress:
+            why = why or MoneyRecalled
+        elif purse.may_cover(nanos, refusal, now):
+            why = MoneyHeld
+        else:
             available_nanos = refusal.available_nanos + purse.spendable(now)
             raise BudgetRefused(
                 refusal.code,
@@ -187,6 +219,4 @@ def _raise_refusal(short: list[Purse], nanos: int, now: float, *, is_late: bool)
                 limit_nanos=refusal.limit_nanos,
                 ends_at=purse.ends_at,
             )
-        is_recalling = True
-    if is_late:
-        raise MoneyRecalled if is_recalling else BillingUnreachable
+    return why

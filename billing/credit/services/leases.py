@@ -17,6 +17,7 @@ from billing.credit.selectors import (
     BudgetKey,
     abandoned_leases,
     budget_rows,
+    held_elsewhere,
     key_at,
     lease,
     recalled_lease_ids,
@@ -316,7 +317,12 @@ def _grant(
             ],
         )
         rows = [Decided(*row) for row in cursor.fetchall()]
-    return {row.ask_id: _answer(by_ask[row.ask_id], lineage, row) for row in rows}
+    refused = [by_ask[row.ask_id].row for row in rows if row.lease is None]
+    held = held_elsewhere(refused, gateway_id, now) if refused else {}
+    return {
+        row.ask_id: _answer(one := by_ask[row.ask_id], lineage, row, held.get(one.row, 0))
+        for row in rows
+    }
 
 
 def _grant_patiently(
@@ -332,12 +338,14 @@ def _grant_patiently(
         return {}
 
 
-def _answer(one: Wanted, lineage: str, decided: Decided) -> Answer:
+def _answer(one: Wanted, lineage: str, decided: Decided, held_nanos: int) -> Answer:
     ask = one.ask
     if decided.lease is None:
         code, left = _refusal(ask.budget_id), decided.available_nanos
         limit = None if decided.limit_nanos is None else max(decided.limit_nanos, 0)
-        return Refused(ask.ask_id, ask.budget_id, code, left, decided.is_recalled, limit)
+        return Refused(
+            *(ask.ask_id, ask.budget_id, code, left, decided.is_recalled, limit, held_nanos)
+        )
     return Granted(
         ask_id=ask.ask_id,
         budget_id=ask.budget_id,

@@ -3,6 +3,7 @@
 import sys
 
 from serving.contract.capabilities import FEATURES, NO_PREFIX_CACHE, STRUCTURAL_TAG
+from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
 from serving.contract.text_guard import TextGuard
 from serving.engine.engine import EMBEDS, SPOKEN, Launch
@@ -31,8 +32,8 @@ class Simulated:
     def capabilities(self, deployment: DeploymentRecord) -> tuple[str, ...]:
         """Return what the simulation speaks; features are asked of it as of vLLM."""
         if deployment.task == "embed":
-            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions")
-        return (*SPOKEN, STRUCTURAL_TAG, *FEATURES)
+            return (*EMBEDS, NO_PREFIX_CACHE, "dimensions", BYTE_TOKENS)
+        return (*SPOKEN, STRUCTURAL_TAG, *FEATURES, BYTE_TOKENS)
 
     def grammar_judge(self, deployment: DeploymentRecord) -> tuple[str, ...] | None:
         """Return None: it compiles nothing."""

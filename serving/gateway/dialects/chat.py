@@ -14,7 +14,14 @@ from serving.gateway.dialects.decode import invalid
 from serving.gateway.dialects.enforceable import check_enforceable
 from serving.gateway.dialects.json_schema import SchemaCheck
 from serving.gateway.dialects.marking import marked_message, marked_tools
-from serving.gateway.dialects.messages import Closed, FunctionName, Hint, Message, for_engine
+from serving.gateway.dialects.messages import (
+    AssistantMessage,
+    Closed,
+    FunctionName,
+    Hint,
+    Message,
+    for_engine,
+)
 from serving.gateway.dialects.route import Route
 from serving.gateway.dialects.sampling import (
     Effort,
@@ -25,6 +32,8 @@ from serving.gateway.dialects.sampling import (
     Verbosity,
 )
 from serving.gateway.dialects.schema_references import Schema
+
+_encode = msgspec.json.Encoder().encode
 
 TOOLS_MAX = 128
 Description = Annotated[str, Meta(max_length=64 * 1024)]
@@ -170,6 +179,17 @@ class Chat(Route[ChatRequest]):
         if not isinstance(request.response_format, TextAnswer | None):
             return "format"
         return "logprobs" if request.logprobs else "plain"
+
+    def rewritten_bytes(self, request: ChatRequest) -> int:
+        """Return how many bytes of JSON a chat template writes anew, with blanks between: tools,
+        and what the arguments of earlier calls say."""
+        tools = 0 if request.tools is None else len(_encode(request.tools))
+        return tools + sum(
+            len(call.function.arguments.encode(errors="replace"))
+            for message in request.messages
+            if isinstance(message, AssistantMessage)
+            for call in message.tool_calls or ()
+        )
 
     def has_schemas(self, request: ChatRequest) -> bool:
         """Tell whether the request brings JSON Schemas."""

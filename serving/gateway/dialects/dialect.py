@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from serving.contract.price import worst_case_nanos
+from serving.contract.prompt import PromptBound, PromptBytes
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
 from serving.engine.errors import RequestRefused
@@ -26,8 +27,8 @@ millisecond. To hand less to a process would cost the loop more."""
 class Job:
     """One request, ready to be admitted: the work for an engine and what the client wants to see.
 
-    `model_name` is what the client called the model, `body_bytes` how long its body was,
-    `prompt_tokens_max` a bound of its prompt, `asked_tokens` what the client asked for, `tier` how
+    `model_name` is what the client called the model, `body_bytes` how long its body was, `prompt`
+    what an engine is told of the prompt, `asked_tokens` what the client asked for, `tier` how
     urgent it is, `here_bytes_max` up to which length a whole answer is made on the loop, and `body`
     what of its body the answer repeats.
     """
@@ -38,7 +39,7 @@ class Job:
     work: Work
     wants_usage: bool
     body_bytes: int
-    prompt_tokens_max: int
+    prompt: PromptBytes
     asked_tokens: int | None
     tier: Tier = "default"
     here_bytes_max: int = HERE_BYTES_MAX
@@ -54,24 +55,22 @@ class Job:
         """How many slots it takes: one for each sequence."""
         return max(1, self.work.choices)
 
-    def worst_case_nanos(self, schedule: Schedule) -> int:
+    def input_tokens_max(self, bound: PromptBound) -> int:
+        """Return how many tokens the prompts have at most on engines of which so much is known."""
+        return min(bound.tokens_max(self.prompt), self.model.context_tokens * self.work.prompts)
+
+    def worst_case_nanos(self, schedule: Schedule, input_tokens_max: int) -> int:
         """Return the most that the job can cost, in the dearest band it can reach."""
-        work = self.work
         return worst_case_nanos(
             schedule,
-            prompt_bytes=self.prompt_tokens_max,
-            context_tokens=self.model.context_tokens * work.prompts,
+            input_tokens_max=input_tokens_max,
             output_tokens_max=self._made_tokens_max,
-            choices=work.choices,
+            choices=self.work.choices,
         )
 
-    def bounded(self, tokens: Tokens) -> Tokens:
+    def bounded(self, tokens: Tokens, input_tokens_max: int) -> Tokens:
         """Return what an engine says the job took, and no more than was asked of it."""
-        work = self.work
-        return tokens.at_most(
-            input=min(self.prompt_tokens_max, self.model.context_tokens * work.prompts),
-            output=self.output_tokens_max,
-        )
+        return tokens.at_most(input=input_tokens_max, output=self.output_tokens_max)
 
     @property
     def output_tokens_max(self) -> int:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from serving.contract.prompt import bytes_of_prompt
 from serving.contract.records import ModelRecord, Task
 from serving.engine.errors import AnswerBroken, PromptSize, Reason, RequestRefused
 from serving.engine.event import Event
@@ -28,8 +29,6 @@ NUMBERS_MAX = {"float": 2**20, "base64": 2**22}
 """In all vectors of an answer: 22 MB either way."""
 TEXT_HERE_BYTES_MAX = 64 * 1024
 """Of an answer whose numbers are written as text, which takes ten times as long as base64."""
-MARKS_MAX = 4
-"""The most tokens that a tokenizer adds of its own to an input."""
 
 Encoding = Literal["float", "base64"]
 Token = Annotated[int, Meta(ge=0, le=10**6)]
@@ -78,9 +77,10 @@ class Embeddings(openai.OpenAIEnvelope):
             _check_dimensions(request.dimensions, model)
             fields["dimensions"] = request.dimensions
             needs["dimensions"] = "dimensions"
+        told = _encode(fields)[:-1]
         work = Work(
             operation="embeddings",
-            fields=(_encode(fields)[:-1],),
+            fields=(told,),
             is_streamed=False,
             may_call_tools=False,
             feature="plain",
@@ -96,7 +96,7 @@ class Embeddings(openai.OpenAIEnvelope):
             work=work,
             wants_usage=True,
             body_bytes=body_bytes,
-            prompt_tokens_max=body_bytes + MARKS_MAX * inputs,
+            prompt=bytes_of_prompt(told, texts=inputs),
             asked_tokens=None,
             here_bytes_max=HERE_BYTES_MAX if encoding == "base64" else TEXT_HERE_BYTES_MAX,
             body=encoding,

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from serving.contract.prompt import bytes_of_prompt
 from serving.contract.records import ModelRecord, Task
 from serving.contract.units import Tier
 from serving.engine.errors import ControlToken, PromptSize, Reason, RequestRefused
@@ -22,9 +23,6 @@ from serving.gateway.dialects.whole import Whole
 from serving.gateway.errors import ApiError, BadRequest
 
 _encode = msgspec.json.Encoder().encode
-
-TEMPLATE_TOKENS_MAX = 4_096
-"""The most that a chat template adds of its own: role marks, tool instructions, dates."""
 
 Request = TypeVar("Request", bound=Sampling)
 
@@ -55,9 +53,11 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
         options = request.stream_options
         prompts, tier = self.prompt_count(request), self.tier(request)
         fields = self.engine_fields(request)
+        encoded = _encode(fields)[:-1]
+        is_chat = self.operation == "chat"
         work = Work(
             operation=self.operation,
-            fields=(_encode(fields)[:-1],),
+            fields=(encoded,),
             is_streamed=bool(request.stream),
             may_call_tools=self.may_call_tools(request),
             feature=self.feature(request),
@@ -76,7 +76,9 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
             work=work,
             wants_usage=bool(options and options.include_usage),
             body_bytes=body_bytes,
-            prompt_tokens_max=body_bytes + TEMPLATE_TOKENS_MAX,
+            prompt=bytes_of_prompt(
+                encoded, texts=0 if is_chat else prompts, again=self.rewritten_bytes(request)
+            ),
             asked_tokens=self.asked_output_tokens(request)[1],
             tier=tier or "default",
             body=tier,
@@ -124,6 +126,10 @@ class Route(openai.OpenAIEnvelope, ABC, Generic[Request]):
 
     def known_prompt_tokens(self, request: Request) -> int:
         """Return the prompt's length where the client counted tokens itself, else 0."""
+        return 0
+
+    def rewritten_bytes(self, request: Request) -> int:
+        """Return how many bytes of JSON a chat template writes anew, with blanks between."""
         return 0
 
     def has_schemas(self, request: Request) -> bool:

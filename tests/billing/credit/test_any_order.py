@@ -22,7 +22,7 @@ from billing.credit.services.budgets import fund, set_limits
 from billing.credit.services.leases import charge, grant_leases, take_back, void_abandoned_leases
 from control.publish.lineage import lineage
 from serving.contract.ids import new_id
-from serving.contract.lease import Ask, Granted, Return
+from serving.contract.lease import Ask, Granted, Refused, Return
 from tests.fixtures.books import differences
 from tests.fixtures.usage import NOW, give_credit, make_customer
 
@@ -53,13 +53,32 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(target=leases, gateway=GATEWAYS, need=NANOS, want=st.integers(0, 10_000))
     def ask(self, gateway: str, need: int, want: int) -> Any:
+        return self.asked(gateway, need, want)
+
+    @rule(target=leases, gateway=GATEWAYS, too_much=st.booleans())
+    def ask_for_all_there_is(self, gateway: str, too_much: bool) -> Any:
+        """The last nano may be had, and not one more."""
+        available = max(self.budget.available_nanos or 0, 0)
+        lease = self.asked(gateway, available + too_much, 0)
+        has_lease = isinstance(lease, tuple)
+        assert has_lease == (available > 0 and not too_much)
+        assert not has_lease or self.budget.available_nanos == 0
+        return lease
+
+    def asked(self, gateway: str, need: int, want: int) -> Any:
         before = self.budget.available_nanos or 0
         ask = Ask(new_id(), self.customer.balance, need, want, NOW)
         given = {"gateway_id": gateway, "asks": [ask], "lineage": lineage(), "now": NOW}
         (reply,) = grant_leases(**given)
         assert grant_leases(**given) == (reply,)
         if not isinstance(reply, Granted):
+            assert isinstance(reply, Refused)
             assert before < max(need, 1)
+            assert reply.held_nanos == sum(
+                one.held_nanos
+                for one in Lease.objects.exclude(gateway_id=gateway)
+                if one.stopped_at
+            )
             return multiple()
         assert need <= reply.granted_nanos <= before
         return reply.lease_id, gateway

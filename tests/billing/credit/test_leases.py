@@ -347,6 +347,23 @@ def test_a_lease_that_stopped_is_not_recalled_again(customer):
     assert poll().recalls == ()
 
 
+def test_a_refusal_tells_what_requests_under_way_elsewhere_may_leave(customer):
+    """Of what was called back: nobody's own, and not of a gateway that is gone for long."""
+
+    def held(need, gateway=OTHER, now=NOW):
+        answer = ask_for(customer.balance, need, gateway=gateway, now=now)
+        assert isinstance(answer, Refused)
+        return answer.held_nanos, answer.available_nanos
+
+    give_credit(customer, 100)
+    lease = ask_for(customer.balance, 100)
+    assert held(60) == (0, 0)  # idle as far as anybody knows: it is called back
+    give_back(lease, 70)
+    assert held(60) == (70, 30)
+    assert held(60, gateway=GATEWAY) == (0, 30)
+    assert held(60, now=NOW + timedelta(hours=2)) == (0, 30)
+
+
 def test_a_gateway_is_not_asked_to_give_back_to_itself(customer):
     give_credit(customer, 1_000)
     ask_for(customer.balance, 900)

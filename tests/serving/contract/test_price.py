@@ -125,8 +125,7 @@ def test_the_nano_of_rounding_is_real():
 
 HOLDS = st.fixed_dictionaries(
     {
-        "prompt_bytes": st.integers(0, 300),
-        "context_tokens": st.integers(0, 300),
+        "input_tokens_max": st.integers(0, 300),
         "output_tokens_max": st.integers(0, 12),
         "choices": st.integers(1, 4),
     }
@@ -135,7 +134,7 @@ HOLDS = st.fixed_dictionaries(
 
 @given(schedules(), HOLDS, RULES, st.data())
 def test_no_charge_exceeds_its_hold(schedule, hold, rule, data):
-    input_tokens = data.draw(st.integers(0, min(hold["prompt_bytes"], hold["context_tokens"])))
+    input_tokens = data.draw(st.integers(0, hold["input_tokens_max"]))
     due = charge(
         band_of(schedule, input_tokens),
         input_tokens=input_tokens,
@@ -147,7 +146,7 @@ def test_no_charge_exceeds_its_hold(schedule, hold, rule, data):
 
 
 def test_a_hold_rounds_each_meter_up_and_adds_a_nano_for_the_cached_split():
-    hold = {"prompt_bytes": 3, "context_tokens": 9, "output_tokens_max": 1, "choices": 3}
+    hold = {"input_tokens_max": 3, "output_tokens_max": 1, "choices": 3}
     # 1.5 up to 2, a nano for the split, 1.5 up to 2
     assert worst_case_nanos((HALF,), **hold) == 5
     # cached input is free, or whole nanos a token: no second part to round
@@ -165,22 +164,22 @@ def test_a_band_begins_at_its_own_tokens(count, floor):
 
 
 @pytest.mark.parametrize(
-    ("prompt_bytes", "nanos"),
+    ("input_tokens_max", "nanos"),
     [
         (199, 29_850),  # 199 * 150
         (200, 60_000),  # the dearer band takes the whole request: 200 * 300
-        (900, 90_000),  # 300 of context
+        (300, 90_000),
     ],
 )
-def test_a_hold_takes_the_dearest_band_it_can_reach(prompt_bytes, nanos):
-    held = {"context_tokens": 300, "output_tokens_max": 0, "choices": 1}
-    assert worst_case_nanos(BANDS, prompt_bytes=prompt_bytes, **held) == nanos
+def test_a_hold_takes_the_dearest_band_it_can_reach(input_tokens_max, nanos):
+    held = {"output_tokens_max": 0, "choices": 1}
+    assert worst_case_nanos(BANDS, input_tokens_max=input_tokens_max, **held) == nanos
 
 
 def test_a_cheaper_band_further_up_lowers_no_hold():
     falling = (LIST, replace(BANDS[1], input_nanos=75_000_000))
-    held = {"context_tokens": 300, "output_tokens_max": 0, "choices": 1}
-    assert worst_case_nanos(falling, prompt_bytes=200, **held) == 30_000  # 200 * 150
+    held = {"output_tokens_max": 0, "choices": 1}
+    assert worst_case_nanos(falling, input_tokens_max=200, **held) == 30_000  # 200 * 150
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -17,6 +18,7 @@ from serving.engine.simulated.adapter import Simulated
 from serving.engine.simulated.faults import Fault
 from serving.engine.simulated.server import Server
 from serving.engine.simulated.settings import Settings
+from serving.engine.template import template_tokens
 from serving.engine.vllm import Device, Vllm
 from serving.engine.weights import WeightsUnreadable, check_weights, context_tokens, weights_bytes
 
@@ -234,6 +236,50 @@ async def test_a_probe_exercises_each_part_that_an_engine_declares() -> None:
         server.script.add(Fault("error_chunk"))
         with pytest.raises(EngineSilent, match="a test of tools was answered oddly"):
             await probe.exercise(exercises(capabilities, "var_1")[-1])
+    await server.stop()
+
+
+def _template(kind: str, chat: dict[str, Any]) -> int | None:
+    """What templates of some kinds make of chats whose texts are one token each."""
+    turns, tools = len(chat["messages"]), len(chat.get("tools", ()))
+    if kind == "without system" and chat["messages"][0]["role"] == "system":
+        return None
+    if kind == "wordy":
+        return 40 * turns + 300 * bool(tools)
+    return 5 * turns + (200 + 20 * tools if tools else 0) + (90 if kind == "long once" else 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "tokens"),
+    [
+        # A tool and a turn, 225 tokens in 145 bytes, of which 92 twice: only what varies is added.
+        ("plain", 32),
+        ("without system", 32),
+        ("long once", 315 - 237 + 32),
+        ("wordy", None),
+    ],
+)
+async def test_what_a_template_adds_is_measured_or_nothing_is_said_of_it(
+    kind: str, tokens: int | None
+) -> None:
+    class Asked(Probe):
+        async def count(self, model: str, chat: Any) -> int | None:
+            return _template(kind, chat)
+
+    async with aiohttp.ClientSession() as session:
+        probe = Asked(session, "http://127.0.0.1:9", timeout_seconds=1)
+        assert await template_tokens(probe, "var_1") == tokens
+
+
+async def test_the_template_of_an_engine_that_does_not_answer_is_not_known() -> None:
+    server = Server(Settings(port=0, models=("var_1",)))
+    await server.start()
+    async with aiohttp.ClientSession() as session:
+        probe = Probe(session, f"http://127.0.0.1:{server.port}/", timeout_seconds=2)
+        assert await template_tokens(probe, "var_1") == 32
+        assert await probe.count("var_1", {"messages": 3}) is None
+        silent = Probe(session, "http://127.0.0.1:9", timeout_seconds=1)
+        assert await template_tokens(silent, "var_1") is None
     await server.stop()
 
 

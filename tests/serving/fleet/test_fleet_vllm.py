@@ -8,7 +8,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from serving.contract.prompt import BYTE_TOKENS
 from serving.contract.records import DeploymentRecord
+from serving.engine.template import VARYING_TOKENS
 from tests.fixtures.fleet_process import FleetProcess, running_fleet
 from tests.fixtures.waiting import eventually
 
@@ -65,6 +67,9 @@ async def test_a_dead_or_frozen_core_is_replaced_and_leaves_no_orphan(tmp_path: 
             assert replica.text_guard is not None
             assert replica.text_guard.takes_mark
             assert "<|end|>" in replica.text_guard.tokens
+            # Its template adds less to a chat than the chat's JSON has bytes.
+            assert replica.template_tokens == VARYING_TOKENS
+            assert BYTE_TOKENS in replica.capabilities
             leader = process.leader(replica.replica_id)
             os.kill(core_of(leader), number)
             await eventually(partial(is_over, process, replica.replica_id, leader), seconds=seconds)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.price import charge
+from serving.contract.prompt import PromptBound
 from serving.engine.simulated.embedding import vector_of
 from serving.engine.simulated.faults import Fault
 from serving.engine.simulated.tokens import prompt_of_ids, prompt_of_text
@@ -288,10 +289,11 @@ def test_what_is_held_covers_whatever_it_takes_and_no_engine_bills_more(asked: A
     # A text has no more tokens than bytes, but for the marks that a tokenizer adds.
     sizes = [len(each.encode()) + 2 if isinstance(each, str) else len(each) for each in inputs]
     taken = Tokens(input=sum(sizes))
-    assert job.bounded(taken) is taken
+    most = job.input_tokens_max(PromptBound(growth=1))
+    assert job.bounded(taken, most) is taken
     due = charge(price, input_tokens=taken.input, cached_input_tokens=0, output_tokens=0)
-    assert due.total_nanos <= job.worst_case_nanos((price,))
-    most = job.bounded(Tokens(input=10**8, output=10**8))
-    assert (most.output, most.input) <= (0, 512 * len(inputs))
+    assert due.total_nanos <= job.worst_case_nanos((price,), most)
+    billed = job.bounded(Tokens(input=10**8, output=10**8), most)
+    assert (billed.output, billed.input) <= (0, 512 * len(inputs))
     told = json.loads(b"".join(job.work.fields) + b"}")
     assert told == {"input": json.loads(data)["input"]}

@@ -118,12 +118,13 @@ async def test_a_bad_record_leaves_the_last_good_one_in_force(stack: Stack) -> N
         assert reply.status == 200
 
 
-async def test_all_at_once_with_money_for_three_exactly_three_are_served(tmp_path: Path) -> None:
-    # The template's allowance fills the context: 512 input at 150 nanos, one for the cached split,
-    # 100 output at 600.
-    worst = 512 * 150 + 1 + 100 * 600
+async def test_all_at_once_are_served_as_far_as_the_money_goes_and_the_others_refused(
+    tmp_path: Path,
+) -> None:
+    # The template's allowance fills the context: 512 input at 150 nanos, 100 output at 600. The
+    # prompt has 12 tokens, so that three could cost what is there, and five do, each in its turn.
+    worst, cost = 512 * 150 + 100 * 600, 12 * 150 + 100 * 600
     body = {"model": "demo", "messages": MESSAGES, "max_tokens": 100}
-    # A long answer, so that no hold is settled before every request was decided.
     async with running_stack(tmp_path, credit_nanos=3 * worst, itl_seconds=0.01) as stack:
 
         async def ask() -> int:
@@ -132,8 +133,10 @@ async def test_all_at_once_with_money_for_three_exactly_three_are_served(tmp_pat
                 return reply.status
 
         statuses = await asyncio.gather(*(ask() for _ in range(60)))
-    assert statuses.count(200) == 3
-    assert statuses.count(429) == 57
+        charged = sum(one.charged_nanos for event in await stack.booked() for one in event.charges)
+    assert (statuses.count(200), statuses.count(429)) == (5, 55)
+    assert charged == 5 * cost
+    assert 3 * worst - charged < worst
 
 
 async def saved(stack: Stack) -> None:

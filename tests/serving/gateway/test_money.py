@@ -13,6 +13,7 @@ from aiohttp import web
 from serving.contract.budget import period_end, period_start
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted
+from serving.contract.prompt import BYTE_TOKENS, PromptBound
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from serving.usage import treasury
 from tests.fixtures import catalog
@@ -91,6 +92,59 @@ async def test_money_on_its_way_from_another_gateway_is_worth_a_retry(
     row.stopped, row.keep_nanos = True, 0
     async with stack.post(CHAT, BODY) as reply:
         assert reply.status == 200
+
+
+async def know_the_prompts_of(stack: Stack) -> None:
+    """Have the fleet say what it knows of the engine's tokenizer and template."""
+    record = catalog.replica(f"http://127.0.0.1:{stack.engines[0].port}")
+    told = (*record.capabilities, BYTE_TOKENS)
+    record = msgspec.structs.replace(record, capabilities=told, template_tokens=32)
+    stack.control.fleet.publish("replica", "rep_1", record)
+    pool = stack.gateway.directory.pools["dep_var_demo"]
+    await eventually(lambda: pool.prompt_bound == PromptBound(1, 32))
+
+
+async def test_the_last_of_a_limit_serves_a_short_prompt(stack: Stack) -> None:
+    """It has at most as many tokens as bytes, and not a whole context."""
+    await know_the_prompts_of(stack)
+    body = {"model": "demo", "messages": MESSAGES, "max_tokens": 1}
+    told = len(msgspec.json.encode({"messages": MESSAGES}))
+    stack.control.billing.limits[BALANCE] = (told + 32) * 150 + 1 + 600
+    async with stack.post(CHAT, body) as reply:
+        assert reply.status == 200
+        cost = int(reply.headers["x-penstock-cost-nanos"])
+    async with stack.post(CHAT, body) as reply:
+        error = (await reply.json())["error"]
+    assert (reply.status, error["type"]) == (429, "insufficient_quota")
+    assert [event.charges[0].charged_nanos for event in await stack.booked()] == [cost]
+    assert stack.gateway.treasury.held_nanos() == 0
+
+
+async def test_a_burst_of_large_max_tokens_waits_for_money_and_is_all_served(stack: Stack) -> None:
+    """There is enough for what all of them cost, and never for what all could."""
+    cost = 12 * 150 + 100 * 600
+    stack.control.billing.limits[BALANCE] = 11 * cost + WORST
+
+    async def ask() -> int:
+        async with stack.post(CHAT, BODY) as reply:
+            await reply.read()
+            return reply.status
+
+    assert set(await asyncio.gather(*(ask() for _ in range(12)))) == {200}
+    events = await stack.booked()
+    charged = [sum(one.charged_nanos for one in event.charges) for event in events]
+    assert charged == [cost] * 12
+
+
+async def test_what_is_held_shrinks_to_the_prompt_that_the_engine_names(tmp_path: Path) -> None:
+    async with running_stack(tmp_path, itl_seconds=0.02) as stack:
+        treasury = stack.gateway.treasury
+        async with stack.post(CHAT, BODY | {"stream": True}) as reply:
+            await reply.content.readuntil(b"\n\n")
+            held_nanos = treasury.held_nanos()
+        [event] = await stack.booked()
+        assert held_nanos == event.input_tokens * 150 + 100 * 600 < WORST
+        assert treasury.held_nanos() == 0
 
 
 async def babble(request: web.Request) -> web.StreamResponse:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.contract.price import worst_case_nanos
+from serving.contract.prompt import PromptBound
 from serving.engine.usage import Tokens
 from serving.gateway.dialects import completions
 from serving.gateway.dialects.chat import ENGINE_FIELDS, Chat, ChatRequest
@@ -296,15 +297,14 @@ def test_the_hold_is_never_less_than_the_final_cost(
     else:
         made = job(ASK | {"messages": [USER | {"content": text}]} | extra)
     told = told_to_vllm(made)
-    most_input = min(512, len(text.encode()) + 200)
     most = worst_case_nanos(
         (price(),),
-        prompt_bytes=most_input,
-        context_tokens=512,
+        input_tokens_max=min(512, len(text.encode()) + 4),
         output_tokens_max=told["max_tokens"],
         choices=n,
     )
-    assert made.worst_case_nanos((price(),)) >= most
+    input_tokens_max = made.input_tokens_max(PromptBound(growth=1, template_tokens=0))
+    assert made.worst_case_nanos((price(),), input_tokens_max) >= most
 
 
 @pytest.mark.parametrize(
@@ -340,8 +340,8 @@ def test_lists_of_token_ids_are_several_prompts() -> None:
 def test_nothing_but_the_prompt_may_be_asked_for() -> None:
     made = job({"model": "demo", "prompt": "x", "echo": True, "max_tokens": 0}, COMPLETIONS)
     assert told_to_vllm(made)["max_tokens"] == 0
-    assert made.worst_case_nanos((price(),)) == 512 * 150 + 600
-    assert made.bounded(Tokens(input=1, output=5)).output == 1
+    assert made.worst_case_nanos((price(),), 512) == 512 * 150 + 600
+    assert made.bounded(Tokens(input=1, output=5), 512).output == 1
     assert refused({"model": "demo", "prompt": "x", "max_tokens": 0}, COMPLETIONS).param
 
 

@@ -10,7 +10,7 @@ import pytest
 from serving.contract.budget import limit_budget_id
 from serving.usage import treasury
 from serving.usage.hold import Hold
-from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyRecalled
+from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyHeld, MoneyRecalled
 from tests.fixtures.fake_billing import FakeBilling
 from tests.fixtures.purses import BALANCE, CENT, LIMIT, Money, open_money
 from tests.fixtures.waiting import eventually
@@ -48,9 +48,21 @@ async def test_money_for_three_admits_three_of_two_hundred_on_two_gateways(
     billing.limits = {BALANCE: 3 * WORST, LIMIT: 100 * CENT}
     tries = [gateway.hold(WORST, BALANCE, LIMIT) for _ in range(100) for gateway in (money, other)]
     results = await asyncio.gather(*tries, return_exceptions=True)
-    assert count(results, Hold) == 3
+    holds = [result for result in results if isinstance(result, Hold)]
+    assert (len(holds), count(results, MoneyHeld)) == (3, 197)
+    for hold in holds:
+        hold.charge(WORST)
+    billing.limits[BALANCE] = 0  # as if it were booked
+    for lease in billing.books.leases.values():
+        lease.settled_nanos = lease.keep_nanos
+    tries = [
+        gateway.hold(WORST, BALANCE, LIMIT, patience_seconds=60)
+        for _ in range(100)
+        for gateway in (money, other)
+    ]
+    results = await asyncio.gather(*tries, return_exceptions=True)
     refused = [result for result in results if isinstance(result, BudgetRefused)]
-    assert len(refused) == 197
+    assert len(refused) == 200
     assert {(one.code, one.available_nanos) for one in refused} == {("credit_balance_exhausted", 0)}
     assert (money.polls_at_once_max, other.polls_at_once_max) == (1, 1)
 
@@ -61,8 +73,74 @@ async def test_many_who_wait_for_money_that_is_scarce_are_served_in_few_calls(
     billing.limits[BALANCE] = 150 * WORST
     tries = [money.hold(WORST) for _ in range(200)]
     results = await asyncio.gather(*tries, return_exceptions=True)
-    assert (count(results, Hold), count(results, BudgetRefused)) == (150, 50)
+    assert (count(results, Hold), count(results, MoneyHeld)) == (150, 50)
     assert sum(len(request.asks) for request in billing.requests) <= 60
+
+
+async def test_a_burst_that_could_cost_more_than_there_is_waits_its_turn_and_is_all_served(
+    billing: FakeBilling, money: Money, other: Money
+) -> None:
+    billing.limits[BALANCE] = 3 * WORST
+
+    async def serve(gateway: Money) -> None:
+        hold = await gateway.hold(WORST, BALANCE, LIMIT, patience_seconds=60)
+        await asyncio.sleep(0)
+        gateway.poll.acknowledged(hold.charge(WORST // 50))
+
+    await asyncio.gather(*(serve(gateway) for _ in range(50) for gateway in (money, other)))
+    assert money.treasury.held_nanos() == other.treasury.held_nanos() == 0
+    assert sum(len(request.asks) for request in billing.requests) <= 400
+
+
+async def test_what_could_never_come_back_is_not_waited_for(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[BALANCE] = 1_000
+    held = await money.hold(600)
+    with pytest.raises(BudgetRefused):
+        await money.hold(1_001, patience_seconds=60)
+    with pytest.raises(MoneyHeld):
+        await money.hold(700)
+    waiting = asyncio.create_task(money.hold(700, patience_seconds=60))
+    await eventually(lambda: any(purse.has_waiters for purse in money.treasury.all_purses()))
+    held.charge(400)
+    with pytest.raises(BudgetRefused) as refused:
+        await waiting
+    assert refused.value.available_nanos == 600
+
+
+async def test_a_hold_that_shrinks_serves_who_waits(billing: FakeBilling, money: Money) -> None:
+    billing.limits[BALANCE] = billing.limits[LIMIT] = 1_000
+    held = await money.hold(900, BALANCE, LIMIT)
+    waiting = asyncio.create_task(money.hold(800, BALANCE, LIMIT, patience_seconds=60))
+    await asyncio.sleep(0.01)
+    held.shrink(300)
+    assert (held.nanos, not waiting.done()) == (300, True)
+    held.shrink(200)
+    (await asyncio.wait_for(waiting, 10)).void()
+    assert {charge.charged_nanos for charge in held.charge(200)} == {200}
+    assert money.treasury.held_nanos() == 0
+
+
+async def test_nobody_waits_for_money_whose_client_left_nor_when_the_gateway_ends(
+    billing: FakeBilling, money: Money
+) -> None:
+    billing.limits[BALANCE] = 1_000
+    held, wanted = await money.hold(900), [True]
+    tries = [
+        asyncio.create_task(money.hold(800, patience_seconds=600, is_wanted=is_wanted))
+        for is_wanted in (lambda: wanted[0], lambda: True)
+    ]
+    await asyncio.sleep(0.01)
+    wanted[0] = False
+    with pytest.raises(MoneyHeld):
+        await tries[0]
+    assert not tries[1].done()
+    money.treasury.end_waits()
+    with pytest.raises(MoneyHeld):
+        await tries[1]
+    held.void()
+    assert not any(purse.has_waiters for purse in money.treasury.all_purses())
 
 
 async def test_money_that_lies_idle_in_another_gateway_is_called_back(
@@ -100,14 +178,13 @@ async def test_every_budget_of_the_chain_must_agree_or_none_is_held(
 
 async def test_what_is_left_is_said_with_what_lies_here(billing: FakeBilling, money: Money) -> None:
     billing.limits[BALANCE] = 1_000
-    held = await money.hold(600)
+    (await money.hold(600)).charge(600)
     with pytest.raises(BudgetRefused) as refused:
         await money.hold(700)
     assert refused.value.available_nanos == 400
-    held.void()
     with pytest.raises(BudgetRefused) as refused:
         await money.hold(1_100)
-    assert refused.value.available_nanos == 1_000
+    assert refused.value.available_nanos == 400
 
 
 async def test_a_refusal_is_believed_for_as_much_and_more_but_not_for_less(

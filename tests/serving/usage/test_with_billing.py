@@ -16,8 +16,9 @@ from control.actor import system
 from control.budgets.services import add_limit
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import LeaseReply, LeaseRequest
+from serving.contract.usage import LeaseCharge
 from serving.usage.hold import Hold
-from serving.usage.treasury import BudgetRefused
+from serving.usage.treasury import BudgetRefused, MoneyHeld
 from tests.fixtures.fake_billing import FakeBilling
 from tests.fixtures.purses import Money, open_money
 from tests.fixtures.usage import give_credit, make_batch, make_customer, make_event, make_price
@@ -67,12 +68,32 @@ def test_money_for_three_admits_three_of_two_hundred(tmp_path: Path) -> None:
 
     results = asyncio.run(crowd())
     assert sum(isinstance(result, Hold) for result in results) == 3
-    assert sum(isinstance(result, BudgetRefused) for result in results) == 197
+    assert sum(isinstance(result, MoneyHeld) for result in results) == 197
+
+
+def test_a_burst_on_two_gateways_waits_for_what_the_others_hold_and_is_all_served(
+    tmp_path: Path,
+) -> None:
+    """Each could cost a third of what there is, and costs a hundredth of that."""
+    budget = credited(3)
+
+    async def serve(gateway: Money) -> None:
+        hold = await gateway.hold(WORST, budget, patience_seconds=100)
+        await asyncio.sleep(0.01)
+        hold.charge(WORST // 100)
+
+    async def crowd() -> None:
+        async with two_gateways(tmp_path) as gateways:
+            await asyncio.gather(*(serve(gateway) for _ in range(10) for gateway in gateways))
+            assert [gateway.treasury.held_nanos() for gateway in gateways] == [0, 0]
+
+    asyncio.run(crowd())
 
 
 @pytest.mark.parametrize("period", ["day", "week"])
 def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, period: str) -> None:
-    """One request was made before the limit was set, for four: three of two hundred pass."""
+    """One request was made before the limit was set, for four: three of two hundred pass, the
+    others hear that those are under way, and, once they have cost what they held, of the limit."""
     customer, now = make_customer("Acme"), datetime.now(UTC)
     give_credit(customer, 10**12, now=now)
     price = make_price(input_nanos=WORST * 10**6, cached_input_nanos=0, output_nanos=0)
@@ -86,15 +107,38 @@ def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, peri
     ).budget_id  # fmt: skip
     budgets = balance_budget_id(customer.id), name
 
-    async def crowd() -> list[object]:
+    async def crowd() -> tuple[int, list[object]]:
         async with two_gateways(tmp_path) as gateways:
             tries = [gateway.hold(WORST, *budgets) for _ in range(100) for gateway in gateways]
-            return await asyncio.gather(*tries, return_exceptions=True)
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            holds = [
+                (gateways[place % 2].journal.gateway_id, result.charge(WORST))
+                for place, result in enumerate(results)
+                if isinstance(result, Hold)
+            ]
+            assert sum(isinstance(result, MoneyHeld) for result in results) == 200 - len(holds)
+            await asyncio.get_running_loop().run_in_executor(None, book, holds)
+            tries = [
+                gateway.hold(WORST, *budgets, patience_seconds=100)
+                for _ in range(5)
+                for gateway in gateways
+            ]
+            return len(holds), await asyncio.gather(*tries, return_exceptions=True)
 
-    results = asyncio.run(crowd())
-    refused = [result for result in results if isinstance(result, BudgetRefused)]
-    assert sum(isinstance(result, Hold) for result in results) == 3
-    assert len(refused) == 197
+    def book(holds: list[tuple[str, tuple[LeaseCharge, ...]]]) -> None:
+        events = [
+            make_event(
+                customer, price, received_at=now, input_tokens=1, cached_input_tokens=0,
+                output_tokens=0, gateway_id=gateway_id, charges=charges,
+            )
+            for gateway_id, charges in holds
+        ]  # fmt: skip
+        for event in events:
+            ingest(make_batch([event], gateway_id=event.gateway_id), now=now)
+        connections.close_all()
+
+    held, refused = asyncio.run(crowd())
+    assert (held, {type(one) for one in refused}) == (3, {BudgetRefused})
     assert {(one.budget_id, one.limit_nanos) for one in refused} == {(name, 4 * WORST)}
     assert {one.code for one in refused} == {"organization_spend_limit_exceeded"}
 
