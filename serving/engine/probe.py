@@ -156,7 +156,8 @@ class Probe:
 
         Raises EngineSilent.
         """
-        status, answer = await self._ask("POST", COUNT_PATH, {"model": model, **chat})
+        body = msgspec.json.encode({"model": model, **chat})
+        status, answer = await self._ask("POST", COUNT_PATH, body)
         try:
             return read_count(answer) if status == 200 else None
         except AnswerBroken as error:
