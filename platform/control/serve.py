@@ -13,8 +13,8 @@ import uvicorn
 
 from control.config import ConfigError, ControlConfig, Network
 from control.database.connection import Impatient
-from control.http.protocol import DeadlineProtocol
 from control.http.client_address import TrustedProxies
+from control.http.protocol import DeadlineProtocol
 
 log = structlog.get_logger(__name__)
 

@@ -41,5 +41,5 @@ class CallerThrottle(BaseThrottle):
 def caller_of(request: Request | HttpRequest) -> str:
     """Return who calls: a person's or an API key's id, or the address of whom nobody knows."""
     user = request.user
-    of_nobody = f"address:{client_address(request._request)}"
+    of_nobody = f"address:{client_address(request)}"
     return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or of_nobody)

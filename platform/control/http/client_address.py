@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from django.http import HttpRequest
+from rest_framework.request import Request
 
 from serving.contract.client_address import Address, Network, forwarded_address, is_in
 from serving.contract.client_address import client_address as parse_address
@@ -11,7 +12,7 @@ from serving.contract.client_address import client_address as parse_address
 SCHEMES = {b"http": "http", b"https": "https"}
 
 
-def client_address(request: HttpRequest) -> Address | None:
+def client_address(request: HttpRequest | Request) -> Address | None:
     """Return the client's address, None where the server knows none."""
     return parse_address(request.META.get("REMOTE_ADDR", ""))
 

@@ -68,4 +68,4 @@ def _comes_from_allowed_network(request: Request, key: ApiKey) -> bool:
     if key.allowed_networks is None:
         return True
     networks = [ipaddress.ip_network(network) for network in key.allowed_networks]
-    return is_in(client_address(request._request), networks)
+    return is_in(client_address(request), networks)
