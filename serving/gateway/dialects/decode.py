@@ -22,9 +22,10 @@ class BodyDecoder:
     """Decodes one kind of body; built once, since building costs more than decoding."""
 
     def __init__(self, kind: type[Body]) -> None:
-        self._kind = kind
         self._decoder = msgspec.json.Decoder(kind)
-        self._shape = shape_of(kind)
+        # Asked for once: it costs a millisecond, and is full of circles.
+        self._kind = msgspec.inspect.type_info(kind)
+        self._shape = shape_of(self._kind)
 
     def __call__(self, data: bytes | msgspec.Raw) -> msgspec.Struct:
         """Return the body, in which a null is an absent field.

@@ -32,9 +32,9 @@ class Expectation(NamedTuple):
     shown: str
 
 
-def expected_at(kind: type, path: str, body: Any) -> Expectation:
+def expected_at(kind: Type, path: str, body: Any) -> Expectation:
     """Return what a type wants at a path such as `.messages[0].role`, and what a body has there."""
-    types, value, is_known = [msgspec.inspect.type_info(kind)], body, body is not msgspec.UNSET
+    types, value, is_known = [kind], body, body is not msgspec.UNSET
     for step in _STEP.finditer(path):
         key: Any = step["field"] or (int(step["place"]) if step["place"] else None)
         types = [inner for one in _plain(types) for inner in _inner(one, key, value)]

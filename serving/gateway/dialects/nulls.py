@@ -6,7 +6,6 @@ own types are looked at: a null within a schema, arguments or metadata is the cl
 
 from typing import Any
 
-import msgspec
 from msgspec.inspect import ListType, Metadata, StructType, Type, UnionType
 
 Fields = dict[str, "Shape | None"]
@@ -20,11 +19,6 @@ class Shape:
         self.items: Shape | None = None
         self.tag: str | None = None
         self.structs: dict[Any, Fields] = {}
-
-
-def shape_of(kind: type) -> Shape | None:
-    """Return where closed types are within a type."""
-    return _shape(msgspec.inspect.type_info(kind))
 
 
 def drop_nulls(value: Any, shape: Shape | None) -> None:
@@ -51,15 +45,16 @@ def _fields(value: dict[str, Any], shape: Shape) -> Fields:
     return shape.structs.get(tag, {}) if isinstance(tag, str) else {}
 
 
-def _shape(kind: Type) -> Shape | None:
+def shape_of(kind: Type) -> Shape | None:
+    """Return where closed types are within a type."""
     shape = Shape()
     for one in kind.types if isinstance(kind, UnionType) else (kind,):
         plain = one.type if isinstance(one, Metadata) else one
         if isinstance(plain, ListType):
-            shape.items = _shape(plain.item_type)
+            shape.items = shape_of(plain.item_type)
         elif isinstance(plain, StructType):
             shape.tag = plain.tag_field
             shape.structs[plain.tag] = {
-                field.encode_name: _shape(field.type) for field in plain.fields
+                field.encode_name: shape_of(field.type) for field in plain.fields
             }
     return shape if shape.items is not None or shape.structs else None

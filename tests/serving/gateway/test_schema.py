@@ -132,7 +132,7 @@ def test_images_and_files_are_refused_in_words() -> None:
     part = {"type": "image_url", "image_url": {"url": "http://169.254.169.254/"}}
     error = refused(ASK | {"messages": [USER | {"content": [part]}]})
     assert error.param == "messages[0].content[0].type"
-    assert "Only text" in error.message
+    assert "only text" in error.message
 
 
 def test_a_key_given_twice_reaches_the_engine_once() -> None:
@@ -195,7 +195,6 @@ def test_any_bytes_are_taken_or_refused_in_words(data: bytes) -> None:
         {"type": "array", "items": [{"type": "string"}]},
         {"$ref": "#/enum/00", "enum": [{}]},
         {"$ref": "#/enum/" + "1" * 5_000, "enum": [{}]},
-        {"type": "array", "maxItems": 10**9},
         {"type": "object", "properties": {str(n): {} for n in range(2_000)}},
         {"enum": ["x" * 70_000]},
     ],
@@ -204,6 +203,19 @@ def test_schemas_that_hurt_an_engine_are_refused(schema: dict[str, Any]) -> None
     assert refused(with_schema(schema)).param == "response_format.json_schema.schema"
     tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
     assert refused(ASK | {"tools": [tool]}).param == "tools[0].function.parameters"
+
+
+def test_counts_are_bounded_where_an_engine_compiles_them() -> None:
+    """Elsewhere they are told to the model alone: agents bound texts by 500,000 characters."""
+    schema = {"type": "array", "maxItems": 10**9}
+    assert refused(with_schema(schema)).param == "response_format.json_schema.schema"
+    function = {"name": "f", "parameters": schema}
+    tools = {"tools": [{"type": "function", "function": function}]}
+    job(ASK | tools)
+    param = "tools[0].function.parameters"
+    assert refused(ASK | tools | {"tool_choice": "required"}).param == param
+    strict = {"tools": [{"type": "function", "function": function | {"strict": True}}]}
+    assert refused(ASK | strict).param == param
 
 
 @pytest.mark.parametrize("pattern", ["[[a]", "[a&&b]", "[a||b]", "[a~~b]"])
