@@ -16,10 +16,14 @@ from allauth.account.internal.flows.reauthentication import STATE_SESSION_KEY
 from allauth.account.utils import get_next_redirect_url
 from django.conf import settings
 from django.contrib.auth import logout, user_logged_in
+from django.db import DatabaseError, InterfaceError
 from django.http import HttpRequest, HttpResponseBase, HttpResponseRedirect, QueryDict
 from django.shortcuts import redirect
 from django.urls import resolve, reverse
 from django.utils.deprecation import MiddlewareMixin
+
+from control.errors import is_database_away
+from control.http.answers import unavailable
 
 RECENT = timedelta(minutes=15)
 """How long a proof counts."""
@@ -75,15 +79,20 @@ def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
 class OperatorSessionMiddleware(MiddlewareMixin):
     """Ends an operator's session half a day after they signed in, whatever they did in it."""
 
-    def process_request(self, request: HttpRequest) -> None:
-        """Sign out who has been in for too long."""
+    def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
+        """Sign out who has been in for too long; 503 where sessions cannot be read."""
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-            return
-        age_seconds = time.time() - request.session.get(SIGNED_IN_AT, 0)
-        if age_seconds < OPERATOR_SESSION.total_seconds():
-            return
-        if request.user.is_authenticated and request.user.is_staff:
-            logout(request)
+            return None
+        try:
+            age_seconds = time.time() - request.session.get(SIGNED_IN_AT, 0)
+            is_old = age_seconds >= OPERATOR_SESSION.total_seconds()
+            if is_old and request.user.is_authenticated and request.user.is_staff:
+                logout(request)
+        except (DatabaseError, InterfaceError) as error:
+            if is_database_away(error):
+                return unavailable(request)
+            raise
+        return None
 
 
 def _note_sign_in(sender: object, request: HttpRequest, **_: Any) -> None:
