@@ -94,7 +94,8 @@ class Exchange:
         self._queue_seconds = 0.0
         self._input_tokens_max = admitted.input_tokens_max
         self._is_unmeasured = False
-        """Whether the client left, and neither engine nor tokenizer said what it took."""
+        """Whether the client left before the engine said what it took: of its rate limits it took
+        what was expected, since nobody knows what was made."""
         self.charged_nanos = 0
         self.event: UsageEvent | None = None
 
@@ -298,10 +299,10 @@ class Exchange:
             return NO_TOKENS
         stated = one.relay.tokens
         if outcome == "client_cancelled" and not one.has_usage:
+            self._is_unmeasured = True
             counted = await one.count_prompt()
             if counted is None:
                 metrics.unmetered += 1
-                self._is_unmeasured = True
                 return NO_TOKENS
             stated = counted
         tokens = self._job.bounded(stated, self._input_tokens_max)
