@@ -189,7 +189,8 @@ class Furnished:
             f"/api/v1{path}?{urlencode(query)}", headers=ONCE, **sent
         )
         if reply.streaming:
-            list(reply)  # a download counts as under way until its end
+            # A download counts as under way until its end.
+            reply.streaming_content = list(reply)
         return reply
 
 

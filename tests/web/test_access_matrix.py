@@ -63,7 +63,8 @@ def attempt(
     with undone(), CaptureQueriesContext(connection) as queries:
         reply = browser.get(url) if method == "get" else browser.post(url, **body(name, ids))
         if reply.streaming and not reply.is_async:
-            list(reply)  # a download counts as under way until its end
+            # A download counts as under way until its end.
+            reply.streaming_content = list(reply)
     sent = [each["sql"] for each in queries]
     return Attempt(reply, [each for each in sent if each.startswith(WRITES)])
 

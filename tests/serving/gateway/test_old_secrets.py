@@ -39,7 +39,7 @@ def opens(
 ) -> bool:
     try:
         principal = authenticate(
-            known, peppers, authorization=f"Bearer {secret}", client_host=None, now=now
+            known, peppers, authorization=f"Bearer {secret}", client=lambda: None, now=now
         )
     except Unauthorized:
         return False
