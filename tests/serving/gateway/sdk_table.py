@@ -37,6 +37,13 @@ class Root:
     dialect: Any
     kinds: tuple[type, ...]
     base: dict[str, Any]
+    last_turns: tuple[dict[str, Any], ...] = ()
+    """Behind those that are sent: an assistant's turn that is the last would be continued."""
+
+    def body(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if not self.last_turns:
+            return fields
+        return fields | {"messages": [*fields["messages"], *self.last_turns]}
 
 
 ROOTS = {
@@ -76,11 +83,13 @@ ROOTS = {
             message_create_params.MessageCreateParamsNonStreaming,
         ),
         {"model": "demo", "messages": [USER], "max_tokens": 5},
+        last_turns=(USER,),
     ),
     "count_tokens": Root(
         CountTokens(),
         (message_count_tokens_params.MessageCountTokensParams,),
         {"model": "demo", "messages": [USER]},
+        last_turns=(USER,),
     ),
 }
 """Of two types the first is walked; the other has the same fields."""

@@ -42,7 +42,7 @@ def outcome(dialect: Any, body: dict[str, Any]) -> Outcome:
     if isinstance(echo, msgspec.Struct):
         fields = msgspec.structs.asdict(echo)
         echo = {name: bytes(v) if isinstance(v, msgspec.Raw) else v for name, v in fields.items()}
-    told = (work.fields, work.is_streamed, work.output_tokens_max)
+    told = (work.fields, work.answer_format, work.is_streamed, work.output_tokens_max)
     told_more = (job.model_name, job.tier, job.wants_usage, echo)
     return Outcome(told + told_more, getattr(job.body, "headers", ()))
 
@@ -61,7 +61,7 @@ def walked(route: str) -> Iterator[Sent]:
         for name, verdict in verdicts.items():
             key = f"{place.name}.{name}"
             around = root.base | beside | BESIDE.get(key, {})
-            yield _field(place, name, verdict, around)
+            yield _field(root, place, name, verdict, around)
             types = list(inner(place, name, SAMPLES))
             if verdict == "taken" and types:
                 assert key in table, f"{key} holds objects"
@@ -71,13 +71,14 @@ def walked(route: str) -> Iterator[Sent]:
                 assert set(of_types) == {one.name for one in types}, key
                 for one in types:
                     value = sample_object(one.kind, SAMPLES)
-                    yield Sent(one.name, of_types[one.name], around | one.wrap(value), None)
+                    body = root.body(around | one.wrap(value))
+                    yield Sent(one.name, of_types[one.name], body, None)
                     if of_types[one.name] == "taken":
                         waiting.append((one, beside | BESIDE.get(key, {})))
     assert rows == set(table)
 
 
-def _field(place: Place, name: str, verdict: str, around: dict[str, Any]) -> Sent:
+def _field(root: Root, place: Place, name: str, verdict: str, around: dict[str, Any]) -> Sent:
     value = sample_object(place.kind, SAMPLES)
     with_field = value | {name: sample_field(place, name, SAMPLES)}
     without = {other: one for other, one in value.items() if other != name}
@@ -85,8 +86,8 @@ def _field(place: Place, name: str, verdict: str, around: dict[str, Any]) -> Sen
     return Sent(
         name,
         verdict,
-        around | place.wrap(with_field),
-        None if is_required else around | place.wrap(without),
+        root.body(around | place.wrap(with_field)),
+        None if is_required else root.body(around | place.wrap(without)),
     )
 
 

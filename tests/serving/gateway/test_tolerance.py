@@ -120,7 +120,7 @@ def test_a_null_is_absent_within_and_a_client_s_own_stays() -> None:
     assert body["tools"][0]["function"]["parameters"] == schema
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "hi"}]}]
     call = {"type": "tool_use", "id": "a", "name": "f", "input": {"k": None}, "w": None}
-    turns = [USER, {"role": "assistant", "content": [call]}]
+    turns = [USER, {"role": "assistant", "content": [call]}, USER]
     lowered = told(MESSAGES, messages=turns)["messages"][1]["tool_calls"][0]
     assert json.loads(lowered["function"]["arguments"]) == {"k": None}
     assert refused(CHAT, ASK[CHAT] | {"foo": 1, "bar": None}).param == "foo"
