@@ -8,6 +8,7 @@ const anthropic = createAnthropic({ baseURL: trying.BASE_URL, apiKey: trying.API
 const thinking = { type: "enabled", budgetTokens: 2000 };
 const [chat, stream, , tools, history, refusal] = features(anthropic(trying.MODEL), {
   provider: "anthropic",
+  more: { maxOutputTokens: 200 }, // of its own it asks for 4,096, twice the demo model's context
   notOffered: { thinking },
   field: "thinking",
 });

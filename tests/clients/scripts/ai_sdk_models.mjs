@@ -13,8 +13,8 @@ const get_weather = tool({
 
 // Returns what to try, always with the provider's options; asked for what is not offered, the model
 // is told the field.
-export function features(model, { provider = "openai", options = {}, notOffered, field }) {
-  const asked = { model, temperature: 0, maxRetries: 0, providerOptions: { [provider]: options } };
+export function features(model, { provider = "openai", options = {}, more = {}, notOffered, field }) {
+  const asked = { model, temperature: 0, maxRetries: 0, providerOptions: { [provider]: options }, ...more };
 
   async function chat() {
     const answer = await generateText({ ...asked, prompt: trying.SUM });

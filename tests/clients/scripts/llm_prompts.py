@@ -70,7 +70,7 @@ def features(model: Any) -> list[Callable[[], Any]]:
         try:
             model.prompt(trying.SUM, temperature=2, max_tokens=10**6).text()
         except (openai.BadRequestError, llm.ModelError) as error:
-            return trying.refused(error, "1,000,000")
+            return trying.refused(error, "1000000")
         raise AssertionError("too many tokens are not refused")
 
     return [chat, stream, structured, tools, history, refusal]
