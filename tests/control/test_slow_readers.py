@@ -76,8 +76,10 @@ def address() -> Iterator[str]:
 
 @pytest.fixture
 def one_connection(monkeypatch: pytest.MonkeyPatch, tenants: list[str]) -> Iterator[ConnectionPool]:
-    """The pool of customers, with one connection."""
-    monkeypatch.setitem(connections["default"].settings_dict["OPTIONS"]["pool"], "max_size", 1)
+    """The pool of customers, with one connection, which nobody waits for long."""
+    options = connections["default"].settings_dict["OPTIONS"]["pool"]
+    monkeypatch.setitem(options, "max_size", 1)
+    monkeypatch.setitem(options, "timeout", 1.0)
     connections["default"].close()
     connections["default"].close_pool()
     pool = connections["default"].pool

@@ -90,6 +90,7 @@ def test_a_database_of_an_earlier_development_version_ends_the_start(scratch_url
         assert tables.fetchall() == [("django_migrations",)]
 
 
+@pytest.mark.full
 def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     """As data folders of earlier versions do: everything in them is the superuser's."""
     assert "One role for everything" in prepare_database(scratch_url)

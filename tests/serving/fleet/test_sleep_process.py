@@ -31,6 +31,7 @@ async def ask(process: FleetProcess, number: int) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.full
 async def test_work_that_no_gateway_told_of_keeps_it_awake_and_probes_do_not(
     tmp_path: Path,
 ) -> None:

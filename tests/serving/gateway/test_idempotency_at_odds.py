@@ -15,12 +15,13 @@ import pytest
 
 from serving.engine.simulated.faults import Fault
 from serving.usage import claims
+from tests.fixtures.corpus import quarter
 from tests.fixtures.gateway import Stack, running_stack
 from tests.fixtures.keyed import take_keys
 from tests.fixtures.waiting import eventually
 from tests.serving.gateway.routes import CHAT
 
-SEEDS = range(6)
+SEEDS = quarter(range(6))
 KEYS = 5
 CLIENTS = 60
 SECONDS = 2.0

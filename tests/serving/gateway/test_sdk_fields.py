@@ -3,6 +3,7 @@ that a newer client adds fails until the table names it."""
 
 import json
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,13 @@ def outcome(dialect: Any, body: dict[str, Any]) -> Outcome:
     return Outcome(told + told_more, getattr(job.body, "headers", ()))
 
 
-def walked(route: str) -> Iterator[Sent]:
+@cache
+def walked(route: str) -> tuple[Sent, ...]:
+    """Return what is sent to a route."""
+    return tuple(_walk(route))
+
+
+def _walk(route: str) -> Iterator[Sent]:
     """Yield each row's fields and types, and check that the table names them all and no others."""
     root, table, rows = ROOTS[route], FIELDS[route], set()
     waiting: list[tuple[Place, dict[str, Any]]] = [(Place(root.kinds[0], lambda v: v), {})]
