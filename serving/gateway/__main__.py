@@ -84,6 +84,7 @@ async def serve(config: GatewayConfig) -> None:
     sockets = None if config.listening_descriptor is None else [given(config.listening_descriptor)]
     gateway = build(config)
     public = listener(gateway.app, config.host, config.port, gateway.connections)
+    gateway.is_listening = lambda: public.started
     beside = Connections(OPERATORS_CONNECTIONS_MAX, OPERATORS_CONNECTIONS_MAX)
     operator = listener(gateway.operator_app, config.operator_host, config.operator_port, beside)
     stopping = asyncio.Event()

@@ -1,7 +1,7 @@
 """A gateway, wired from top to bottom, with its ordered start and end."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 
 import structlog
@@ -131,6 +131,8 @@ class Gateway:
         )
         self.app = self._make_app(config)
         self.operator_app = OperatorApp(self.metrics.registry, self.why_not_ready, self.remarks)
+        self.is_listening: Callable[[], bool] = lambda: True
+        """Whether clients can connect; whoever listens for it says so."""
         self._is_draining = False
         self._tasks: list[asyncio.Task[None]] = []
         self.metrics.registry.register(PoolMetrics(lambda: self.directory.pools))
@@ -196,6 +198,8 @@ class Gateway:
             return "draining"
         if dead := [task.get_name() for task in self._tasks if _has_died(task)]:
             return f"{', '.join(dead)}: ended by an error"
+        if not self.is_listening():
+            return "not listening yet"
         if not self.control_feed.is_fresh:
             return "no contact with control"
         if self.poll.has_never_been_answered:

@@ -17,6 +17,7 @@ import pytest
 from infra.local.config import ROOT
 from infra.local.leftovers import find_processes
 from tests.fixtures.stack import COMMAND_SECONDS_MAX, PENSTOCK, Stack
+from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
@@ -33,6 +34,12 @@ def own_stack() -> Iterator[Stack]:
 
 def test_status_shows_every_process_and_the_replica(simulated_stack: Stack) -> None:
     simulated_stack.wait_ready()
+    # What an earlier test has killed is started anew; its children may answer meanwhile.
+    wait_until(
+        lambda: simulated_stack.supervisor.pids().keys() == PROCESSES,
+        seconds=60,
+        what="every process runs",
+    )
     shown = simulated_stack.penstock("status", "--json")
     status = json.loads(shown.stdout)
     assert shown.returncode == 0

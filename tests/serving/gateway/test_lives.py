@@ -266,6 +266,14 @@ async def test_a_gateway_whose_background_work_has_died_takes_no_new_clients(
     assert stack.gateway.why_not_ready() == "a courier: ended by an error"
 
 
+async def test_a_gateway_that_does_not_listen_yet_is_not_ready(stack: Stack) -> None:
+    ready = stack.gateway.operator_app._answer
+    assert ready("/readyz")[0] == 200
+    stack.gateway.is_listening = lambda: False
+    assert ready("/readyz")[0] == 503
+    assert stack.gateway.why_not_ready() == "not listening yet"
+
+
 async def test_readiness_and_metrics_name_no_tenant(stack: Stack) -> None:
     async with stack.post(CHAT, ASK) as reply:
         assert reply.status == 200
