@@ -29,19 +29,23 @@ class TierTurns:
     def next_of(
         self, waiting: Iterable[Tier], slots: int, needs: Mapping[Tier, float], now: float
     ) -> Tier:
-        """Return which of the tiers that wait has least of what it is due, now and of late; of
+        """Return which of the tiers that wait has least of what it is due; of
         those that have about as little the most urgent. `waiting` begins with the most urgent."""
         due = divide(slots, needs, self.guaranteed)
-        parts = {tier: self._has(tier, now) / (due[tier] or 1e-9) for tier in waiting}
+        parts = {tier: self._has(tier, due[tier], now) / (due[tier] or 1e-9) for tier in waiting}
         least = min(parts.values())
         return next(tier for tier, part in parts.items() if part <= least + ABOUT)
 
     def is_below_share(self, tier: Tier, slots: int, now: float) -> bool:
         """Tell whether a tier has less than its share of all, so that nothing is kept from it."""
-        return self._has(tier, now) < GUARANTEED[tier] * slots
+        due = GUARANTEED[tier] * slots
+        return self._has(tier, due, now) < due
 
-    def _has(self, tier: Tier, now: float) -> float:
-        return max(self._running[tier], self._mean_of(tier, now))
+    def _has(self, tier: Tier, due: float, now: float) -> float:
+        """Return how many slots a tier has. Who is due less than one has one now and then; what
+        anybody had more while nobody else wanted it is no debt."""
+        running = self._running[tier]
+        return running if due >= 1 else max(running, min(1.0, self._mean_of(tier, now)))
 
     def _mean_of(self, tier: Tier, now: float) -> float:
         kept = exp(-max(0.0, now - self._at[tier]) / MEMORY_SECONDS)

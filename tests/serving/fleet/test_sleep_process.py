@@ -53,6 +53,7 @@ async def test_work_that_no_gateway_told_of_keeps_it_awake_and_probes_do_not(
         assert await process.metric("penstock_fleet_probe_tokens_total", kind="output") > 8
 
 
+@pytest.mark.full
 async def test_one_that_is_asked_for_while_it_drains_is_ready_again(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet", PENSTOCK_FLEET_DRAIN_GRACE_SECONDS="2") as (
         control,

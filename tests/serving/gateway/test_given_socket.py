@@ -33,6 +33,7 @@ async def ask(listening: socket.socket, secret: str) -> int:
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.full
 async def test_who_asks_while_no_gateway_runs_is_answered_by_the_next(tmp_path: Path) -> None:
     async with world() as (control, listening, secret):
         early = asyncio.create_task(ask(listening, secret))

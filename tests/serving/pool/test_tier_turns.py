@@ -5,6 +5,7 @@ import pytest
 from serving.contract.tiers import GUARANTEED
 from serving.contract.units import TIERS, Tier
 from serving.pool.ticket import Ticket
+from serving.pool.tier_turns import TierTurns
 from tests.serving.pool.simulation import SECONDS, served
 
 TOKENS = 25
@@ -31,6 +32,15 @@ async def test_every_tier_with_work_keeps_its_share(slots: int) -> None:
     for tier in TIERS:
         part = seen.slot_seconds[tier] / seen.slot_seconds.total()
         assert 0.6 * GUARANTEED[tier] <= part <= 1.5 * GUARANTEED[tier] + 0.05, tier
+
+
+def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
+    turns = TierTurns()
+    turns.note("default", 16, now=0.0)
+    turns.note("default", 4, now=30.0)
+    turns.note("priority", 12, now=30.0)
+    needs: dict[Tier, float] = {"priority": 48, "default": 24}
+    assert turns.next_of(["priority", "default"], 16, needs, now=30.0) == "default"
 
 
 async def test_what_urgent_tiers_leave_is_there_for_the_others_and_they_are_served_first() -> None:
