@@ -37,8 +37,8 @@ async def test_every_tier_with_work_keeps_its_share(slots: int) -> None:
 def test_slots_that_nobody_else_wanted_are_no_debt() -> None:
     turns = TierTurns()
     turns.note("default", 16, now=0.0)
-    turns.note("default", 4, now=30.0)
-    turns.note("priority", 12, now=30.0)
+    turns.note("default", 3, now=30.0)
+    turns.note("priority", 13, now=30.0)
     needs: dict[Tier, float] = {"priority": 48, "default": 24}
     assert turns.next_of(["priority", "default"], 16, needs, now=30.0) == "default"
 
