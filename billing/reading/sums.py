@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Any
 
 from billing.following import latency
 from billing.metering.models import UsageCorrection, UsageEvent
@@ -10,6 +11,7 @@ Usage = UsageEvent | UsageCorrection
 """A request as it really was: its event, or the correction of one that was reported lost."""
 
 NO_TTFT = (0,) * latency.BUCKET_COUNT
+MONEY = ("input_nanos", "cached_input_nanos", "output_nanos", "waived_nanos")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class UsageSums:
 
     def without_money(self) -> "UsageSums":
         """Return the same with nothing charged, for who may not see money."""
-        return replace(self, input_nanos=0, cached_input_nanos=0, output_nanos=0, waived_nanos=0)
+        nothing: dict[str, Any] = dict.fromkeys(MONEY, 0)
+        return replace(self, **nothing)
 
     @property
     def charged_nanos(self) -> int:
@@ -77,7 +80,6 @@ class UsageSums:
         return latency.percentile_seconds(self.ttft_counts, 95)
 
 
-MONEY = ("input_nanos", "cached_input_nanos", "output_nanos", "waived_nanos")
 MEASURES = tuple(one.name for one in fields(UsageSums) if one.name != "ttft_counts")
 """What is added up as it is; TTFT is added bucket by bucket."""
 

@@ -6,7 +6,9 @@ Admission spends locally; only when a purse is short does a request wait for a l
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from itertools import chain
 
@@ -21,6 +23,9 @@ from serving.usage.purse import Purse
 WAIT_SECONDS = 2.0
 """How long a request waits in all for money that is not here, unless requests under way hold it."""
 LOOK_AGAIN_SECONDS = 0.5
+WAITING_MAX = 512
+"""Requests of one organization that may wait for what its others hold, as for a slot: each looks
+again twice a second, on the loop that serves everybody."""
 
 
 class MoneyUnavailable(Exception):
@@ -83,6 +88,8 @@ class Treasury:
         self._wall = wall
         self._make_id = make_id
         self._purses: dict[str, list[Purse]] = {}
+        self._waiting: Counter[str] = Counter()
+        """Requests that wait, by the first budget of their chain: the organization's."""
         self._is_ending = False
 
     def now(self) -> Moment:
@@ -100,7 +107,7 @@ class Treasury:
     ) -> Hold:
         """Set `nanos` aside on every budget, in the period of `received_at`, or on none. What
         requests under way hold is waited for until `patience_seconds` are over, or it is wanted no
-        more.
+        more; not where `WAITING_MAX` of the organization wait already.
 
         Raises BudgetRefused when billing says no, MoneyUnavailable when it says nothing, or that
         the money is on its way.
@@ -117,11 +124,24 @@ class Treasury:
                     self.used[purse] = None
                 return Hold(nanos, taken, self._clock)
             late = _why_wait(short, nanos, now) or late
+            is_crowded = False
             if late is MoneyHeld:
                 deadline = began + patience_seconds
-            if now >= deadline or self._is_ending or not is_wanted():
+                is_crowded = self._waiting[budget_ids[0]] >= WAITING_MAX
+            if now >= deadline or is_crowded or self._is_ending or not is_wanted():
                 raise late
-            await self._wait(short, nanos, min(deadline - now, LOOK_AGAIN_SECONDS))
+            with self._counted(budget_ids[0]):
+                await self._wait(short, nanos, min(deadline - now, LOOK_AGAIN_SECONDS))
+
+    @contextmanager
+    def _counted(self, budget_id: str) -> Iterator[None]:
+        self._waiting[budget_id] += 1
+        try:
+            yield
+        finally:
+            self._waiting[budget_id] -= 1
+            if not self._waiting[budget_id]:
+                del self._waiting[budget_id]
 
     def end_waits(self) -> None:
         """Let nobody wait for money any more: the gateway ends."""

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from django.db import OperationalError, transaction
@@ -40,43 +40,44 @@ PARAMETER = OpenApiParameter(
 )
 VAULT_PURPOSE = "answer of the management API"
 Post = Callable[..., Response]
+Act = Callable[[], Response]
 
 
 def once(post: Post) -> Post:
     """Carry out a view's POST once for a caller's key: what it changes, and that it happened, are
     committed together. It must not leave the database or wait for others."""
 
-    @wraps(post)
-    def posted(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-        if HEADER not in request.headers:
-            return post(view, request, *args, **kwargs)
+    def carry_out(request: Request, act: Act) -> Response:
         with transaction.atomic():
             row, is_new = _claim(request)
-            if not is_new:
-                return _again(row, request)
-            return _keep(row, request, post(view, request, *args, **kwargs))
+            return _keep(row, request, act()) if is_new else _again(row, request)
 
-    posted.takes_idempotency_key = True  # type: ignore[attr-defined]
-    return posted
+    return _keyed(post, carry_out)
 
 
 def once_outside(post: Post) -> Post:
     """Do the same for a POST that asks others, such as Stripe, outside a transaction. One that died
     half-way may be asked anew after a minute, so it must do no harm twice."""
 
-    @wraps(post)
-    def posted(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
-        if HEADER not in request.headers:
-            return post(view, request, *args, **kwargs)
+    def carry_out(request: Request, act: Act) -> Response:
         with transaction.atomic():
             row, is_new = _claim(request)
         if not is_new:
             return _again(row, request)
         try:
-            return _keep(row, request, post(view, request, *args, **kwargs))
+            return _keep(row, request, act())
         except BaseException:
             row.delete()
             raise
+
+    return _keyed(post, carry_out)
+
+
+def _keyed(post: Post, carry_out: Callable[[Request, Act], Response]) -> Post:
+    @wraps(post)
+    def posted(view: Any, request: Request, *args: Any, **kwargs: Any) -> Response:
+        act = partial(post, view, request, *args, **kwargs)
+        return carry_out(request, act) if HEADER in request.headers else act()
 
     posted.takes_idempotency_key = True  # type: ignore[attr-defined]
     return posted
@@ -112,7 +113,8 @@ def _again(row: IdempotentRequest, request: Request) -> Response:
         raise _conflict("This key was used for another request. Use a new key.")
     if row.status is None:
         raise _conflict("The first request with this key is still running.")
-    if not all(seat in _seats(request) for seat in row.seats):
+    held = _seats(request)
+    if not all(seat in held for seat in row.seats):
         raise _conflict("Your role changed since the first request with this key. Use a new key.")
     try:
         body = vault.decrypt(row.sealed, purpose=VAULT_PURPOSE, with_secret=_key(request))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.contract.budget import limit_budget_id
+from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.usage import treasury
 from serving.usage.hold import Hold
 from serving.usage.treasury import BillingUnreachable, BudgetRefused, MoneyHeld, MoneyRecalled
@@ -120,6 +120,31 @@ async def test_a_hold_that_shrinks_serves_who_waits(billing: FakeBilling, money:
     (await asyncio.wait_for(waiting, 10)).void()
     assert {charge.charged_nanos for charge in held.charge(200)} == {200}
     assert money.treasury.held_nanos() == 0
+
+
+async def test_only_so_many_of_an_organization_wait_for_what_its_others_hold(
+    billing: FakeBilling, money: Money, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each looks again and again, on everybody's loop: 20,000 held it for 0.7 s at a time."""
+    monkeypatch.setattr(treasury, "WAITING_MAX", 3)
+    others = balance_budget_id("org_b")
+    billing.limits |= {BALANCE: 1_000, KEY: 500, others: 1_000}
+    held = [await money.hold(900), await money.hold(900, others)]
+    tries = [
+        asyncio.create_task(money.hold(400, *budgets, patience_seconds=60))
+        for budgets in ((BALANCE,), (BALANCE, KEY), (BALANCE,), (others,))
+    ]
+    await asyncio.sleep(1.5 * treasury.LOOK_AGAIN_SECONDS)  # they look again, and keep their place
+    assert not any(one.done() for one in tries)
+    async with asyncio.timeout(30):
+        with pytest.raises(MoneyHeld):
+            await money.hold(400, patience_seconds=600)
+    for one in held:
+        one.charge(100)
+    for one in asyncio.as_completed([*tries[:2], tries[3]]):
+        (await one).void()
+    (await tries[2]).void()
+    assert not money.treasury._waiting
 
 
 async def test_nobody_waits_for_money_whose_client_left_nor_when_the_gateway_ends(
