@@ -56,6 +56,7 @@ def test_an_old_log_that_is_not_kept_is_cut_all_the_same(
     assert path.read_text() == ""
 
 
+@pytest.mark.full
 @pytest.mark.integration
 async def test_a_sound_replica_outlives_a_full_disk_and_a_new_one_waits(tmp_path: Path) -> None:
     async with running_fleet(tmp_path / "fleet") as (control, process):

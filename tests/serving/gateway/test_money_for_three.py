@@ -79,7 +79,8 @@ def posted() -> list[int]:
     return list(balances.values_list("posted_nanos", flat=True))
 
 
-@pytest.mark.parametrize("crowds", [4, pytest.param(100, marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("crowds", [4, 100])
 async def test_three_are_served_and_the_rest_are_told_why_in_time(
     tmp_path: Path, crowds: int
 ) -> None:

@@ -297,6 +297,7 @@ async def use_up(stack: Stack, times: int) -> None:
     assert {status for status, _, _ in await asyncio.gather(*asked)} == {200}
 
 
+@pytest.mark.full
 async def test_who_comes_back_when_told_is_served(stack: Stack) -> None:
     await limit(stack, requests_per_minute=20)
     await use_up(stack, 20)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from serving.gateway.__main__ import retire
 from tests.fixtures import gateway as support
@@ -103,6 +104,7 @@ async def streaming(url: str, secret: str) -> AsyncIterator[list[str]]:
         await asyncio.gather(*clients)
 
 
+@pytest.mark.full
 async def test_gateways_restart_one_after_another_and_nobody_is_cut_or_refused(
     tmp_path: Path,
 ) -> None:
