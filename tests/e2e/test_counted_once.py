@@ -15,9 +15,9 @@ from tests.fixtures.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 Kind = Callable[[openai.AsyncOpenAI, str, random.Random], Awaitable[None]]
-LATE_TOKENS_MAX = 10
+LATE_TOKENS_MAX = 100
 """What vLLM makes of a hung-up stream before it hears of that: 0.1 in the mean on an idle machine,
-more on a busy one."""
+12 on a busy one; unheard, some 385 of the 400 that it is asked for."""
 
 
 async def whole(client: openai.AsyncOpenAI, model: str, rng: random.Random) -> None:

@@ -15,6 +15,11 @@ from infra.local.simulate import SERVER_VARIABLE
 pytestmark = pytest.mark.integration
 
 
+def hear_interrupts() -> None:
+    """Undo what a shell does to its background jobs, which the tests may be one of."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
 )
@@ -22,7 +27,11 @@ def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals)
     command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--seeds", "1000"]
     environment = {**os.environ, SERVER_VARIABLE: postgres_url}
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, env=environment
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=hear_interrupts,  # noqa: PLW1509 - it takes no lock
     ) as simulation:
         assert simulation.stderr is not None
         assert simulation.stderr.readline() == "0 of 1,000 seeds\n"
