@@ -248,6 +248,6 @@ def choose(found: Access, budget_id: str, asked: dict[str, Any]) -> None:
 
 
 def shown(found: Access, budget_id: str, *, status: int = 200) -> Response:
-    """Return one budget as it stands. Raises NotFound."""
+    """Return one budget as it stands. Raises ObjectNotFound."""
     standing = selectors.standing(found.organization, budget_id, timezone.now())
     return Response(BudgetSerializer(standing).data, status=status)

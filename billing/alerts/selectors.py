@@ -47,7 +47,7 @@ def standings(
 
 
 def standing(organization: Organization, budget_id: str, now: datetime) -> Standing:
-    """Return one limit with how it stands. Raises NotFound."""
+    """Return one limit with how it stands. Raises ObjectNotFound."""
     [found] = standings_of(organization, [limits.limit(organization, budget_id)], now)
     return found
 

@@ -10,8 +10,8 @@ from billing.alerts.models import AlertSettings, Thresholds
 from control.actor import Actor
 from control.audit import services as audit
 from control.budgets.selectors import limit
-from control.editing import said
-from control.errors import Invalid
+from control.db.row_changes import snapshot
+from control.errors import InvalidValue
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
@@ -28,8 +28,8 @@ def choose_percents(
     """Tell at these percentages of a limit, or of the credit line by its balance; none at all is
     possible.
 
-    Raises NotFound for another organization's, Invalid for percentages beyond 1 to 1,000, or more
-    than ten.
+    Raises ObjectNotFound for another organization's, InvalidValue for percentages beyond 1 to
+    1,000, or more than ten.
     """
     require(actor, organization, Action.SET_LIMITS)
     if budget_id != balance_budget_id(organization.id):
@@ -37,7 +37,7 @@ def choose_percents(
     chosen = sorted(set(percents))
     if len(chosen) > PERCENTS_MAX or any(not 1 <= one <= PERCENT_MAX for one in chosen):
         words = f"alert_percents must be at most {PERCENTS_MAX} numbers from 1 to {PERCENT_MAX}."
-        raise Invalid(words, param="alert_percents")
+        raise InvalidValue(words, param="alert_percents")
     known = Thresholds.objects.filter(budget_id=budget_id).first()
     before = known.percents if known else list(PERCENTS)
     if tuple(chosen) == PERCENTS:
@@ -65,7 +65,7 @@ def choose_alerts(
     unusual_factor: int | None,
 ) -> AlertSettings:
     """Tell below a balance, below so many days' runway, and from so many times the usual spending
-    on; None turns one off. Raises Invalid."""
+    on; None turns one off. Raises InvalidValue."""
     require(actor, organization, Action.SET_LIMITS)
     _between("low_balance_nanos", low_balance_nanos, 1, NANOS_MAX)
     _between("low_runway_days", low_runway_days, 1, 365)
@@ -76,7 +76,7 @@ def choose_alerts(
         "unusual_factor": unusual_factor,
     }
     known = AlertSettings.objects.filter(organization_id=organization.id).first()
-    before = said(known, values) if known else None
+    before = snapshot(known, values) if known else None
     chosen, _ = AlertSettings.objects.update_or_create(
         organization_id=organization.id, defaults=values
     )
@@ -86,7 +86,7 @@ def choose_alerts(
 
 def _between(name: str, value: int | None, least: int, most: int) -> None:
     if value is not None and not least <= value <= most:
-        raise Invalid(f"{name} is {value}; wanted {least} to {most}, or null.", param=name)
+        raise InvalidValue(f"{name} is {value}; wanted {least} to {most}, or null.", param=name)
 
 
 def _record(

@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from control.facts import facts
+from control.db.models import append_only
 
 
 class DayRevenue(models.Model):
@@ -21,7 +21,7 @@ class DayRevenue(models.Model):
                 fields=["accounted_on", "supply_id"], name="day_revenue_is_unique"
             )
         ]
-        triggers = facts("day_revenue")
+        triggers = append_only("day_revenue")
 
     def __str__(self) -> str:
         return f"{self.accounted_on} {self.supply_id}: {self.nanos}"

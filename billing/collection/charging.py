@@ -5,7 +5,7 @@ from datetime import datetime
 from billing.collection.selectors import Debt
 from billing.payments.errors import NoStripe
 from billing.payments.services import charge_invoice
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 
 
 def charge(due: Debt, *, now: datetime) -> int:
@@ -17,7 +17,7 @@ def charge(due: Debt, *, now: datetime) -> int:
     for one in due.due:
         try:
             charge_invoice(one.invoice.id, now=now)
-        except (NoStripe, Invalid, Conflict):
+        except (NoStripe, InvalidValue, Conflict):
             continue
         asked_count += 1
     return asked_count

@@ -20,7 +20,7 @@ from billing.invoicing.models import Dispute, Invoice
 from billing.payments.models import Purpose, StripePayment
 from billing.payments.signals import dispute_changed, payment_failed
 from billing.payments.telling import tell_bounced
-from control.ids import new_id
+from control.db.models import new_id
 from control.outbox.services import enqueue
 from control.tenants.models import Organization
 from control.tenants.signals import limits_changed

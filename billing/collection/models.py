@@ -4,7 +4,7 @@ every step that was taken."""
 from django.db import models
 from django.db.models import Q
 
-from control.facts import facts
+from control.db.models import append_only
 from control.tenants.models import ID_MAX, Organization
 
 DAYS_MAX = 365
@@ -168,7 +168,7 @@ class Step(models.Model):
                 name="collection_step_is_taken_once",
             )
         ]
-        triggers = facts("collection_step")
+        triggers = append_only("collection_step")
 
     def __str__(self) -> str:
         return f"{self.name}: {self.outcome}"

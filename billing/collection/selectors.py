@@ -13,7 +13,7 @@ from billing.invoicing.models import Invoice
 from billing.invoicing.selectors import Standing
 from billing.payments.models import Mode, PaymentStatus, StripePayment
 from billing.payments.selectors import disputed_organizations
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import Membership, Organization
 
 if TYPE_CHECKING:
@@ -129,11 +129,11 @@ def locked_case(organization_id: str) -> Case | None:
 
 
 def case_by_id(organization_id: str) -> Case:
-    """Return how an organization stands, with it. Raises NotFound."""
+    """Return how an organization stands, with it. Raises ObjectNotFound."""
     rows = Case.objects.select_related("organization")
     found = rows.filter(organization_id=organization_id).first()
     if found is None:
-        raise NotFound("There is no such case.")
+        raise ObjectNotFound("There is no such case.")
     return found
 
 

@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget
 from control.admin.fields import DollarsField
 from control.admin.pages import row_url
 from control.admin.rows import operator
-from control.errors import Refusal
+from control.errors import ServiceError
 
 TEMPLATE = "admin/credit/decide.html"
 REASON_MAX = 200
@@ -60,7 +60,7 @@ def decide(admin: ModelAdmin, request: HttpRequest, row: Any, decision: Decision
     if request.method == "POST" and form.is_valid():
         try:
             decision.verb(actor=operator(request), **form.cleaned_data)
-        except Refusal as error:
+        except ServiceError as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
             messages.success(request, f"{decision.title}: done for {row}.")

@@ -6,8 +6,8 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.ledger.models import Account
-from control.facts import facts
-from control.ids import new_id as new_control_id
+from control.db.models import append_only
+from control.db.models import new_id as new_control_id
 
 ID_MAX = 64
 
@@ -277,7 +277,7 @@ class Payment(models.Model):
                 name="payment_is_positive",
             ),
         ]
-        triggers = facts("payment")
+        triggers = append_only("payment")
 
     def __str__(self) -> str:
         return self.id
@@ -319,7 +319,7 @@ class Welcome(models.Model):
 
     class Meta:
         db_table = "credit_welcome"
-        triggers = facts("welcome")
+        triggers = append_only("welcome")
 
     def __str__(self) -> str:
         return self.user_id

@@ -22,7 +22,7 @@ from billing.credit.models import (
 from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
 from control.budgets.limits import fine_hard_limits
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import BillingMode, Organization
 from serving.contract.budget import balance_budget_id, limit_budget_id, period_start
 
@@ -277,10 +277,10 @@ def grants_to_expire(now: datetime) -> list[CreditGrant]:
 
 
 def grant_with_account(grant_id: str) -> CreditGrant:
-    """Return a grant with its account as it is now. Raises NotFound."""
+    """Return a grant with its account as it is now. Raises ObjectNotFound."""
     found = CreditGrant.objects.select_related("account").filter(id=grant_id).first()
     if found is None:
-        raise NotFound("There is no such grant.")
+        raise ObjectNotFound("There is no such grant.")
     return found
 
 
@@ -319,10 +319,10 @@ def credit_sources(organization_ids: Sequence[str]) -> dict[str, list[CreditSour
 
 
 def lease(lease_id: int) -> Lease:
-    """Return a lease by its row id. Raises NotFound."""
+    """Return a lease by its row id. Raises ObjectNotFound."""
     found = Lease.objects.filter(pk=lease_id).first()
     if found is None:
-        raise NotFound("There is no such lease.")
+        raise ObjectNotFound("There is no such lease.")
     return found
 
 

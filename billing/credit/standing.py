@@ -39,7 +39,7 @@ def listen() -> None:
 def tell_paid(organization_id: str, *, now: datetime) -> None:
     """Tell control what an organization has paid, taxes and what it got back not counted.
 
-    Raises NotFound.
+    Raises ObjectNotFound.
     """
     locked_organization(organization_id)
     nanos = balance_nanos(organization_id, AccountKind.CASH, AccountKind.TAX_PAYABLE)

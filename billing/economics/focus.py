@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from django.db import connection
 
 from billing.reading.exports import harmless
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.prices.models import Price
 from control.prices.selectors import schedules_in_force
 from serving.contract.price import band_of
@@ -106,7 +106,7 @@ class Sold(NamedTuple):
 class Days:
     """The days of the books to export, both included, of one organization or of all.
 
-    Raises Invalid for a period that ends before it begins, or has over DAYS_MAX days.
+    Raises InvalidValue for a period that ends before it begins, or has over DAYS_MAX days.
     """
 
     first: date
@@ -115,9 +115,9 @@ class Days:
 
     def __post_init__(self) -> None:
         if self.last < self.first:
-            raise Invalid("The period ends before it begins.", param="to")
+            raise InvalidValue("The period ends before it begins.", param="to")
         if (self.last - self.first).days >= DAYS_MAX:
-            raise Invalid(f"An export takes at most {DAYS_MAX} days.", param="to")
+            raise InvalidValue(f"An export takes at most {DAYS_MAX} days.", param="to")
 
     def __iter__(self) -> Iterator[date]:
         """Yield each day."""

@@ -15,7 +15,7 @@ from billing.economics.models import CostExport
 from billing.economics.replay_runs import last_month
 from control.admin.rows import ReadOnlyAdmin, operator
 from control.api.streaming import stream_export
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.tenants.selectors import organizations
 
 
@@ -47,7 +47,7 @@ class CostExportAdmin(ReadOnlyAdmin):
             chosen = form.cleaned_data
             try:
                 return _file(request, Days(chosen["first"], chosen["last"], _id(chosen)))
-            except Refusal as error:
+            except ServiceError as error:
                 messages.error(request, error.message)
         context = {
             **self.admin_site.each_context(request), "opts": self.opts, "form": form,

@@ -28,7 +28,7 @@ from billing.reading.selectors import variant_names
 from control.actor import Actor
 from control.admin.fields import NOTHING
 from control.admin.rows import ReadOnlyAdmin, operator
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.prices import selectors as prices
 from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
@@ -113,7 +113,7 @@ class ReplayRunAdmin(ReadOnlyAdmin):
     def _cancel(self, request: HttpRequest, run: ReplayRun) -> HttpResponse:
         try:
             cancel_replay(actor=operator(request), run=run, now=timezone.now())
-        except Refusal as error:
+        except ServiceError as error:
             messages.error(request, error.message)
         return redirect(request.path)
 

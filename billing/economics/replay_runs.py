@@ -16,7 +16,7 @@ from billing.economics.models import ReplayRun
 from billing.economics.replay import COLUMNS, KEYS, SUMS, Band, Replayed, bands_of, replay_day
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.prices import selectors as prices
 from control.prices.models import PriceBook
@@ -46,8 +46,8 @@ def start_replay(
 ) -> ReplayRun:
     """Ask for a draft's replay over UTC days, both included; nothing of the draft changes.
 
-    Raises Conflict for a book that is no draft, Invalid for one that is not whole, and for days to
-    come or more than DAYS_MAX.
+    Raises Conflict for a book that is no draft, InvalidValue for one that is not whole, and for
+    days to come or more than DAYS_MAX.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     book = prices.locked_book(book.id)
@@ -162,11 +162,13 @@ def _keep(run: ReplayRun, found: Sequence[Replayed] | None, now: datetime) -> No
 
 def _check_days(first_day: date, last_day: date, now: datetime) -> None:
     if last_day < first_day:
-        raise Invalid("The period ends before it begins.", param="last_day")
+        raise InvalidValue("The period ends before it begins.", param="last_day")
     if last_day > now.astimezone(UTC).date():
-        raise Invalid("The period has days to come: only real usage is replayed.", param="last_day")
+        raise InvalidValue(
+            "The period has days to come: only real usage is replayed.", param="last_day"
+        )
     if (last_day - first_day).days >= DAYS_MAX:
-        raise Invalid(f"A replay takes at most {DAYS_MAX} days.", param="last_day")
+        raise InvalidValue(f"A replay takes at most {DAYS_MAX} days.", param="last_day")
 
 
 def _words(error: DatabaseError) -> str:

@@ -21,7 +21,7 @@ class FollowingConfig(AppConfig):
         from billing.credit.services.budgets import know_spent
         from billing.following.metrics import gauges
         from billing.following.spent import spent_in
-        from control.http.metrics import tell
+        from control.telemetry.metrics import register
 
         know_spent(spent_in)
-        tell(gauges)
+        register(gauges)

@@ -2,10 +2,10 @@
 
 from datetime import date
 
-from control.errors import Refusal
+from control.errors import ServiceError
 
 
-class NotAtHandError(Refusal):
+class NotAtHandError(ServiceError):
     """The file of an archived day cannot be read: nothing is lost while a copy of it is kept."""
 
     status = 503

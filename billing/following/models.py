@@ -6,7 +6,7 @@ from django.db import models
 
 from billing.fields import Xid8Field
 from billing.metering.models import ID_MAX, Caller, Day, Supply
-from control.facts import facts
+from control.db.models import append_only
 
 
 class Cursor(models.Model):
@@ -132,7 +132,7 @@ class Seal(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["organization_id", "day"], name="seal_is_unique")
         ]
-        triggers = facts("seal")
+        triggers = append_only("seal")
 
     def __str__(self) -> str:
         return f"{self.organization_id} {self.day_id}"
@@ -148,7 +148,7 @@ class Proof(models.Model):
     class Meta:
         db_table = "following_proof"
         ordering = ["-id"]
-        triggers = facts("proof")
+        triggers = append_only("proof")
 
     def __str__(self) -> str:
         return f"{self.failed_count} of {self.check_count} checks failed"

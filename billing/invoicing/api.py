@@ -20,7 +20,7 @@ from billing.invoicing.typeset.pdf import invoice_pdf
 from control.api.pagination import Pagination
 from control.api.serializers import ClosedSerializer
 from control.api.streaming import whole_export
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.access import OF_ORGANIZATION, access, access_asked
 from control.tenants.permissions import Action
 
@@ -187,13 +187,13 @@ class Profile(APIView):
 def invoice_for(request: Request, invoice_id: str) -> Invoice:
     """Return an invoice that the caller may see. Another organization's looks like a missing one.
 
-    Raises NotFound, and NotPermitted for a role that sees no money.
+    Raises ObjectNotFound, and NotPermitted for a role that sees no money.
     """
     invoice = selectors.invoice_by_id(invoice_id)
     try:
         access(request, invoice.organization_id, Action.SEE_MONEY)
-    except NotFound as error:
-        raise NotFound(MISSING) from error
+    except ObjectNotFound as error:
+        raise ObjectNotFound(MISSING) from error
     return invoice
 
 

@@ -27,7 +27,7 @@ from billing.invoicing.services.closing import (
 from billing.invoicing.tasks import close_months
 from control.admin.pages import OperatorPage
 from control.admin.rows import operator
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.tenants.selectors import organizations
 
 SHOWN_MAX = 100
@@ -91,7 +91,7 @@ class ClosePage(OperatorPage):
         try:
             period = parse_period(request.POST.get("period", ""))
             request_close(period=period, actor=operator(request), now=timezone.now())
-        except Refusal as error:
+        except ServiceError as error:
             messages.error(request, error.message)
             return redirect(request.get_full_path())
         transaction.on_commit(close_months.delay, robust=True)
@@ -104,7 +104,7 @@ def asked_period(request: HttpRequest) -> tuple[Period, str]:
     last = last_period(timezone.now())
     try:
         return parse_period(request.GET.get("period") or str(last)), ""
-    except Refusal as error:
+    except ServiceError as error:
         return last, error.message
 
 
@@ -113,7 +113,7 @@ def checks_of(period: Period) -> tuple[list[str], list[Check]]:
     refusal = ""
     try:
         due = due_organizations(period, now=timezone.now())
-    except Refusal as error:
+    except ServiceError as error:
         due, refusal = closes.uninvoiced(period), error.message
     entity = selectors.default_legal_entity()
     named_entity = entity is not None and bool(entity.address)

@@ -10,13 +10,13 @@ PDF = "application/pdf"
 
 
 def invoice_file(invoice_id: str) -> File:
-    """Return an invoice as a file. Raises NotFound."""
+    """Return an invoice as a file. Raises ObjectNotFound."""
     invoice = invoice_by_id(invoice_id)
     return File(f"{invoice.number}.pdf", invoice_pdf(invoice), PDF)
 
 
 def credit_note_file(note_id: str) -> File:
-    """Return a credit note as a file. Raises NotFound."""
+    """Return a credit note as a file. Raises ObjectNotFound."""
     note = credit_note_by_id(note_id)
     return File(f"{note.number}.pdf", credit_note_pdf(note), PDF)
 

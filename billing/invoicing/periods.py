@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 _NAME = re.compile(r"(\d{4})-(0[1-9]|1[0-2])", re.ASCII)
 FIRST_YEAR, LAST_YEAR = 2000, 9998
@@ -61,10 +61,11 @@ class Period:
 
 
 def parse_period(text: str) -> Period:
-    """Return the month that a text names. Raises Invalid for anything but such as `2026-11`."""
+    """Return the month that a text names. Raises InvalidValue for anything but such as
+    `2026-11`."""
     match = _NAME.fullmatch(text.strip())
     if match is None or not FIRST_YEAR <= int(match[1]) <= LAST_YEAR:
-        raise Invalid(f"{text[:20]!r} is no month; wanted such as 2026-11.", param="period")
+        raise InvalidValue(f"{text[:20]!r} is no month; wanted such as 2026-11.", param="period")
     return Period(date(int(match[1]), int(match[2]), 1))
 
 

@@ -18,7 +18,7 @@ from billing.invoicing.models import (
     LegalEntity,
 )
 from billing.invoicing.periods import Period
-from control.errors import Conflict, NotFound
+from control.errors import Conflict, ObjectNotFound
 from control.tenants.models import Organization
 from serving.contract.money import CENT_NANOS, cents
 
@@ -92,7 +92,7 @@ class Standing:
 def billing_profile(organization: Organization | str) -> BillingProfile:
     """Return an organization's billing profile; one that is not stored where there is none.
 
-    Raises NotFound for an unknown organization.
+    Raises ObjectNotFound for an unknown organization.
     """
     organization_id = organization if isinstance(organization, str) else organization.pk
     rows = BillingProfile.objects.select_related("organization", "legal_entity")
@@ -103,7 +103,7 @@ def billing_profile(organization: Organization | str) -> BillingProfile:
         return BillingProfile(organization=organization)
     owner = Organization.objects.filter(id=organization_id).first()
     if owner is None:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     return BillingProfile(organization=owner)
 
 
@@ -129,18 +129,18 @@ def invoices(organization: Organization | str) -> QuerySet[Invoice]:
 
 
 def invoice(organization: Organization | str, invoice_id: str) -> Invoice:
-    """Return one of an organization's invoices. Raises NotFound."""
+    """Return one of an organization's invoices. Raises ObjectNotFound."""
     found = invoices(organization).filter(id=invoice_id).first()
     if found is None:
-        raise NotFound("There is no such invoice.")
+        raise ObjectNotFound("There is no such invoice.")
     return found
 
 
 def invoice_by_id(invoice_id: str) -> Invoice:
-    """Return an invoice, whoever's it is: for who acts for the operator. Raises NotFound."""
+    """Return an invoice, whoever's it is: for who acts for the operator. Raises ObjectNotFound."""
     found = Invoice.objects.filter(id=invoice_id).first()
     if found is None:
-        raise NotFound("There is no such invoice.")
+        raise ObjectNotFound("There is no such invoice.")
     return found
 
 
@@ -164,10 +164,10 @@ def standing(invoice: Invoice) -> Standing:
 
 
 def standing_by_id(invoice_id: str) -> Standing:
-    """Return how an invoice stands, whoever's it is, by one question. Raises NotFound."""
+    """Return how an invoice stands, whoever's it is, by one question. Raises ObjectNotFound."""
     found = standings(Invoice.objects.filter(id=invoice_id))
     if not found:
-        raise NotFound("There is no such invoice.")
+        raise ObjectNotFound("There is no such invoice.")
     return found[0]
 
 
@@ -213,18 +213,19 @@ def credit_notes(invoice: Invoice) -> QuerySet[CreditNote]:
 
 
 def credit_note(organization: Organization, note_id: str) -> CreditNote:
-    """Return one of an organization's credit notes. Raises NotFound."""
+    """Return one of an organization's credit notes. Raises ObjectNotFound."""
     found = credit_note_by_id(note_id)
     if found.organization_id != organization.pk:
-        raise NotFound(NO_NOTE)
+        raise ObjectNotFound(NO_NOTE)
     return found
 
 
 def credit_note_by_id(note_id: str) -> CreditNote:
-    """Return a credit note, whoever's it is: for who acts for the operator. Raises NotFound."""
+    """Return a credit note, whoever's it is: for who acts for the operator. Raises
+    ObjectNotFound."""
     found = CreditNote.objects.select_related("invoice").filter(id=note_id).first()
     if found is None:
-        raise NotFound(NO_NOTE)
+        raise ObjectNotFound(NO_NOTE)
     return found
 
 

@@ -12,7 +12,7 @@ from django.db.models import Q
 from billing.invoicing.amounts import tax_on
 from billing.invoicing.countries import EUROPEAN_UNION
 from billing.invoicing.models import TaxRate
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 EU_NOTE = "Reverse charge: VAT is due by the recipient (Article 196 of Directive 2006/112/EC)."
 NOTE = "Reverse charge: the tax is to be accounted for by the recipient."
@@ -97,9 +97,9 @@ def register(name: str, calculator: TaxCalculator) -> None:
 
 
 def calculator(name: str) -> TaxCalculator:
-    """Return a calculator by its name. Raises Invalid where nobody registered it."""
+    """Return a calculator by its name. Raises InvalidValue where nobody registered it."""
     try:
         return _calculators[name]
     except KeyError as error:
         message = f"tax_calculator is {name!r}; wanted one of {', '.join(sorted(_calculators))}."
-        raise Invalid(message, param="tax_calculator") from error
+        raise InvalidValue(message, param="tax_calculator") from error

@@ -7,7 +7,7 @@ from stdnum.eu import vat as eu_vat
 from stdnum.exceptions import ValidationError
 
 from billing.invoicing.countries import EUROPEAN_UNION, country_name
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 MAX = 40
 _PLAIN = re.compile(r"[A-Za-z0-9 .,/&()+-]+")
@@ -18,18 +18,18 @@ _PREFIX = {"GR": "EL"}
 def checked_tax_id(text: str, country: str) -> str:
     """Return a tax number in its compact form; empty for none.
 
-    Raises Invalid where the country's form and check digits are known and do not fit.
+    Raises InvalidValue where the country's form and check digits are known and do not fit.
     """
     text = text.strip()
     if not text:
         return ""
     if len(text) > MAX or not _PLAIN.fullmatch(text):
-        raise Invalid(f"A tax id has letters and digits, {MAX} at most.", param="tax_id")
+        raise InvalidValue(f"A tax id has letters and digits, {MAX} at most.", param="tax_id")
     try:
         return _compact(text, country)
     except ValidationError as error:
         message = f"{text!r} is no tax id of {country_name(country)}: check its digits."
-        raise Invalid(message, param="tax_id") from error
+        raise InvalidValue(message, param="tax_id") from error
 
 
 def _compact(text: str, country: str) -> str:

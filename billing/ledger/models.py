@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.fields import CurrentXid, Xid8Field
-from control.facts import all_stay, facts
+from control.db.models import append_only, no_truncate
 from serving.contract.ids import new_id
 
 
@@ -71,7 +71,7 @@ class Account(models.Model):
                 condition=Q(kind__in=AccountKind.values), name="account_kind_is_known"
             ),
         ]
-        triggers = [all_stay("account")]
+        triggers = [no_truncate("account")]
 
     def __str__(self) -> str:
         return f"{self.organization_id} {self.kind}"
@@ -107,7 +107,7 @@ class Transaction(models.Model):
                 condition=Q(kind="correction"),
             ),
         ]
-        triggers = facts("transaction")
+        triggers = append_only("transaction")
 
     def __str__(self) -> str:
         return self.source
@@ -128,7 +128,7 @@ class Entry(models.Model):
             # A statement is read from it alone, balances included.
             models.Index(fields=["account", "id"], include=["nanos"], name="entry_by_account")
         ]
-        triggers = facts("entry")
+        triggers = append_only("entry")
 
     def __str__(self) -> str:
         return f"{self.nanos} nanos"

@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from billing.fields import CurrentXid, RealField, Xid8Field
-from control.facts import facts
+from control.db.models import append_only
 from serving.contract.ids import moment_of, new_id
 
 ID_MAX = 64
@@ -25,7 +25,7 @@ class Caller(models.Model):
 
     class Meta:
         db_table = "metering_caller"
-        triggers = facts("caller")
+        triggers = append_only("caller")
         constraints = [
             models.UniqueConstraint(
                 fields=["organization_id", "project_id", "key_id"], name="caller_is_unique"
@@ -47,7 +47,7 @@ class Supply(models.Model):
 
     class Meta:
         db_table = "metering_supply"
-        triggers = facts("supply")
+        triggers = append_only("supply")
         constraints = [
             models.UniqueConstraint(
                 fields=["model_id", "variant_id", "price_id", "endpoint", "tier"],
@@ -68,7 +68,7 @@ class Origin(models.Model):
 
     class Meta:
         db_table = "metering_origin"
-        triggers = facts("origin")
+        triggers = append_only("origin")
         constraints = [
             models.UniqueConstraint(
                 fields=["gateway_id", "deployment_id", "replica_id"], name="origin_is_unique"
@@ -169,7 +169,7 @@ class UsageEvent(Usage):
             models.Index(fields=["organization_id", "event_id"], name="usage_event_by_org"),
             models.Index(fields=["ingested_xid"], name="usage_event_by_xid"),
         ]
-        triggers = facts("event")
+        triggers = append_only("event")
 
 
 class UsageCorrection(Usage):
@@ -182,7 +182,7 @@ class UsageCorrection(Usage):
             models.Index(fields=["organization_id", "event_id"], name="correction_by_org"),
             models.Index(fields=["ingested_xid"], name="correction_by_xid"),
         ]
-        triggers = facts("correction")
+        triggers = append_only("correction")
 
 
 class Day(models.Model):

@@ -12,7 +12,7 @@ from billing.credit.decisions import ReasonForm
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
 from control.admin.pages import OperatorPage
 from control.admin.rows import operator
-from control.errors import Refusal
+from control.errors import ServiceError
 from serving.contract.money import exact_dollars, format_dollars
 
 ALARMS = "admin:metering_alarms"
@@ -43,7 +43,7 @@ class ReleaseGatewayPage(OperatorPage):
                 actor=operator(request), gateway_id=gateway_id, now=timezone.now(),
                 **form.cleaned_data,
             )  # fmt: skip
-        except Refusal as error:
+        except ServiceError as error:
             messages.error(request, error.message)
         else:
             messages.success(request, f"{gateway_id}: {_words(released)} released.")
@@ -52,7 +52,7 @@ class ReleaseGatewayPage(OperatorPage):
     def _show(self, gateway_id: str, form: ReasonForm) -> HttpResponse:
         try:
             held = held_by(gateway_id, now=timezone.now())
-        except Refusal as error:
+        except ServiceError as error:
             return self.render_to_response(self.get_context_data(refusal=error.message))
         context = self.get_context_data(
             gateway_id=gateway_id,

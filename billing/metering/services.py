@@ -10,7 +10,7 @@ from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from serving.contract.ids import moment_of
 from serving.contract.usage import UsageBatch
@@ -49,11 +49,11 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
 def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None:
     """Note that a dead letter is never to be booked, and why; nobody is charged for it.
 
-    Raises Invalid without a reason, Conflict for one that is booked or dismissed already.
+    Raises InvalidValue without a reason, Conflict for one that is booked or dismissed already.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     if not reason.strip():
-        raise Invalid("Say why it is never to be booked.", param="reason")
+        raise InvalidValue("Say why it is never to be booked.", param="reason")
     letter = DeadLetter.objects.select_for_update().get(pk=letter_id)
     if letter.booked_at is not None or letter.dismissed_at is not None:
         raise Conflict("It is booked or dismissed already.")

@@ -31,7 +31,7 @@ from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.actor import Actor
 from control.admin.fields import DollarsField, dollars
 from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.tenants.owned import OwnedAdmin
 from control.tenants.selectors import organizations
 from serving.contract.money import CENT_NANOS, exact_dollars
@@ -53,9 +53,10 @@ def in_dollars(attribute: str, title: str) -> Any:
 
 
 def refund_in_nanos(*, request: HttpRequest, amount_nanos: int, **asked: Any) -> Refund:
-    """Refund what the form says, in whole cents, and say where it has to wait. Raises Invalid."""
+    """Refund what the form says, in whole cents, and say where it has to wait. Raises
+    InvalidValue."""
     if amount_nanos % CENT_NANOS:
-        raise Invalid("A card takes whole cents.", param="amount_nanos")
+        raise InvalidValue("A card takes whole cents.", param="amount_nanos")
     refund = refund_payment(amount_cents=amount_nanos // CENT_NANOS, **asked)
     if refund.status == RefundStatus.WAITING:
         messages.info(request, HELD)

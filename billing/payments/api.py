@@ -21,7 +21,7 @@ from billing.payments.services.sessions import start_method
 from control.api.once import once_outside
 from control.api.sequences import SequencePagination
 from control.api.serializers import ClosedSerializer
-from control.errors import Invalid, NotFound
+from control.errors import InvalidValue, ObjectNotFound
 from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 
@@ -208,7 +208,7 @@ class TopUps(GenericAPIView[StripePayment]):
         found = access_asked(request, Action.PAY)
         key = request.headers.get(IDEMPOTENCY_KEY, "")
         if not key:
-            raise Invalid(
+            raise InvalidValue(
                 f"{IDEMPOTENCY_KEY} is missing.", param=IDEMPOTENCY_KEY,
                 code="missing_required_parameter",
             )  # fmt: skip
@@ -246,7 +246,7 @@ class OneTopUp(GenericAPIView[StripePayment]):
         rows = selectors.top_ups(found.organization.id, mode())
         payment = rows.filter(id=top_up_id).first()
         if payment is None:
-            raise NotFound("There is no such top-up.")
+            raise ObjectNotFound("There is no such top-up.")
         return Response(TopUpSerializer(payment).data)
 
 
@@ -261,7 +261,7 @@ class AutomaticTopUp(GenericAPIView[AutoTopUp]):
         found = access_asked(request, Action.SEE_MONEY)
         row = selectors.auto_top_up(found.organization.id)
         if row is None:
-            raise NotFound("Automatic top-ups were never set.")
+            raise ObjectNotFound("Automatic top-ups were never set.")
         return Response(AutoTopUpSerializer(row).data)
 
     @extend_schema(parameters=[OF_ORGANIZATION])

@@ -19,7 +19,7 @@ from billing.payments.services.refunding import pay_back
 from billing.payments.stripe_api import API_VERSION, stripe_api
 from billing.payments.syncing import sync_method
 from control.actor import system
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import Organization
 
 STEPS = ("Keys", "Customer", "Payment method", "Top-up", "Webhook", "Refund", "Books")

@@ -7,7 +7,7 @@ NotThere          Stripe has no such object for this key
 StripeRefused     Stripe finds the question wrong: a mistake of ours or of the set-up
 """
 
-from control.errors import Conflict, Refusal
+from control.errors import Conflict, ServiceError
 
 
 class NoStripe(Conflict):
@@ -19,7 +19,7 @@ class NoStripe(Conflict):
         super().__init__("Card payments are not set up here; pay by bank transfer.")
 
 
-class StripeAway(Refusal):
+class StripeAway(ServiceError):
     """Stripe did not answer, or nothing that could be relied on."""
 
     status = 503

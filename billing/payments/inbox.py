@@ -20,7 +20,7 @@ from billing.payments.models import StripeEvent
 from billing.payments.stripe_api import stripe_mode
 from billing.payments.syncing import SYNC
 from control.config import StripeKeys
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 BODY_MAX = 512 * 1024
 TOLERANCE_SECONDS = 300
@@ -72,20 +72,20 @@ Work = dict[tuple[str, str], Events]
 def verify(body: bytes, signature: str, keys: StripeKeys) -> dict[str, Any]:
     """Return the event of a body that one of our signing secrets signed lately.
 
-    Raises Invalid for a wrong, old or foreign signature, another mode, or what is no event.
+    Raises InvalidValue for a wrong, old or foreign signature, another mode, or what is no event.
     """
     if not any(_is_signed(body, signature, secret) for secret in keys.webhook_secrets):
-        raise Invalid("The signature is wrong or too old.", code="invalid_signature")
+        raise InvalidValue("The signature is wrong or too old.", code="invalid_signature")
     try:
         event = json.loads(body)
         event_id, kind, is_live = event["id"], event["type"], event["livemode"]
         said = event["data"]["object"]
     except (ValueError, KeyError, TypeError) as error:
-        raise Invalid("The body is no event.", code="invalid_event") from error
+        raise InvalidValue("The body is no event.", code="invalid_event") from error
     if not (isinstance(event_id, str) and isinstance(kind, str) and isinstance(said, dict)):
-        raise Invalid("The body is no event.", code="invalid_event")
+        raise InvalidValue("The body is no event.", code="invalid_event")
     if is_live is not (keys.mode == "live"):
-        raise Invalid(f"The event is not of {keys.mode} mode.", code="wrong_mode")
+        raise InvalidValue(f"The event is not of {keys.mode} mode.", code="wrong_mode")
     return dict(event)
 
 

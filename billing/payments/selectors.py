@@ -24,7 +24,7 @@ from billing.payments.models import (
     StripePayment,
 )
 from billing.payments.models.payments import NANOS_PER_CENT
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 
 TAKES_UP = (*OPEN, PaymentStatus.SUCCEEDED)
 """What counts towards a month's cap: what was paid, and what may still be."""
@@ -44,18 +44,18 @@ def top_ups(organization_id: str, mode: str) -> QuerySet[StripePayment]:
 
 
 def payment(organization_id: str, mode: str, payment_id: str) -> StripePayment:
-    """Return one payment. Raises NotFound."""
+    """Return one payment. Raises ObjectNotFound."""
     found = payments(organization_id, mode).filter(id=payment_id).first()
     if found is None:
-        raise NotFound("There is no such payment.")
+        raise ObjectNotFound("There is no such payment.")
     return found
 
 
 def payment_by_id(payment_id: str) -> StripePayment:
-    """Return a payment of any organization. Raises NotFound."""
+    """Return a payment of any organization. Raises ObjectNotFound."""
     found = StripePayment.objects.select_related("method").filter(id=payment_id).first()
     if found is None:
-        raise NotFound("There is no such payment.")
+        raise ObjectNotFound("There is no such payment.")
     return found
 
 
@@ -92,11 +92,11 @@ def is_paid(**named: str) -> bool:
 
 
 def locked_payment(payment_id: str) -> StripePayment:
-    """Return a payment, locked until the transaction ends. Raises NotFound."""
+    """Return a payment, locked until the transaction ends. Raises ObjectNotFound."""
     rows = StripePayment.objects.select_for_update(of=("self",)).filter(id=payment_id)
     found = rows.first()
     if found is None:
-        raise NotFound("There is no such payment.")
+        raise ObjectNotFound("There is no such payment.")
     return found
 
 
@@ -135,10 +135,10 @@ def methods(organization_id: str, mode: str) -> QuerySet[PaymentMethod]:
 
 
 def method(organization_id: str, mode: str, method_id: str) -> PaymentMethod:
-    """Return one saved method. Raises NotFound."""
+    """Return one saved method. Raises ObjectNotFound."""
     found = methods(organization_id, mode).filter(id=method_id).first()
     if found is None:
-        raise NotFound("There is no such payment method.")
+        raise ObjectNotFound("There is no such payment method.")
     return found
 
 
@@ -207,10 +207,10 @@ def refund_by_key(organization_id: str, idempotency_key: str) -> Refund | None:
 
 
 def refund_by_id(refund_id: str) -> Refund:
-    """Return a refund. Raises NotFound."""
+    """Return a refund. Raises ObjectNotFound."""
     found = Refund.objects.select_related("payment").filter(id=refund_id).first()
     if found is None:
-        raise NotFound("There is no such refund.")
+        raise ObjectNotFound("There is no such refund.")
     return found
 
 
@@ -295,10 +295,10 @@ def booking_key(reference: str) -> str:
 
 
 def gap(gap_id: int) -> Gap:
-    """Return a gap. Raises NotFound."""
+    """Return a gap. Raises ObjectNotFound."""
     found = Gap.objects.filter(pk=gap_id).first()
     if found is None:
-        raise NotFound("There is no such gap.")
+        raise ObjectNotFound("There is no such gap.")
     return found
 
 

@@ -10,7 +10,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from billing.payments import inbox
 from billing.payments.waking import wake
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 
 @method_decorator(csrf_exempt, name="dispatch")
@@ -35,7 +35,7 @@ class StripeWebhook(View):
             return _answer(413, "body_too_large")
         try:
             event = inbox.verify(body, request.headers.get("Stripe-Signature", ""), keys)
-        except Invalid as refusal:
+        except InvalidValue as refusal:
             return _answer(refusal.status, refusal.code)
         if inbox.receive(event, body, now=timezone.now()):
             wake()

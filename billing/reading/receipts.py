@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from billing.reading import selectors
 from billing.reading.sums import Usage
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.prices.models import Price
 from control.tenants.models import Organization
 
@@ -33,10 +33,10 @@ class Receipt:
 
 
 def receipt(organization: Organization, event_id: uuid.UUID, *, with_money: bool = True) -> Receipt:
-    """Return the receipt of a request, of its real outcome. Raises NotFound."""
+    """Return the receipt of a request, of its real outcome. Raises ObjectNotFound."""
     event = selectors.event(organization, event_id, with_money=with_money)
     if event is None:
-        raise NotFound("There is no such request.")
+        raise ObjectNotFound("There is no such request.")
     price = selectors.price(event.supply.price_id)
     lines = lines_of(event, price)
     if not with_money:

@@ -11,7 +11,7 @@ from billing.metering.ingest import ingest
 from billing.simulation.cast import OPERATOR, Cast
 from billing.simulation.oracle import CLOCKS_APART, require
 from control.budgets.services import add_limit, change_limit, remove_limit
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import Organization
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Ask, Granted, LeaseRequest, Return
@@ -53,7 +53,7 @@ def _check_limits(cast: Cast, monitor: psycopg.Connection) -> None:
         "actor": OPERATOR, "organization": Organization.objects.get(id=owner),
     }  # fmt: skip
     terms: dict[str, Any] = {"owner_id": owner, "period": "day", "is_hard": True}
-    with suppress(NotFound):
+    with suppress(ObjectNotFound):
         remove_limit(**of_owner, budget_id=name, now=cast.now)
     for minutes, nanos in ((20.9, 1009), (19.9, 1013), (0, 1019)):
         now = midnight - timedelta(minutes=minutes)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 from django.utils import timezone
 
 from billing.metering import retries
-from control import ids as control_ids
+from control.db import models as control_ids
 from control.outbox import waking
 from control.publish import lineage
 from serving.contract import ids as contract_ids

@@ -13,7 +13,7 @@ from django.db import connections
 from psycopg import sql
 from psycopg.types.json import Json
 
-from control.database.connection import connect
+from control.db.connection import connect
 
 NAME_PREFIX = "penstock_simulation"
 REFUSED = "refused by the simulator"

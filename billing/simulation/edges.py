@@ -22,7 +22,7 @@ from billing.simulation.edge import BUDGET, Edge
 from billing.simulation.odd import write_misfit
 from billing.simulation.oracle import due, most_nanos, require
 from billing.simulation.world import BAND
-from control.errors import Conflict, Refusal
+from control.errors import Conflict, ServiceError
 from serving.contract.lease import (
     Ask,
     Deferred,
@@ -334,14 +334,14 @@ def _refund(edge: Edge, nanos: int, key: str, *, tax: int = 0) -> None:
     for _ in range(2):
         try:
             refund(**_common(edge, nanos, key), tax_nanos=tax)
-        except Refusal as error:
+        except ServiceError as error:
             require(False, "What is left can be refunded", nanos, error)
 
 
-def _refuse(edge: Edge, nanos: int, kind: type[Refusal], *, is_held: bool) -> None:
+def _refuse(edge: Edge, nanos: int, kind: type[ServiceError], *, is_held: bool) -> None:
     try:
         refund_or_recall(**_common(edge, nanos, "never"))
-    except Refusal as error:
+    except ServiceError as error:
         is_right = isinstance(error, kind) == is_held
         require(is_right, "A refund says why it is refused", nanos, error)
     else:

@@ -11,7 +11,7 @@ from billing.credit import selectors
 from billing.simulation.oracle import require
 from billing.simulation.watch import BUDGETS, LEASES, BudgetRow, LeaseRow
 from billing.simulation.world import World
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import Organization
 
 OWNERS = "SELECT id, organization_id FROM credit_budget"
@@ -192,7 +192,7 @@ def check_nothing_found() -> None:
     for ask in (lambda: selectors.lease(0), lambda: selectors.grant_with_account("none")):
         try:
             ask()
-        except NotFound:
+        except ObjectNotFound:
             continue
         require(False, "What is not there is not found")
 

@@ -7,7 +7,7 @@ from billing.ledger.selectors import balance_nanos as ledger_nanos
 from billing.simulation.cast import OPERATOR, Cast, Transfer
 from billing.simulation.deeds.credit import ADJUSTMENTS
 from billing.simulation.oracle import require
-from control.errors import Refusal
+from control.errors import ServiceError
 
 
 def credit_everything(cast: Cast, organization_id: str) -> None:
@@ -36,7 +36,7 @@ def _put_right(cast: Cast, kind: str, organization_id: str, nanos: int) -> None:
                 organization_id=organization_id, amount_nanos=amount, idempotency_key=key,
                 actor=OPERATOR, reason="last", now=cast.now,
             )  # fmt: skip
-        except Refusal as error:
+        except ServiceError as error:
             require(amount > nanos, "All of it can be put right", kind, organization_id, error)
         else:
             require(amount == nanos, "What contradicts itself is refused", organization_id, amount)

@@ -17,7 +17,7 @@ from billing.metering.services import book_again, dismiss
 from billing.simulation.cast import OPERATOR, Cast, Transfer, Wish
 from billing.simulation.oracle import require
 from control.actor import Actor
-from control.errors import NotPermitted, Refusal
+from control.errors import NotPermitted, ServiceError
 
 STRANGER = Actor("user", "user_1", "stranger@example.com")
 GRANT_MAX, KEY_MAX = 10**18, 100
@@ -149,7 +149,7 @@ def _refuse(words: str, call: Callable[..., Any], given: dict[str, Any]) -> None
     is_stranger = given["actor"] is STRANGER
     try:
         call(**given)
-    except Refusal as error:
+    except ServiceError as error:
         is_right = not is_stranger or isinstance(error, NotPermitted)
         require(is_right, "A stranger is told so", words, error)
     else:

@@ -27,7 +27,7 @@ from billing.simulation.documents import half_up
 from billing.simulation.oracle import require
 from billing.simulation.payers import TopUp
 from billing.simulation.refusals import GRANT_MAX, KEY_MAX, STRANGER
-from control.errors import NotFound, NotPermitted, Refusal
+from control.errors import NotPermitted, ObjectNotFound, ServiceError
 from control.tenants.models import Membership, Organization, Role, User
 
 WORTH, DAYS = 30_000, 5
@@ -51,17 +51,19 @@ def check_payment_refusals(cast: Cast, monitor: psycopg.Connection) -> None:
     _redeem(cast, owner)
     before = monitor.execute(STATE).fetchone()
     for words, call in _senseless(cast, owner):
-        _refuse(words, call, Refusal)
+        _refuse(words, call, ServiceError)
     for words, call in _by_strangers(cast, owner):
-        _refuse(words, call, (NotPermitted, NotFound))
+        _refuse(words, call, (NotPermitted, ObjectNotFound))
     after = monitor.execute(STATE).fetchone()
     require(before == after, "What is refused of payments leaves nothing", before, after)
 
 
-def _refuse(words: str, call: Call, wanted: type[Refusal] | tuple[type[Refusal], ...]) -> None:
+def _refuse(
+    words: str, call: Call, wanted: type[ServiceError] | tuple[type[ServiceError], ...]
+) -> None:
     try:
         call()
-    except Refusal as error:
+    except ServiceError as error:
         require(isinstance(error, wanted), "A refusal is of the right kind", words, error)
     else:
         require(False, "What must be refused of payments is", words)
@@ -106,7 +108,7 @@ def _redeem(cast: Cast, owner: Organization) -> None:
         ("a code that was ended", people[2], "ENDED", cast.now),
         ("no code", people[2], "NONE", cast.now),
     ):
-        _refuse(words, _redeeming(owner, person, code, now), Refusal)
+        _refuse(words, _redeeming(owner, person, code, now), ServiceError)
 
 
 def _redeeming(owner: Organization, person: User, code: str, now: Any) -> Call:

@@ -20,7 +20,7 @@ from billing.simulation.oracle import require
 from billing.simulation.payers import TopUp
 from billing.simulation.unasked import pay_unasked
 from billing.simulation.world import FIRST_DAY
-from control.errors import Refusal
+from control.errors import ServiceError
 
 LOST_SHARE = 0.3
 """How many webhooks never come."""
@@ -87,7 +87,7 @@ def _changes(before: Any, after: Any) -> list[tuple[Any, Any]]:
 def _ask_again(cast: Cast, owner: str, key: str, wish: TopUp) -> None:
     try:
         ask_top_up(owner, key, wish, cast.now)
-    except Refusal:
+    except ServiceError:
         return  # its page would be over by now
 
 

@@ -14,7 +14,7 @@ from billing.simulation.cast import OPERATOR, Cast, Wish
 from billing.simulation.deeds.credit import make_grant
 from billing.simulation.oracle import require
 from billing.simulation.refusals import STRANGER
-from control.errors import Invalid, NotPermitted, Refusal
+from control.errors import InvalidValue, NotPermitted, ServiceError
 
 ACCOUNTS = """
 SELECT account.kind, sum(nanos)::bigint FROM ledger_entry AS entry
@@ -44,8 +44,8 @@ def check_returns(cast: Cast, monitor: psycopg.Connection) -> None:
     for cause, call in ((Cause.DISPUTE, take_back), (Cause.DISPUTE_REVERSAL, give_back)):
         given = _given(cast, owner, "never", 1, 0) | {"cause": cause}
         _refuse(call, given | {"actor": STRANGER}, NotPermitted)
-        _refuse(call, given | {"amount_nanos": 0}, Invalid)
-        _refuse(call, given | {"amount_nanos": 3, "tax_nanos": -3}, Invalid)
+        _refuse(call, given | {"amount_nanos": 0}, InvalidValue)
+        _refuse(call, given | {"amount_nanos": 3, "tax_nanos": -3}, InvalidValue)
     late = set(organizations_behind()) - behind
     require(not late, "Invoices follow what is owed at once", late)
 
@@ -98,7 +98,7 @@ def _given(cast: Cast, owner: str, key: str, nanos: int, tax: int) -> dict[str, 
     }  # fmt: skip
 
 
-def _refuse(call: Any, given: dict[str, Any], kind: type[Refusal]) -> None:
+def _refuse(call: Any, given: dict[str, Any], kind: type[ServiceError]) -> None:
     try:
         call(**given)
     except kind:

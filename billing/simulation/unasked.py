@@ -11,7 +11,7 @@ from billing.payments.services.unmatched import credit_gap
 from billing.payments.syncing import sync_intent
 from billing.simulation.cast import OPERATOR, Cast
 from billing.simulation.oracle import require
-from control.errors import Refusal
+from control.errors import ServiceError
 
 STEP = timedelta(hours=12)
 
@@ -40,7 +40,7 @@ def pay_unasked(cast: Cast, rng: random.Random) -> None:
     credit()
     try:
         credit()
-    except Refusal:
+    except ServiceError:
         return
     require(False, "A gap is credited once", gap)
 

@@ -144,7 +144,7 @@ def fleet() -> None:
 @app.command()
 def control() -> None:
     """Run the control plane here: console, admin, management API, internal API."""
-    _become("control.serve")
+    _become("control.server")
 
 
 @app.command()

@@ -10,7 +10,7 @@ import psutil
 import psycopg
 import redis
 
-from control.database.connection import connect
+from control.db.connection import connect
 from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
 from infra.local.errors import LocalError
 from serving.engine.vllm import installed_device

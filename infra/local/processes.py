@@ -104,7 +104,7 @@ def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
 def platform_processes(config: LocalConfig, home: Home) -> tuple[Process, ...]:
     """Return Penstock's own processes."""
     return (
-        Process(CONTROL, python("control.serve")),
+        Process(CONTROL, python("control.server")),
         Process(FLEET, python("serving.fleet"), stop_seconds=30.0),
         *gateway_processes(config, home),
         Process(WORKER, python("control.worker")),

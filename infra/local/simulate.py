@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from control.database.connection import connect
+from control.db.connection import connect
 from infra.local.config import HOST, read_config
 from infra.local.environment import OWNER_VARIABLE, build_environment
 from infra.local.errors import StartFailed

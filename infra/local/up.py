@@ -8,7 +8,7 @@ from functools import partial
 
 import typer
 
-from control.database.connection import connect
+from control.db.connection import connect
 from infra.local import preflight, processes, readiness, roles
 from infra.local.config import ONE_ROLE, LocalConfig
 from infra.local.down import down

@@ -14,18 +14,17 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
 django.setup(set_prefix=False)
 
 # Beneath Django's set-up, which they need.
-from control.database.pools import for_gateways  # noqa: E402
-from control.http.bodies import limit_bodies  # noqa: E402
-from control.http.handler import ControlHandler  # noqa: E402
-from control.watch.health import (  # noqa: E402
+from control.asgi_middleware import ControlHandler, limit_bodies  # noqa: E402
+from control.db.pools import for_gateways  # noqa: E402
+from control.telemetry.health import (  # noqa: E402
     Application,
     Health,
     Receive,
     Send,
-    answer,
-    telling_health,
+    checks,
+    health_middleware,
+    respond_plain,
 )
-from control.watch.readiness import checks  # noqa: E402
 
 PUBLIC_BODY_BYTES_MAX = 256 * 2**10
 LARGER_BODIES = (
@@ -54,7 +53,7 @@ def _only(application: Application, is_shown: Callable[[str], bool]) -> Applicat
         if is_shown(scope["path"]):
             await application(scope, receive, send)
         else:
-            await answer(send, 404, b"Not found")
+            await respond_plain(send, 404, b"Not found")
 
     return respond
 
@@ -67,8 +66,8 @@ def public_body_bytes_max(scope: dict[str, Any]) -> int:
 
 _health = Health(checks)
 application = limit_bodies(
-    telling_health(public(_everything), _health, is_public=True), public_body_bytes_max
+    health_middleware(public(_everything), _health, is_public=True), public_body_bytes_max
 )
 internal_application = limit_bodies(
-    for_gateways(telling_health(internal(_everything), _health, is_public=False)), body_bytes_max
+    for_gateways(health_middleware(internal(_everything), _health, is_public=False)), body_bytes_max
 )

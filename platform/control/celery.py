@@ -14,7 +14,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
 app = Celery("control")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-import_module("control.watch.tasks_at_work")
+import_module("control.telemetry.celery_signals")
 
 
 def beat_schedule() -> dict[str, dict[str, Any]]:

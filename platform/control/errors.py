@@ -1,12 +1,12 @@
-"""What control refuses, split by what the caller can do about it.
+"""The errors of the control plane's services, by what the caller can do about them.
 
-Refusal ─┬─ Invalid       400  send something else; `param` names the field
-         ├─ NotPermitted  403  ask an owner for the role
-         ├─ NotFound      404  also what another tenant's id gets
-         ├─ Conflict      409  the state does not allow it (any more)
-         └─ TooMany       429  wait, and try again
+ServiceError ─┬─ InvalidValue     400  send another value; `param` names the field
+              ├─ NotPermitted     403  ask an owner for the role
+              ├─ ObjectNotFound   404  also the answer to another tenant's id
+              ├─ Conflict         409  the state does not allow it
+              └─ TooManyRequests  429  wait, and try again
 
-Django's own views know NotFound as Http404 and NotPermitted as PermissionDenied.
+Django's views treat ObjectNotFound as Http404 and NotPermitted as PermissionDenied.
 """
 
 from django.core.exceptions import PermissionDenied
@@ -17,16 +17,16 @@ from psycopg import errors as postgresql
 CUT_OFF = (postgresql.TransactionTimeout, postgresql.IdleInTransactionSessionTimeout)
 
 
-def is_database_away(error: BaseException | None) -> bool:
-    """Tell whether PostgreSQL is unreachable, restarting, asks to try again, or cut us off: nobody
-    who calls did wrong."""
+def is_database_unavailable(error: BaseException | None) -> bool:
+    """Tell whether PostgreSQL is unreachable or restarting, asks for a retry, or ended the
+    transaction by a timeout: none of these is the caller's fault."""
     if isinstance(error, InternalError):
         return isinstance(error.__cause__, CUT_OFF)
     return isinstance(error, (OperationalError, InterfaceError))
 
 
-class Refusal(Exception):
-    """A wish that is not carried out, in words that may be shown to who wished it."""
+class ServiceError(Exception):
+    """A request that is not carried out; the message may be shown to the caller."""
 
     status = 400
     code = "invalid_value"
@@ -38,33 +38,33 @@ class Refusal(Exception):
         self.code = code or self.code
 
 
-class Invalid(Refusal):
-    """A value is out of bounds."""
+class InvalidValue(ServiceError):
+    """A value is not allowed."""
 
 
-class NotPermitted(Refusal, PermissionDenied):
-    """The role does not allow it."""
+class NotPermitted(ServiceError, PermissionDenied):
+    """The actor's role does not allow it."""
 
     status = 403
     code = "permission_denied"
 
 
-class NotFound(Refusal, Http404):
-    """There is no such thing for this caller."""
+class ObjectNotFound(ServiceError, Http404):
+    """No such object exists for this caller."""
 
     status = 404
     code = "not_found"
 
 
-class Conflict(Refusal):
-    """The state of things does not allow it."""
+class Conflict(ServiceError):
+    """The current state does not allow it."""
 
     status = 409
     code = "conflict"
 
 
-class TooMany(Refusal):
-    """There are as many of them under way as there may be."""
+class TooManyRequests(ServiceError):
+    """As many are in progress as may be."""
 
     status = 429
     code = "rate_limit_exceeded"

@@ -9,8 +9,8 @@ from csp import constants as csp
 from django.templatetags.static import static
 
 from control.config import ControlConfig, Database
-from control.database.connection import Impatient
-from control.logs import logging_settings
+from control.db.connection import TimeoutConnection
+from control.telemetry.logging import logging_settings
 
 CONFIG = ControlConfig.from_environment(os.environ)
 """What the process was told from outside; `django.conf.settings.CONFIG` everywhere else."""
@@ -95,18 +95,18 @@ PUBLIC_URLS = ["billing.payments.urls"]
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
-    "control.http.requests.surrounded",
-    "control.http.compression.SafeCompression",
-    "control.http.policy.PagePolicy",
+    "control.middleware.request_middleware",
+    "control.middleware.CompressionMiddleware",
+    "control.middleware.SecurityHeadersMiddleware",
     "control.internal.callers.require_credential",
-    "control.http.addresses.refuse_null_characters",
+    "control.middleware.reject_null_bytes",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "control.http.reauthentication.OperatorSessionMiddleware",
+    "control.reauthentication.OperatorSessionMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
@@ -135,7 +135,7 @@ TEMPLATES: list[dict[str, Any]] = [
 
 def _postgresql(database: Database, **options: object) -> dict[str, Any]:
     return {
-        "ENGINE": "control.database.postgresql",
+        "ENGINE": "control.db.postgresql",
         "NAME": database.name,
         "USER": database.user,
         "PASSWORD": database.password,
@@ -156,7 +156,7 @@ DATABASES: dict[str, dict[str, Any]] = {
             "max_size": 20,
             "timeout": 1.0,
             "reconnect_timeout": 10,
-            "connection_class": Impatient,
+            "connection_class": TimeoutConnection,
         },
     ),
     # The same database as the owner of its tables: migrations and archives, never a service.
@@ -184,7 +184,7 @@ PASSWORD_HASHERS = [
 # What limits count: in Redis for all processes, or in each while Redis is away.
 CACHES = {
     "default": {
-        "BACKEND": "control.http.shared_cache.SharedCache",
+        "BACKEND": "control.cache.FallbackCache",
         "LOCATION": CONFIG.redis_url,
         "KEY_PREFIX": "penstock_control",
     }
@@ -265,7 +265,7 @@ CONTENT_SECURITY_POLICY = {
         "base-uri": [csp.NONE],
     }
 }
-"""Of every page; `control.http.policy` says which need more."""
+"""Of every page; `control.middleware` says which need more."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
 
 LANGUAGE_CODE = "en-us"
@@ -375,5 +375,5 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_TIMEZONE = "UTC"
 
-LOGGING_CONFIG = "control.logs.configure"
+LOGGING_CONFIG = "control.telemetry.logging.configure"
 LOGGING = logging_settings(CONFIG.log_format, debug=DEBUG)

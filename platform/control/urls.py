@@ -13,6 +13,7 @@ from rest_framework.permissions import AllowAny
 from control.keys import api as keys
 from control.limits import api as limits
 from control.prices import models_api as models
+from control.telemetry.metrics import metrics
 from control.tenants import api as tenants
 from control.tenants import members_api as members
 from control.tenants.operator_invitations import operator_invitation
@@ -23,12 +24,11 @@ from control.tenants.sign_in.views import (
     sessions,
     sign_in,
 )
-from control.watch.metrics import metrics
 from control.webhooks import api as webhooks
 
-handler404 = "control.http.answers.not_found"
-handler429 = "control.http.answers.too_many"
-handler500 = "control.http.answers.server_error"
+handler404 = "control.error_pages.not_found"
+handler429 = "control.error_pages.too_many_requests"
+handler500 = "control.error_pages.server_error"
 
 Addresses = list[URLPattern | URLResolver]
 

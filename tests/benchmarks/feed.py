@@ -73,7 +73,7 @@ def _control(plan: Plan, database: Database, secret: str) -> Iterator[str]:
             for name in ("DJANGO_SECRET", "KEY_PEPPER", "VAULT_KEY", "PLAYGROUND_SECRET")
         },
     }
-    command = [sys.executable, "-m", "control.serve"]
+    command = [sys.executable, "-m", "control.server"]
     with running("control", command, folder=plan.folder, cores=plan.split.others, env=env) as child:
         child.wait_until_answers(f"http://127.0.0.1:{port}/accounts/login/", seconds=START_SECONDS)
         yield url

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from control import asgi_middleware, http_protocol
 from control.asgi import application, internal_application, public_body_bytes_max
-from control.http import bodies, protocol
-from control.http.bodies import limit_bodies
+from control.asgi_middleware import limit_bodies
 from control.internal.callers import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX, body_bytes_max
 from tests.fixtures.credentials import bearer
 from tests.fixtures.serving import serving
@@ -75,7 +75,7 @@ def test_a_body_as_large_as_may_be_is_taken(address: str, taken: list[bytes]) ->
 def test_an_announced_body_is_refused_unread(
     address: str, taken: list[bytes], sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "UNREAD_SECONDS", 0.2)
+    monkeypatch.setattr(asgi_middleware, "UNREAD_SECONDS", 0.2)
     reply = exchange(address, sized(len(sent) or 1_048_576_000), sent)
     assert reply.startswith(b"HTTP/1.1 413 ") and b"request_too_large" in reply
     assert b"at most 1,000 bytes" in reply and taken == []
@@ -96,7 +96,7 @@ def test_a_body_of_unknown_size_ends_at_the_bound(address: str, taken: list[byte
 def test_a_body_that_does_not_come_is_not_waited_for(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(asgi_middleware, "BODY_SECONDS", 0.1)
     reply = exchange(address, sized(MOST), b"x")
     assert reply.startswith(b"HTTP/1.1 408 ") and b"request_timeout" in reply
 
@@ -105,12 +105,12 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 def test_a_head_that_does_not_come_is_not_waited_for(
     address: str, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.1)
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.1)
     assert exchange(address, begun) == b""
 
 
 def test_nor_is_the_next_one_of_a_connection(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "HEAD_SECONDS", 1.0)
+    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 1.0)
     place = urlsplit(address)
     with socket.create_connection((place.hostname, place.port), timeout=30) as client:
         client.sendall(head("Content-Length: 0"))

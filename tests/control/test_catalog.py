@@ -5,7 +5,7 @@ from rest_framework.test import APIClient
 
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Variant
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.prices import services as pricing
 from control.publish.selectors import last_record
 from serving.contract.codec import decode
@@ -85,7 +85,7 @@ def test_a_report_keeps_its_document_and_shows_its_figures(variant: Variant) -> 
 
 
 def test_what_is_no_report_is_refused(variant: Variant) -> None:
-    with pytest.raises(Invalid, match="quality report"):
+    with pytest.raises(InvalidValue, match="quality report"):
         services.record_quality(actor=OPERATOR, variant=variant, document={"accuracy": "good"})
 
 
@@ -142,7 +142,7 @@ def test_a_bad_deployment_is_refused_and_nothing_published(
 ) -> None:
     deployment = make_deployment(variant)
     before = deployed(deployment)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
     assert deployed(deployment) == before
 
@@ -217,7 +217,7 @@ def test_a_server_of_others_that_keeps_nobody_apart_is_for_one_organization(
         services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
         assert deployed(deployment).engine == "external"
         return
-    with pytest.raises(Invalid, match="cache_salt or no_prefix_cache") as caught:
+    with pytest.raises(InvalidValue, match="cache_salt or no_prefix_cache") as caught:
         services.update_deployment(actor=OPERATOR, deployment=deployment, changes=changes)
     assert caught.value.param == "engine_arguments"
 
@@ -236,7 +236,7 @@ def test_a_model_for_embeddings_is_published_with_the_length_of_its_vectors() ->
 def test_only_a_model_for_embeddings_has_vectors() -> None:
     embedder = services.create_model(actor=OPERATOR, public_id="vec", name="Vec", task="embed")
     for model, dimensions in ((embedder, None), (make_model(), 256), (embedder, 0)):
-        with pytest.raises(Invalid, match="dimensions"):
+        with pytest.raises(InvalidValue, match="dimensions"):
             make_variant(model, dimensions=dimensions)
-    with pytest.raises(Invalid, match="task"):
+    with pytest.raises(InvalidValue, match="task"):
         services.update_model(actor=OPERATOR, model=embedder, changes={"task": "generate"})

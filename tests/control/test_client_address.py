@@ -4,8 +4,8 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.test import APIClient
 
-from control.http.client_address import client_address
 from control.keys.models import Scope
+from control.request_context import client_address
 from tests.fixtures.organizations import SeededOrganization
 
 FORMS = {

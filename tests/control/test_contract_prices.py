@@ -8,7 +8,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from control.catalog.models import Variant
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.prices import selectors, services
 from control.prices.models import Price, PriceBook
 from control.publish.selectors import last_record
@@ -101,9 +101,9 @@ def test_two_organizations_contracts_may_begin_at_once(
 
 def test_only_contracts_end_and_after_they_begin(org: SeededOrganization, variant: Variant) -> None:
     at = timezone.now() + DAY
-    with pytest.raises(Invalid, match="list_prices_have_no_end"):
+    with pytest.raises(InvalidValue, match="list_prices_have_no_end"):
         services.draft_book(actor=OPERATOR, name="List", ends_at=at)
-    with pytest.raises(Invalid, match="contract_ends_after_it_begins"):
+    with pytest.raises(InvalidValue, match="contract_ends_after_it_begins"):
         services.draft_book(
             actor=OPERATOR, name="Own", organization=org.organization,
             effective_at=at, ends_at=at,
@@ -112,7 +112,7 @@ def test_only_contracts_end_and_after_they_begin(org: SeededOrganization, varian
         actor=OPERATOR, name="Own", organization=org.organization, ends_at=at
     )
     services.set_price(actor=OPERATOR, book=book, variant=variant, **OWN)
-    with pytest.raises(Invalid, match="ends after"):
+    with pytest.raises(InvalidValue, match="ends after"):
         services.publish_book(actor=OPERATOR, book=book, effective_at=at)
 
 

@@ -10,16 +10,21 @@ from django.core.management import CommandError, call_command
 from django.db import ProgrammingError, connection, transaction
 from psycopg import sql
 
-from control.database.grants import LIMITS_SECONDS, grant
-from control.database.proof import violations
-from control.database.rights import ADD, READ, declared_rights
+from control.db.privileges import (
+    ADD,
+    READ,
+    TIMEOUT_SECONDS,
+    declared_privileges,
+    grant,
+    privilege_violations,
+)
 from control.tenants.models import Project
 from tests.fixtures.environment import APP, OWNER
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 alone = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
-DECLARED = declared_rights(apps.get_app_configs())
+DECLARED = declared_privileges(apps.get_app_configs())
 REFUSER = "prices_refuse_published_book()"
 """A trigger function of the platform's."""
 REFUSED = [
@@ -62,7 +67,7 @@ def test_no_session_of_the_application_holds_others_up_for_ever() -> None:
     with connection.cursor() as cursor:
         cursor.execute("SELECT name, setting FROM pg_settings WHERE name LIKE '%%timeout'")
         found = dict(cursor.fetchall())
-    assert {name: int(found[name]) / 1000 for name in LIMITS_SECONDS} == LIMITS_SECONDS
+    assert {name: int(found[name]) / 1000 for name in TIMEOUT_SECONDS} == TIMEOUT_SECONDS
 
 
 def prepare() -> str:
@@ -144,7 +149,9 @@ def found(superuser_connection: psycopg.Connection) -> Callable[..., list[str]]:
         with superuser_connection.transaction(force_rollback=True):
             superuser_connection.execute(statement)
             superuser_connection.execute(f"SET LOCAL ROLE {OWNER.name}")
-            return violations(superuser_connection.cursor(), app=APP.name, declared=declared)
+            return privilege_violations(
+                superuser_connection.cursor(), app=APP.name, declared=declared
+            )
 
     return found
 
@@ -197,7 +204,7 @@ def test_partitions_and_views_let_nobody_round_the_facts(superuser_connection) -
         cursor = superuser_connection.cursor()
         grant(cursor, app=APP.name, declared=declared)
         superuser_connection.execute(LATER)
-        assert violations(cursor, app=APP.name, declared=declared) == []
+        assert privilege_violations(cursor, app=APP.name, declared=declared) == []
         superuser_connection.execute(f"SET LOCAL ROLE {APP.name}")
         superuser_connection.execute("INSERT INTO things VALUES (1)")
         assert superuser_connection.execute("SELECT nanos FROM balances").fetchall() == [(5,)]
@@ -223,7 +230,7 @@ class Room:
 
 
 def test_rights_are_what_apps_declare() -> None:
-    assert declared_rights([Room(), object()]) == {  # type: ignore[list-item]
+    assert declared_privileges([Room(), object()]) == {  # type: ignore[list-item]
         "event": ADD,
         "draw": ADD,
         "balance": READ,

@@ -15,9 +15,9 @@ import pytest
 from django.db import connections
 
 from billing.simulation.database import scratch
-from control.database import connection as factory
+from control.db import connection as factory
 from control.publish.waiting import WaitingRoom
-from control.watch.readiness import checks
+from control.telemetry.health import checks
 from infra.local.preflight import database_error
 from infra.local.up import make_roles
 

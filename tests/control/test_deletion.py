@@ -11,7 +11,7 @@ from billing.credit.models import GrantKind
 from billing.credit.services.grants import grant_credit
 from billing.payments.models import AutoTopUp
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.keys.models import ApiKey, Scope
 from control.publish.selectors import last_record
 from control.tenants import selectors, services
@@ -96,7 +96,7 @@ def test_credit_that_is_left_is_named(org: SeededOrganization) -> None:
 
 
 def test_it_needs_the_name_and_an_owner_and_ends_once(org: SeededOrganization) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         delete(org, name="acme")
     with pytest.raises(NotPermitted):
         delete(org, actor=org.actor_of(org.join(Role.ADMIN)))

@@ -11,9 +11,8 @@ import pytest
 from django.db import connection
 
 from control import asgi
-from control.watch import readiness
-from control.watch.health import Health, telling_health
-from control.watch.readiness import Checks
+from control.telemetry import health as readiness
+from control.telemetry.health import Checks, Health, health_middleware
 from tests.fixtures.redis_server import RedisServer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -42,7 +41,7 @@ def with_checks(checks: Checks, *, is_public: bool) -> Any:
     async def check() -> Checks:
         return checks
 
-    return telling_health(nothing, Health(check), is_public=is_public)
+    return health_middleware(nothing, Health(check), is_public=is_public)
 
 
 @pytest.mark.parametrize("application", [asgi.application, asgi.internal_application])
@@ -82,7 +81,7 @@ async def test_a_check_that_hangs_is_no_and_is_not_asked_twice() -> None:
         return {}
 
     health = Health(hang, answer_seconds=0.05)
-    application = telling_health(nothing, health, is_public=False)
+    application = health_middleware(nothing, health, is_public=False)
     since = time.monotonic()
     for _ in range(3):
         status, body, _ = await ask(application, "/readyz")
@@ -99,7 +98,7 @@ async def test_a_check_that_fails_is_asked_again() -> None:
     async def check() -> Checks:
         return next(answers)
 
-    application = telling_health(nothing, Health(check), is_public=True)
+    application = health_middleware(nothing, Health(check), is_public=True)
     assert [(await ask(application, "/readyz"))[0] for _ in range(2)] == [503, 200]
 
 
@@ -117,7 +116,9 @@ async def test_the_database_with_its_migrations_and_redis_are_asked(
 
 
 async def test_a_migration_that_is_missing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "wanted", lambda: frozenset({("audit", "9999_to_come")}))
+    monkeypatch.setattr(
+        readiness, "required_migrations", lambda: frozenset({("audit", "9999_to_come")})
+    )
     assert (await readiness.checks())["migrations"] is False
 
 

@@ -13,6 +13,7 @@ from control import asgi
 from control import settings as control_settings
 from control.keys.models import Scope
 from control.publish.selectors import Asked
+from control.telemetry.health import Application
 from control.tenants.models import User
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
@@ -100,7 +101,7 @@ def test_no_host_is_taken_that_nobody_configured() -> None:
 Messages = list[dict[str, Any]]
 
 
-async def call(application: asgi.Application, path: str) -> Messages:
+async def call(application: Application, path: str) -> Messages:
     sent: Messages = []
 
     async def receive() -> dict[str, Any]:
@@ -128,7 +129,7 @@ async def hello(scope: dict[str, Any], receive: Any, send: Any) -> None:
     ],
 )
 async def test_each_listener_shows_its_side_only(
-    side: Callable[[asgi.Application], asgi.Application], path: str, status: int
+    side: Callable[[Application], Application], path: str, status: int
 ) -> None:
     assert (await call(side(hello), path))[0]["status"] == status
 

@@ -2,7 +2,7 @@
 
 from django.contrib.admin.utils import unquote
 
-from control.ids import new_id
+from control.db.models import new_id
 
 
 def test_the_admin_takes_no_part_of_an_id_for_a_quoted_character() -> None:

@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.keys.digest import digests_of
 from control.keys.models import ApiKey, OldSecret
 from control.keys.secrets import OLD_SECRETS_MAX
@@ -84,7 +84,7 @@ def test_an_overlap_of_nothing_ends_the_old_secret_at_once(org: SeededOrganizati
 
 def test_an_overlap_has_an_end_and_old_secrets_a_number(org: SeededOrganization) -> None:
     key, _ = org.mint()
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidValue) as refused:
         rotate_key(
             actor=org.actor, key=key, last_four=key.last_four,
             old_secret_ends_at=timezone.now() + timedelta(days=31),

@@ -12,7 +12,7 @@ from django.db import connection
 from django.utils import timezone
 
 from control.actor import Actor
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.keys.models import ApiKey, Kind, Scope
 from control.keys.playground import LIFETIME
 from control.keys.services import (
@@ -108,7 +108,7 @@ def test_a_network_of_mapped_addresses_is_ipv4s(org: SeededOrganization) -> None
     ],
 )
 def test_a_bad_wish_is_refused_by_name(org: SeededOrganization, field: str, value: Any) -> None:
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(InvalidValue) as refusal:
         org.mint(**{field: value})
     assert refusal.value.param == field
     assert not ApiKey.objects.exists()
@@ -207,9 +207,9 @@ def test_who_was_removed_a_moment_ago_makes_and_takes_no_key(org: SeededOrganiza
     program = replace(person, kind="key", id="key_x", user_id=None, maker_id=admin.id)
     remove_member(actor=org.actor, membership=org.seat(admin))
     for actor in (person, program):
-        with pytest.raises(NotFound):
+        with pytest.raises(ObjectNotFound):
             mint_key(actor=actor, project=org.project, name="Late")
-        with pytest.raises(NotFound):
+        with pytest.raises(ObjectNotFound):
             rotate_key(actor=actor, key=key, last_four=key.last_four)
 
 
@@ -251,5 +251,5 @@ def test_viewers_and_strangers_have_no_playground_key(
 ) -> None:
     with pytest.raises(NotPermitted):
         playground_secret(user=org.join(Role.VIEWER), project=org.project)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         playground_secret(user=outsider.owner, project=org.project)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from django.db import OperationalError
 
-from control.logs import configure, logging_settings
+from control.telemetry.logging import configure, logging_settings
 
 FORMATS = ["console", "json"]
 

@@ -13,7 +13,7 @@ from django.utils import timezone
 from control.actor import person
 from control.audit.models import Deed
 from control.catalog import services as catalog
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.operators import DUTIES, Duty, OperatorRole, can
 from control.prices import services as prices
 from control.tenants import services
@@ -248,11 +248,11 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
 
 def test_an_invitation_is_for_one_person_once(org: SeededOrganization, owner: User) -> None:
     secret = invite(owner)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_operator_invitation(user=org.owner, secret=secret)
     user = User.objects.create_user("new@penstock.test")
     services.accept_operator_invitation(user=user, secret=secret)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_operator_invitation(user=user, secret=secret)
 
 
@@ -262,7 +262,7 @@ def test_late_withdrawn_and_replaced_invitations_open_nothing(owner: User) -> No
     def opens(secret: str) -> bool:
         try:
             services.accept_operator_invitation(user=user, secret=secret)
-        except NotFound:
+        except ObjectNotFound:
             return False
         return True
 
@@ -287,7 +287,7 @@ def test_the_last_owner_stays(owner: User) -> None:
 
 @pytest.mark.parametrize(("email", "role"), [("nobody", "viewer"), ("a@b.example", "king")])
 def test_what_is_wrong_with_an_invitation_is_said(owner: User, email: str, role: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.invite_operator(actor=person(owner), email=email, role=role)
 
 

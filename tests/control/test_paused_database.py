@@ -23,11 +23,10 @@ from django.test import Client
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from control import settings as control_settings
-from control.database import connection as control_connection
-from control.database.connection import Impatient
-from control.watch.health import ANSWER_SECONDS as ANSWER_SECONDS_IN_PRODUCTION
-from control.watch.health import Health
-from control.watch.readiness import checks, is_ready
+from control.db import connection as control_connection
+from control.db.connection import TimeoutConnection
+from control.telemetry.health import ANSWER_SECONDS as ANSWER_SECONDS_IN_PRODUCTION
+from control.telemetry.health import Health, checks, is_ready
 from infra.local.postgres import ADDRESS, DATABASE, SUPERUSER, Postgres, prepare
 from serving.contract.key import make_secret
 from tests.fixtures.corpus import quarter
@@ -171,7 +170,7 @@ def test_a_connection_that_is_open_already_is_waited_for_no_longer(
 def test_a_query_under_way_ends(
     pool: ConnectionPool, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Impatient, "answer_seconds", 0.5)
+    monkeypatch.setattr(TimeoutConnection, "answer_seconds", 0.5)
     with pool.connection() as found:
         request.getfixturevalue("pause")
         with pytest.raises(psycopg.OperationalError, match="no answer from the database"):

@@ -4,7 +4,7 @@
 import pytest
 
 from control.actor import person
-from control.errors import NotFound, NotPermitted
+from control.errors import NotPermitted, ObjectNotFound
 from control.tenants.models import Role
 from control.tenants.permissions import Action, require
 from tests.fixtures.organizations import SeededOrganization
@@ -13,14 +13,14 @@ from tests.fixtures.organizations import SeededOrganization
 def test_a_member_of_another_organization_finds_nothing(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         require(outsider.actor, org.organization, Action.READ)
 
 
 def test_a_person_without_a_seat_finds_nothing(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         require(person(outsider.owner), org.organization, Action.READ)
 
 

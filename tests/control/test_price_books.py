@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from control.audit.models import Deed
 from control.catalog.models import Variant
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.prices import selectors, services
 from control.prices.comparison import Unconfirmed, changes_of
 from control.prices.models import Price, PriceBook, Tier
@@ -81,7 +81,7 @@ def test_a_band_without_its_base_is_not_published(variant: Variant) -> None:
     base = draft(variant)
     band(base, 200)
     services.remove_price(actor=OPERATOR, price=base)
-    with pytest.raises(Invalid, match="no base band"):
+    with pytest.raises(InvalidValue, match="no base band"):
         publish(base)
     now = timezone.now()
     with pytest.raises(IntegrityError, match="without its base"), transaction.atomic():

@@ -8,7 +8,7 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from control.catalog.models import Variant
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.prices import selectors, services
 from control.prices.models import Price, PriceBook
 from control.publish.selectors import last_record
@@ -73,7 +73,7 @@ def test_a_price_of_a_draft_is_set_again(price: Price, variant: Variant) -> None
 def test_a_price_is_never_negative_nor_cached_input_dearer(
     price: Price, variant: Variant, meters: dict[str, int]
 ) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.set_price(actor=OPERATOR, book=price.book, variant=variant, **(METERS | meters))
 
 
@@ -114,10 +114,10 @@ def test_the_database_lets_drafts_be_edited(price: Price, write: str) -> None:
 
 
 def test_prices_are_neither_backdated_nor_empty_nor_doubled(price: Price) -> None:
-    with pytest.raises(Invalid, match="past"):
+    with pytest.raises(InvalidValue, match="past"):
         publish(price, effective_at=timezone.now() - timedelta(seconds=1))
     empty = services.draft_book(actor=OPERATOR, name="Empty")
-    with pytest.raises(Invalid, match="no prices"):
+    with pytest.raises(InvalidValue, match="no prices"):
         services.publish_book(actor=OPERATOR, book=empty)
     moment = timezone.now() + timedelta(hours=1)
     publish(price, effective_at=moment)

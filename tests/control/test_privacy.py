@@ -18,7 +18,7 @@ from control.admin.pages import row_url
 from control.audit import chain
 from control.audit.models import Deed
 from control.audit.people import ERASED, Names
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.keys.models import ApiKey, Scope
 from control.keys.services import mint_key
 from control.outbox.models import Message
@@ -205,7 +205,7 @@ def test_an_operator_is_dismissed_first() -> None:
 
 def test_nobody_is_erased_without_the_address_typed(grace: User) -> None:
     for typed in ("", "grace", "other@acme.example"):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             ask(grace, Kind.ERASURE, typed)
     assert not Errand.objects.exists()
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.keys.models import ApiKey
 from control.limits import selectors, services
 from control.limits.models import FIGURES, LimitTier
@@ -76,7 +76,7 @@ def test_a_tier_says_which_service_tiers_its_organizations_may_use(
         actor=OPERATOR, tier=made, changes={"service_tiers": ["flex", "default", "flex"]}
     )
     assert said("limit_tier", made.id, LimitTierRecord).service_tiers == ("default", "flex")
-    with pytest.raises(Invalid, match=r"service_tiers is 'fast'; wanted .*priority, default"):
+    with pytest.raises(InvalidValue, match=r"service_tiers is 'fast'; wanted .*priority, default"):
         services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": ["fast"]})
     services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": []})
     assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
@@ -94,9 +94,9 @@ def test_two_tiers_share_neither_name_nor_amount(org: SeededOrganization) -> Non
 
 @pytest.mark.parametrize("value", [0, -1, 10**9 + 1])
 def test_a_limit_that_no_gateway_would_read_is_refused(org: SeededOrganization, value: int) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         tier(requests_per_minute=value)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.set_own_limits(
             actor=org.actor, organization=org.organization, owner_id=org.project.id,
             figures={"concurrent_requests": value},
@@ -134,7 +134,7 @@ def test_what_changes_no_tier_publishes_nothing(org: SeededOrganization) -> None
     version = last_version()
     note_paid(organization_id=org.id, paid_nanos=10**12, now=NOW)
     assert last_version() == version
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         note_paid(organization_id="org_nobody", paid_nanos=1, now=NOW)
 
 
@@ -225,7 +225,7 @@ def test_another_organizations_projects_and_keys_are_not_there(
     org: SeededOrganization, outsider: SeededOrganization, key: ApiKey
 ) -> None:
     for owner_id in (org.project.id, key.id, org.id, "proj_nobody"):
-        with pytest.raises(NotFound):
+        with pytest.raises(ObjectNotFound):
             services.set_own_limits(
                 actor=outsider.actor, organization=outsider.organization, owner_id=owner_id,
                 figures=TEN,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from control.serve import listener
+from control.server import listener
 
 pytestmark = pytest.mark.unit
 SAID = [(b"x-forwarded-for", b"198.51.100.7, 10.0.0.9"), (b"x-forwarded-proto", b"https")]

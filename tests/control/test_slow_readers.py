@@ -16,9 +16,9 @@ from psycopg_pool import ConnectionPool
 
 from billing.reading import requests_api
 from billing.reading.requests_api import RequestsCsv
+from control import http_protocol
 from control.api import streaming
 from control.asgi import application, internal_application
-from control.http import protocol
 from control.keys.services import mint_key
 from control.tenants.models import Organization
 from tests.fixtures.credentials import bearer
@@ -166,7 +166,7 @@ def test_too_many_are_told_when_to_come_back(
 def test_a_reader_that_reads_nothing_is_hung_up_on(
     monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[str], address: str
 ) -> None:
-    monkeypatch.setattr(protocol, "WRITE_SECONDS", 0.2)
+    monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.2)
     with reader(address, tenants[0]) as client:
         assert status_of(client) == 200
         wait_until(lambda: not streaming.EXPORTS.counts(), "the reader's end")

@@ -13,12 +13,11 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
-from control import traces
 from control.audit.tasks import seal
-from control.http.metrics import REGISTRY
 from control.keys.models import Scope
-from control.watch import task_counts, tasks_at_work
-from control.whence import Whence, coming_from, whence
+from control.request_context import RequestContext, current_request, request_context
+from control.telemetry import celery_signals, tracing
+from control.telemetry.metrics import REGISTRY
 from serving.contract.credential import ROLES
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
@@ -33,8 +32,8 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     """Spans as they would be exported."""
     exporter, made = InMemorySpanExporter(), TracerProvider()
     made.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr(traces, "provider", lambda service: made)
-    monkeypatch.setattr(traces, "is_on", lambda: True)
+    monkeypatch.setattr(tracing, "provider", lambda service: made)
+    monkeypatch.setattr(tracing, "is_on", lambda: True)
     yield exporter
     made.shutdown()
 
@@ -204,16 +203,16 @@ def test_a_request_is_a_span_of_the_clients_trace(
 def test_a_task_is_a_span_of_the_trace_that_asked_for_it(spans: InMemorySpanExporter) -> None:
     sent: dict[str, object] = {}
     with (
-        coming_from(Whence(request_id="req_1")),
-        traces.part("penstock-control", "request", {"traceparent": CLIENT}, is_task=False),
+        request_context(RequestContext(request_id="req_1")),
+        tracing.span("penstock-control", "request", {"traceparent": CLIENT}, is_task=False),
     ):
-        tasks_at_work.send_along(headers=sent)
-    seen: list[Whence] = []
+        celery_signals.propagate_context(headers=sent)
+    seen: list[RequestContext] = []
     seal.push_request(headers=sent)
     try:
-        tasks_at_work.begin(task_id="t", task=seal)
-        seen.append(whence())
-        tasks_at_work.end(task_id="t", task=seal, state="FAILURE")
+        celery_signals.on_task_start(task_id="t", task=seal)
+        seen.append(current_request())
+        celery_signals.on_task_end(task_id="t", task=seal, state="FAILURE")
     finally:
         seal.pop_request()
     request, task = spans.get_finished_spans()
@@ -224,21 +223,21 @@ def test_a_task_is_a_span_of_the_trace_that_asked_for_it(spans: InMemorySpanExpo
         "penstock.task.state": "failure",
         "error.type": "failure",
     }
-    assert seen == [Whence(request_id="req_1")]
-    assert whence() == Whence()
+    assert seen == [RequestContext(request_id="req_1")]
+    assert current_request() == RequestContext()
 
 
 def test_without_an_exporter_nothing_is_sent_along() -> None:
     sent: dict[str, object] = {}
-    tasks_at_work.send_along(headers=sent)
+    celery_signals.propagate_context(headers=sent)
     assert "traceparent" not in sent
 
 
 def test_tasks_are_counted_and_wait_for_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
     seal.apply()
-    assert task_counts.counts() == []  # the tests' Redis is nobody
-    told = [task_counts.TaskCount("audit.seal", "success", 2, 1500)]
-    monkeypatch.setattr("control.watch.metrics.counts", lambda: told)
+    assert celery_signals.run_counts() == []  # the tests' Redis is nobody
+    told = [celery_signals.TaskCount("audit.seal", "success", 2, 1500)]
+    monkeypatch.setattr("control.telemetry.metrics.run_counts", lambda: told)
     found = {
         (sample.name, sample.labels.get("task")): sample.value
         for family in REGISTRY.collect()

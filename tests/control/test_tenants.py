@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from control.actor import system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted, Refusal
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound, ServiceError
 from control.publish.selectors import last_record
 from control.tenants import selectors, services
 from control.tenants.models import BillingMode, Invitation, Organization, Project, Role, User
@@ -102,7 +102,7 @@ def test_an_invitation_goes_out_by_mail_and_is_taken_once(org: SeededOrganizatio
     user = User.objects.create_user("new@example.com")
     assert secret in str(delivered()[0].body)
     assert services.accept_invitation(user=user, secret=secret).role == Role.VIEWER
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_invitation(user=user, secret=secret)
 
 
@@ -110,7 +110,7 @@ def test_an_invitation_is_for_one_address(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     _, secret = invite(org)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_invitation(user=outsider.owner, secret=secret)
 
 
@@ -121,7 +121,7 @@ def test_an_ended_invitation_opens_nothing(org: SeededOrganization, ending: str)
         services.revoke_invitation(actor=org.actor, invitation=invitation)
     else:
         Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_invitation(user=User.objects.create_user("new@example.com"), secret=secret)
 
 
@@ -131,9 +131,9 @@ def test_nobody_is_invited_twice_or_into_a_strange_role(org: SeededOrganization)
         invite(org, "NEW@example.com")
     with pytest.raises(Conflict):
         invite(org, org.owner.email)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         invite(org, "other@example.com", "king")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         invite(org, "no address")
 
 
@@ -144,7 +144,7 @@ def test_an_expired_invitation_is_renewed(org: SeededOrganization) -> None:
     renewed, secret = invite(org, role=Role.ADMIN)
     assert [each.id for each in selectors.open_invitations(org.organization)] == [renewed.id]
     user = User.objects.create_user("new@example.com")
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         services.accept_invitation(user=user, secret=old)
     assert services.accept_invitation(user=user, secret=secret).role == Role.ADMIN
     assert Deed.objects.filter(action="member.revoke_invitation").count() == 1
@@ -184,7 +184,7 @@ def test_the_last_owner_stays(org: SeededOrganization) -> None:
 def test_anybody_else_may_leave(org: SeededOrganization) -> None:
     viewer = org.join(Role.VIEWER)
     services.remove_member(actor=org.actor_of(viewer), membership=org.seat(viewer))
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         org.seat(viewer)
 
 
@@ -197,7 +197,7 @@ def test_two_owners_who_leave_at_once_do_not_both_leave() -> None:
 
     def leave(number: int) -> None:
         actor = org.actor_of(seats[number].user)
-        with closing(connection), suppress(Refusal):
+        with closing(connection), suppress(ServiceError):
             services.remove_member(actor=actor, membership=seats[number])
 
     with ThreadPoolExecutor(2) as pool:

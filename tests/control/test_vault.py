@@ -14,7 +14,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from django.utils import timezone
 
-from control import vault
+from control import encryption
 from control.actor import person
 from control.mail.deliveries import compose
 from control.mail.services import send_mail
@@ -169,11 +169,11 @@ def test_without_its_key_a_second_factor_is_refused_in_words(sealed: Sealed, con
 
 def test_what_a_pepper_sealed_before_is_read_with_it_as_an_old_key(config: Any) -> None:
     config(vault_keys=("the pepper of before 0123",))
-    kept = vault.encrypt("a secret", purpose="test")
+    kept = encryption.encrypt("a secret", purpose="test")
     config(vault_keys=(NEW, "the pepper of before 0123"))
-    assert vault.decrypt(kept, purpose="test") == "a secret"
-    anew = vault.encrypt_anew(kept, purpose="test")
+    assert encryption.decrypt(kept, purpose="test") == "a secret"
+    anew = encryption.encrypt_anew(kept, purpose="test")
     assert anew is not None
-    assert vault.encrypt_anew(anew, purpose="test") is None
-    with pytest.raises(vault.VaultError):
-        vault.decrypt(kept, purpose="another")
+    assert encryption.encrypt_anew(anew, purpose="test") is None
+    with pytest.raises(encryption.DecryptionError):
+        encryption.decrypt(kept, purpose="another")

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import redis
 
-from control.watch.task_counts import NAME
+from control.telemetry.celery_signals import NAME
 from infra.local.config import ROOT
 from infra.local.environment import redis_url
 from tests.fixtures.stack import Stack

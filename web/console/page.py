@@ -14,12 +14,12 @@ from django.urls import reverse
 
 from billing.collection.selectors import marked
 from control.actor import Actor
-from control.errors import NotFound, NotPermitted, Refusal
-from control.http.reauthentication import ask, is_recent
+from control.errors import NotPermitted, ObjectNotFound, ServiceError
+from control.reauthentication import ask, is_recent
+from control.request_context import bind_log_ids
 from control.tenants import permissions
 from control.tenants import selectors as tenants
 from control.tenants.models import Membership, Organization, Project, User
-from control.whence import concerning
 
 P = ParamSpec("P")
 
@@ -181,7 +181,7 @@ def console_page(
                 return ask(request, back=page.url(section))
             try:
                 return view(page, *args, **kwargs)
-            except Refusal as refused:
+            except ServiceError as refused:
                 return _told(page, refused)
 
         return routed
@@ -189,24 +189,24 @@ def console_page(
     return of
 
 
-def _told(page: ConsolePage, refused: Refusal) -> HttpResponse:
+def _told(page: ConsolePage, refused: ServiceError) -> HttpResponse:
     """Say above the section what a form without fields was refused. Raises the refusal where Django
     has a page for it, and where a page was looked at."""
-    if isinstance(refused, (NotFound, NotPermitted)) or page.request.method != "POST":
+    if isinstance(refused, (ObjectNotFound, NotPermitted)) or page.request.method != "POST":
         raise refused
     messages.error(page.request, refused.message)
     return redirect(page.url(page.section))
 
 
 def open_page(request: HttpRequest, organization_id: str, section: str) -> ConsolePage:
-    """Return the page of a signed-in user. Raises NotFound for an outsider."""
+    """Return the page of a signed-in user. Raises ObjectNotFound for an outsider."""
     user = signed_in(request)
     seats = marked(tenants.memberships(user))
     memberships = list(seats)
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
-        raise NotFound("There is no such organization.")
-    concerning(organization_id=organization_id, user_id=user.id)
+        raise ObjectNotFound("There is no such organization.")
+    bind_log_ids(organization_id=organization_id, user_id=user.id)
     every_project = list(tenants.projects(membership.organization, with_archived=True))
     open_projects = [project for project in every_project if not project.is_archived]
     return ConsolePage(
@@ -223,17 +223,17 @@ def open_page(request: HttpRequest, organization_id: str, section: str) -> Conso
 
 
 def signed_in(request: HttpRequest) -> User:
-    """Return who is signed in. Raises NotFound for nobody."""
+    """Return who is signed in. Raises ObjectNotFound for nobody."""
     if not isinstance(request.user, User):
-        raise NotFound("Nobody is signed in.")
+        raise ObjectNotFound("Nobody is signed in.")
     return request.user
 
 
 def project_of(projects: Sequence[Project], project_id: str) -> Project | None:
-    """Return the project in the address, None for all. Raises NotFound for another's."""
+    """Return the project in the address, None for all. Raises ObjectNotFound for another's."""
     if not project_id:
         return None
     found = next((project for project in projects if project.id == project_id), None)
     if found is None:
-        raise NotFound("There is no such project.")
+        raise ObjectNotFound("There is no such project.")
     return found

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from django.forms import Form
 
-from control.errors import Refusal
+from control.errors import ServiceError
 
 
 def carried_out(form: Form, act: Callable[[], object]) -> bool:
@@ -12,7 +12,7 @@ def carried_out(form: Form, act: Callable[[], object]) -> bool:
     typed is lost."""
     try:
         act()
-    except Refusal as refusal:
+    except ServiceError as refusal:
         form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
         return False
     return True

@@ -21,8 +21,8 @@ from billing.credit.selectors import owed_nanos
 from billing.credit.services.adjustments import write_off as give_up_debt
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
-from control.ids import new_id
+from control.db.models import new_id
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 
 PAUSE_DAYS_MAX = 365
@@ -34,7 +34,8 @@ def pause(
     *, organization_id: str, actor: Actor, reason: str, now: datetime, until: date | None = None
 ) -> None:
     """Take no step until a day has passed, such as one that payment was promised by, or until
-    resumed. Raises as all of these: NotPermitted, NotFound, Invalid, and Conflict without a case.
+    resumed. Raises as all of these: NotPermitted, ObjectNotFound, InvalidValue, and Conflict
+    without a case.
     """
     if until is not None:
         _check_until(until, now)
@@ -144,7 +145,7 @@ def write_off(*, organization_id: str, actor: Actor, reason: str, now: datetime)
 def schedule_step(
     *, actor: Actor, days: int, kind: str, step: ScheduledStep | None = None
 ) -> ScheduledStep:
-    """Add a step to the schedule, or move one. Raises NotPermitted, Invalid, Conflict."""
+    """Add a step to the schedule, or move one. Raises NotPermitted, InvalidValue, Conflict."""
     require_operator(actor, Duty.KEEP_BOOKS)
     steps = {row.days: row.kind for row in ScheduledStep.objects.select_for_update()}
     if step is not None:
@@ -172,9 +173,11 @@ def set_settings(*, actor: Actor, min_cents: int, hour: int) -> Settings:
     """Set what is too little to collect, and from which hour (UTC) on steps are taken."""
     require_operator(actor, Duty.KEEP_BOOKS)
     if not 0 <= hour <= 23:
-        raise Invalid(f"hour is {hour}; wanted 0 to 23.", param="hour")
+        raise InvalidValue(f"hour is {hour}; wanted 0 to 23.", param="hour")
     if not 0 <= min_cents <= MIN_CENTS_MAX:
-        raise Invalid(f"min_cents is {min_cents}; wanted 0 to {MIN_CENTS_MAX}.", param="min_cents")
+        raise InvalidValue(
+            f"min_cents is {min_cents}; wanted 0 to {MIN_CENTS_MAX}.", param="min_cents"
+        )
     row, _ = Settings.objects.update_or_create(
         id=1, defaults={"min_cents": min_cents, "hour": hour}
     )
@@ -197,7 +200,7 @@ def _decided(
     reason = reason.strip()
     if not 0 < len(reason) <= REASON_MAX:
         message = f"reason has {len(reason)} characters; wanted 1 to {REASON_MAX}."
-        raise Invalid(message, param="reason")
+        raise InvalidValue(message, param="reason")
     with held(organization_id, now=now) as look:
         if look is None or (is_open and not look.case.is_open):
             raise Conflict("Nothing of it is being collected.")
@@ -215,7 +218,7 @@ def _decided(
 def _check_until(until: date, now: datetime) -> None:
     first, last = now.date(), now.date() + PAUSE_DAYS_MAX * DAY
     if not first <= until <= last:
-        raise Invalid(f"until is {until}; wanted {first} to {last}.", param="until")
+        raise InvalidValue(f"until is {until}; wanted {first} to {last}.", param="until")
 
 
 def _require_owing(look: Look) -> None:
@@ -267,16 +270,16 @@ def _record_schedule(actor: Actor, action: str, **details: Any) -> None:
 def _check_schedule(steps: dict[int, str]) -> None:
     for kind in set(steps.values()) - set(StepKind.values):
         wanted = ", ".join(StepKind.values)
-        raise Invalid(f"kind is {kind!r}; wanted one of {wanted}.", param="kind")
+        raise InvalidValue(f"kind is {kind!r}; wanted one of {wanted}.", param="kind")
     for kind in (StepKind.LIMIT, StepKind.SUSPEND):
         if list(steps.values()).count(kind) > 1:
             raise Conflict(f"“{kind.label}” is in the schedule already.", param="kind")
         if steps.get(0) == kind:
-            raise Invalid("On the day it is due nothing is overdue yet.", param="days")
+            raise InvalidValue("On the day it is due nothing is overdue yet.", param="days")
     days_of = {kind: days for days, kind in steps.items()}
     limit, suspend = days_of.get(StepKind.LIMIT), days_of.get(StepKind.SUSPEND)
     if limit is not None and suspend is not None and limit > suspend:
-        raise Invalid("Limiting comes before suspending.", param="days")
+        raise InvalidValue("Limiting comes before suspending.", param="days")
     for days in steps:
         if not 0 <= days <= DAYS_MAX:
-            raise Invalid(f"days is {days}; wanted 0 to {DAYS_MAX}.", param="days")
+            raise InvalidValue(f"days is {days}; wanted 0 to {DAYS_MAX}.", param="days")

@@ -65,8 +65,8 @@ def refund(
     """Pay prepaid credit back, with the tax that was paid on it: never more credit than is left of
     it and not held by gateways.
 
-    Raises NotPermitted, Invalid, NotFound, Conflict for more than is left or a key used before, and
-    HeldByGateways where it is left, but not free.
+    Raises NotPermitted, InvalidValue, ObjectNotFound, Conflict for more than is left or a key used
+    before, and HeldByGateways where it is left, but not free.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
@@ -138,7 +138,8 @@ def write_off(
 ) -> None:
     """Give up a debt that will not be paid: the balance rises by it.
 
-    Raises NotPermitted, Invalid, NotFound, and Conflict for more than is owed or a key used before.
+    Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than is owed or a key
+    used before.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
@@ -176,8 +177,8 @@ def issue_credit_note(
     """Give revenue back: it settles the debt first, the rest becomes prepaid credit.
 
     Worked example: 50 against a debt of 20 settles 20 and grants 30; the balance rises by 50.
-    Raises NotPermitted, Invalid, NotFound, and Conflict for more than was ever earned of the
-    organization, or a key used before with another amount.
+    Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than was ever earned of
+    the organization, or a key used before with another amount.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)

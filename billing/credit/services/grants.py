@@ -29,7 +29,7 @@ from billing.ledger.selectors import funding_account
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import Conflict, Invalid, NotFound
+from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 
@@ -66,8 +66,8 @@ def grant_credit(
     """Give credit and post it; it may be spent as soon as this commits, and pays debts first.
 
     Repeating a call with its idempotency key returns the first grant. Raises NotPermitted for who
-    is no operator, Invalid on an amount that is not positive or a missing key, Conflict when the
-    key came with another kind or amount, NotFound for an unknown organization.
+    is no operator, InvalidValue on an amount that is not positive or a missing key, Conflict when
+    the key came with another kind or amount, ObjectNotFound for an unknown organization.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
@@ -92,11 +92,11 @@ def grant_credit(
 def hold_balance(organization_id: str, *, now: datetime) -> int:
     """Lock an organization's balance, catch its postings up, and return the balance's row id.
 
-    Every change of what funds a balance begins so. Raises NotFound.
+    Every change of what funds a balance begins so. Raises ObjectNotFound.
     """
     row = open_balance(organization_id)
     if row is None:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     lock_budgets([row])
     post_unposted([organization_id], now=now)
     return row
@@ -190,7 +190,7 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
 def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) -> int:
     """Take back what is left of a grant that was given by mistake; return the nanos taken.
 
-    Raises NotPermitted, NotFound, Conflict when it is reversed or closed already.
+    Raises NotPermitted, ObjectNotFound, Conflict when it is reversed or closed already.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     organization_id = grant_with_account(grant_id).organization_id
@@ -242,10 +242,12 @@ def check_once(amount_nanos: int, idempotency_key: str) -> None:
     """Raise Invalid for an amount that is no amount, or a name that names nothing once."""
     if not 0 < amount_nanos <= GRANT_MAX_NANOS:
         wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
-        raise Invalid(f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos")
+        raise InvalidValue(
+            f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos"
+        )
     if not 0 < len(idempotency_key) <= KEY_MAX:
         message = f"idempotency_key has {len(idempotency_key)} characters; wanted 1 to {KEY_MAX}."
-        raise Invalid(message, param="idempotency_key")
+        raise InvalidValue(message, param="idempotency_key")
 
 
 def require_same(idempotency_key: str, before: int, now: int) -> None:

@@ -17,7 +17,7 @@ from billing.credit.services.budgets import (
 )
 from billing.credit.services.leases import void
 from control.actor import Actor
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 
 AT_ONCE = 50
@@ -58,11 +58,11 @@ def release_gateway(*, actor: Actor, gateway_id: str, reason: str, now: datetime
     was given back. Those of busy budgets stay: run it again.
 
     Events that arrive all the same are booked, with an alarm. Raises Conflict as `held_by` does,
-    Invalid without a reason.
+    InvalidValue without a reason.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     if not reason.strip():
-        raise Invalid("Say why its leases are released.", param="reason")
+        raise InvalidValue("Say why its leases are released.", param="reason")
     held_by(gateway_id, now=now)
     silent = list(silent_leases(now).filter(gateway_id=gateway_id).order_by("pk"))
     released: dict[Lease, int] = {}

@@ -13,7 +13,7 @@ from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 
@@ -33,13 +33,14 @@ def record_payment(
 
     Worked example: 119 with 19 of tax against a debt of 40 settles 40 and grants 60; the balance
     rises by 100. Repeating a call with its idempotency key returns the first payment. Raises
-    NotPermitted, Invalid, NotFound, and Conflict when the key came with another amount or tax.
+    NotPermitted, InvalidValue, ObjectNotFound, and Conflict when the key came with another amount
+    or tax.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos, idempotency_key)
     if not 0 <= tax_nanos < amount_nanos:
         wanted = f"0 or more, and less than the amount of {amount_nanos}"
-        raise Invalid(f"tax_nanos is {tax_nanos}; wanted {wanted}.", param="tax_nanos")
+        raise InvalidValue(f"tax_nanos is {tax_nanos}; wanted {wanted}.", param="tax_nanos")
     row = hold_balance(organization_id, now=now)
     before = payment_by_key(organization_id, idempotency_key)
     if before is not None:

@@ -36,7 +36,7 @@ def take_back(
 
     Worked example: 119 with 19 of tax go, 60 of credit are left: the credit falls to 0, 40 are
     owed, the balance falls by 100. A part so small that it is tax alone takes no credit. Once per
-    cause and key; returns whether it was now. Raises NotPermitted, Invalid, NotFound.
+    cause and key; returns whether it was now. Raises NotPermitted, InvalidValue, ObjectNotFound.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos + tax_nanos, key)
@@ -73,7 +73,8 @@ def give_back(
 ) -> bool:
     """Money that was gone returns: it settles the debt first, the rest is paid credit again.
 
-    Once per cause and key; returns whether it was now. Raises NotPermitted, Invalid, NotFound.
+    Once per cause and key; returns whether it was now. Raises NotPermitted, InvalidValue,
+    ObjectNotFound.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     check_once(amount_nanos + tax_nanos, key)

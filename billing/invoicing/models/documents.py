@@ -8,8 +8,7 @@ from django.db.models import F, Q
 
 from billing.invoicing.models.parties import LegalEntity, Paper
 from billing.invoicing.periods import Period
-from control.facts import facts
-from control.ids import new_id
+from control.db.models import append_only, new_id
 from control.tenants.models import ID_MAX
 from serving.contract.money import CENT_NANOS
 
@@ -107,7 +106,7 @@ class Invoice(NumberedDocument):
             ),
         ]  # fmt: skip
         indexes = [models.Index(fields=["starts_on"], name="invoice_by_month")]
-        triggers = facts("invoice")
+        triggers = append_only("invoice")
 
     @property
     def period(self) -> Period:
@@ -153,7 +152,7 @@ class InvoiceLine(models.Model):
                 condition=Q(amount_nanos__gt=0, amount_cents__gte=0), name="line_is_positive"
             ),
         ]
-        triggers = facts("line")
+        triggers = append_only("line")
 
     def __str__(self) -> str:
         return f"{self.variant_name} {self.tier} {self.meter}"
@@ -187,7 +186,7 @@ class CreditNote(NumberedDocument):
                 name="credit_note_is_positive",
             ),
         ]
-        triggers = facts("credit_note")
+        triggers = append_only("credit_note")
 
 
 class CreditNoteLine(models.Model):
@@ -208,7 +207,7 @@ class CreditNoteLine(models.Model):
                 condition=Q(amount_cents__gt=0), name="credited_amount_is_positive"
             ),
         ]
-        triggers = facts("credit_note_line")
+        triggers = append_only("credit_note_line")
 
     def __str__(self) -> str:
         return f"{self.line}: {self.amount_cents}"

@@ -6,7 +6,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import EMAIL_MAX, ID_MAX, Organization
 
 TEXT_MAX = 200

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.invoicing.models.documents import Invoice
-from control.facts import facts
+from control.db.models import append_only
 from control.tenants.models import ID_MAX
 
 
@@ -25,7 +25,7 @@ class InvoicePayment(models.Model):
         db_table = "invoicing_invoice_payment"
         constraints = [models.CheckConstraint(condition=~Q(nanos=0), name="payment_moves_money")]
         indexes = [models.Index(fields=["organization_id"], name="invoice_payment_by_org")]
-        triggers = facts("invoice_payment")
+        triggers = append_only("invoice_payment")
 
     def __str__(self) -> str:
         return f"{self.invoice_id}: {self.nanos}"

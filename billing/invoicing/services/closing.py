@@ -19,7 +19,7 @@ from billing.invoicing.services.finalizing import (
 )
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, NotFound, Refusal
+from control.errors import Conflict, ObjectNotFound, ServiceError
 from control.operators import Duty, require_operator
 from control.tenants.selectors import organizations
 
@@ -64,7 +64,7 @@ def close_month(
     """Invoice a month for all who used anything, or for one; return what this run did.
 
     One that fails stops nobody else. `progress` is called with how many were looked at, of how
-    many; `goes_on` is asked before each. Raises NotPermitted, NotFound for an unknown
+    many; `goes_on` is asked before each. Raises NotPermitted, ObjectNotFound for an unknown
     organization, Conflict while the month is not closable.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
@@ -148,9 +148,10 @@ def preview(organization_id: str, period: Period, *, now: datetime) -> Preview:
 def due_organizations(
     period: Period, organization_id: str | None = None, *, now: datetime
 ) -> list[str]:
-    """Return who is to be invoiced for a month. Raises NotFound and Conflict as `close_month`."""
+    """Return who is to be invoiced for a month. Raises ObjectNotFound and Conflict as
+    `close_month`."""
     if organization_id and not organizations().filter(id=organization_id).exists():
-        raise NotFound(f"There is no organization {organization_id}.", param="organization")
+        raise ObjectNotFound(f"There is no organization {organization_id}.", param="organization")
     require_closable(period, now=now)
     skipped = skipped_before(period)
     if skipped is not None:
@@ -181,5 +182,5 @@ def _require_order(organization_id: str, period: Period) -> None:
 
 def _reason(error: Exception) -> str:
     """Return what to show of a failure: refusals speak for themselves."""
-    words = error.message if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"
+    words = error.message if isinstance(error, ServiceError) else f"{type(error).__name__}: {error}"
     return words.replace("\0", "")[:REASON_MAX]

@@ -13,7 +13,7 @@ from control.operators import Duty, require_operator
 
 @transaction.atomic
 def open_dispute(*, invoice_id: str, key: str, actor: Actor, reason: str, now: datetime) -> Dispute:
-    """Note that an invoice is disputed, once per key. Raises NotPermitted, NotFound."""
+    """Note that an invoice is disputed, once per key. Raises NotPermitted, ObjectNotFound."""
     require_operator(actor, Duty.KEEP_BOOKS)
     invoice = invoice_by_id(invoice_id)
     dispute, is_new = Dispute.objects.get_or_create(
@@ -34,7 +34,8 @@ def open_dispute(*, invoice_id: str, key: str, actor: Actor, reason: str, now: d
 def close_dispute(
     *, invoice_id: str, key: str, actor: Actor, now: datetime, reason: str = ""
 ) -> None:
-    """Note that a dispute ended, and why where somebody says so. Raises NotPermitted, NotFound."""
+    """Note that a dispute ended, and why where somebody says so. Raises NotPermitted,
+    ObjectNotFound."""
     require_operator(actor, Duty.KEEP_BOOKS)
     invoice = invoice_by_id(invoice_id)
     rows = Dispute.objects.select_for_update().filter(

@@ -23,7 +23,7 @@ from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from serving.contract.ids import new_id
 from serving.contract.money import CENT_NANOS
@@ -54,7 +54,7 @@ def issue_credit_note(
 
     Its tax goes with it. Worked example: of an unpaid invoice of 100 and 19 of tax, 50 taken back
     lower what is owed by 59.50; of a paid one they become 59.50 of credit. Raises NotPermitted,
-    NotFound, Invalid, and Conflict for more than is left or a key used before.
+    ObjectNotFound, InvalidValue, and Conflict for more than is left or a key used before.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     _check(idempotency_key, reason)
@@ -117,9 +117,9 @@ def _parts(invoice: Invoice, wanted: Mapping[int, int] | None) -> list[_Part]:
     parts = []
     for pk, cents in sorted(chosen.items()):
         if pk not in by_id:
-            raise Invalid(f"{invoice.number} has no line {pk}.", param="lines")
+            raise InvalidValue(f"{invoice.number} has no line {pk}.", param="lines")
         if cents <= 0:
-            raise Invalid(f"Line {pk} is {cents} cents; wanted more than 0.", param="lines")
+            raise InvalidValue(f"Line {pk} is {cents} cents; wanted more than 0.", param="lines")
         if cents > left[pk]:
             message = f"Line {pk} is {cents} cents; only {left[pk]} cents are left of it."
             raise Conflict(message, param="lines")
@@ -193,10 +193,10 @@ def _the_same(before: CreditNote, invoice: Invoice, lines: Mapping[int, int] | N
 def _check(idempotency_key: str, reason: str) -> None:
     if not 0 < len(idempotency_key) <= KEY_MAX:
         message = f"idempotency_key has {len(idempotency_key)} characters; wanted 1 to {KEY_MAX}."
-        raise Invalid(message, param="idempotency_key")
+        raise InvalidValue(message, param="idempotency_key")
     if not 0 < len(reason.strip()) <= REASON_MAX:
         message = f"reason has {len(reason.strip())} characters; wanted 1 to {REASON_MAX}."
-        raise Invalid(message, param="reason")
+        raise InvalidValue(message, param="reason")
 
 
 def _record(note: CreditNote, actor: Actor) -> None:

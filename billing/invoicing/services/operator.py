@@ -13,8 +13,8 @@ from billing.invoicing.tax import calculator
 from billing.invoicing.typeset.pdf import is_picture
 from control.actor import Actor
 from control.audit import services as audit
-from control.editing import said
-from control.errors import Conflict, Invalid
+from control.db.row_changes import snapshot
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 
 CURRENCY_LETTERS = 3
@@ -26,7 +26,7 @@ def save_legal_entity(
 ) -> LegalEntity:
     """Add a legal entity, or change one; its numbers go on as they are.
 
-    Raises NotPermitted, Invalid, Conflict for prefixes of documents that were given out.
+    Raises NotPermitted, InvalidValue, Conflict for prefixes of documents that were given out.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     values = dict(values)
@@ -37,12 +37,12 @@ def save_legal_entity(
     elif row.is_default and "is_default" in values:
         raise Conflict("Make another legal entity the default instead.", param="is_default")
     told = [name for name in values if name != "logo_svg"]
-    before = said(row, told) if entity else None
+    before = snapshot(row, told) if entity else None
     for name, value in values.items():
         setattr(row, name, value)
     row.save()
     _record(
-        actor, "legal_entity.save", "legal_entity", row.pk, before=before, after=said(row, told)
+        actor, "legal_entity.save", "legal_entity", row.pk, before=before, after=snapshot(row, told)
     )
     return row
 
@@ -51,18 +51,19 @@ def save_legal_entity(
 def save_tax_rate(
     *, actor: Actor, values: Mapping[str, Any], rate: TaxRate | None = None
 ) -> TaxRate:
-    """Add a tax rate, or change one; final invoices keep theirs. Raises NotPermitted, Invalid."""
+    """Add a tax rate, or change one; final invoices keep theirs. Raises NotPermitted,
+    InvalidValue."""
     require_operator(actor, Duty.KEEP_BOOKS)
     row = TaxRate.objects.select_for_update().get(pk=rate.pk) if rate else TaxRate()
-    before = said(row, values) if rate else None
+    before = snapshot(row, values) if rate else None
     for name, value in values.items():
         setattr(row, name, value)
     row.country = country_code(row.country)
     if not row.country:
-        raise Invalid("country is empty; wanted two letters such as DE.", param="country")
+        raise InvalidValue("country is empty; wanted two letters such as DE.", param="country")
     if not 0 <= row.rate_basis_points <= RATE_MAX:
         message = f"rate_basis_points is {row.rate_basis_points}; wanted 0 to {RATE_MAX}."
-        raise Invalid(message, param="rate_basis_points")
+        raise InvalidValue(message, param="rate_basis_points")
     row.region = plain_text(row.region, TEXT_MAX, "region")
     others = TaxRate.objects.filter(
         country=row.country, region__iexact=row.region, starts_on=row.starts_on
@@ -70,26 +71,30 @@ def save_tax_rate(
     if others.exclude(pk=row.pk).exists():
         raise Conflict("There is a rate of that country, region and day already.")
     row.save()
-    _record(actor, "tax_rate.save", "tax_rate", str(row.pk), before=before, after=said(row, values))
+    _record(
+        actor, "tax_rate.save", "tax_rate", str(row.pk), before=before, after=snapshot(row, values)
+    )
     return row
 
 
 @transaction.atomic
 def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) -> ExchangeRate:
-    """Tell what a dollar is worth in a currency (millionths). Raises NotPermitted, Invalid."""
+    """Tell what a dollar is worth in a currency (millionths). Raises NotPermitted, InvalidValue."""
     require_operator(actor, Duty.KEEP_BOOKS)
     code = plain_text(currency, CURRENCY_LETTERS, "currency").upper()
     if len(code) != CURRENCY_LETTERS or not code.isascii() or not code.isalpha() or code == "USD":
         message = f"currency is {code!r}; wanted three letters, and not USD."
-        raise Invalid(message, param="currency")
+        raise InvalidValue(message, param="currency")
     if micros <= 0:
-        raise Invalid(f"micros is {micros}; wanted more than 0.", param="micros")
+        raise InvalidValue(f"micros is {micros}; wanted more than 0.", param="micros")
     known, told = ExchangeRate.objects.filter(currency=code).first(), ("micros", "as_of")
-    before = said(known, told) if known else None
+    before = snapshot(known, told) if known else None
     row, _ = ExchangeRate.objects.update_or_create(
         currency=code, defaults={"micros": micros, "as_of": as_of}
     )
-    _record(actor, "exchange_rate.set", "exchange_rate", code, before=before, after=said(row, told))
+    _record(
+        actor, "exchange_rate.set", "exchange_rate", code, before=before, after=snapshot(row, told)
+    )
     return row
 
 
@@ -97,7 +102,7 @@ def _check_entity(row: LegalEntity, values: dict[str, Any]) -> None:
     if "country" in values:
         values["country"] = country_code(values["country"])
     if values.get("logo_svg") and not is_picture(values["logo_svg"]):
-        raise Invalid("The logo is no SVG that can be printed.", param="logo_svg")
+        raise InvalidValue("The logo is no SVG that can be printed.", param="logo_svg")
     if "tax_calculator" in values:
         calculator(values["tax_calculator"])
     prefixes = {"number_prefix": row.next_invoice, "credit_note_prefix": row.next_credit_note}

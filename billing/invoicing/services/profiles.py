@@ -16,7 +16,7 @@ from billing.invoicing.selectors import billing_profile
 from billing.invoicing.tax_ids import checked_tax_id
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Invalid, NotPermitted
+from control.errors import InvalidValue, NotPermitted
 from control.operators import Duty, can
 from control.tenants.models import EMAIL_MAX, Organization
 from control.tenants.permissions import Action, require
@@ -41,8 +41,8 @@ def set_billing_profile(
 ) -> BillingProfile:
     """Change fields of a billing profile; later documents carry them, final ones stay.
 
-    Raises NotFound, NotPermitted (terms and legal entity are the operator's to set), Invalid
-    naming the field.
+    Raises ObjectNotFound, NotPermitted (terms and legal entity are the operator's to set),
+    InvalidValue naming the field.
     """
     require(actor, organization, Action.EDIT_BILLING)
     for name in OF_THE_OPERATOR:
@@ -66,23 +66,23 @@ def set_billing_profile(
 
 
 def plain_text(value: Any, most: int, param: str) -> str:
-    """Return a text without what surrounds it. Raises Invalid for one too long, or with characters
-    that are none on paper."""
+    """Return a text without what surrounds it. Raises InvalidValue for one too long, or with
+    characters that are none on paper."""
     if not isinstance(value, str):
-        raise Invalid(f"{param} is {value!r:.40}; wanted a text.", param=param)
+        raise InvalidValue(f"{param} is {value!r:.40}; wanted a text.", param=param)
     if len(value) > most:
         message = f"{param} has {len(value)} characters; wanted {most} at most."
-        raise Invalid(message, param=param)
+        raise InvalidValue(message, param=param)
     if any(unicodedata.category(one) in {"Cc", "Cs"} for one in value):
-        raise Invalid(f"{param} has a character that is none to print.", param=param)
+        raise InvalidValue(f"{param} has a character that is none to print.", param=param)
     return value.strip()
 
 
 def country_code(value: Any, param: str = "country") -> str:
-    """Return a country's code in capitals, empty for none. Raises Invalid."""
+    """Return a country's code in capitals, empty for none. Raises InvalidValue."""
     code = plain_text(value, 2, param).upper()
     if code and code not in COUNTRIES:
-        raise Invalid(f"{code!r} is no country; wanted two letters such as DE.", param=param)
+        raise InvalidValue(f"{code!r} is no country; wanted two letters such as DE.", param=param)
     return code
 
 
@@ -99,7 +99,7 @@ def _checked(profile: BillingProfile, changes: dict[str, Any]) -> dict[str, Any]
     }
     for name in changes:
         if name not in checks:
-            raise Invalid(f"{name} cannot be set.", param=name)
+            raise InvalidValue(f"{name} cannot be set.", param=name)
     found = {name: checks[name](value) for name, value in changes.items()}
     if {"country", "tax_id"} & found.keys():
         country = found.get("country", profile.country)
@@ -110,38 +110,38 @@ def _checked(profile: BillingProfile, changes: dict[str, Any]) -> dict[str, Any]
 def _currency(value: Any) -> str:
     code = plain_text(value, 3, "currency").upper()
     if code != "USD" and not ExchangeRate.objects.filter(currency=code).exists():
-        raise Invalid(f"{code!r} is no currency that invoices are told in.", param="currency")
+        raise InvalidValue(f"{code!r} is no currency that invoices are told in.", param="currency")
     return code
 
 
 def _recipients(value: Any) -> list[str]:
     if not isinstance(value, list | tuple) or len(value) > RECIPIENTS_MAX:
         wanted = f"a list of at most {RECIPIENTS_MAX} addresses"
-        raise Invalid(f"recipients is {value!r:.40}; wanted {wanted}.", param="recipients")
+        raise InvalidValue(f"recipients is {value!r:.40}; wanted {wanted}.", param="recipients")
     found = [plain_text(one, EMAIL_MAX, "recipients") for one in value]
     for address in found:
         try:
             validate_email(address)
         except ValidationError as error:
-            raise Invalid(f"{address!r} is no e-mail address.", param="recipients") from error
+            raise InvalidValue(f"{address!r} is no e-mail address.", param="recipients") from error
     return list(dict.fromkeys(found))
 
 
 def _terms(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= TERMS_DAYS_MAX:
         message = f"terms_days is {value!r:.40}; wanted 0 to {TERMS_DAYS_MAX}."
-        raise Invalid(message, param="terms_days")
+        raise InvalidValue(message, param="terms_days")
     return value
 
 
 def _paper(value: Any) -> str:
     if value not in Paper.values:
         wanted = ", ".join(Paper.values)
-        raise Invalid(f"paper is {value!r:.40}; wanted one of {wanted}.", param="paper")
+        raise InvalidValue(f"paper is {value!r:.40}; wanted one of {wanted}.", param="paper")
     return str(value)
 
 
 def _legal_entity(value: Any) -> LegalEntity | None:
     if value is not None and not isinstance(value, LegalEntity):
-        raise Invalid("There is no such legal entity.", param="legal_entity")
+        raise InvalidValue("There is no such legal entity.", param="legal_entity")
     return value

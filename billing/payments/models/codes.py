@@ -6,7 +6,7 @@ from django.db.models.functions import Upper
 
 from billing.credit.models import CreditGrant
 from billing.payments.models.customers import ID_MAX
-from control.facts import facts
+from control.db.models import append_only
 
 CODE_MAX = 40
 
@@ -55,7 +55,7 @@ class Redemption(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["code", "user_id"], name="code_is_used_once")
         ]
-        triggers = facts("redemption")
+        triggers = append_only("redemption")
 
     def __str__(self) -> str:
         return f"{self.code_id} by {self.user_id}"

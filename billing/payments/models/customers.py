@@ -3,7 +3,7 @@
 from django.db import models
 from django.db.models import Q
 
-from control.ids import new_id
+from control.db.models import new_id
 
 ID_MAX = 64
 NAME_MAX = 200

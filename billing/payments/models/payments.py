@@ -5,7 +5,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.payments.models.customers import ID_MAX, Mode, PaymentMethod
-from control.ids import new_id
+from control.db.models import new_id
 
 NANOS_PER_CENT = 10_000_000
 KEY_MAX = 64

@@ -5,7 +5,7 @@ from django.db.models import F, Q
 
 from billing.payments.models.customers import ID_MAX, Mode
 from billing.payments.models.payments import KEY_MAX, WORDS_MAX, StripePayment
-from control.ids import new_id
+from control.db.models import new_id
 
 
 def new_refund_id() -> str:

@@ -13,7 +13,7 @@ from billing.payments.services.taxes import tax_on_top_up
 from billing.payments.stripe_api import stripe_mode
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.outbox.services import enqueue
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
@@ -45,7 +45,7 @@ class TopUpQuote:
 def quote_top_up(
     *, organization: Organization, amount_cents: int, actor: Actor, now: datetime
 ) -> TopUpQuote:
-    """Return what a top-up would come to now. Raises NotPermitted, Invalid, NoTaxKnown."""
+    """Return what a top-up would come to now. Raises NotPermitted, InvalidValue, NoTaxKnown."""
     require(actor, organization, Action.PAY)
     check_amount(amount_cents)
     return TopUpQuote(amount_cents, tax_on_top_up(organization.id, amount_cents, now=now))
@@ -65,8 +65,8 @@ def top_up(
 
     `agreed_cents` is the total, tax included, that the customer was shown: another one is not
     charged. Repeating a call with its key returns the first payment. Raises NoStripe, NotPermitted,
-    NotFound, Invalid naming the bad field, Conflict when the key came with something else or the
-    total is another.
+    ObjectNotFound, InvalidValue naming the bad field, Conflict when the key came with something
+    else or the total is another.
     """
     require(actor, organization, Action.PAY)
     check_top_up(amount_cents, idempotency_key)
@@ -122,7 +122,7 @@ def ask_for_invoice(
     """Ask for what is due of an invoice, tax included, with the default method, off-session.
 
     `key` names this try among the invoice's; a repeat returns the first payment, and while one is
-    under way that one is returned. Raises NoStripe, Invalid, and Conflict where no method is
+    under way that one is returned. Raises NoStripe, InvalidValue, and Conflict where no method is
     saved.
     """
     check_charge(amount_cents)
@@ -183,14 +183,18 @@ def check_charge(amount_cents: int) -> None:
     """Raise Invalid for an amount that Stripe does not charge."""
     if not CHARGE_MIN_CENTS <= amount_cents <= CHARGE_MAX_CENTS:
         wanted = f"{CHARGE_MIN_CENTS} to {CHARGE_MAX_CENTS}"
-        raise Invalid(f"amount_cents is {amount_cents}; wanted {wanted}.", param="amount_cents")
+        raise InvalidValue(
+            f"amount_cents is {amount_cents}; wanted {wanted}.", param="amount_cents"
+        )
 
 
 def check_amount(amount_cents: int) -> None:
     """Raise Invalid for an amount that cannot be topped up."""
     if not TOP_UP_MIN_CENTS <= amount_cents <= TOP_UP_MAX_CENTS:
         wanted = f"{TOP_UP_MIN_CENTS} to {TOP_UP_MAX_CENTS}"
-        raise Invalid(f"amount_cents is {amount_cents}; wanted {wanted}.", param="amount_cents")
+        raise InvalidValue(
+            f"amount_cents is {amount_cents}; wanted {wanted}.", param="amount_cents"
+        )
 
 
 def check_top_up(amount_cents: int, idempotency_key: str) -> None:
@@ -198,7 +202,7 @@ def check_top_up(amount_cents: int, idempotency_key: str) -> None:
     check_amount(amount_cents)
     if not 0 < len(idempotency_key) <= KEY_MAX:
         message = f"Idempotency-Key has {len(idempotency_key)} characters; wanted 1 to {KEY_MAX}."
-        raise Invalid(message, param="Idempotency-Key")
+        raise InvalidValue(message, param="Idempotency-Key")
 
 
 def _the_same(before: StripePayment, wanted: StripePayment) -> StripePayment:

@@ -21,9 +21,9 @@ from billing.payments.signals import top_up_stopped
 from billing.payments.stripe_api import stripe_mode
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.editing import said
-from control.errors import Conflict, Invalid
-from control.ids import new_id
+from control.db.models import new_id
+from control.db.row_changes import snapshot
+from control.errors import Conflict, InvalidValue
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
 
@@ -50,8 +50,8 @@ def set_auto_top_up(
 ) -> AutoTopUp:
     """Set when an organization tops up by itself; saved anew it starts again after declines.
 
-    Raises NoStripe, NotPermitted, NotFound, Invalid naming the bad field, and Conflict where it is
-    turned on and no method is saved.
+    Raises NoStripe, NotPermitted, ObjectNotFound, InvalidValue naming the bad field, and Conflict
+    where it is turned on and no method is saved.
     """
     from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 
@@ -63,7 +63,7 @@ def set_auto_top_up(
     if is_on and default_method(organization.id, mode) is None:
         raise Conflict("Save a payment method first.", code="no_payment_method")
     known = AutoTopUp.objects.filter(organization_id=organization.id).first()
-    before = said(known, TOLD) if known else None
+    before = snapshot(known, TOLD) if known else None
     settings, _ = AutoTopUp.objects.update_or_create(
         organization_id=organization.id,
         defaults={
@@ -83,7 +83,7 @@ def set_auto_top_up(
         target_kind="organization",
         target_id=organization.id,
         organization_id=organization.id,
-        details={"before": before, "after": said(settings, TOLD)},
+        details={"before": before, "after": snapshot(settings, TOLD)},
     )
     return settings
 
@@ -188,4 +188,4 @@ def note_decline(organization_id: str, *, now: datetime) -> None:
 
 def _within(name: str, cents: int, least: int, most: int) -> None:
     if not least <= cents <= most:
-        raise Invalid(f"{name} is {cents}; wanted {least} to {most}.", param=name)
+        raise InvalidValue(f"{name} is {cents}; wanted {least} to {most}.", param=name)

@@ -11,7 +11,7 @@ from billing.payments.models.codes import CODE_MAX
 from billing.payments.selectors import has_redeemed, promotional_code
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import Conflict, Invalid, NotFound
+from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.operators import Duty, require_operator
 from control.tenants.models import Organization, User
 from control.tenants.permissions import Action, member, require
@@ -30,22 +30,24 @@ def make_code(
     expires_at: datetime | None = None,
     redemptions_max: int | None = None,
 ) -> PromotionalCode:
-    """Make a code worth credit. Raises NotPermitted, Invalid naming the field, Conflict for one
-    there is already."""
+    """Make a code worth credit. Raises NotPermitted, InvalidValue naming the field, Conflict for
+    one there is already."""
     require_operator(actor, Duty.KEEP_BOOKS)
     word = spelled(code)
     if not (0 < len(word) <= CODE_MAX and word.replace("-", "").isalnum() and word.isascii()):
         wanted = f"1 to {CODE_MAX} letters, figures and hyphens"
-        raise Invalid(f"code is {code!r}; wanted {wanted}.", param="code")
+        raise InvalidValue(f"code is {code!r}; wanted {wanted}.", param="code")
     if not 0 < amount_nanos <= GRANT_MAX_NANOS:
         wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
-        raise Invalid(f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos")
+        raise InvalidValue(
+            f"amount_nanos is {amount_nanos}; wanted {wanted}.", param="amount_nanos"
+        )
     if credit_days is not None and not 0 < credit_days <= CREDIT_DAYS_MAX:
         wanted = f"1 to {CREDIT_DAYS_MAX}"
-        raise Invalid(f"credit_days is {credit_days}; wanted {wanted}.", param="credit_days")
+        raise InvalidValue(f"credit_days is {credit_days}; wanted {wanted}.", param="credit_days")
     if expires_at is not None and expires_at <= now:
         said = expires_at.isoformat()
-        raise Invalid(f"expires_at is {said}; wanted a time to come.", param="expires_at")
+        raise InvalidValue(f"expires_at is {said}; wanted a time to come.", param="expires_at")
     try:
         with transaction.atomic():
             made = PromotionalCode.objects.create(
@@ -65,11 +67,11 @@ def make_code(
 
 @transaction.atomic
 def end_code(*, code: str, actor: Actor, now: datetime) -> PromotionalCode:
-    """Let nobody redeem a code from now on. Raises NotPermitted, NotFound, Conflict."""
+    """Let nobody redeem a code from now on. Raises NotPermitted, ObjectNotFound, Conflict."""
     require_operator(actor, Duty.KEEP_BOOKS)
     found = promotional_code(spelled(code))
     if found is None:
-        raise NotFound("There is no such code.")
+        raise ObjectNotFound("There is no such code.")
     if found.ended_at is not None:
         raise Conflict("It has ended already.")
     found.ended_at = now
@@ -82,8 +84,8 @@ def end_code(*, code: str, actor: Actor, now: datetime) -> PromotionalCode:
 def redeem_code(*, organization: Organization, user: User, code: str, now: datetime) -> Redemption:
     """Give a person's organization the credit of a code: once per person and code.
 
-    Raises NotPermitted for who may not pay there, Invalid for a word that is no code (any more),
-    Conflict for one that this person used, and for who has no verified address.
+    Raises NotPermitted for who may not pay there, InvalidValue for a word that is no code (any
+    more), Conflict for one that this person used, and for who has no verified address.
     """
     actor = member(membership(user, organization.id))
     require(actor, organization, Action.PAY)
@@ -92,7 +94,7 @@ def redeem_code(*, organization: Organization, user: User, code: str, now: datet
     locked_user(user.pk)
     found = promotional_code(spelled(code))
     if found is None or not _is_valid(found, now):
-        raise Invalid("That is no code, or it has ended.", param="code")
+        raise InvalidValue("That is no code, or it has ended.", param="code")
     if has_redeemed(found.code, user.pk):
         raise Conflict("You have used this code already.", param="code", code="code_used")
     days = found.credit_days

@@ -9,7 +9,7 @@ from billing.payments.models import StripeCustomer
 from billing.payments.models.customers import NAME_MAX
 from billing.payments.selectors import customer
 from billing.payments.stripe_api import StripeApi, stripe_api
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.selectors import organizations
 
 logger = structlog.get_logger(__name__)

@@ -19,8 +19,8 @@ def charge_invoice(invoice_id: str, *, now: datetime) -> StripePayment:
     """Ask for what is left to pay of an invoice, off-session; while that is under way, a repeat
     returns it. What came of it is told by `payment_succeeded` and `payment_failed`.
 
-    Raises NoStripe, NotFound, Conflict where nothing is left, it is disputed, a page to pay it is
-    open, or no method is saved, Invalid for less than a card takes.
+    Raises NoStripe, ObjectNotFound, Conflict where nothing is left, it is disputed, a page to pay
+    it is open, or no method is saved, InvalidValue for less than a card takes.
     """
     key = _next_try(invoice_id)
     stands = standing(invoice_by_id(invoice_id))
@@ -43,8 +43,9 @@ def start_invoice_checkout(
     """Open a page of Stripe's on which a member pays what is left of an invoice, tax included, with
     any method; while a payment of it is under way, return that one.
 
-    The payment's `action_url` leads there. Raises NoStripe, NotPermitted, NotFound, StripeAway,
-    Conflict where nothing is left or it is disputed, Invalid for less than a card takes.
+    The payment's `action_url` leads there. Raises NoStripe, NotPermitted, ObjectNotFound,
+    StripeAway, Conflict where nothing is left or it is disputed, InvalidValue for less than a card
+    takes.
     """
     require(actor, organization, Action.PAY)
     key = _next_try(invoice_id)

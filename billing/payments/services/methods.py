@@ -69,7 +69,7 @@ def keep_method(found: stripe.PaymentMethod, *, now: datetime) -> PaymentMethod 
 def make_default(
     *, organization: Organization, method_id: str, actor: Actor, now: datetime
 ) -> PaymentMethod:
-    """Let a method pay where none is named. Raises NoStripe, NotPermitted, NotFound."""
+    """Let a method pay where none is named. Raises NoStripe, NotPermitted, ObjectNotFound."""
     require(actor, organization, Action.PAY)
     locked_organization(organization.id)
     chosen = method_by_id(organization.id, stripe_mode(), method_id)
@@ -86,7 +86,7 @@ def remove_method(
     *, organization: Organization, method_id: str, actor: Actor, now: datetime
 ) -> None:
     """Take a method off: here at once, and at Stripe by the outbox. The next of the others becomes
-    the default. Raises NoStripe, NotPermitted, NotFound."""
+    the default. Raises NoStripe, NotPermitted, ObjectNotFound."""
     require(actor, organization, Action.PAY)
     locked_organization(organization.id)
     chosen = method_by_id(organization.id, stripe_mode(), method_id)

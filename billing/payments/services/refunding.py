@@ -31,7 +31,7 @@ from billing.payments.services.shares import credit_in_part, tax_of_part
 from billing.payments.signals import payment_returned
 from billing.payments.stripe_api import ORGANIZATION, StripeApi, named_in, stripe_api, stripe_mode
 from control.actor import Actor, system
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.outbox.services import enqueue
 from serving.contract.money import exact_dollars
@@ -67,7 +67,7 @@ def refund_payment(
 
     Never more than is left of the payment and of the paid credit; what of that gateways hold is
     called back, and the refund waits for it. A repeat returns the first refund. Raises NoStripe,
-    NotPermitted, NotFound, Invalid, Conflict.
+    NotPermitted, ObjectNotFound, InvalidValue, Conflict.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     mode = stripe_mode()
@@ -232,9 +232,11 @@ def _made_elsewhere(payment: StripePayment, made: stripe.Refund, *, now: datetim
 def _check(payment: StripePayment, amount_cents: int, key: str, mode: str) -> None:
     if not 0 < len(key) <= KEY_MAX:
         message = f"idempotency_key has {len(key)} characters; wanted 1 to {KEY_MAX}."
-        raise Invalid(message, param="idempotency_key")
+        raise InvalidValue(message, param="idempotency_key")
     if amount_cents <= 0:
-        raise Invalid(f"amount_cents is {amount_cents}; wanted more than 0.", param="amount_cents")
+        raise InvalidValue(
+            f"amount_cents is {amount_cents}; wanted more than 0.", param="amount_cents"
+        )
     if payment.status != PaymentStatus.SUCCEEDED or payment.mode != mode:
         raise Conflict("Only a payment that came in can be paid back.")
     if payment.disputes.filter(closed_at__isnull=True).exists():

@@ -13,8 +13,8 @@ from billing.payments.services.applying import refuse
 from billing.payments.services.customers import ensure_customer
 from billing.payments.stripe_api import ORGANIZATION, PAYMENT, stripe_api
 from control.actor import Actor
+from control.db.models import new_id
 from control.errors import Conflict
-from control.ids import new_id
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
 
@@ -55,7 +55,7 @@ def open_checkout(payment: StripePayment, *, now: datetime) -> StripePayment:
 def start_method(*, organization: Organization, actor: Actor, now: datetime) -> str:
     """Open a page of Stripe's that saves a card or bank account; return where it is.
 
-    Raises NoStripe, NotPermitted, NotFound, StripeAway, Conflict.
+    Raises NoStripe, NotPermitted, ObjectNotFound, StripeAway, Conflict.
     """
     require(actor, organization, Action.PAY)
     api = stripe_api()

@@ -7,12 +7,12 @@ import structlog
 from billing.invoicing.parties import buyer_party, seller_party
 from billing.invoicing.selectors import billing_profile, default_legal_entity
 from billing.invoicing.tax import Sale, calculator
-from control.errors import Refusal
+from control.errors import ServiceError
 
 logger = structlog.get_logger(__name__)
 
 
-class NoTaxKnown(Refusal):
+class NoTaxKnown(ServiceError):
     """Whoever knows the tax does not answer: nothing is sold meanwhile."""
 
     status = 503
@@ -25,7 +25,8 @@ class NoTaxKnown(Refusal):
 def tax_on_top_up(organization_id: str, amount_cents: int, *, now: datetime) -> int:
     """Return the tax on credit of `amount_cents`, in cents; none where nobody bills.
 
-    Called outside of any transaction: a calculator may be a service. Raises NoTaxKnown, NotFound.
+    Called outside of any transaction: a calculator may be a service. Raises NoTaxKnown,
+    ObjectNotFound.
     """
     profile = billing_profile(organization_id)
     entity = profile.legal_entity or default_legal_entity()

@@ -22,8 +22,8 @@ def credit_gap(
 ) -> Gap:
     """Book a payment that Stripe has and we did not ask for, as an organization's credit.
 
-    Raises NotPermitted, NotFound, Invalid for one that brought nothing, Conflict for one that is no
-    dollars, closed already, or in the books as a payment of ours.
+    Raises NotPermitted, ObjectNotFound, InvalidValue for one that brought nothing, Conflict for one
+    that is no dollars, closed already, or in the books as a payment of ours.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     gap = _locked(gap_id, "Paid otherwise than asked, and credited", now=now)
@@ -48,7 +48,7 @@ def credit_gap(
 
 @transaction.atomic
 def dismiss_gap(*, gap_id: int, reason: str, actor: Actor, now: datetime) -> Gap:
-    """Close a gap that needs nothing booked, with a reason. Raises NotPermitted, NotFound,
+    """Close a gap that needs nothing booked, with a reason. Raises NotPermitted, ObjectNotFound,
     Conflict."""
     require_operator(actor, Duty.KEEP_BOOKS)
     gap = _locked(gap_id, "Paid otherwise than asked", now=now)

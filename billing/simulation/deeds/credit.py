@@ -15,7 +15,7 @@ from billing.credit.services.leases import release_lease
 from billing.credit.services.payments import record_payment
 from billing.simulation.cast import OPERATOR, Cast, Prepared, Transfer, Wish
 from billing.simulation.plan import Deed
-from control.errors import Refusal
+from control.errors import ServiceError
 
 ADJUSTMENTS: dict[str, Callable[..., Any]] = {
     "refund": refund,
@@ -55,7 +55,7 @@ def _contradict(cast: Cast, rng: random.Random) -> Prepared:
         make_grant(key, cast.wishes[key], now)
         make_grant(key, made, now)
 
-    return Prepared(words, work, allowed=(Refusal,), must_fail=made != cast.wishes[key])
+    return Prepared(words, work, allowed=(ServiceError,), must_fail=made != cast.wishes[key])
 
 
 def make_grant(key: str, wish: Wish, now: datetime) -> Any:
@@ -77,7 +77,7 @@ def _reverse(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared 
         grant = make_grant(key, wish, now)
         return reverse_grant(actor=OPERATOR, grant_id=grant.id, reason="mistake", now=now)
 
-    return Prepared(f"operator reverses {key!r}", work, allowed=(Refusal,))
+    return Prepared(f"operator reverses {key!r}", work, allowed=(ServiceError,))
 
 
 def _pay(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
@@ -112,7 +112,9 @@ def _adjust(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
         )  # fmt: skip
 
     return Prepared(
-        f"operator makes a {kind} of {guess or 'all there is'} to {owner}", work, allowed=(Refusal,)
+        f"operator makes a {kind} of {guess or 'all there is'} to {owner}",
+        work,
+        allowed=(ServiceError,),
     )
 
 
@@ -122,7 +124,7 @@ def _release(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
     return Prepared(
         f"operator releases lease {lease_id}",
         lambda: release_lease(actor=OPERATOR, lease_id=lease_id, reason="lost", now=now),
-        allowed=(Refusal,),
+        allowed=(ServiceError,),
     )
 
 

@@ -20,7 +20,7 @@ from billing.simulation.deeds.credit import make_payment
 from billing.simulation.oracle import require
 from billing.simulation.plan import Deed
 from billing.simulation.schedule import FAILURE
-from control.errors import Conflict, Refusal
+from control.errors import Conflict, ServiceError
 
 UNREADY_SHARE = 0.3
 """How often a month is closed without looking after what must be before."""
@@ -92,7 +92,9 @@ def _take_back(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepare
             cast.notes[key] = Note(invoice.organization_id, invoice.pk, None if is_whole else lines)
         return take_back(key, cast.notes[key], now)
 
-    return Prepared(f"operator takes back {again or 'of an invoice'}", work, allowed=(Refusal,))
+    return Prepared(
+        f"operator takes back {again or 'of an invoice'}", work, allowed=(ServiceError,)
+    )
 
 
 def take_back(key: str, note: Note, now: datetime) -> Any:

@@ -9,7 +9,7 @@ from billing.simulation.plan import Deed
 from billing.simulation.world import FINE
 from control.budgets.models import SpendLimit
 from control.budgets.services import add_limit, change_limit, remove_limit
-from control.errors import Conflict, NotFound
+from control.errors import Conflict, ObjectNotFound
 from control.tenants.models import Organization, Project
 from control.tenants.services.organizations import set_organization_limit, set_organization_terms
 from control.tenants.services.projects import set_project_limit
@@ -28,7 +28,7 @@ def _fine_limit(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepar
     def work() -> None:
         organization = Organization.objects.get(id=caller.organization_id)
         asked: Any = {"actor": OPERATOR, "organization": organization, "now": now}
-        with suppress(NotFound, Conflict):
+        with suppress(ObjectNotFound, Conflict):
             if nanos is None:
                 remove_limit(**asked, budget_id=budget_id)
             elif SpendLimit.objects.filter(budget_id=budget_id).exists():

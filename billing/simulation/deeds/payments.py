@@ -21,7 +21,7 @@ from billing.payments.syncing import sync_open, sync_session
 from billing.simulation.cast import OPERATOR, Cast, Prepared
 from billing.simulation.payers import SAVED, PaidBack, TopUp
 from billing.simulation.plan import Deed
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.outbox.attempts import attempt, succeed
 from control.outbox.claims import claim
 from control.tenants.models import Organization
@@ -56,7 +56,7 @@ def _use_method(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepar
         if method is not None:
             change(organization=_organization(owner), method_id=method.id, actor=OPERATOR, now=now)
 
-    return Prepared(f"{owner} does {change.__name__}", work, allowed=(Refusal,))
+    return Prepared(f"{owner} does {change.__name__}", work, allowed=(ServiceError,))
 
 
 def _top_up(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
@@ -75,7 +75,7 @@ def _top_up(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
             if contradicts:
                 ask_top_up(owner, key, replace(wish, amount_cents=wish.amount_cents + 1), now)
 
-    return Prepared(f"{owner} tops up {cents} cents as {key!r}", work, allowed=(Refusal,))
+    return Prepared(f"{owner} tops up {cents} cents as {key!r}", work, allowed=(ServiceError,))
 
 
 def _checkout(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
@@ -85,7 +85,7 @@ def _checkout(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared
     return Prepared(
         f"{owner} opens a page for {wish.amount_cents} cents as {key!r}",
         lambda: ask_top_up(owner, key, wish, now),
-        allowed=(Refusal,),
+        allowed=(ServiceError,),
     )
 
 
@@ -112,7 +112,7 @@ def _set_automatic(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Pre
             amount_cents=terms[1], monthly_cap_cents=terms[2], actor=OPERATOR, now=now,
         )  # fmt: skip
 
-    return Prepared(f"{owner} sets automatic top-ups {terms}", work, allowed=(Refusal,))
+    return Prepared(f"{owner} sets automatic top-ups {terms}", work, allowed=(ServiceError,))
 
 
 def _top_up_automatically(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
@@ -137,7 +137,7 @@ def _pay_back(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared
                 actor=OPERATOR, reason="simulated", now=now,
             )  # fmt: skip
 
-    return Prepared(f"operator pays back as {key!r}", work, allowed=(Refusal,))
+    return Prepared(f"operator pays back as {key!r}", work, allowed=(ServiceError,))
 
 
 def _charge_invoice(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:
@@ -148,7 +148,7 @@ def _charge_invoice(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Pr
         if invoices:
             charge_invoice(invoices[pick % len(invoices)].pk, now=now)
 
-    return Prepared("an invoice is collected", work, allowed=(Refusal,))
+    return Prepared("an invoice is collected", work, allowed=(ServiceError,))
 
 
 def _collect(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepared:

@@ -15,8 +15,8 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 
 from control.actor import Actor, Person, person
 from control.admin.fields import InDollars, LinesField
-from control.errors import NotPermitted, Refusal
-from control.whence import concerning
+from control.errors import NotPermitted, ServiceError
+from control.request_context import bind_log_ids
 
 
 def operator(request: HttpRequest) -> Actor:
@@ -24,7 +24,7 @@ def operator(request: HttpRequest) -> Actor:
     if not request.user.is_authenticated:
         raise NotPermitted("Log in first.")
     found = person(cast(Person, request.user))
-    concerning(user_id=found.user_id)
+    bind_log_ids(user_id=found.user_id)
     return found
 
 
@@ -55,7 +55,7 @@ class OperatorAdmin(InDollars, ModelAdmin):
         """Show a refusal as a message on the same page; nothing was changed then."""
         try:
             return super().changeform_view(request, *args, **kwargs)
-        except Refusal as error:
+        except ServiceError as error:
             messages.error(request, error.message)
             return redirect(request.get_full_path())
 
@@ -70,7 +70,7 @@ class OperatorAdmin(InDollars, ModelAdmin):
         for row in rows:
             try:
                 verb(operator(request), row)
-            except Refusal as error:
+            except ServiceError as error:
                 messages.error(request, f"{row}: {error.message}")
             else:
                 messages.success(request, f"{row} {done}.")

@@ -25,8 +25,8 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from unfold.sites import UnfoldAdminSite
 
-from control.http.reauthentication import ask, is_recent
 from control.operators import Duty
+from control.reauthentication import ask, is_recent
 
 page_shown = Signal()
 """Sent with `request` and `response` once a page is made, before it leaves."""

@@ -11,8 +11,8 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
-from control.errors import Refusal, TooMany, is_database_away
-from control.http.answers import error_body, unavailable
+from control.error_pages import error_body, service_unavailable
+from control.errors import ServiceError, TooManyRequests, is_database_unavailable
 
 KINDS = {
     400: "invalid_request_error",
@@ -33,8 +33,8 @@ CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required
 def handle(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Return the answer to an exception, None where it is a bug of ours."""
     set_rollback()
-    if is_database_away(error):
-        return unavailable(context["request"]._request)
+    if is_database_unavailable(error):
+        return service_unavailable(context["request"]._request)
     return answer(error)
 
 
@@ -45,12 +45,12 @@ def answer(error: Exception) -> Response | None:
 
 
 @answer.register
-def _(error: Refusal) -> Response:
+def _(error: ServiceError) -> Response:
     return _answer(error.status, error.message, error.param, error.code)
 
 
 @answer.register
-def _(error: TooMany) -> Response:
+def _(error: TooManyRequests) -> Response:
     headers = {"Retry-After": str(error.retry_after_seconds)}
     return _answer(error.status, error.message, None, error.code, headers)
 

@@ -21,9 +21,9 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control import vault
+from control import encryption
 from control.api.models import IdempotentRequest
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 
 HEADER = "Idempotency-Key"
 REPLAYED = "Idempotent-Replayed"
@@ -91,8 +91,8 @@ def forget(*, now: datetime) -> int:
 
 def _claim(request: Request) -> tuple[IdempotentRequest, bool]:
     """Return the request of the key, and whether it is this one. A second one at the same time
-    waits here for the first to be committed. Raises Invalid for a key that is none, Conflict where
-    the first takes too long."""
+    waits here for the first to be committed. Raises InvalidValue for a key that is none, Conflict
+    where the first takes too long."""
     key, now = _key(request), timezone.now()
     of_key = {"caller": _caller(request), "key_digest": _digest(key)}
     rows = IdempotentRequest.objects.filter(**of_key)
@@ -117,8 +117,8 @@ def _again(row: IdempotentRequest, request: Request) -> Response:
     if not all(seat in held for seat in row.seats):
         raise _conflict("Your role changed since the first request with this key. Use a new key.")
     try:
-        body = vault.decrypt(row.sealed, purpose=VAULT_PURPOSE, with_secret=_key(request))
-    except vault.VaultError as error:
+        body = encryption.decrypt(row.sealed, purpose=VAULT_PURPOSE, with_secret=_key(request))
+    except encryption.DecryptionError as error:
         words = "The request was carried out, but its answer can no longer be read."
         raise _conflict(words) from error
     return Response(json.loads(body), status=row.status, headers={REPLAYED: "true"})
@@ -126,7 +126,7 @@ def _again(row: IdempotentRequest, request: Request) -> Response:
 
 def _keep(row: IdempotentRequest, request: Request, response: Response) -> Response:
     body = JSONRenderer().render(response.data).decode()
-    sealed = vault.encrypt(body, purpose=VAULT_PURPOSE, with_secret=_key(request))
+    sealed = encryption.encrypt(body, purpose=VAULT_PURPOSE, with_secret=_key(request))
     of_row = IdempotentRequest.objects.filter(pk=row.pk)
     of_row.update(sealed=sealed, status=response.status_code)
     return response
@@ -136,7 +136,7 @@ def _key(request: Request) -> str:
     key: str = request.headers[HEADER]
     if not 0 < len(key) <= KEY_MAX or not key.isprintable():
         words = f"{HEADER} has {len(key)} characters; wanted 1 to {KEY_MAX} printable ones."
-        raise Invalid(words, param=HEADER)
+        raise InvalidValue(words, param=HEADER)
     return key
 
 

@@ -25,7 +25,8 @@ class SequencePagination(Pagination):
     def paginate_queryset(  # type: ignore[override]
         self, rows: Sequence[Any], request: Request, view: object = None
     ) -> list[Any]:
-        """Return the rows of the page that was asked for. Raises NotFound for a wrong cursor."""
+        """Return the rows of the page that was asked for. Raises ObjectNotFound for a wrong
+        cursor."""
         self.url = request.build_absolute_uri()
         self.rows, self.limit = rows, self.get_page_size(request) or self.page_size
         self.start = self._start(request.query_params.get(self.cursor_query_param, ""))

@@ -8,7 +8,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 
-from control.http.reauthentication import is_recent
+from control.reauthentication import is_recent
 
 STALE = "Your sign-in is too long ago for this. Sign in again, or use an API key."
 

@@ -2,7 +2,7 @@
 database connection that waits for whoever reads slowly.
 
 All bounds hold for one process. A page of a file is read, and its connection given back, before
-its bytes are written; `control.http.protocol` hangs up on a client that stops reading.
+its bytes are written; `control.http_protocol` hangs up on a client that stops reading.
 """
 
 from collections import Counter, deque
@@ -16,9 +16,9 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
 from control.api.throttles import caller_of
-from control.database.pools import give_back_connections
-from control.errors import TooMany
-from control.http.answers import is_for_programs, too_many_exports
+from control.db.pools import give_back_connections
+from control.error_pages import is_for_programs, too_many_exports
+from control.errors import TooManyRequests
 
 CALLER_EXPORTS_MAX = 4
 """Downloads that one person or API key may have at once."""
@@ -41,7 +41,7 @@ class Exports:
         self._lock = Lock()
 
     def begin(self, caller: str, organization_id: str | None) -> Callable[[], None]:
-        """Count one more, and return what ends it, once. Raises TooMany."""
+        """Count one more, and return what ends it, once. Raises TooManyRequests."""
         bounds = {"all": EXPORTS_MAX, f"caller {caller}": CALLER_EXPORTS_MAX}
         if organization_id is not None:
             bounds[f"organization {organization_id}"] = ORGANIZATION_EXPORTS_MAX
@@ -109,7 +109,7 @@ def stream_export(
     """Return chunks as a file to keep, each read when the one before it is written.
 
     `organization_id` is whose data it is, None for operators' files and a person's own. Raises
-    TooMany in the API; a page answers 429 itself.
+    TooManyRequests in the API; a page answers 429 itself.
     """
 
     def make() -> _Download:
@@ -159,7 +159,7 @@ def _export(
 ) -> HttpResponseBase:
     try:
         end = EXPORTS.begin(caller_of(request), organization_id)
-    except TooMany as refused:
+    except TooManyRequests as refused:
         if is_for_programs(request):
             raise
         return too_many_exports(request, refused)
@@ -184,10 +184,10 @@ def _turn() -> Iterator[None]:
             give_back_connections()
 
 
-def _refused(name: str, most: int) -> TooMany:
+def _refused(name: str, most: int) -> TooManyRequests:
     of = {"all": "this server has", "caller": "you have", "organization": "your organization has"}
     who = of[name.partition(" ")[0]]
-    return TooMany(
+    return TooManyRequests(
         f"Too many downloads at once: {who} {most} under way, as many as there may be."
         " Wait until one of them ends.",
         code="too_many_exports",

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from rest_framework.request import Request
 from rest_framework.throttling import BaseThrottle
 
-from control.http.client_address import client_address
+from control.request_context import client_address
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView  # which reads the settings that name this class

@@ -13,7 +13,10 @@ class AuditConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Hear what operators look at."""
+        """Record what operators view, and register the audit log's metrics."""
         from control.audit import looks
+        from control.audit.selectors import metrics
+        from control.telemetry.metrics import register
 
         looks.listen()
+        register(metrics)

@@ -4,7 +4,7 @@ import pgtrigger
 from django.db import models
 from django.utils import timezone
 
-from control.facts import facts
+from control.db.models import append_only
 
 ID_MAX = 64
 
@@ -39,7 +39,7 @@ class Deed(models.Model):
             models.Index(fields=["actor_id", "-id"], name="audit_by_actor"),
         ]
         triggers = [
-            *facts("deed"),
+            *append_only("deed"),
             pgtrigger.Trigger(
                 name="deed_waits",
                 operation=pgtrigger.Insert,
@@ -73,7 +73,7 @@ class Link(models.Model):
 
     class Meta:
         db_table = "audit_link"
-        triggers = facts("link")
+        triggers = append_only("link")
 
     def __str__(self) -> str:
         return f"link {self.position}"
@@ -90,7 +90,7 @@ class Proof(models.Model):
     class Meta:
         db_table = "audit_proof"
         ordering = ["-id"]
-        triggers = facts("proof")
+        triggers = append_only("proof")
 
     def __str__(self) -> str:
         return f"{len(self.faults)} faults up to {self.position}"

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db.models import Q, QuerySet
+from django.utils import timezone
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
 
 from control.audit.models import Deed, Proof, Waiting
 from control.audit.people import people
@@ -62,6 +65,26 @@ def waiting_count() -> int:
 def last_proof() -> Proof | None:
     """Return the latest proving of the chain."""
     return Proof.objects.first()
+
+
+def metrics() -> Iterator[Metric]:
+    """Return how many events the hash chain lacks, and what its last verification found."""
+    unchained = GaugeMetricFamily(
+        "penstock_control_deeds_waiting", "Audit events that are not in the hash chain yet."
+    )
+    unchained.add_metric([], waiting_count())
+    yield unchained
+    proof = last_proof()
+    if proof is not None:
+        faults = GaugeMetricFamily(
+            "penstock_control_audit_faults", "Errors in the audit log's hash chain; alert if not 0."
+        )
+        faults.add_metric([], len(proof.faults))
+        age = GaugeMetricFamily(
+            "penstock_control_audit_proof_age_seconds", "Time since the chain was last verified."
+        )
+        age.add_metric([], (timezone.now() - proof.made_at).total_seconds())
+        yield from (faults, age)
 
 
 def _deeds(organization_id: str, filters: DeedFilters) -> QuerySet[Deed]:

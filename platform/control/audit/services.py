@@ -9,7 +9,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit.models import Deed
 from control.audit.people import PERSON, referenced
-from control.whence import whence
+from control.request_context import current_request
 
 LOOKED_BACK = 200
 """How many of an actor's latest deeds are asked whether one says the same."""
@@ -27,7 +27,7 @@ def record(
 ) -> Deed:
     """Add an audit entry; `action` is a noun and a verb such as `key.mint`, `details` hold no
     secrets. E-mail addresses in them become references; whence it comes is known of the request."""
-    found = whence()
+    found = current_request()
     return Deed.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,

@@ -9,7 +9,7 @@ from typing import Literal
 from django.db.models import Q, QuerySet
 
 from control.budgets.models import SpendLimit
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.keys import selectors as keys
 from control.keys.models import ApiKey
 from control.tenants import selectors as tenants
@@ -67,25 +67,25 @@ def limits(organization: Organization, among: Iterable[Owner] | None = None) -> 
 
 
 def limit(organization: Organization, budget_id: str) -> Limit:
-    """Return one limit of an organization. Raises NotFound."""
+    """Return one limit of an organization. Raises ObjectNotFound."""
     limited = limited_id(budget_id)
     further = SpendLimit.objects.filter(organization=organization, limited_id=limited)
     for owner in _named(organization, limited):
         for one in _of_owner(owner, further):
             if one.budget_id == budget_id:
                 return one
-    raise NotFound("There is no such budget.")
+    raise ObjectNotFound("There is no such budget.")
 
 
 def locked_owner(organization: Organization, owner_id: str) -> Owner:
-    """Return who is limited, that row locked until the transaction ends. Raises NotFound."""
+    """Return who is limited, that row locked until the transaction ends. Raises ObjectNotFound."""
     kind = kind_of(limit_budget_id(owner_id))
     if kind == "project":
         return tenants.locked_project(organization, owner_id)
     if kind == "key":
         return keys.locked_key(organization, owner_id)
     if owner_id != organization.id:
-        raise NotFound("There is no such organization, project or API key.")
+        raise ObjectNotFound("There is no such organization, project or API key.")
     return tenants.locked_organization(owner_id)
 
 

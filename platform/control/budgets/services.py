@@ -13,7 +13,7 @@ from control.actor import Actor
 from control.audit import services as audit
 from control.budgets.models import LimitPeriod, SpendLimit
 from control.budgets.selectors import Limit, Owner, limit, locked_owner
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.keys.models import ApiKey
 from control.keys.services import set_key_limit
 from control.publish.services import Touched, publish
@@ -47,12 +47,15 @@ def add_limit(
 ) -> Limit:
     """Limit what an organization, a project or a key spends in a period, in nano-dollars.
 
-    Raises NotFound for another organization's ids, Conflict where the period has a limit already.
+    Raises ObjectNotFound for another organization's ids, Conflict where the period has a limit
+    already.
     """
     require(actor, organization, Action.SET_LIMITS)
     owner = _live(locked_owner(organization, owner_id))
     if period not in LimitPeriod.values:
-        raise Invalid(f"period must be one of {', '.join(LimitPeriod.values)}.", param="period")
+        raise InvalidValue(
+            f"period must be one of {', '.join(LimitPeriod.values)}.", param="period"
+        )
     if _has_limit(owner, period):
         raise Conflict(f"There is a limit by the {period} already.", param="period")
     return _put(actor, organization, owner, Wish(period, _checked(limit_nanos), is_hard), now)
@@ -68,7 +71,8 @@ def change_limit(
     is_hard: bool | None = None,
     now: datetime,
 ) -> Limit:
-    """Raise or lower a limit, or make it hard or soft; None leaves it as it is. Raises NotFound."""
+    """Raise or lower a limit, or make it hard or soft; None leaves it as it is. Raises
+    ObjectNotFound."""
     require(actor, organization, Action.SET_LIMITS)
     owner = _live(locked_owner(organization, limited_id(budget_id)))
     before = _current(organization, budget_id)
@@ -81,7 +85,7 @@ def change_limit(
 def remove_limit(
     *, actor: Actor, organization: Organization, budget_id: str, now: datetime
 ) -> None:
-    """Lift a limit. Raises NotFound."""
+    """Lift a limit. Raises ObjectNotFound."""
     require(actor, organization, Action.SET_LIMITS)
     owner = locked_owner(organization, limited_id(budget_id))
     before = _current(organization, budget_id)
@@ -159,7 +163,7 @@ def _live(owner: Owner) -> Owner:
 
 def _checked(limit_nanos: int) -> int:
     if not 0 <= limit_nanos <= NANOS_MAX:
-        raise Invalid(
+        raise InvalidValue(
             f"limit_nanos is {limit_nanos}; wanted 0 to {NANOS_MAX}.", param="limit_nanos"
         )
     return limit_nanos

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization
 from serving.contract.capabilities import ISOLATING
 

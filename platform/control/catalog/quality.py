@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -34,11 +34,11 @@ class Document(msgspec.Struct, frozen=True):
 
 
 def columns(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report's columns. Raises Invalid when it is no quality report."""
+    """Return a report's columns. Raises InvalidValue when it is no quality report."""
     try:
         report = msgspec.convert(document, Document)
     except msgspec.ValidationError as error:
-        raise Invalid(f"quality report: {error}", param="document") from error
+        raise InvalidValue(f"quality report: {error}", param="document") from error
     overall = report.accuracy.overall
     return {
         "question_count": overall.asked,

@@ -3,7 +3,7 @@
 from django.db.models import Prefetch, Q, QuerySet
 
 from control.catalog.models import Deployment, Model, QualityReport, Variant
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import Organization
 
 
@@ -28,10 +28,10 @@ def variants_for(organization: Organization) -> QuerySet[Variant]:
 
 
 def model_for(organization: Organization, name: str) -> Model:
-    """Return a model by its id or public id. Raises NotFound, also where it is not open."""
+    """Return a model by its id or public id. Raises ObjectNotFound, also where it is not open."""
     found = models_for(organization).filter(Q(id=name) | Q(public_id=name)).first()
     if found is None:
-        raise NotFound("There is no such model.")
+        raise ObjectNotFound("There is no such model.")
     return found
 
 
@@ -72,26 +72,26 @@ def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
 
 
 def locked_model(model_id: str) -> Model:
-    """Return a model with its row locked. Raises NotFound."""
+    """Return a model with its row locked. Raises ObjectNotFound."""
     found = Model.objects.select_for_update(no_key=True).filter(id=model_id).first()
     if found is None:
-        raise NotFound("There is no such model.")
+        raise ObjectNotFound("There is no such model.")
     return found
 
 
 def locked_variant(variant_id: str) -> Variant:
-    """Return a variant with its row locked. Raises NotFound."""
+    """Return a variant with its row locked. Raises ObjectNotFound."""
     rows = Variant.objects.select_for_update(of=("self",), no_key=True).select_related("model")
     found = rows.filter(id=variant_id).first()
     if found is None:
-        raise NotFound("There is no such variant.")
+        raise ObjectNotFound("There is no such variant.")
     return found
 
 
 def locked_deployment(deployment_id: str) -> Deployment:
-    """Return a deployment with its row locked. Raises NotFound."""
+    """Return a deployment with its row locked. Raises ObjectNotFound."""
     rows = Deployment.objects.select_for_update(of=("self",), no_key=True)
     found = rows.select_related("variant__model").filter(id=deployment_id).first()
     if found is None:
-        raise NotFound("There is no such deployment.")
+        raise ObjectNotFound("There is no such deployment.")
     return found

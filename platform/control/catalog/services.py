@@ -11,8 +11,8 @@ from control.audit import services as audit
 from control.catalog import quality, selectors
 from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
 from control.catalog.records import deployment_news, model_news
-from control.editing import create, edit
-from control.errors import Conflict, Invalid
+from control.db.row_changes import apply_changes, create_row
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.publish.services import publish
 
@@ -54,7 +54,7 @@ def create_model(
         task=task,
         organization_ids=organization_ids,
     )
-    create(model)
+    create_row(model)
     _record(actor, "model.create", model, public_id=public_id)
     return model
 
@@ -65,7 +65,7 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
     require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
-    if differences := edit(model, changes):
+    if differences := apply_changes(model, changes):
         _record(actor, "model.update", model, **differences)
         publish(model_news(variant) for variant in selectors.variants(model))
     return model
@@ -79,7 +79,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
     variant = selectors.locked_variant(variant.id)
     if variant.model_id != model.id or variant.published_at is None:
         raise Conflict(f"{variant} is no published variant of {model}.", param="default_variant")
-    if differences := edit(model, {"default_variant": variant}):
+    if differences := apply_changes(model, {"default_variant": variant}):
         _record(actor, "model.set_default_variant", model, **differences)
         publish(model_news(each) for each in selectors.variants(model))
     return model
@@ -91,7 +91,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     require_operator(actor, Duty.RUN_MODELS)
     _allow(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
-    create(variant)
+    create_row(variant)
     _record(actor, "variant.create", variant, model=model.public_id, precision=precision)
     return variant
 
@@ -102,7 +102,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
     require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
-    if differences := edit(variant, changes):
+    if differences := apply_changes(variant, changes):
         _record(actor, "variant.update", variant, **differences)
         deployments = selectors.deployments(variant)
         publish([model_news(variant), *(deployment_news(each) for each in deployments)])
@@ -111,10 +111,10 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
 
 @transaction.atomic
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
-    """Keep a quality report of a variant; the newest counts. Raises Invalid for no report."""
+    """Keep a quality report of a variant; the newest counts. Raises InvalidValue for no report."""
     require_operator(actor, Duty.RUN_MODELS)
     report = QualityReport(variant=variant, document=document, **quality.columns(document))
-    create(report)
+    create_row(report)
     _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
     return report
 
@@ -130,9 +130,9 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
     variant = selectors.locked_variant(variant.id)
     if variant.parent_id is not None and selectors.latest_report(variant) is None:
         raise Conflict(f"{variant} needs a quality report before it is published.")
-    if edit(variant, {"published_at": variant.published_at or timezone.now()}):
+    if apply_changes(variant, {"published_at": variant.published_at or timezone.now()}):
         if model.default_variant_id is None:
-            edit(model, {"default_variant": variant})
+            apply_changes(model, {"default_variant": variant})
         variant.model = model
         _record(actor, "variant.publish", variant)
         publish([model_news(variant)])
@@ -147,7 +147,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     variant = selectors.locked_variant(variant.id)
     if variant.is_default:
         raise Conflict(f"{variant} is the default: set another one first.")
-    if edit(variant, {"published_at": None}):
+    if apply_changes(variant, {"published_at": None}):
         _record(actor, "variant.withdraw", variant)
         publish([model_news(variant)])
     return variant
@@ -159,7 +159,7 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
     require_operator(actor, Duty.RUN_MODELS)
     _allow(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
-    create(deployment)
+    create_row(deployment)
     _record(actor, "deployment.create", deployment, variant=str(variant))
     publish([deployment_news(deployment)])
     return deployment
@@ -176,7 +176,7 @@ def update_deployment(
     require_operator(actor, Duty.RUN_MODELS)
     _allow(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
-    if differences := edit(deployment, changes):
+    if differences := apply_changes(deployment, changes):
         _record(actor, "deployment.update", deployment, **differences)
         if not differences.keys() <= OURS:
             publish([deployment_news(deployment)])
@@ -194,7 +194,7 @@ def scale_deployment(
 def _allow(changes: Mapping[str, Any], fields: frozenset[str]) -> None:
     for field in changes:
         if field not in fields:
-            raise Invalid(f"{field} cannot be set.", param=field, code="unknown_parameter")
+            raise InvalidValue(f"{field} cannot be set.", param=field, code="unknown_parameter")
 
 
 def _record(

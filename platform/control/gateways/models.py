@@ -3,7 +3,7 @@
 from django.db import models
 from django.utils import timezone
 
-from control.facts import facts
+from control.db.models import append_only
 
 GATEWAY_ID_MAX = 64
 NAME_MAX = 40
@@ -18,7 +18,7 @@ class NamedGateway(models.Model):
 
     class Meta:
         db_table = "gateways_named"
-        triggers = facts("named")
+        triggers = append_only("named")
 
     def __str__(self) -> str:
         return f"{self.gateway_id} of {self.name}"

@@ -22,7 +22,7 @@ def answer_record(
     """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body,
     403 whom the caller may not speak for."""
     try:
-        # Not `request.body`, whose bound is that of customers' forms (`control.http.bodies`).
+        # Not `request.body`, whose bound is that of customers' forms (`control.asgi_middleware`).
         asked = decode(request.read(), kind)
     except (ContractError, RecursionError) as error:
         return JsonResponse({"error": str(error)}, status=400)

@@ -9,11 +9,11 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from control.http.client_address import client_address
 from control.keys.digest import digests_of
 from control.keys.models import ApiKey, Scope
 from control.keys.selectors import key_by_digests
 from control.keys.services import touch_keys
+from control.request_context import client_address
 from control.tenants.access import KeyHolder
 from serving.contract.client_address import is_in
 from serving.contract.key import is_well_formed

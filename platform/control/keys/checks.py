@@ -4,7 +4,7 @@ import ipaddress
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.keys.models import Scope
 
 LIST_MAX = 100
@@ -17,31 +17,31 @@ OVERLAP_MAX = timedelta(days=30)
 
 
 def scopes(values: Sequence[str]) -> list[str]:
-    """Return the scopes in a fixed order, each once. Raises Invalid."""
+    """Return the scopes in a fixed order, each once. Raises InvalidValue."""
     if not values or not set(values) <= set(Scope.values):
-        raise Invalid(f"scopes must be some of {', '.join(Scope.values)}.", param="scopes")
+        raise InvalidValue(f"scopes must be some of {', '.join(Scope.values)}.", param="scopes")
     return [scope for scope in Scope.values if scope in values]
 
 
 def models(values: Sequence[str] | None) -> list[str] | None:
-    """Return public ids of models, None for any. Raises Invalid."""
+    """Return public ids of models, None for any. Raises InvalidValue."""
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX or not all(0 < len(v) <= MODEL_NAME_MAX for v in values):
-        raise Invalid(f"models must name 1 to {LIST_MAX} models.", param="models")
+        raise InvalidValue(f"models must name 1 to {LIST_MAX} models.", param="models")
     return sorted(set(values))
 
 
 def networks(values: Sequence[str] | None) -> list[str] | None:
-    """Return networks in CIDR form, None for any. Raises Invalid."""
+    """Return networks in CIDR form, None for any. Raises InvalidValue."""
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX:
-        raise Invalid(f"networks must name 1 to {LIST_MAX} networks.", param="networks")
+        raise InvalidValue(f"networks must name 1 to {LIST_MAX} networks.", param="networks")
     try:
         return sorted({str(_network(value)) for value in values})
     except ValueError as error:
-        raise Invalid(f"networks must be in CIDR form: {error}.", param="networks") from error
+        raise InvalidValue(f"networks must be in CIDR form: {error}.", param="networks") from error
 
 
 def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -54,17 +54,17 @@ def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def expires_at(value: datetime | None, now: datetime) -> datetime | None:
-    """Return when the key shall end: later than `now`, None for never. Raises Invalid."""
+    """Return when the key shall end: later than `now`, None for never. Raises InvalidValue."""
     if value is not None and value <= now:
-        raise Invalid("expires_at must be in the future.", param="expires_at")
+        raise InvalidValue("expires_at must be in the future.", param="expires_at")
     return value
 
 
 def old_secret_ends_at(value: datetime | None, now: datetime) -> datetime:
-    """Return when a replaced secret ends, `now` or a while later. Raises Invalid."""
+    """Return when a replaced secret ends, `now` or a while later. Raises InvalidValue."""
     if value is None:
         return now + OVERLAP
     if value > now + OVERLAP_MAX:
         words = f"old_secret_ends_at must be within {OVERLAP_MAX.days} days."
-        raise Invalid(words, param="old_secret_ends_at")
+        raise InvalidValue(words, param="old_secret_ends_at")
     return max(value, now)

@@ -15,7 +15,7 @@ from control.tenants.permissions import Action, member, require
 def require_key_access(actor: Actor, key: ApiKey) -> None:
     """Let an actor pass who may change a key: one of their own, or, with an admin's right, any.
 
-    Raises NotFound in another organization, else NotPermitted.
+    Raises ObjectNotFound in another organization, else NotPermitted.
     """
     require(actor, key.organization, Action.MAKE_KEYS)
     if Scope.MANAGE in key.scopes:
@@ -32,7 +32,8 @@ def require_current_seat(actor: Actor, organization: Organization, action: Actio
     """Let an actor pass whose person still has a seat, and a role that allows `action`.
 
     Call it with the organization's row locked, as whoever removes a member or changes a role locks
-    it: then no key outlives the right that it was made with. Raises NotFound and NotPermitted.
+    it: then no key outlives the right that it was made with. Raises ObjectNotFound and
+    NotPermitted.
     """
     if actor.person_id is not None and not actor.is_operator:
         require(member(tenants.membership(actor.person_id, organization.id)), organization, action)

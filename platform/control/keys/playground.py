@@ -30,7 +30,7 @@ def playground_secret(*, user: User, project: Project) -> str:
     """Return the secret of a user's playground key in a project, made or renewed if need be.
 
     A fresh key reaches the gateways within a second, so ask for it when the playground opens.
-    Raises NotFound for a stranger, NotPermitted for a role that makes no keys, Conflict where
+    Raises ObjectNotFound for a stranger, NotPermitted for a role that makes no keys, Conflict where
     keys have ended.
     """
     actor = member(tenants.membership(user, project.organization_id))

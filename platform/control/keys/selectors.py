@@ -5,7 +5,7 @@ from datetime import datetime
 
 from django.db.models import Count, Q, QuerySet
 
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.keys.models import ApiKey, Kind, OldSecret
 from control.tenants.models import Organization, OrganizationStatus, Project, User
 
@@ -40,19 +40,19 @@ def live_keys_of(user: User) -> QuerySet[ApiKey]:
 
 
 def key(organization: Organization, key_id: str) -> ApiKey:
-    """Return a key of any kind, revoked or not. Raises NotFound."""
+    """Return a key of any kind, revoked or not. Raises ObjectNotFound."""
     every = keys(organization, with_revoked=True, with_playground=True)
     found = every.filter(id=key_id).first()
     if found is None:
-        raise NotFound("There is no such API key.")
+        raise ObjectNotFound("There is no such API key.")
     return found
 
 
 def locked_key(organization: Organization, key_id: str) -> ApiKey:
-    """Return a key with its row locked until the transaction ends. Raises NotFound."""
+    """Return a key with its row locked until the transaction ends. Raises ObjectNotFound."""
     found = _locked().filter(organization=organization, id=key_id).first()
     if found is None:
-        raise NotFound("There is no such API key.")
+        raise ObjectNotFound("There is no such API key.")
     return found
 
 

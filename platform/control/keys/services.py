@@ -111,8 +111,8 @@ def edit_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     """Change `name`, `scopes`, `models`, `networks` or `expires_at`, all or nothing; None means any
     model, any network, no end. Gateways hold to it within a second.
 
-    Raises Invalid naming the first bad one, NotPermitted for the scope `manage` where the actor is
-    no admin.
+    Raises InvalidValue naming the first bad one, NotPermitted for the scope `manage` where the
+    actor is no admin.
     """
     key = peoples_key(actor, key)
     if Scope.MANAGE in changes.get("scopes", ()):
@@ -179,7 +179,7 @@ def touch_keys(used_at: Mapping[str, datetime]) -> None:
 
 
 def _checked(name: str, value: Any, key: ApiKey) -> Any:
-    """Return a wanted value as its column takes it. Raises Invalid."""
+    """Return a wanted value as its column takes it. Raises InvalidValue."""
     match name:
         case "name":
             return tenant_checks.name(value)

@@ -7,7 +7,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from control.catalog.models import Model
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization
 from serving.contract.records import Limits
 from serving.contract.units import TIERS, Tier

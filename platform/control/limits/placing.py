@@ -9,7 +9,7 @@ from django.db import transaction
 
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.limits import selectors
 from control.limits.models import Standing
 from control.publish.services import Touched, publish
@@ -33,7 +33,7 @@ def listen() -> None:
 def note_paid(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
     """An organization has paid so much in all, less what it got back: it stands where that reaches.
 
-    Raises NotFound.
+    Raises ObjectNotFound.
     """
     if _place(locked_organization(organization_id), now, paid_nanos):
         publish([Touched("organization", organization_id)])
@@ -57,7 +57,7 @@ def _place_page(ids: list[str], now: datetime) -> int:
 def _locked(organization_id: str) -> Organization | None:
     try:
         return locked_organization(organization_id)
-    except NotFound:
+    except ObjectNotFound:
         return None
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from django.db import connection
 from django.db.models import QuerySet
 
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.keys import selectors as keys
 from control.keys.models import ApiKey
 from control.limits.models import LimitTier, OrganizationLimits, OwnLimits, Standing
@@ -66,10 +66,10 @@ def next_tier(paid_nanos: int) -> LimitTier | None:
 
 
 def locked_tier(tier_id: str) -> LimitTier:
-    """Return a tier with its row locked. Raises NotFound."""
+    """Return a tier with its row locked. Raises ObjectNotFound."""
     found = LimitTier.objects.select_for_update(no_key=True).filter(id=tier_id).first()
     if found is None:
-        raise NotFound("There is no such limit tier.")
+        raise ObjectNotFound("There is no such limit tier.")
     return found
 
 
@@ -113,7 +113,7 @@ def in_force(organization: Organization) -> list[InForce]:
 
 
 def locked_owner(organization: Organization, owner_id: str) -> Owner:
-    """Return a project or a key of an organization, its row locked. Raises NotFound."""
+    """Return a project or a key of an organization, its row locked. Raises ObjectNotFound."""
     if owner_id.startswith("proj_"):
         return tenants.locked_project(organization, owner_id)
     return keys.locked_key(organization, owner_id)

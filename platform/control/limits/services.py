@@ -9,7 +9,7 @@ from django.db import transaction
 from control.actor import Actor
 from control.audit import services as audit
 from control.catalog.models import Model
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.keys.models import ApiKey
 from control.limits import selectors
 from control.limits.models import (
@@ -126,7 +126,7 @@ def set_own_limits(
     *, actor: Actor, organization: Organization, owner_id: str, figures: Mapping[str, int | None]
 ) -> Limits:
     """Limit a project or a key of an organization, within what it may do itself; what is not named
-    stays as it is, None lifts it. Raises NotFound for another organization's."""
+    stays as it is, None lifts it. Raises ObjectNotFound for another organization's."""
     require(actor, organization, Action.SET_LIMITS)
     owner = selectors.locked_owner(organization, owner_id)
     _check_live(owner)
@@ -176,7 +176,7 @@ def _check_free(tier: LimitTier) -> None:
 
 def _paid(nanos: int) -> int:
     if not 0 <= nanos <= checks.NANOS_MAX:
-        raise Invalid(f"paid_min_nanos is {nanos}; wanted at least 0.", param="paid_min_nanos")
+        raise InvalidValue(f"paid_min_nanos is {nanos}; wanted at least 0.", param="paid_min_nanos")
     return nanos
 
 
@@ -185,7 +185,7 @@ def _service_tiers(names: Sequence[str] | None) -> list[str] | None:
     for name in names or ():
         if name not in TIERS:
             wanted = f"wanted some of {', '.join(TIERS)}, or none for all"
-            raise Invalid(f"service_tiers is {name!r}; {wanted}.", param="service_tiers")
+            raise InvalidValue(f"service_tiers is {name!r}; {wanted}.", param="service_tiers")
     return [tier for tier in TIERS if tier in names] if names else None
 
 
@@ -195,7 +195,7 @@ Row = LimitTier | TierModelLimits | OrganizationLimits | OwnLimits
 def _set(row: Row, figures: Mapping[str, int | None]) -> None:
     for name, value in figures.items():
         if value is not None and not 1 <= value <= LIMIT_MAX:
-            raise Invalid(f"{name} is {value}; wanted 1 to {LIMIT_MAX}, or none.", param=name)
+            raise InvalidValue(f"{name} is {value}; wanted 1 to {LIMIT_MAX}, or none.", param=name)
         setattr(row, name, value)
 
 

@@ -14,7 +14,7 @@ from django.utils.safestring import mark_safe
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from control.admin.rows import ReadOnlyAdmin
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.mail.mailbox import attachments
 from control.mail.models import Letter
 
@@ -88,7 +88,7 @@ class LetterAdmin(ReadOnlyAdmin):
         """Answer with an attachment, to be saved."""
         files = attachments(self._letter(request, letter_id))
         if number >= len(files):
-            raise NotFound("There is no such attachment.")
+            raise ObjectNotFound("There is no such attachment.")
         file = files[number]
         response = HttpResponse(file.content, content_type=file.content_type)
         response.headers["Content-Disposition"] = content_disposition_header(True, file.name)
@@ -103,5 +103,5 @@ class LetterAdmin(ReadOnlyAdmin):
 
     def _letter(self, request: HttpRequest, letter_id: int) -> Letter:
         if not self.has_view_permission(request):
-            raise NotFound("There is no such mail.")
+            raise ObjectNotFound("There is no such mail.")
         return get_object_or_404(Letter, pk=letter_id)

@@ -12,12 +12,12 @@ from anymail.exceptions import (
 from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 
+from control.encryption import DecryptionError, decrypt
 from control.mail.attachments import Attachment, make
 from control.mail.services import KIND, VAULT_PURPOSE
 from control.mail.wording import word
 from control.outbox.delivery import Delivery, Handler, leave_database
 from control.outbox.errors import GiveUp, Undelivered
-from control.vault import VaultError, decrypt
 
 PERMANENT = 500
 """SMTP's answers from here on are final."""
@@ -49,7 +49,7 @@ def compose(delivery: Delivery) -> EmailMultiAlternatives:
     payload = delivery.payload
     try:
         context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
-    except VaultError as error:
+    except DecryptionError as error:
         raise GiveUp("its vault key is gone") from error
     wording = word(payload["template"], context)
     mail = EmailMultiAlternatives(

@@ -10,10 +10,10 @@ from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.template.loader import get_template
 
-from control.errors import Invalid
+from control.encryption import encrypt
+from control.errors import InvalidValue
 from control.mail.attachments import Attachment
 from control.outbox.services import enqueue
-from control.vault import encrypt
 
 KIND = "mail"
 KEY_MAX = 160
@@ -35,7 +35,7 @@ def send_mail(
     """Mail `mail/<template>` to each address by itself, once the transaction commits.
 
     `context` is JSON: amounts and dates as text. It is kept encrypted, since its links may be
-    live. `key` makes it once per address. Raises Invalid for what is no e-mail address,
+    live. `key` makes it once per address. Raises InvalidValue for what is no e-mail address,
     TemplateDoesNotExist for an unknown template.
     """
     if not 0 < len(key) <= KEY_MAX:
@@ -63,4 +63,4 @@ def _check(address: str) -> None:
     try:
         validate_email(address)
     except ValidationError as error:
-        raise Invalid("This is no e-mail address.", param="to") from error
+        raise InvalidValue("This is no e-mail address.", param="to") from error

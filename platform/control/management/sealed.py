@@ -1,6 +1,6 @@
 """Everything that the vault keeps encrypted in the database, and how it gets the newest key.
 
-Whatever is encrypted with `control.vault` and outlives a session has a line in `SEALED`.
+Whatever is encrypted with `control.encryption` and outlives a session has a line in `SEALED`.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from allauth.mfa.models import Authenticator
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
+from control.encryption import DecryptionError, encrypt_anew
 from control.mail import services as mail
 from control.outbox.models import Message
 from control.sso.models import Connection
 from control.sso.secrets import purpose_of as purpose_of_provider
 from control.tenants.sign_in import factors
-from control.vault import VaultError, encrypt_anew
 from control.webhooks.models import Secret
 from control.webhooks.signing import purpose_of as purpose_of_endpoint
 
@@ -66,7 +66,7 @@ def _renew_row(sealed: Sealed, row: Model, progress: Progress, *, dry_run: bool)
     progress.seen += 1
     try:
         fields = sealed.renewed(row)
-    except VaultError:
+    except DecryptionError:
         progress.unreadable += (str(row.pk),)
         return
     if not fields:

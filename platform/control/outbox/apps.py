@@ -13,3 +13,10 @@ class OutboxConfig(AppConfig):
     verbose_name = "Outbox"
     duty = Duty.HELP_CUSTOMERS
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Register the outbox's metrics."""
+        from control.outbox.selectors import metrics
+        from control.telemetry.metrics import register
+
+        register(metrics)

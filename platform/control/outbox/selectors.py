@@ -1,11 +1,15 @@
 """Questions about messages, for operators and for the layers that enqueue them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db.models import Count, Min, Q, QuerySet
+from django.utils import timezone
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
 
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.outbox.models import OPEN, Message
 
 LATE_AFTER = timedelta(minutes=15)
@@ -31,10 +35,10 @@ def messages() -> QuerySet[Message]:
 
 
 def locked_message(message_id: int) -> Message:
-    """Return a message with its row locked until the transaction ends. Raises NotFound."""
+    """Return a message with its row locked until the transaction ends. Raises ObjectNotFound."""
     found = Message.objects.select_for_update(no_key=True).filter(id=message_id).first()
     if found is None:
-        raise NotFound("There is no such message.")
+        raise ObjectNotFound("There is no such message.")
     return found
 
 
@@ -55,3 +59,17 @@ def standings(now: datetime) -> list[KindStanding]:
         .order_by("kind")
     )
     return [KindStanding(**row) for row in rows]
+
+
+def metrics() -> Iterator[Metric]:
+    """Return how many messages wait, by kind."""
+    pending = GaugeMetricFamily(
+        "penstock_control_outbox_waiting", "Messages that wait to be delivered.", labels=["kind"]
+    )
+    overdue = GaugeMetricFamily(
+        "penstock_control_outbox_late", "Waiting messages that are overdue.", labels=["kind"]
+    )
+    for each in standings(timezone.now()):
+        pending.add_metric([each.kind], each.waiting_count)
+        overdue.add_metric([each.kind], each.late_count)
+    yield from (pending, overdue)

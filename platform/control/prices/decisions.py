@@ -14,7 +14,7 @@ from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputW
 
 from control.admin.pages import row_url
 from control.admin.rows import operator
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.prices import selectors, services
 from control.prices.comparison import Change, changes_of, sentence_of
 from control.prices.models import PriceBook
@@ -48,7 +48,7 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
     if request.method == "POST" and form.is_valid():
         try:
             services.publish_book(actor=operator(request), book=book, **form.cleaned_data)
-        except Refusal as error:
+        except ServiceError as error:
             form.add_error(error.param if error.param in form.fields else None, error.message)
         else:
             return _done(request, book, "is published")
@@ -71,7 +71,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
     if request.method == "POST":
         try:
             services.cancel_book(actor=operator(request), book=book)
-        except Refusal as error:
+        except ServiceError as error:
             messages.error(request, error.message)
         else:
             return _done(request, book, "is cancelled")

@@ -11,7 +11,7 @@ from django.db.models import F, Q
 from django.utils import timezone
 
 from control.catalog.models import Variant
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import ID_MAX, NAME_MAX, Organization, User
 
 BookState = Literal["draft", "to come", "in effect", "ended", "cancelled"]

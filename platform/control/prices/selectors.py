@@ -12,7 +12,7 @@ from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import DenseRank
 
 from control.catalog.models import Variant
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.prices.models import Price, PriceBook, Tier
 from control.prices.standing import ContractTerm, PriceStanding
 from control.tenants.models import Organization
@@ -120,18 +120,18 @@ def books() -> QuerySet[PriceBook]:
 
 
 def book(book_id: str) -> PriceBook:
-    """Return a price book. Raises NotFound."""
+    """Return a price book. Raises ObjectNotFound."""
     found = books().filter(id=book_id).first()
     if found is None:
-        raise NotFound("There is no such price book.")
+        raise ObjectNotFound("There is no such price book.")
     return found
 
 
 def price(price_id: str) -> Price:
-    """Return a price of any book. Raises NotFound."""
+    """Return a price of any book. Raises ObjectNotFound."""
     found = Price.objects.select_related("book", "variant__model").filter(id=price_id).first()
     if found is None:
-        raise NotFound("There is no such price.")
+        raise ObjectNotFound("There is no such price.")
     return found
 
 
@@ -157,10 +157,10 @@ def price_of(book: PriceBook, variant: Variant, tier: str, input_tokens_min: int
 
 
 def locked_book(book_id: str) -> PriceBook:
-    """Return a price book with its row locked. Raises NotFound."""
+    """Return a price book with its row locked. Raises ObjectNotFound."""
     found = PriceBook.objects.select_for_update(of=("self",)).filter(id=book_id).first()
     if found is None:
-        raise NotFound("There is no such price book.")
+        raise ObjectNotFound("There is no such price book.")
     return found
 
 

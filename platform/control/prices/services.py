@@ -10,8 +10,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.catalog.models import Variant
-from control.editing import create, edit, said
-from control.errors import Conflict, Invalid
+from control.db.row_changes import apply_changes, create_row, snapshot
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.prices import selectors
 from control.prices.comparison import changes_of, check_usual
@@ -40,7 +40,7 @@ def draft_book(
     book = PriceBook(
         name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
     )
-    create(book)
+    create_row(book)
     _record(actor, "price_book.draft", book, name=name)
     return book
 
@@ -51,8 +51,8 @@ def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) ->
     require_operator(actor, Duty.KEEP_BOOKS)
     book = _draft(book)
     if not set(changes) <= BOOK_FIELDS:
-        raise Invalid(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
-    if differences := edit(book, changes):
+        raise InvalidValue(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
+    if differences := apply_changes(book, changes):
         _record(actor, "price_book.update", book, **differences)
     return book
 
@@ -72,7 +72,8 @@ def set_price(
     """Set what a variant costs in a draft, in nano-dollars per million tokens, for requests with
     at least so many input tokens.
 
-    Raises Conflict once the book is published, Invalid where cached input is dearer than input.
+    Raises Conflict once the book is published, InvalidValue where cached input is dearer than
+    input.
     """
     require_operator(actor, Duty.KEEP_BOOKS)
     book = _draft(book)
@@ -82,14 +83,14 @@ def set_price(
         "output_nanos": output_nanos,
     }
     price = selectors.price_of(book, variant, tier, input_tokens_min)
-    before = said(price, meters) if price else None
+    before = snapshot(price, meters) if price else None
     if price is None:
         price = Price(
             book=book, variant=variant, tier=tier, input_tokens_min=input_tokens_min, **meters
         )
-        create(price)
+        create_row(price)
     else:
-        edit(price, meters)
+        apply_changes(price, meters)
     _record(actor, "price_book.set_price", book, **_named(price), before=before, after=meters)
     return price
 
@@ -113,7 +114,7 @@ def publish_book(
 ) -> PriceBook:
     """Put a book's prices in force from `effective_at`, or now; it never changes again.
 
-    Raises Invalid for a moment in the past or a book that is not whole, Conflict when it is
+    Raises InvalidValue for a moment in the past or a book that is not whole, Conflict when it is
     published already or another book takes effect then, and Unconfirmed where prices look
     mis-keyed and `confirmation` is not the sentence that the error names.
     """
@@ -164,18 +165,18 @@ def check_whole(prices: Collection[Price]) -> None:
     """Raise Invalid where a book has no prices, or a band without its base: shorter requests would
     have none."""
     if not prices:
-        raise Invalid("The price book has no prices.")
+        raise InvalidValue("The price book has no prices.")
     based = {(price.variant_id, price.tier) for price in prices if price.input_tokens_min == 0}
     for price in prices:
         if (price.variant_id, price.tier) not in based:
-            raise Invalid(f"{price} has no base band: price it from 0 input tokens too.")
+            raise InvalidValue(f"{price} has no base band: price it from 0 input tokens too.")
 
 
 def _check_moment(book: PriceBook, effective_at: datetime, now: datetime) -> None:
     if effective_at < now:
-        raise Invalid("effective_at must not be in the past.", param="effective_at")
+        raise InvalidValue("effective_at must not be in the past.", param="effective_at")
     if book.ends_at is not None and book.ends_at <= effective_at:
-        raise Invalid("A contract ends after it takes effect.", param="ends_at")
+        raise InvalidValue("A contract ends after it takes effect.", param="ends_at")
     if selectors.is_taken(book.organization_id, effective_at):
         raise Conflict("Another price book takes effect at that moment.", param="effective_at")
 

@@ -14,7 +14,7 @@ from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidg
 from control.actor import Actor
 from control.admin.pages import row_url
 from control.admin.rows import OperatorAdmin, operator
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.operators import Duty, require_operator
 from control.privacy import selectors, services
 from control.privacy.answers import copy_answer
@@ -94,7 +94,7 @@ class ErrandAdmin(OperatorAdmin):
         """Ask for it."""
         user = user_by_email(values["email"])
         if user is None or actor.user_id is None:
-            raise NotFound("Nobody has this address.")
+            raise ObjectNotFound("Nobody has this address.")
         return services.ask(
             actor=actor,
             asked_by=locked_user(actor.user_id),

@@ -4,7 +4,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import ID_MAX, User
 
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.contrib.sessions.models import Session
 from django.db.models import Q, QuerySet
 
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.mail.models import Letter
 from control.mail.services import KIND as MAIL
 from control.outbox.models import Message
@@ -21,18 +21,18 @@ def errands_of(person: User) -> list[Errand]:
 
 
 def errand(person: User, errand_id: str) -> Errand:
-    """Return one of a person's own. Raises NotFound."""
+    """Return one of a person's own. Raises ObjectNotFound."""
     found = Errand.objects.filter(person=person, id=errand_id).first()
     if found is None:
-        raise NotFound("There is no such errand.")
+        raise ObjectNotFound("There is no such errand.")
     return found
 
 
 def any_errand(errand_id: str) -> Errand:
-    """Return an errand, for operators. Raises NotFound."""
+    """Return an errand, for operators. Raises ObjectNotFound."""
     found = Errand.objects.filter(id=errand_id).first()
     if found is None:
-        raise NotFound("There is no such errand.")
+        raise ObjectNotFound("There is no such errand.")
     return found
 
 

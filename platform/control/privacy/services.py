@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from control.actor import Actor, person
 from control.audit import services as audit
-from control.errors import Conflict, Invalid, NotPermitted, Refusal
+from control.errors import Conflict, InvalidValue, NotPermitted, ServiceError
 from control.operators import Duty, require_operator
 from control.privacy.copying import write_copy
 from control.privacy.erasing import consequences, erase, obstacles
@@ -32,8 +32,8 @@ logger = structlog.get_logger(__name__)
 def ask(*, actor: Actor, asked_by: User, user: User, kind: str, confirmation: str = "") -> Errand:
     """Ask for something about a person's data: they themselves, or an operator who helps customers.
 
-    To erase takes the person's address as `confirmation`. Raises Invalid without, Conflict while
-    the same is under way or something stands against it.
+    To erase takes the person's address as `confirmation`. Raises InvalidValue without, Conflict
+    while the same is under way or something stands against it.
     """
     if actor.user_id != user.id:
         require_operator(actor, Duty.HELP_CUSTOMERS)
@@ -51,7 +51,9 @@ def ask(*, actor: Actor, asked_by: User, user: User, kind: str, confirmation: st
 
 def _check_erasure(user: User, confirmation: str) -> None:
     if confirmation.strip().lower() != user.email:
-        raise Invalid("Type the address of the account that is to be erased.", param="confirmation")
+        raise InvalidValue(
+            "Type the address of the account that is to be erased.", param="confirmation"
+        )
     against = obstacles(user)
     if against:
         raise Conflict(" ".join(against))
@@ -64,7 +66,7 @@ def run(errand_id: str, *, now: datetime) -> None:
         return
     try:
         _do(begun, now)
-    except Refusal as refusal:
+    except ServiceError as refusal:
         _finish(begun, State.REFUSED, [refusal.message])
     except Exception as error:
         logger.error("errand_failed", errand_id=errand_id, error=type(error).__name__)

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 import structlog
 
-from control.database.connection import connect_apart
+from control.db.connection import connect_apart
 from control.publish.services import CHANNEL
 
 log = structlog.get_logger(__name__)

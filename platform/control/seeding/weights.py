@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 PARENT = "bf16"
 QUANTIZED = ("int8", "int4")
@@ -37,7 +37,8 @@ class Weights:
 
 def find_weights(location: str) -> list[Weights]:
     """Return the variants at a place: a folder of variants (bf16, int8, int4), the bf16 one of
-    them, a single folder, or a Hugging Face id. Raises Invalid where there is no config.json."""
+    them, a single folder, or a Hugging Face id. Raises InvalidValue where there is no
+    config.json."""
     folder = Path(location)
     if not folder.is_dir():
         return [_of_hub(location)]
@@ -52,7 +53,7 @@ def find_weights(location: str) -> list[Weights]:
 def _of_folder(folder: Path, precision: str | None = None) -> Weights:
     config = _read_json(folder / "config.json")
     if config is None:
-        raise Invalid(f"{folder} has no config.json.", param="weights")
+        raise InvalidValue(f"{folder} has no config.json.", param="weights")
     files = sorted(folder.glob("*.safetensors"))
     parent = PARENT if precision in QUANTIZED else None
     return Weights(
@@ -75,12 +76,12 @@ def _of_hub(name: str) -> Weights:
         # Comes with the engine; without it there is nothing to run such a model on.
         from huggingface_hub import hf_hub_download
     except ImportError as error:
-        raise Invalid(f"{name} is no folder.", param="weights") from error
+        raise InvalidValue(f"{name} is no folder.", param="weights") from error
     try:
         path = hf_hub_download(name, "config.json")
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise Invalid(
+        raise InvalidValue(
             f"{name} is neither a folder nor a model: {reason}", param="weights"
         ) from error
     config = _read_json(Path(path)) or {}
@@ -104,7 +105,7 @@ def precision_of(config: dict[str, Any]) -> str:
 def _figure(config: dict[str, Any], name: str) -> int:
     value = _figure_if_any(config, name)
     if value is None:
-        raise Invalid(f"config.json has no {name}.", param="weights")
+        raise InvalidValue(f"config.json has no {name}.", param="weights")
     return value
 
 

@@ -5,20 +5,22 @@ import dns.exception
 import dns.resolver
 from django.conf import settings
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 DNS_SECONDS = 4.0
 
 
 def texts(name: str) -> list[str]:
-    """Return the TXT records of a name, none where there is no such name. Raises Invalid where no
-    server answers."""
+    """Return the TXT records of a name, none where there is no such name. Raises InvalidValue where
+    no server answers."""
     try:
         answer = _resolver().resolve(name, "TXT", lifetime=DNS_SECONDS, search=False)
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
         return []
     except (dns.exception.DNSException, OSError) as error:
-        raise Invalid(f"The domain name system gave no answer for {name}. Try again.") from error
+        raise InvalidValue(
+            f"The domain name system gave no answer for {name}. Try again."
+        ) from error
     return [b"".join(record.strings).decode("utf-8", "replace") for record in answer]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.webhooks.addresses import check_url
 from control.webhooks.egress import CONNECT_SECONDS, Deadline, GuardedTransport, failures_told
 from control.webhooks.errors import Unreachable
@@ -47,8 +47,8 @@ class ReadingTransport(GuardedTransport):
 
 @contextmanager
 def calling(url: str) -> Iterator[dict[str, Any]]:
-    """Yield what makes an httpx client that may call an address and its like. Raises Invalid for an
-    address that nobody may name, and for whatever the call fails by."""
+    """Yield what makes an httpx client that may call an address and its like. Raises InvalidValue
+    for an address that nobody may name, and for whatever the call fails by."""
     host = httpx.URL(checked(url)).host
     try:
         with failures_told(FETCH_SECONDS):
@@ -60,28 +60,29 @@ def calling(url: str) -> Iterator[dict[str, Any]]:
                 "headers": {"accept-encoding": "identity"},
             }
     except Unreachable as error:
-        raise Invalid(f"{host}: {error}.") from error
+        raise InvalidValue(f"{host}: {error}.") from error
 
 
 def checked(url: object) -> str:
-    """Return an address that a provider gave, in its normal form. Raises Invalid."""
+    """Return an address that a provider gave, in its normal form. Raises InvalidValue."""
     if not isinstance(url, str) or not url:
-        raise Invalid("The provider names no such address.")
+        raise InvalidValue("The provider names no such address.")
     return check_url(url)
 
 
 def fetch(url: str, *, bearer: str = "") -> bytes:
-    """Return what an address holds, for who shows a token where it takes one. Raises Invalid."""
+    """Return what an address holds, for who shows a token where it takes one. Raises
+    InvalidValue."""
     shown = {"authorization": f"Bearer {bearer}"} if bearer else {}
     with calling(url) as options, httpx.Client(**options) as client:
         answer = client.get(checked(url), headers=shown)
         if answer.status_code != 200:
-            raise Invalid(f"{answer.url.host} answered {answer.status_code}.")
+            raise InvalidValue(f"{answer.url.host} answered {answer.status_code}.")
         return answer.content
 
 
 def fetch_json(url: str, *, bearer: str = "") -> dict[str, Any]:
-    """Return the JSON object that an address holds. Raises Invalid."""
+    """Return the JSON object that an address holds. Raises InvalidValue."""
     return _object(url, fetch(url, bearer=bearer))
 
 
@@ -89,14 +90,14 @@ def post_form(
     url: str, form: dict[str, str], *, by: tuple[str, str] | None = None
 ) -> dict[str, Any]:
     """Send a form, with a name and its secret where they are not in it, and return the JSON object
-    of the answer. Raises Invalid, with what the provider says is wrong."""
+    of the answer. Raises InvalidValue, with what the provider says is wrong."""
     with calling(url) as options, httpx.Client(**options) as client:
         shown = httpx.BasicAuth(*by) if by else httpx.Auth()
         answer = client.post(checked(url), data=form, auth=shown)
         found = _object(url, answer.content)
         if answer.status_code != 200:
             said = str(found.get("error", answer.status_code))[:100]
-            raise Invalid(f"The provider refused the sign-in: {said}.")
+            raise InvalidValue(f"The provider refused the sign-in: {said}.")
         return found
 
 
@@ -105,7 +106,7 @@ def _object(url: str, content: bytes) -> dict[str, Any]:
     try:
         found = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise Invalid(f"{host} answered no JSON.") from error
+        raise InvalidValue(f"{host} answered no JSON.") from error
     if not isinstance(found, dict):
-        raise Invalid(f"{host} answered no JSON object.")
+        raise InvalidValue(f"{host} answered no JSON object.")
     return found

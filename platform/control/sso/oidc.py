@@ -9,12 +9,12 @@ from urllib.parse import quote, urlencode
 
 import jwt
 
-from control.errors import Invalid, NotPermitted
+from control.encryption import DecryptionError
+from control.errors import InvalidValue, NotPermitted
 from control.sso.fetching import checked, fetch_json, post_form
 from control.sso.models import Connection
 from control.sso.secrets import opened
 from control.sso.vouching import Vouched
-from control.vault import VaultError
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -44,14 +44,14 @@ class Asked:
 def discover(issuer: str) -> dict[str, Any]:
     """Return what a provider says of itself: its issuer, its addresses, how it takes the secret.
 
-    Raises Invalid where there is none, or it calls itself otherwise: a document for many tenants at
-    once vouches for none of them.
+    Raises InvalidValue where there is none, or it calls itself otherwise: a document for many
+    tenants at once vouches for none of them.
     """
     wanted = issuer.strip().removesuffix(WELL_KNOWN).rstrip("/")
     found = fetch_json(checked(wanted + WELL_KNOWN))
     named = str(found.get("issuer", ""))
     if named.rstrip("/") != wanted:
-        raise Invalid(
+        raise InvalidValue(
             f"The provider calls itself {named[:200]!r}; wanted {wanted!r}.", param="issuer"
         )
     methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
@@ -89,7 +89,7 @@ def vouched(
     connection: Connection, callback_url: str, asked: Asked, *, code: str, state: str, iss: str = ""
 ) -> Vouched:
     """Return whom the provider's answer speaks of; `iss` is who it says to be (RFC 9207), if it
-    does. Raises Refusal."""
+    does. Raises ServiceError."""
     if not secrets.compare_digest(state.encode(), asked.state.encode()):
         raise NotPermitted("This answer belongs to another sign-in. Begin again.")
     if iss and iss != connection.issuer:
@@ -136,8 +136,8 @@ def _tokens(connection: Connection, callback_url: str, asked: Asked, code: str) 
     }
     try:
         names = (connection.client_id, opened(connection))
-    except VaultError as error:
-        raise Invalid("An owner must give the client secret again.") from error
+    except DecryptionError as error:
+        raise InvalidValue("An owner must give the client secret again.") from error
     if connection.provider["token_auth"] == POSTED:
         return post_form(
             connection.provider["token_endpoint"],
@@ -157,7 +157,7 @@ def _more_claims(
         return {}
     found = fetch_json(url, bearer=access_token)
     if found.get("sub") != claims["sub"]:
-        raise Invalid("The provider tells of two people at once.")
+        raise InvalidValue("The provider tells of two people at once.")
     return found
 
 
@@ -175,19 +175,19 @@ def _claims(connection: Connection, asked: Asked, token: str) -> dict[str, Any]:
             options={"require": ["exp", "iat", "iss", "aud", "sub"]},
         )
     except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
-        raise Invalid(f"The ID token does not hold: {error}.") from error
+        raise InvalidValue(f"The ID token does not hold: {error}.") from error
     if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), asked.nonce.encode()):
-        raise Invalid("The ID token belongs to another sign-in.")
+        raise InvalidValue("The ID token belongs to another sign-in.")
     others = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
     if len(others) > 1 and claims.get("azp") != connection.client_id:
-        raise Invalid("The ID token was made for somebody else.")
+        raise InvalidValue("The ID token was made for somebody else.")
     return claims
 
 
 def _key(keys: dict[str, Any], header: dict[str, Any]) -> jwt.PyJWK:
-    """Return the key that a token names; the only one where it names none. Raises Invalid."""
+    """Return the key that a token names; the only one where it names none. Raises InvalidValue."""
     if header.get("alg") not in ALGORITHMS:
-        raise Invalid("The ID token is not signed as a provider must.")
+        raise InvalidValue("The ID token is not signed as a provider must.")
     rows = keys.get("keys")
     rows = rows[:KEYS_MAX] if isinstance(rows, list) else []
     fitting = [
@@ -200,5 +200,5 @@ def _key(keys: dict[str, Any], header: dict[str, Any]) -> jwt.PyJWK:
     named = [row for row in fitting if row.get("kid") == header.get("kid")]
     chosen = named or (fitting if header.get("kid") is None else [])
     if len(chosen) != 1:
-        raise Invalid("The ID token is signed with a key that the provider does not show.")
+        raise InvalidValue("The ID token is signed with a key that the provider does not show.")
     return jwt.PyJWK(chosen[0], algorithm=header["alg"])

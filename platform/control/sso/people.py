@@ -9,7 +9,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 
 from control.actor import Actor
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.sso import selectors
 from control.tenants import selectors as tenants
 from control.tenants.models import EMAIL_MAX, NAME_MAX, Organization, Role, User
@@ -29,15 +29,15 @@ def provider(organization: Organization, name: str, role: Role) -> Actor:
 def own_address(organization: Organization, email: str) -> str:
     """Return an address, in lower case, that the organization's provider may speak of.
 
-    Raises Invalid for what is none, NotPermitted for one of a domain that it did not prove.
+    Raises InvalidValue for what is none, NotPermitted for one of a domain that it did not prove.
     """
     address = email.strip().lower()
     try:
         validate_email(address)
     except ValidationError as error:
-        raise Invalid("The provider sent no e-mail address.") from error
+        raise InvalidValue("The provider sent no e-mail address.") from error
     if len(address) > EMAIL_MAX or not address.isascii():
-        raise Invalid("The provider sent no e-mail address that an account can have.")
+        raise InvalidValue("The provider sent no e-mail address that an account can have.")
     name = selectors.domain_of(address)
     if name not in selectors.verified_domains(organization):
         raise NotPermitted(f"{name} is no verified domain of {organization.name}.")

@@ -18,7 +18,7 @@ from onelogin.saml2.errors import OneLogin_Saml2_Error, OneLogin_Saml2_Validatio
 from onelogin.saml2.idp_metadata_parser import OneLogin_Saml2_IdPMetadataParser
 from onelogin.saml2.response import OneLogin_Saml2_Response
 
-from control.errors import Invalid, NotPermitted
+from control.errors import InvalidValue, NotPermitted
 from control.mail.links import absolute
 from control.sso.fetching import checked, fetch
 from control.sso.models import Connection
@@ -81,20 +81,20 @@ def entity_id(organization_id: str) -> str:
 
 def read_metadata(*, url: str, xml: str) -> dict[str, Any]:
     """Return a provider's entity id, address and certificates from its metadata: at an address, or
-    pasted. Raises Invalid."""
+    pasted. Raises InvalidValue."""
     raw = fetch(url) if url else xml.strip().encode()
     if not raw or len(raw) > METADATA_BYTES_MAX:
-        raise Invalid(
+        raise InvalidValue(
             "Give the provider's metadata, or the address that it is at.", param="metadata"
         )
     try:
         found = OneLogin_Saml2_IdPMetadataParser.parse(raw).get("idp", {})
     except Exception as error:  # whatever the parser meets in what anybody may paste
-        raise Invalid("This is no SAML metadata.", param="metadata") from error
+        raise InvalidValue("This is no SAML metadata.", param="metadata") from error
     certificates = _certificates(found)
     entity, place = found.get("entityId", ""), found.get("singleSignOnService", {})
     if not entity or not place.get("url") or place.get("binding") != Names.BINDING_HTTP_REDIRECT:
-        raise Invalid(
+        raise InvalidValue(
             "The metadata names no provider with an address for HTTP-Redirect.", param="metadata"
         )
     return {
@@ -114,15 +114,15 @@ def ask(connection: Connection) -> tuple[str, str]:
 def vouched(connection: Connection, response: str, *, request_id: str) -> Vouched:
     """Return whom an answer speaks of: signed by the provider, for us, to this question, now.
 
-    Raises Refusal.
+    Raises ServiceError.
     """
     auth = _auth(connection, {"SAMLResponse": response})
     try:
         auth.process_response(request_id=request_id)
     except BROKEN as error:
-        raise Invalid("The provider's answer makes no sense.") from error
+        raise InvalidValue("The provider's answer makes no sense.") from error
     if auth.get_errors() or not auth.is_authenticated():
-        raise Invalid(f"The provider's answer does not hold: {auth.get_last_error_reason()}.")
+        raise InvalidValue(f"The provider's answer does not hold: {auth.get_last_error_reason()}.")
     attributes = auth.get_attributes()
     email = _email(auth, attributes)
     is_passing = auth.get_nameid_format() == Names.NAMEID_TRANSIENT
@@ -143,16 +143,18 @@ def _email(auth: Conversation, attributes: dict[str, list[str]]) -> str:
 
 
 def _certificates(found: dict[str, Any]) -> list[str]:
-    """Return the certificates that answers may be signed by. Raises Invalid."""
+    """Return the certificates that answers may be signed by. Raises InvalidValue."""
     several = found.get("x509certMulti", {}).get("signing", [])
     certificates = [each for each in [*several, found.get("x509cert")] if each][:CERTIFICATES_MAX]
     try:
         for each in certificates:
             load_der_x509_certificate(b64decode(each))
     except ValueError as error:
-        raise Invalid("A certificate in the metadata cannot be read.", param="metadata") from error
+        raise InvalidValue(
+            "A certificate in the metadata cannot be read.", param="metadata"
+        ) from error
     if not certificates:
-        raise Invalid("The metadata names no certificate to sign with.", param="metadata")
+        raise InvalidValue("The metadata names no certificate to sign with.", param="metadata")
     return list(dict.fromkeys(certificates))
 
 

@@ -3,9 +3,9 @@
 import hashlib
 import secrets
 
+from control.encryption import decrypt, encrypt
 from control.sso.models import Connection
 from control.tenants.models import Organization
-from control.vault import decrypt, encrypt
 
 TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (what every token begins with)
 

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 
 from control.audit.models import Deed
 from control.audit.selectors import DeedFilters, deeds
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.sso.models import (
     Connection,
     Domain,
@@ -42,11 +42,11 @@ def locked_connection(organization: Organization) -> Connection:
 
 
 def connection_by_id(organization_id: str) -> Connection:
-    """Return the connection that is set up for an organization. Raises NotFound."""
+    """Return the connection that is set up for an organization. Raises ObjectNotFound."""
     rows = Connection.objects.select_related("organization").exclude(protocol="")
     found = rows.filter(organization_id=organization_id).first()
     if found is None:
-        raise NotFound("There is no such sign-in.")
+        raise ObjectNotFound("There is no such sign-in.")
     return found
 
 
@@ -99,20 +99,20 @@ def domains(organization: Organization) -> QuerySet[Domain]:
 
 
 def domain(organization: Organization, domain_id: str) -> Domain:
-    """Return one domain, its row locked until the transaction ends. Raises NotFound."""
+    """Return one domain, its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = domains(organization).select_for_update(no_key=True)
     return _one_domain(rows, domain_id)
 
 
 def named_domain(organization: Organization, domain_id: str) -> Domain:
-    """Return one domain. Raises NotFound."""
+    """Return one domain. Raises ObjectNotFound."""
     return _one_domain(domains(organization), domain_id)
 
 
 def _one_domain(rows: QuerySet[Domain], domain_id: str) -> Domain:
     found = rows.filter(id=domain_id).first()
     if found is None:
-        raise NotFound("There is no such domain.")
+        raise ObjectNotFound("There is no such domain.")
     return found
 
 
@@ -194,10 +194,10 @@ def scim_users(organization: Organization) -> QuerySet[ScimUser]:
 
 
 def scim_user(organization: Organization, scim_user_id: str) -> ScimUser:
-    """Return one of them. Raises NotFound."""
+    """Return one of them. Raises ObjectNotFound."""
     found = scim_users(organization).filter(id=scim_user_id).first()
     if found is None:
-        raise NotFound("There is no such user.")
+        raise ObjectNotFound("There is no such user.")
     return found
 
 
@@ -213,10 +213,10 @@ def scim_groups(organization: Organization) -> QuerySet[ScimGroup]:
 
 
 def scim_group(organization: Organization, group_id: str) -> ScimGroup:
-    """Return one group. Raises NotFound."""
+    """Return one group. Raises ObjectNotFound."""
     found = scim_groups(organization).filter(id=group_id).first()
     if found is None:
-        raise NotFound("There is no such group.")
+        raise ObjectNotFound("There is no such group.")
     return found
 
 

@@ -15,7 +15,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from control.errors import Conflict, Invalid, Refusal
+from control.errors import Conflict, InvalidValue, ServiceError
 from control.mail.links import absolute
 from control.sso import oidc, saml, selectors
 from control.sso.adapter import CAME_BY_SSO
@@ -102,7 +102,7 @@ def _finish(request: HttpRequest, connection: Connection, protocol: Protocol) ->
         user = signing_in.admit(
             connection=connection, vouched=_vouched(request, connection, pending)
         )
-    except Refusal as reason:
+    except ServiceError as reason:
         if pending.get("organization_id") == connection.organization_id:
             signing_in.refuse(
                 organization=connection.organization, who=pending["email"], reason=reason
@@ -129,7 +129,7 @@ def _vouched(request: HttpRequest, connection: Connection, pending: dict[str, An
         return saml.vouched(connection, answer, request_id=pending["request_id"])
     if "code" not in request.GET:
         error = request.GET.get("error", "no code")[:100]
-        raise Invalid(f"The provider refused the sign-in: {error}.")
+        raise InvalidValue(f"The provider refused the sign-in: {error}.")
     asked = oidc.Asked(*(pending[name] for name in ("state", "nonce", "verifier")))
     return oidc.vouched(
         connection,

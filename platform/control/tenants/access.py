@@ -6,11 +6,11 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 
 from control.actor import Actor
-from control.errors import NotFound, NotPermitted
+from control.errors import NotPermitted, ObjectNotFound
+from control.request_context import bind_log_ids
 from control.tenants import selectors
 from control.tenants.models import Organization, Role, User
 from control.tenants.permissions import Action, can, member, require
-from control.whence import concerning
 
 OF_ORGANIZATION = OpenApiParameter(
     "organization_id", str, description="For people in several organizations; theirs by default."
@@ -47,12 +47,12 @@ class Access:
 def access(request: Request, organization_id: str, action: Action = Action.READ) -> Access:
     """Return the caller's access to an organization.
 
-    Raises NotFound where the caller has no part, NotPermitted where the role does not allow
+    Raises ObjectNotFound where the caller has no part, NotPermitted where the role does not allow
     `action`.
     """
     found = _of_key(request.user, organization_id) or _of_person(request, organization_id)
     actor = found.actor
-    concerning(
+    bind_log_ids(
         organization_id=organization_id,
         user_id=actor.user_id,
         key_id=actor.id if actor.kind == "key" else None,
@@ -65,7 +65,7 @@ def access_asked(request: Request, action: Action = Action.READ) -> Access:
     """Return the caller's access to the organization of the query's `organization_id`; without it
     to the key's, or a person's first.
 
-    Raises NotFound and NotPermitted as `access` does.
+    Raises ObjectNotFound and NotPermitted as `access` does.
     """
     asked = request.query_params.get("organization_id")
     if not asked:
@@ -89,7 +89,7 @@ def organization_of_key(request: Request) -> Organization | None:
 def _first_organization(user: User) -> str:
     seat = selectors.memberships(user).first()
     if seat is None:
-        raise NotFound("There is no organization.")
+        raise ObjectNotFound("There is no organization.")
     return seat.organization_id
 
 
@@ -98,7 +98,7 @@ def _of_key(holder: object, organization_id: str) -> Access | None:
     if not isinstance(holder, KeyHolder):
         return None
     if holder.organization.id != organization_id:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     actor = Actor(
         kind="key",
         id=holder.key_id,

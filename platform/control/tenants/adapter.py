@@ -21,10 +21,10 @@ from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from control.actor import person
-from control.http.answers import busy
-from control.http.client_address import client_address
+from control.error_pages import server_busy
 from control.mail.links import rebased
 from control.mail.services import send_mail
+from control.request_context import client_address
 from control.tenants.models import NAME_MAX, User
 from control.tenants.news import tell
 from control.tenants.services import create_organization
@@ -171,7 +171,7 @@ def _turn(request: HttpRequest, *, is_known: bool) -> Iterator[None]:
         with turns.turn(is_known=is_known):
             yield
     except turns.Busy as error:
-        raise ImmediateHttpResponse(busy(request)) from error
+        raise ImmediateHttpResponse(server_busy(request)) from error
 
 
 def _make_organization(user: User) -> None:

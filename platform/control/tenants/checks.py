@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.tenants.models import NAME_MAX, ORIGIN_MAX
 
 NANOS_MAX = 2**63 - 1
@@ -12,27 +12,27 @@ DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def name(value: str, *, param: str = "name") -> str:
-    """Return a name without blanks around it. Raises Invalid."""
+    """Return a name without blanks around it. Raises InvalidValue."""
     stripped = value.strip()
     if not stripped or len(stripped) > NAME_MAX or not stripped.isprintable():
-        raise Invalid(f"{param} must have 1 to {NAME_MAX} printable characters.", param=param)
+        raise InvalidValue(f"{param} must have 1 to {NAME_MAX} printable characters.", param=param)
     return stripped
 
 
 def spend_limit_nanos(value: int | None) -> int | None:
-    """Return a monthly limit in nano-dollars, None for no limit. Raises Invalid."""
+    """Return a monthly limit in nano-dollars, None for no limit. Raises InvalidValue."""
     if value is not None and not 0 <= value <= NANOS_MAX:
-        raise Invalid(
+        raise InvalidValue(
             f"spend_limit_nanos is {value}; wanted 0 to {NANOS_MAX}.", param="spend_limit_nanos"
         )
     return value
 
 
 def origins(values: Iterable[str]) -> list[str]:
-    """Return origins as browsers send them, each once, sorted. Raises Invalid."""
+    """Return origins as browsers send them, each once, sorted. Raises InvalidValue."""
     found = sorted({_origin(value) for value in values})
     if len(found) > ORIGINS_MAX:
-        raise Invalid(
+        raise InvalidValue(
             f"allowed_origins has {len(found)} origins; wanted at most {ORIGINS_MAX}.",
             param="allowed_origins",
         )
@@ -52,7 +52,7 @@ def _origin(value: str) -> str:
     except ValueError:
         is_origin = False
     if not is_origin or parts.scheme not in DEFAULT_PORTS:
-        raise Invalid(
+        raise InvalidValue(
             f"allowed_origins holds {value[:ORIGIN_MAX]!r}; wanted http:// or https://, a host, and"
             " a port if it has one, such as https://app.example.com.",
             param="allowed_origins",

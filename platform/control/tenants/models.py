@@ -8,7 +8,7 @@ from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from control.ids import new_id
+from control.db.models import new_id
 from control.operators import Duty, OperatorRole, can
 
 ID_MAX = 64

@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 from control.actor import Actor
-from control.errors import NotFound, NotPermitted
+from control.errors import NotPermitted, ObjectNotFound
 from control.operators import Duty, require_operator
 from control.tenants.models import Membership, Organization, Role
 
@@ -59,14 +59,14 @@ def can(role: str, action: Action) -> bool:
 def require(actor: Actor, organization: Organization, action: Action) -> None:
     """Let an actor pass who may do `action` in `organization`.
 
-    Raises NotFound for who has no part in it, NotPermitted for a lesser role; operators need the
-    duty that the action belongs to.
+    Raises ObjectNotFound for who has no part in it, NotPermitted for a lesser role; operators need
+    the duty that the action belongs to.
     """
     if actor.is_operator:
         require_operator(actor, _DUTIES.get(action, Duty.HELP_CUSTOMERS))
         return
     if actor.organization_id != organization.id or actor.role is None:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     if not can(actor.role, action):
         words = action.value.replace("_", " ")
         raise NotPermitted(f"The role {actor.role} may not {words}.")

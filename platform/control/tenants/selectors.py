@@ -5,7 +5,7 @@ from datetime import datetime
 from allauth.account.models import EmailAddress
 from django.db.models import Exists, OuterRef, QuerySet
 
-from control.errors import Conflict, NotFound
+from control.errors import Conflict, ObjectNotFound
 from control.tenants.models import (
     Invitation,
     Membership,
@@ -18,11 +18,11 @@ from control.tenants.models import (
 
 
 def membership(user: User | str, organization_id: str) -> Membership:
-    """Return a user's seat in an organization. Raises NotFound for a stranger."""
+    """Return a user's seat in an organization. Raises ObjectNotFound for a stranger."""
     seats = Membership.objects.select_related("organization", "user")
     found = seats.filter(user=user, organization_id=organization_id).first()
     if found is None:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     return found
 
 
@@ -44,10 +44,10 @@ def members(organization: Organization) -> QuerySet[Membership]:
 
 
 def member(organization: Organization, membership_id: str) -> Membership:
-    """Return one seat of an organization. Raises NotFound."""
+    """Return one seat of an organization. Raises ObjectNotFound."""
     found = members(organization).filter(id=membership_id).first()
     if found is None:
-        raise NotFound("There is no such member.")
+        raise ObjectNotFound("There is no such member.")
     return found
 
 
@@ -99,18 +99,19 @@ def has_verified_address(user: User) -> bool:
 
 
 def locked_user(user_id: str) -> User:
-    """Return a person with their row locked until the transaction ends. Raises NotFound."""
+    """Return a person with their row locked until the transaction ends. Raises ObjectNotFound."""
     found = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
     if found is None:
-        raise NotFound("There is no such person.")
+        raise ObjectNotFound("There is no such person.")
     return found
 
 
 def locked_organization(organization_id: str) -> Organization:
-    """Return an organization with its row locked until the transaction ends. Raises NotFound."""
+    """Return an organization with its row locked until the transaction ends. Raises
+    ObjectNotFound."""
     found = Organization.objects.select_for_update(no_key=True).filter(id=organization_id).first()
     if found is None:
-        raise NotFound("There is no such organization.")
+        raise ObjectNotFound("There is no such organization.")
     return found
 
 
@@ -128,21 +129,21 @@ def projects(organization: Organization, *, with_archived: bool = False) -> Quer
 
 
 def project(organization: Organization, project_id: str) -> Project:
-    """Return a project, archived or not. Raises NotFound."""
+    """Return a project, archived or not. Raises ObjectNotFound."""
     found = projects(organization, with_archived=True).filter(id=project_id).first()
     if found is None:
-        raise NotFound("There is no such project.")
+        raise ObjectNotFound("There is no such project.")
     return found
 
 
 def locked_project(organization: Organization, project_id: str) -> Project:
-    """Return a project with its row locked until the transaction ends. Raises NotFound."""
+    """Return a project with its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = Project.objects.select_for_update(of=("self",), no_key=True).select_related(
         "organization"
     )
     found = rows.filter(organization=organization, id=project_id).first()
     if found is None:
-        raise NotFound("There is no such project.")
+        raise ObjectNotFound("There is no such project.")
     return found
 
 
@@ -167,10 +168,10 @@ def open_project(project: Project) -> Project:
 
 
 def default_project(organization: Organization) -> Project:
-    """Return the oldest project that is not archived. Raises NotFound when there is none."""
+    """Return the oldest project that is not archived. Raises ObjectNotFound when there is none."""
     found = projects(organization).first()
     if found is None:
-        raise NotFound("There is no project.")
+        raise ObjectNotFound("There is no project.")
     return found
 
 
@@ -195,15 +196,15 @@ def expired_invitation(organization: Organization, email: str, now: datetime) ->
 
 
 def invitation(organization: Organization, invitation_id: str) -> Invitation:
-    """Return an open invitation. Raises NotFound."""
+    """Return an open invitation. Raises ObjectNotFound."""
     found = open_invitations(organization).filter(id=invitation_id).first()
     if found is None:
-        raise NotFound("There is no such invitation.")
+        raise ObjectNotFound("There is no such invitation.")
     return found
 
 
 def invitation_by_digest(digest: str, now: datetime) -> Invitation:
-    """Return the invitation that a secret opens at `now`, its row locked. Raises NotFound."""
+    """Return the invitation that a secret opens at `now`, its row locked. Raises ObjectNotFound."""
     found = (
         Invitation.objects.select_for_update(of=("self",), no_key=True)
         .select_related("organization")
@@ -212,7 +213,7 @@ def invitation_by_digest(digest: str, now: datetime) -> Invitation:
         .first()
     )
     if found is None:
-        raise NotFound("The invitation is unknown, used or expired.")
+        raise ObjectNotFound("The invitation is unknown, used or expired.")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import httpx
 from django.conf import settings
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.webhooks.errors import Forbidden
 from control.webhooks.models import URL_MAX
 
@@ -43,7 +43,7 @@ PORT_MIN = 1024
 
 
 def check_url(value: str) -> str:
-    """Return an address in its normal form. Raises Invalid saying what is wrong with it.
+    """Return an address in its normal form. Raises InvalidValue saying what is wrong with it.
 
     What its host leads to is checked at each connect: names can change what they mean.
     """
@@ -117,5 +117,5 @@ def _check_name(name: str) -> None:
         raise _invalid("url must have a public host name.")
 
 
-def _invalid(message: str) -> Invalid:
-    return Invalid(message, param="url")
+def _invalid(message: str) -> InvalidValue:
+    return InvalidValue(message, param="url")

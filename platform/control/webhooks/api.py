@@ -147,11 +147,12 @@ class Redeliver(GenericAPIView[Delivery]):
 
 
 def managed(request: Request) -> Access:
-    """Return the access of somebody who may manage webhooks. Raises NotFound, NotPermitted."""
+    """Return the access of somebody who may manage webhooks. Raises ObjectNotFound,
+    NotPermitted."""
     return access_asked(request, Action.MANAGE_WEBHOOKS)
 
 
 def of_endpoint(request: Request, endpoint_id: str) -> tuple[Access, Endpoint]:
-    """Return the access and the endpoint of a request. Raises NotFound, NotPermitted."""
+    """Return the access and the endpoint of a request. Raises ObjectNotFound, NotPermitted."""
     found = managed(request)
     return found, selectors.endpoint(found.organization, endpoint_id)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.webhooks.kinds import KINDS
 from control.webhooks.models import DESCRIPTION_MAX
 
@@ -13,17 +13,17 @@ BY_HAND_MAX = 20
 
 
 def kinds(values: Sequence[str]) -> list[str]:
-    """Return kinds in a fixed order, each once. Raises Invalid."""
+    """Return kinds in a fixed order, each once. Raises InvalidValue."""
     if not values or not set(values) <= KINDS.keys():
-        raise Invalid(f"kinds must be some of {', '.join(KINDS)}.", param="kinds")
+        raise InvalidValue(f"kinds must be some of {', '.join(KINDS)}.", param="kinds")
     return [kind for kind in KINDS if kind in values]
 
 
 def description(value: str) -> str:
-    """Return a description without blanks around it. Raises Invalid."""
+    """Return a description without blanks around it. Raises InvalidValue."""
     stripped = value.strip()
     if len(stripped) > DESCRIPTION_MAX or not stripped.isprintable():
-        raise Invalid(
+        raise InvalidValue(
             f"description must have at most {DESCRIPTION_MAX} printable characters.",
             param="description",
         )

@@ -3,9 +3,9 @@
 import time
 from datetime import datetime, timedelta
 
+from control.encryption import DecryptionError
 from control.outbox import delivery as outbox
 from control.outbox.errors import GiveUp, RetryLater, Undelivered
-from control.vault import VaultError
 from control.webhooks import egress, selectors, signing
 from control.webhooks.errors import Unreachable
 from control.webhooks.models import Delivery
@@ -88,7 +88,7 @@ def _headers(delivery: Delivery, now: datetime) -> dict[str, str]:
         secrets = [
             signing.opened(endpoint, secret) for secret in selectors.valid_secrets(endpoint, now)
         ]
-    except VaultError as error:
+    except DecryptionError as error:
         raise GiveUp("its vault key is gone: rotate the endpoint's secret") from error
     signed = signing.signed_headers(
         secrets, message_id=delivery.event_id, body=delivery.event.body, now=now

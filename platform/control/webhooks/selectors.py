@@ -4,7 +4,7 @@ from datetime import datetime
 
 from django.db.models import F, Q, QuerySet
 
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.tenants.models import Organization
 from control.webhooks.kinds import TEST
 from control.webhooks.models import Attempt, Delivery, Endpoint, Secret
@@ -19,19 +19,19 @@ def endpoints(organization: Organization) -> QuerySet[Endpoint]:
 
 
 def endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
-    """Return one endpoint. Raises NotFound."""
+    """Return one endpoint. Raises ObjectNotFound."""
     found = endpoints(organization).filter(id=endpoint_id).first()
     if found is None:
-        raise NotFound("There is no such webhook endpoint.")
+        raise ObjectNotFound("There is no such webhook endpoint.")
     return found
 
 
 def locked_endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
-    """Return an endpoint with its row locked until the transaction ends. Raises NotFound."""
+    """Return an endpoint with its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = endpoints(organization).select_for_update(of=("self",), no_key=True)
     found = rows.filter(id=endpoint_id).first()
     if found is None:
-        raise NotFound("There is no such webhook endpoint.")
+        raise ObjectNotFound("There is no such webhook endpoint.")
     return found
 
 
@@ -65,10 +65,10 @@ def by_hand_count(endpoint: Endpoint, since: datetime) -> int:
 
 
 def delivery(endpoint: Endpoint, delivery_id: str) -> Delivery:
-    """Return one delivery to an endpoint. Raises NotFound."""
+    """Return one delivery to an endpoint. Raises ObjectNotFound."""
     found = deliveries(endpoint).filter(id=delivery_id).first()
     if found is None:
-        raise NotFound("There is no such delivery.")
+        raise ObjectNotFound("There is no such delivery.")
     return found
 
 

@@ -9,7 +9,7 @@ from django.db import connection, transaction
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.editing import said
+from control.db.row_changes import snapshot
 from control.errors import Conflict
 from control.outbox.services import enqueue
 from control.tenants import selectors as tenants
@@ -58,7 +58,7 @@ def create_endpoint(
 ) -> tuple[Endpoint, str]:
     """Add an endpoint; return it and its secret, which is told now or never.
 
-    Raises Invalid for an address that webhooks do not go to, Conflict beyond 20 endpoints.
+    Raises InvalidValue for an address that webhooks do not go to, Conflict beyond 20 endpoints.
     """
     require(actor, organization, Action.MANAGE_WEBHOOKS)
     organization = tenants.locked_organization(organization.id)
@@ -82,7 +82,7 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     # The address may hold a token of the customer's, so the audit names its host only.
     told = {"host" if name == "url" else name for name in changes}
-    before = said(endpoint, told)
+    before = snapshot(endpoint, told)
     if "url" in changes:
         endpoint.url = check_url(changes["url"])
     if "kinds" in changes:
@@ -94,7 +94,7 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
         endpoint.disabled_reason = ""
         endpoint.failing_since = None
     endpoint.save()
-    _record(actor, "webhook.update", endpoint, before=before, after=said(endpoint, told))
+    _record(actor, "webhook.update", endpoint, before=before, after=snapshot(endpoint, told))
     return endpoint
 
 

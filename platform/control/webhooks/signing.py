@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from standardwebhooks import Webhook
 
-from control.vault import decrypt, encrypt
+from control.encryption import decrypt, encrypt
 from control.webhooks.models import Endpoint, Secret
 
 PREFIX = "whsec_"

@@ -10,7 +10,7 @@ from billing.alerts.services import choose_percents
 from billing.credit.selectors import budget
 from control.audit.models import Deed
 from control.budgets import selectors as limits
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from control.keys.models import ApiKey
 from control.publish.models import Change
 from control.tenants.models import Role
@@ -106,7 +106,7 @@ def test_an_outsider_limits_nothing_and_chooses_nothing(org):
     for owner in (org.id, org.project.id, org.mint()[0].id):
         assert make(client_of(stranger), org, owner_id=owner).status_code == 404
     for budget_id in (name, balance_budget_id(org.id), "limit:nobody"):
-        with pytest.raises(NotFound):
+        with pytest.raises(ObjectNotFound):
             choose_percents(
                 actor=stranger.actor,
                 organization=stranger.organization,

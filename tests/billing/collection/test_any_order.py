@@ -15,7 +15,7 @@ from billing.collection.services.looking import look_safely
 from billing.invoicing.models import Dispute, Invoice
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.payments.models import StripePayment
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.outbox.models import Message
 from control.outbox.services import deliver_due
 from tests.fixtures.collecting import DUE, Debt, case_of, decide, make_debt, pay, published
@@ -94,7 +94,7 @@ class World:
     def do_decide(self, verb: str) -> None:
         try:
             decide(getattr(operator, verb), self.org, at=self.now)
-        except Refusal:
+        except ServiceError:
             return
 
     def check(self) -> None:

@@ -11,7 +11,7 @@ from billing.credit.selectors import owed_nanos
 from billing.invoicing.services.disputes import open_dispute
 from control.actor import person
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.outbox.services import deliver_due
 from tests.fixtures.collecting import (
     case_of,
@@ -40,7 +40,7 @@ def test_only_operators_decide_and_they_say_why(org, owing, verb):
         with pytest.raises(NotPermitted):
             decide(verb, org, at=day(1), actor=actor)
     for reason in ("", "  ", "x" * 201):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             decide(verb, org, at=day(1), reason=reason)
     assert Step.objects.count() == before
 
@@ -49,7 +49,7 @@ def test_only_operators_decide_and_they_say_why(org, owing, verb):
 def test_who_owes_nothing_and_who_does_not_exist_are_no_cases(org, outsider, owing, verb):
     with pytest.raises(Conflict):
         decide(verb, outsider, at=day(1))
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         verb(organization_id="org_nobody", actor=OPERATOR, reason="why", now=day(1))
 
 
@@ -68,7 +68,7 @@ def test_a_promise_to_pay_holds_all_steps_up_and_gives_a_day_after_it(org, owing
 @pytest.mark.parametrize("until", [date(2026, 1, 1), date(2030, 1, 1)])
 def test_a_pause_ends_on_a_day_to_come(org, owing, until):
     look(now=day(0))
-    with pytest.raises(Invalid) as refusal:
+    with pytest.raises(InvalidValue) as refusal:
         decide(operator.pause, org, at=day(1), until=until)
     assert refusal.value.param == "until"
     assert case_of(org).paused_at is None
@@ -168,7 +168,7 @@ def test_the_schedule_is_the_operators(org, owing):
 @pytest.mark.parametrize(
     ("days", "kind", "error"),
     [(3, "retry", Conflict), (12, "limit", Conflict), (0, "suspend", Conflict),
-     (400, "retry", Invalid), (-1, "retry", Invalid), (20, "arrest", Invalid)],
+     (400, "retry", InvalidValue), (-1, "retry", InvalidValue), (20, "arrest", InvalidValue)],
 )  # fmt: skip
 def test_a_schedule_that_makes_no_sense_is_refused(org, days, kind, error):
     with pytest.raises(error):
@@ -178,7 +178,7 @@ def test_a_schedule_that_makes_no_sense_is_refused(org, days, kind, error):
 
 def test_suspending_never_comes_before_limiting(org):
     suspend = ScheduledStep.objects.get(kind="suspend")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         operator.schedule_step(actor=OPERATOR, days=9, kind="suspend", step=suspend)
     with pytest.raises(NotPermitted):
         operator.schedule_step(actor=org.actor, days=20, kind="suspend", step=suspend)

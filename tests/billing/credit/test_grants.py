@@ -20,7 +20,7 @@ from billing.ledger.models import AccountKind, Cause, Entry, Transaction
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.publish.lineage import lineage
 from serving.contract.lease import Return
 from tests.fixtures.spending import TODAY, agree, charge_to, follow, remaining, settle, use
@@ -68,7 +68,7 @@ def test_the_same_key_serves_two_organizations(customer, outsider):
      {"idempotency_key": "x" * 101}],
 )  # fmt: skip
 def test_a_senseless_grant_is_refused(customer, change):
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         give_credit(customer, **{"nanos": 5} | change)
 
 
@@ -79,7 +79,7 @@ def test_only_operators_grant(customer):
 
 
 def test_nobody_is_given_nothing_to(customer):
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         give_credit(customer, 5, organization_id="org_nowhere")
 
 
@@ -305,5 +305,5 @@ def test_only_operators_reverse(customer):
     owner = Actor("user", "user_1", "o@acme.test", "user_1", customer.id, "owner")
     with pytest.raises(NotPermitted):
         reverse_grant(actor=owner, grant_id=grant.id, reason="no", now=NOW)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         reverse_grant(actor=OPERATOR, grant_id="grant_x", reason="no", now=NOW)

@@ -15,7 +15,7 @@ from billing.credit.services.leases import grant_leases
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
 from control.actor import person, system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.publish.lineage import lineage
 from control.tenants.models import User
 from serving.contract.ids import new_id
@@ -126,7 +126,7 @@ def test_only_operators_who_keep_the_books_release_and_not_without_a_reason(cust
     for one in people:
         with pytest.raises(NotPermitted):
             release_gateway(actor=person(one), gateway_id=GATEWAY, reason="mine", now=LATER)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         release(reason=" ")
     assert pending() == 100
 

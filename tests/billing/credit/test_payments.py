@@ -14,7 +14,7 @@ from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.spending import agree, charge_to, remaining, settle, use
 from tests.fixtures.usage import NOW, Customer, ask_for, give_credit
 
@@ -73,7 +73,7 @@ def test_tax_is_never_credit(customer):
     payment = do(record_payment, customer, 100, tax_nanos=99)
     assert payment.grant.amount_nanos == balance_nanos(customer.id) == 1
     for tax in (100, -1):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             do(record_payment, customer, 100, "other", tax_nanos=tax)
 
 
@@ -195,9 +195,9 @@ def test_only_operators_put_things_right(busy, verb):
 @pytest.mark.parametrize("verb", VERBS)
 def test_nonsense_is_refused(busy, verb):
     for change in ({"amount_nanos": 0}, {"amount_nanos": -5}, {"idempotency_key": ""}):
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             do(verb, busy, 10, **change)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         do(verb, busy, 10, organization_id="org_nowhere")
 
 

@@ -20,7 +20,7 @@ from billing.metering.models import Day
 from control.actor import person
 from control.admin.pages import row_url
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.prices import services as pricing
 from control.prices.models import Price, PriceBook
 from control.publish.models import Change
@@ -215,7 +215,7 @@ def test_an_outage_is_no_failure(book: PriceBook, monkeypatch: pytest.MonkeyPatc
 )
 def test_senseless_periods_are_refused(book: PriceBook, first: int, last: int, words: str) -> None:
     days = {"first_day": TODAY + timedelta(days=first), "last_day": TODAY + timedelta(days=last)}
-    with pytest.raises(Invalid, match=words):
+    with pytest.raises(InvalidValue, match=words):
         start(book, **days)
 
 
@@ -224,7 +224,7 @@ def test_only_whole_drafts_are_replayed_and_only_by_operators(
 ) -> None:
     with pytest.raises(Conflict, match="only drafts"):
         start(price.book)
-    with pytest.raises(Invalid, match="no prices"):
+    with pytest.raises(InvalidValue, match="no prices"):
         start(pricing.draft_book(actor=OPERATOR, name="Empty"))
     stranger = person(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):

@@ -17,7 +17,7 @@ from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from billing.metering.batch import AGE_MAX
 from control.actor import person
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.tenants.models import BillingMode
 from tests.fixtures.invoicing import (
     AFTER,
@@ -242,7 +242,7 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
     with pytest.raises(Conflict, match="is not over"):
         close(period=parse_period("2031-01"))
     finish_month()
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         close(organization_id="org_nobody")
     with pytest.raises(NotPermitted):
         from billing.invoicing.services.closing import close_month
@@ -255,7 +255,7 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
     "text", ["2026-13", "26-01", "2026-1", "", "2026-10-01", "\u0662026-10", "0000-01"]
 )
 def test_what_is_no_month_is_refused(text):
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         parse_period(text)
 
 

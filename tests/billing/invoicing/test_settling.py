@@ -18,7 +18,7 @@ from billing.invoicing.services.settling import apply_payment, settle_invoices
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from control.actor import person
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from serving.contract.ids import new_id
 from tests.fixtures.invoicing import (
     AFTER,
@@ -140,12 +140,12 @@ def test_senseless_notes_are_refused_and_change_nothing(two_invoices):
     (other,) = left_to_credit(invoice(two_invoices, NOVEMBER))
     for refused, lines, fields in (
         (Conflict, {line: 1001}, {}),
-        (Invalid, {line: 0}, {}),
-        (Invalid, {line: -5}, {}),
-        (Invalid, {other: 1}, {}),
-        (NotFound, None, {"invoice_id": "inv_nobody"}),
-        (Invalid, None, {"reason": " "}),
-        (Invalid, None, {"idempotency_key": ""}),
+        (InvalidValue, {line: 0}, {}),
+        (InvalidValue, {line: -5}, {}),
+        (InvalidValue, {other: 1}, {}),
+        (ObjectNotFound, None, {"invoice_id": "inv_nobody"}),
+        (InvalidValue, None, {"reason": " "}),
+        (InvalidValue, None, {"idempotency_key": ""}),
         (NotPermitted, None, {"actor": person(make_organization("Nobody").owner)}),
     ):
         with pytest.raises(refused):

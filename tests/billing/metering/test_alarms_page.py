@@ -17,7 +17,7 @@ from billing.metering.services import book_again, dismiss
 from control.actor import person, system
 from control.audit.models import Deed
 from control.audit.people import Names
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.tenants.models import User
 from tests.fixtures import usage
 from tests.fixtures.usage import (
@@ -116,7 +116,7 @@ def test_nothing_waits_where_nothing_happened(operator):
 
 def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):
     actor = system("tests")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         dismiss(actor=actor, letter_id=letter.pk, reason=" ", now=NOW)
     dismiss(actor=actor, letter_id=letter.pk, reason="a test's bytes", now=NOW)
     letter.refresh_from_db()

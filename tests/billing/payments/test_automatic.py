@@ -8,7 +8,7 @@ from django.utils import timezone
 from billing.payments.models import AutoTopUp, StripePayment
 from billing.payments.services.automatic import run_auto_top_ups, set_auto_top_up
 from billing.simulation.stripe_double import StripeDouble
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import balance_cents, save_card, settle
 
@@ -93,7 +93,7 @@ def test_bad_settings_are_named(
     org: SeededOrganization, stripe: StripeDouble, changes: dict[str, int], param: str
 ) -> None:
     save_card(org, stripe)
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidValue) as refused:
         turn_on(org, **changes)
     assert refused.value.param == param
 
@@ -106,7 +106,7 @@ def test_it_needs_a_method_and_the_role(
     save_card(org, stripe)
     for actor, error in (
         (org.actor_of(org.join("developer")), NotPermitted),
-        (outsider.actor, NotFound),
+        (outsider.actor, ObjectNotFound),
     ):
         with pytest.raises(error):
             turn_on(org, actor=actor)

@@ -9,7 +9,7 @@ from django.utils import timezone
 from billing.credit.models import CreditGrant
 from billing.payments.models import PromotionalCode
 from billing.payments.services.codes import end_code, make_code, redeem_code
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.tenants import services as tenants
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import balance_cents
@@ -52,17 +52,17 @@ def test_once_per_person_in_all_their_organizations(org: SeededOrganization) -> 
 def test_no_more_than_there_are(org: SeededOrganization, outsider: SeededOrganization) -> None:
     make(redemptions_max=1)
     redeem(verified(org))
-    with pytest.raises(Invalid, match="no code"):
+    with pytest.raises(InvalidValue, match="no code"):
         redeem(verified(outsider))
 
 
 def test_what_is_over_is_no_code(org: SeededOrganization) -> None:
     make(expires_at=timezone.now() + timedelta(days=1))
     verified(org)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         redeem(org, now=timezone.now() + timedelta(days=2))
     end_code(code="spring-25", actor=OPERATOR, now=timezone.now())
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidValue) as refused:
         redeem(org)
     assert refused.value.param == "code"
     assert balance_cents(org) == 0
@@ -77,7 +77,7 @@ def test_who_may_not_pay_or_is_unknown_redeems_nothing(
     viewer = org.join("viewer")
     with pytest.raises(NotPermitted):
         redeem(org, user=viewer)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         redeem(org, user=verified(outsider).owner)
 
 
@@ -95,7 +95,7 @@ def test_who_may_not_pay_or_is_unknown_redeems_nothing(
     ],
 )
 def test_a_bad_code_is_named(db: None, changes: dict[str, object], param: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidValue) as refused:
         make(**changes)  # type: ignore[arg-type]
     assert refused.value.param == param
 

@@ -15,7 +15,7 @@ from billing.invoicing.services.disputes import open_dispute
 from billing.payments.models import StripePayment
 from billing.payments.services import charge_invoice, start_invoice_checkout
 from billing.simulation.stripe_double import StripeDouble
-from control.errors import Conflict, NotFound, NotPermitted
+from control.errors import Conflict, NotPermitted, ObjectNotFound
 from control.tenants.models import Role
 from tests.fixtures.invoicing import OPERATOR, InvoicedMonth, make_invoiced_month, sound
 from tests.fixtures.kept import kept
@@ -152,8 +152,8 @@ def test_who_may_not_pay_opens_no_page(
     now = timezone.now()
     for organization, actor, refusal in (
         (org.organization, viewer, NotPermitted),
-        (org.organization, outsider.actor, NotFound),
-        (outsider.organization, outsider.actor, NotFound),
+        (org.organization, outsider.actor, ObjectNotFound),
+        (outsider.organization, outsider.actor, ObjectNotFound),
     ):
         with pytest.raises(refusal):
             start_invoice_checkout(
@@ -171,7 +171,7 @@ def test_without_a_card_or_an_invoice_nothing_is_asked(
     with pytest.raises(Conflict) as refused:
         charge_invoice(invoiced.id, now=timezone.now())
     assert refused.value.code == "no_payment_method"
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         charge_invoice("inv_none", now=timezone.now() + timedelta(days=1))
 
 

@@ -15,7 +15,7 @@ from billing.payments.services import asking as asking_module
 from billing.payments.services import refund_payment
 from billing.payments.services.refunding import refundable_cents
 from billing.simulation.stripe_double import Fault, StripeDouble
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.publish.lineage import lineage
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import Granted, Return
@@ -64,7 +64,9 @@ def test_a_repeat_is_the_same_refund(
     assert (len(stripe.all("refund")), balance_cents(org)) == (1, 6_000)
 
 
-@pytest.mark.parametrize(("cents", "error"), [(0, Invalid), (-1, Invalid), (10_001, Conflict)])
+@pytest.mark.parametrize(
+    ("cents", "error"), [(0, InvalidValue), (-1, InvalidValue), (10_001, Conflict)]
+)
 def test_never_more_than_was_paid(
     org: SeededOrganization, paid: StripePayment, cents: int, error: type[Exception]
 ) -> None:

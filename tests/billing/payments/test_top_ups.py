@@ -12,7 +12,7 @@ from billing.payments.services.methods import remove_method
 from billing.payments.stripe_api import StripeApi
 from billing.payments.syncing import sync_payment
 from billing.simulation.stripe_double import StripeDouble
-from control.errors import Conflict, Invalid, NotFound, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import (
     ask_checkout,
@@ -165,7 +165,7 @@ def test_a_repeat_is_the_same_payment(org: SeededOrganization, stripe: StripeDou
 
 @pytest.mark.parametrize("cents", [0, -5_000, 499, 5_000_001, 10**30])
 def test_a_bad_amount_is_named(org: SeededOrganization, stripe: StripeDouble, cents: int) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidValue) as refused:
         ask_checkout(org, cents)
     assert refused.value.param == "amount_cents"
     assert not StripePayment.objects.exists()
@@ -176,7 +176,7 @@ def test_who_may_not_pay_does_not(
 ) -> None:
     method = save_card(org, stripe)
     developer = org.actor_of(org.join("developer"))
-    for actor, error in ((developer, NotPermitted), (outsider.actor, NotFound)):
+    for actor, error in ((developer, NotPermitted), (outsider.actor, ObjectNotFound)):
         with pytest.raises(error):
             ask_top_up(org, method=method, actor=actor)
     assert not StripePayment.objects.exists()

@@ -7,7 +7,7 @@ import pytest
 
 from billing.reading.receipts import ReceiptLine, receipt
 from billing.reading.selectors import recent_events
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from tests.fixtures.usage import NOW, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -65,7 +65,7 @@ def test_a_lost_request_shows_what_it_really_was(customer, outsider, price, book
     assert (slip.event.outcome, slip.event.charged_nanos) == ("completed", 132_000)
     [row] = recent_events(customer.organization, now=NOW)
     assert (row.outcome, row.charged_nanos) == ("completed", 132_000)
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         slip_of(outsider, real)
 
 
@@ -89,7 +89,7 @@ def test_an_archived_request_still_has_one(customer, outsider, price, book, monk
     )
     monkeypatch.setattr("billing.reading.selectors._events", lambda _: type(kept).objects.none())
     assert slip_of(customer, event).event == kept
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         slip_of(outsider, event)
 
 
@@ -97,5 +97,5 @@ def test_anothers_looks_like_a_missing_one(customer, outsider, price, book):
     event = make_event(customer, price)
     book(event)
     for event_id in (uuid.UUID(event.event_id), uuid.UUID(int=1), uuid.UUID(int=2**128 - 1)):
-        with pytest.raises(NotFound, match="no such request"):
+        with pytest.raises(ObjectNotFound, match="no such request"):
             receipt(outsider.organization, event_id)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from control.http.shared_cache import Away, SharedCache
+from control.cache import CircuitBreaker, FallbackCache
 from tests.fixtures.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
@@ -21,26 +21,26 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 
 @pytest.fixture
-def cache(redis: RedisServer) -> SharedCache:
+def cache(redis: RedisServer) -> FallbackCache:
     redis.flush()
-    shared = SharedCache(redis.url, PARAMETERS)
+    shared = FallbackCache(redis.url, PARAMETERS)
     shared.clear()
     return shared
 
 
-def forget_own(cache: SharedCache) -> None:
+def forget_own(cache: FallbackCache) -> None:
     """Do as another process would, which remembers nothing of this one's."""
     cache.here.clear()
 
 
-def test_all_processes_count_together(cache: SharedCache, redis: RedisServer) -> None:
+def test_all_processes_count_together(cache: FallbackCache, redis: RedisServer) -> None:
     cache.add("tries", 0, 60)
     assert cache.incr("tries") == 1
     forget_own(cache)
-    assert SharedCache(redis.url, PARAMETERS).incr("tries") == 2
+    assert FallbackCache(redis.url, PARAMETERS).incr("tries") == 2
 
 
-def test_without_redis_each_counts_by_itself(cache: SharedCache, redis: RedisServer) -> None:
+def test_without_redis_each_counts_by_itself(cache: FallbackCache, redis: RedisServer) -> None:
     redis.stop()
     try:
         assert cache.add("alone", 0, 60)
@@ -48,11 +48,11 @@ def test_without_redis_each_counts_by_itself(cache: SharedCache, redis: RedisSer
         assert cache.get("alone") == 1
     finally:
         redis.start()
-    Away.until = 0.0
+    CircuitBreaker.until = 0.0
     assert cache.get("alone") is None
 
 
-def test_a_redis_that_hangs_is_waited_for_once(cache: SharedCache, redis: RedisServer) -> None:
+def test_a_redis_that_hangs_is_waited_for_once(cache: FallbackCache, redis: RedisServer) -> None:
     cache.set("tries", 1, 60)
     redis.freeze()
     try:
@@ -62,20 +62,22 @@ def test_a_redis_that_hangs_is_waited_for_once(cache: SharedCache, redis: RedisS
         assert time.monotonic() - began < 5.0  # 0.25 s a command, were it asked each time: 12 s
     finally:
         redis.thaw()
-    Away.until = 0.0
+    CircuitBreaker.until = 0.0
     assert cache.get("tries") == 1
 
 
-def test_forgetting_leaves_the_tasks_in_redis_alone(cache: SharedCache, redis: RedisServer) -> None:
+def test_forgetting_leaves_the_tasks_in_redis_alone(
+    cache: FallbackCache, redis: RedisServer
+) -> None:
     redis.client.set("celery", "a queue")
     cache.clear()
     assert redis.client.get("celery") == b"a queue"
 
 
 def test_its_own_memory_does_not_grow_without_bound(
-    cache: SharedCache, monkeypatch: pytest.MonkeyPatch
+    cache: FallbackCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Away, "until", time.monotonic() + 60)
+    monkeypatch.setattr(CircuitBreaker, "until", time.monotonic() + 60)
     monkeypatch.setattr(cache.here, "_max_entries", 30)
     for number in range(100):
         cache.set(f"n{number}", number, 60)
@@ -85,21 +87,21 @@ def test_its_own_memory_does_not_grow_without_bound(
 
 
 @pytest.mark.parametrize("value", [0, 7, True, [1.5, 2.5], "text", None, {"a": 1}])
-def test_what_is_kept_comes_back(cache: SharedCache, value: object) -> None:
+def test_what_is_kept_comes_back(cache: FallbackCache, value: object) -> None:
     cache.set("value", value, 60)
     found = cache.get("value", "nothing")
     assert (found, type(found)) == (value, type(value))
 
 
-def test_what_somebody_else_wrote_runs_nothing(cache: SharedCache, redis: RedisServer) -> None:
+def test_what_somebody_else_wrote_runs_nothing(cache: FallbackCache, redis: RedisServer) -> None:
     redis.client.set("test:1:value", pickle.dumps(print))
     with pytest.raises(ValueError, match=r"decode|JSON|Expecting|utf"):
         cache.get("value")
 
 
-def test_every_call_has_its_twin(cache: SharedCache) -> None:
+def test_every_call_has_its_twin(cache: FallbackCache) -> None:
     for shared in (True, False):
-        Away.until = 0.0 if shared else time.monotonic() + 60
+        CircuitBreaker.until = 0.0 if shared else time.monotonic() + 60
         cache.set_many({"a": 1, "b": 2}, 60)
         assert cache.get_many(["a", "b"]) == {"a": 1, "b": 2}
         assert cache.touch("a", 60)

@@ -6,7 +6,7 @@ from django.test import Client
 
 from control.actor import system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.sso import people, selectors, services
 from control.sso.models import Connection, Domain
 from control.tenants.models import User
@@ -48,10 +48,10 @@ def test_a_domain_is_whose_dns_says_so(
     org: SeededOrganization, outsider: SeededOrganization, names: NameServer
 ) -> None:
     ours, theirs = add(org), add(outsider)
-    with pytest.raises(Invalid, match="no TXT record"):
+    with pytest.raises(InvalidValue, match="no TXT record"):
         check(org, ours)
     names.texts[ours.record_name] = ["v=spf1 -all", ours.record_value]
-    with pytest.raises(Invalid, match="something else"):
+    with pytest.raises(InvalidValue, match="something else"):
         check(outsider, theirs)
     assert check(org, ours).verified_at is not None
     names.texts[ours.record_name].append(theirs.record_value)
@@ -80,7 +80,7 @@ def test_a_silent_name_server_is_told(
 ) -> None:
     monkeypatch.setattr("control.sso.dns.DNS_SECONDS", 0.2)
     monkeypatch.setattr(names, "answer", lambda wire: b"")
-    with pytest.raises(Invalid, match="no answer"):
+    with pytest.raises(InvalidValue, match="no answer"):
         check(org, add(org))
 
 
@@ -88,7 +88,7 @@ def test_a_silent_name_server_is_told(
     "name", ["", "com", "localhost", "a..b", "-a.com", "bücher.de", "a.com/x", "1.2.3.4", "a b.com"]
 )
 def test_what_is_no_domain_is_refused(name: str, org: SeededOrganization) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         add(org, name)
 
 

@@ -7,7 +7,7 @@ from threading import Event, Thread
 
 import pytest
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.sso import fetching
 from tests.fixtures.name_server import NameServer
 
@@ -57,18 +57,18 @@ def test_what_is_there_is_read(base: str) -> None:
 
 @pytest.mark.parametrize("path", [each for each in ANSWERS if each != "/fine"])
 def test_anything_else_is_refused(path: str, base: str) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         fetching.fetch_json(base + path)
 
 
 def test_it_ends_in_time(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetching, "FETCH_SECONDS", 0.2)
-    with pytest.raises(Invalid, match="no answer within"):
+    with pytest.raises(InvalidValue, match="no answer within"):
         fetching.fetch(f"{base}/slow")
 
 
 def test_a_name_of_this_machine_is_refused(base: str, settings) -> None:
     settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_networks=())
     for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):  # noqa: S104
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             fetching.fetch(base.replace("127.0.0.1", host))

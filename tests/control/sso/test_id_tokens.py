@@ -12,7 +12,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from control.errors import Invalid, NotPermitted
+from control.errors import InvalidValue, NotPermitted
 from control.sso import oidc
 from control.sso.models import Connection
 from control.sso.secrets import sealed
@@ -111,19 +111,19 @@ def test_a_token_for_others_or_another_time_is_refused(
     changed: dict[str, Any], provider: Provider
 ) -> None:
     provider.signed(**changed)
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
 
 
 def test_a_key_that_the_provider_does_not_show_proves_nothing(provider: Provider) -> None:
     provider.signed(OTHERS)
-    with pytest.raises(Invalid, match="does not hold"):
+    with pytest.raises(InvalidValue, match="does not hold"):
         provider.vouched()
 
 
 def test_no_signature_proves_nothing(provider: Provider) -> None:
     provider.signed(None, "none")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
 
 
@@ -134,25 +134,25 @@ def test_no_secret_proves_anything(secret: bytes, provider: Provider) -> None:
     head, body, _ = provider.token.split(".")
     signature = hmac.digest(secret, f"{head}.{body}".encode(), "sha256")
     provider.token = f"{head}.{body}.{urlsafe_b64encode(signature).decode().rstrip('=')}"
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
     octets = urlsafe_b64encode(secret).decode().rstrip("=")
     provider.keys = [{"kty": "oct", "kid": "1", "k": octets}]
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
 
 
 def test_a_key_in_the_tokens_own_head_is_not_looked_at(provider: Provider) -> None:
     head = {"kid": "2", "jwk": shown(OTHERS), "jku": "https://evil.example/keys"}
     provider.token = jwt.encode(provider.claims(), OTHERS, "RS256", headers=head)
-    with pytest.raises(Invalid, match="does not show"):
+    with pytest.raises(InvalidValue, match="does not show"):
         provider.vouched()
 
 
 def test_a_key_is_named_where_there_are_several(provider: Provider) -> None:
     provider.keys.append(shown(OTHERS, kid="2"))
     provider.token = jwt.encode(provider.claims(), KEY, "RS256")
-    with pytest.raises(Invalid, match="does not show"):
+    with pytest.raises(InvalidValue, match="does not show"):
         provider.vouched()
 
 
@@ -164,14 +164,14 @@ def test_a_key_is_named_where_there_are_several(provider: Provider) -> None:
 def test_a_broken_key_proves_nothing(broken: dict[str, Any], provider: Provider) -> None:
     provider.signed(OTHERS)
     provider.keys = [{**shown(KEY, kid="1"), **broken}]
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
 
 
 @pytest.mark.parametrize("token", ["", "a.b.c", "e30.e30.", "x" * 5000])
 def test_nonsense_is_no_token(token: str, provider: Provider) -> None:
     provider.token = token
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         provider.vouched()
 
 
@@ -197,7 +197,7 @@ def test_a_code_is_worth_something_to_who_asked_only(provider: Provider) -> None
 def test_what_is_told_elsewhere_is_of_the_same_person(provider: Provider) -> None:
     provider.signed(email=None)
     provider.more = {"sub": "2", "email": "owner@acme.example"}
-    with pytest.raises(Invalid, match="two people"):
+    with pytest.raises(InvalidValue, match="two people"):
         provider.vouched()
     provider.more["sub"] = "1"
     assert provider.vouched().email == "owner@acme.example"

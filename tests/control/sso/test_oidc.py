@@ -9,7 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.test import Client
 
 from control.audit.models import Deed
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.sso import oidc as flow
 from control.sso import services
 from control.sso.models import Connection
@@ -286,7 +286,7 @@ def test_the_page_says_nothing_of_accounts(connected: Connection, client: Client
     ],
 )
 def test_an_internal_or_broken_issuer_is_refused(issuer: str, acme: SeededOrganization) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.set_up_oidc(
             actor=acme.actor, organization=acme.organization, issuer=issuer,
             client_id="x", client_secret="y",
@@ -299,7 +299,7 @@ def test_an_issuer_that_calls_itself_otherwise_is_refused(
     """Such as one that speaks for the tenants of all the world."""
     found = flow.discover(oidc.url) | {"issuer": "https://login.example/{tenantid}/v2.0"}
     monkeypatch.setattr(flow, "fetch_json", lambda url: found)
-    with pytest.raises(Invalid, match="calls itself"):
+    with pytest.raises(InvalidValue, match="calls itself"):
         flow.discover("https://login.example/common/v2.0")
 
 
@@ -312,7 +312,7 @@ def test_an_issuer_that_leads_to_strange_places_is_refused(
     strange = ("http://169.254.169.254/x", "javascript:alert(1)", 7)
     for name, url in product([*flow.ENDPOINTS, "userinfo_endpoint"], strange):
         monkeypatch.setattr(flow, "fetch_json", lambda _, changed=found | {name: url}: changed)
-        with pytest.raises(Invalid):
+        with pytest.raises(InvalidValue):
             flow.discover(oidc.url)
             pytest.fail(f"{name} may be {url}")
 

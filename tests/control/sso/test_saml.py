@@ -10,7 +10,7 @@ import pytest
 from django.test import Client
 from onelogin.saml2.utils import OneLogin_Saml2_Utils
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.sso import services
 from control.sso.models import Connection
 from control.tenants.models import User
@@ -237,7 +237,7 @@ def test_metadata_may_be_pasted(acme: SeededOrganization, saml: SamlProvider) ->
     ],
 )
 def test_broken_metadata_is_refused(xml: str, acme: SeededOrganization, names: object) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         set_up(acme, xml=xml)
 
 
@@ -246,9 +246,9 @@ def test_metadata_lead_to_no_strange_place(
     url: str, acme: SeededOrganization, saml: SamlProvider
 ) -> None:
     xml = httpx.get(saml.metadata_url).text
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         set_up(acme, xml=xml.replace(f"{saml.url}/sso", url))
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         set_up(acme, url="http://169.254.169.254/metadata")
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 from control.webhooks.addresses import check_url, checked_addresses, is_allowed
 from control.webhooks.errors import Forbidden
 
@@ -45,7 +45,7 @@ FINE = [
 
 @pytest.mark.parametrize("url", HOSTILE)
 def test_what_is_no_public_https_address_is_refused(url: str) -> None:
-    with pytest.raises(Invalid) as error:
+    with pytest.raises(InvalidValue) as error:
         check_url(url)
     assert error.value.param == "url"
 
@@ -104,5 +104,5 @@ def test_an_operator_may_open_a_network(settings) -> None:
 def test_http_needs_the_setting(settings) -> None:
     settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_http=True)
     assert check_url("http://example.com/hook")
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         check_url("http://127.0.0.1/hook")

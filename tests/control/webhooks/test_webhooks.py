@@ -12,7 +12,7 @@ from standardwebhooks import Webhook, WebhookVerificationError
 
 from control.actor import system
 from control.audit.models import Deed
-from control.errors import Conflict, Invalid, NotFound
+from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.outbox.models import Message
 from control.outbox.services import deliver_due, retry
 from control.webhooks import selectors, services
@@ -313,7 +313,7 @@ def test_nothing_is_sent_to_a_deleted_endpoint(
     assert receiver.told == []
     assert Message.objects.get().delivered_at
     assert not Secret.objects.exists()
-    with pytest.raises(NotFound):
+    with pytest.raises(ObjectNotFound):
         selectors.endpoint(org.organization, made[0].id)
 
 
@@ -347,7 +347,7 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
 def test_what_does_not_fit_is_refused(
     org: SeededOrganization, made: Made, wrong: dict[str, object]
 ) -> None:
-    with pytest.raises(Invalid):
+    with pytest.raises(InvalidValue):
         services.update_endpoint(actor=org.actor, endpoint=made[0], **wrong)
 
 

@@ -21,7 +21,7 @@ from billing.payments.errors import StripeAway
 from billing.payments.services import start_invoice_checkout
 from billing.payments.services.asking import CHARGE_MIN_CENTS
 from control.api.streaming import whole_export
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.tenants.permissions import Action
 from web.console.collection import notice_of
 from web.console.invoicing import STATES, chart_of, drawing_of, groups_of
@@ -96,7 +96,7 @@ def invoice_pay(page: ConsolePage, invoice_id: str) -> HttpResponse:
             actor=page.actor,
             now=timezone.now(),
         )
-    except (StripeAway, Conflict, Invalid) as refusal:
+    except (StripeAway, Conflict, InvalidValue) as refusal:
         messages.error(page.request, refusal.message)
         return redirect(page.url("invoice", invoice_id))
     return redirect(page.url("billing_payment", payment.id, go="1"))

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST
 
 from billing.reading import selectors as reading
 from billing.reading.filters import UsageFilters
-from control.errors import NotFound, NotPermitted
+from control.errors import NotPermitted, ObjectNotFound
 from control.keys import selectors, services
 from control.keys.live import require_key_access
 from control.keys.models import ApiKey, Kind
@@ -176,10 +176,10 @@ def require_key_maker(page: ConsolePage) -> None:
 
 
 def key_of(page: ConsolePage, key_id: str) -> ApiKey:
-    """Return a key that works and may be managed. Raises NotFound, NotPermitted."""
+    """Return a key that works and may be managed. Raises ObjectNotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
     if found.revoked_at is not None or found.kind == Kind.PLAYGROUND:
-        raise NotFound("There is no such API key.")
+        raise ObjectNotFound("There is no such API key.")
     require_key_maker(page)
     return found
 

@@ -107,7 +107,7 @@ def add(page: ConsolePage, form: LimitForm) -> bool:
 
 @transaction.atomic
 def change(page: ConsolePage, form: TermsForm, budget_id: str) -> None:
-    """Change a limit to what the form says. Raises Invalid, Conflict."""
+    """Change a limit to what the form says. Raises InvalidValue, Conflict."""
     limits_services.change_limit(
         actor=page.actor,
         organization=page.organization,
@@ -120,7 +120,7 @@ def change(page: ConsolePage, form: TermsForm, budget_id: str) -> None:
 
 
 def choose(page: ConsolePage, form: AlertsForm) -> None:
-    """Keep what the form says of alerts. Raises Invalid."""
+    """Keep what the form says of alerts. Raises InvalidValue."""
     asked = form.cleaned_data
     services.choose_alerts(
         actor=page.actor,

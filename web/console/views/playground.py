@@ -12,7 +12,7 @@ from django.http import (
 )
 from django.views.decorators.http import require_POST
 
-from control.errors import NotFound, Refusal
+from control.errors import ObjectNotFound, ServiceError
 from control.keys.services import playground_secret
 from control.tenants.permissions import Action
 from web.console.first_call import MODEL, curl, embeddings_calls
@@ -63,7 +63,7 @@ async def playground_stream(request: HttpRequest, organization_id: str) -> HttpR
         return refusal(400, "invalid_value", f"That cannot be asked: {error}.")
     except msgspec.DecodeError:
         return refusal(400, "invalid_value", "That is no JSON.")
-    except Refusal as refused:
+    except ServiceError as refused:
         return refusal(refused.status, refused.code, refused.message)
     return StreamingHttpResponse(
         relay(errand),
@@ -73,13 +73,13 @@ async def playground_stream(request: HttpRequest, organization_id: str) -> HttpR
 
 
 def errand_of(request: HttpRequest, organization_id: str, call: Call) -> Errand:
-    """Check who asks, and for what. Raises NotFound, NotPermitted."""
+    """Check who asks, and for what. Raises ObjectNotFound, NotPermitted."""
     page = open_page(request, organization_id, "playground")
     project = project_of(page.projects, call.project_id)
     offer = offer_named(page.organization, call.model)
     if project is None or offer is None:
         words = failure("model_not_found")
-        raise NotFound(words.message, code=words.code)
+        raise ObjectNotFound(words.message, code=words.code)
     return Errand(
         url=f"{settings.CONFIG.api_base}/chat/completions",
         receipts_url=address(page.organization, "requests") + "/",

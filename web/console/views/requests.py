@@ -14,7 +14,7 @@ from billing.reading import exports, receipts
 from billing.reading import selectors as reading
 from billing.reading.sums import Usage
 from control.api.streaming import stream_export
-from control.errors import NotFound
+from control.errors import ObjectNotFound
 from web.console.filters import Select, select
 from web.console.first_call import FirstCall
 from web.console.names import Names
@@ -82,7 +82,7 @@ def receipt(page: ConsolePage, event_id: uuid.UUID) -> HttpResponse:
         found = receipts.receipt(page.organization, event_id, with_money=page.may_see_money)
     except NotAtHandError as refused:
         return not_at_hand(page, refused)
-    except NotFound:
+    except ObjectNotFound:
         if not may_still_come(event_id, timezone.now()):
             raise
         return page.render("console/receipt_pending.html", status=404)

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_POST
 
 from control.audit.models import Deed
 from control.audit.people import Names
-from control.errors import Conflict, Invalid, NotPermitted
+from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.links import absolute
 from control.sso import saml, selectors, services
 from control.sso.models import Connection, Domain, Protocol
@@ -222,7 +222,7 @@ def done(page: ConsolePage, words: str, act: Callable[[], object]) -> HttpRespon
     require_manager(page)
     try:
         act()
-    except (Conflict, Invalid) as refused:
+    except (Conflict, InvalidValue) as refused:
         messages.error(page.request, refused.message)
     else:
         messages.success(page.request, words)

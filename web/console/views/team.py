@@ -145,7 +145,7 @@ def may_change(page: ConsolePage, seat: Membership) -> bool:
 
 
 def offered(page: ConsolePage, invitation_id: str) -> Invitation:
-    """Return an open invitation. Raises NotFound, NotPermitted."""
+    """Return an open invitation. Raises ObjectNotFound, NotPermitted."""
     if not page.may(Action.MANAGE_MEMBERS):
         raise NotPermitted("An owner or admin can invite people.")
     return selectors.invitation(page.organization, invitation_id)

@@ -164,7 +164,7 @@ def require_manager(page: ConsolePage) -> None:
 
 
 def endpoint_of(page: ConsolePage, endpoint_id: str) -> Endpoint:
-    """Return an endpoint that the member may manage. Raises NotFound, NotPermitted."""
+    """Return an endpoint that the member may manage. Raises ObjectNotFound, NotPermitted."""
     require_manager(page)
     return selectors.endpoint(page.organization, endpoint_id)
 

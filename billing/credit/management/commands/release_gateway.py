@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
 from control.actor import system
-from control.errors import Refusal
+from control.errors import ServiceError
 from serving.contract.money import exact_dollars
 
 
@@ -34,7 +34,7 @@ class Command(BaseCommand):
                 actor=system("release-gateway"), gateway_id=gateway_id, reason=options["reason"],
                 now=now,
             )  # fmt: skip
-        except Refusal as error:
+        except ServiceError as error:
             raise CommandError(error.message) from error
         return self._report(gateway_id, released, "released")
 

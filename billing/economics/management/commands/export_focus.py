@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from billing.economics.focus import Days, focus_csv
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.tenants.selectors import organizations
 
 
@@ -29,7 +29,7 @@ class Command(BaseCommand):
             raise CommandError(f"There is no organization {chosen}.")
         try:
             days = Days(options["first"], options["last"], chosen)
-        except Refusal as error:
+        except ServiceError as error:
             raise CommandError(error.message) from error
         for chunk in focus_csv(days):
             self.stdout.write(chunk.decode(), ending="")

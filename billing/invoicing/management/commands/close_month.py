@@ -10,7 +10,7 @@ from billing.invoicing.periods import Period, parse_period
 from billing.invoicing.printed import dollars
 from billing.invoicing.services.closing import Outcome, close_month, preview_month
 from control.actor import system
-from control.errors import Refusal
+from control.errors import ServiceError
 
 
 class Command(BaseCommand):
@@ -39,7 +39,7 @@ class Command(BaseCommand):
                 organization_id=options["organization"],
                 progress=self._progress,
             )
-        except Refusal as error:
+        except ServiceError as error:
             raise CommandError(error.message) from error
         self._report(period, outcome)
         return None

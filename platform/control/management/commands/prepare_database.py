@@ -7,9 +7,13 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.loader import MigrationLoader
 
-from control.database.grants import grant, limit_time
-from control.database.proof import missing_limits, violations
-from control.database.rights import declared_rights
+from control.db.privileges import (
+    declared_privileges,
+    grant,
+    missing_timeouts,
+    privilege_violations,
+    set_timeouts,
+)
 from control.records.republishing import republish_outdated
 
 OTHER_VERSION = (
@@ -39,15 +43,17 @@ class Command(BaseCommand):
             self.stdout.write(f"{count} records of the change feed published anew.")
 
     def _grant(self, owner: BaseDatabaseWrapper, app: BaseDatabaseWrapper, name: str) -> None:
-        declared = declared_rights(apps.get_app_configs())
+        declared = declared_privileges(apps.get_app_configs())
         with transaction.atomic(using=owner.alias), owner.cursor() as cursor:
             grant(cursor, app=name, declared=declared)
         with app.cursor() as cursor:
-            limit_time(cursor)
+            set_timeouts(cursor)
         app.close()
         app.close_pool()  # type: ignore[attr-defined]  # django-stubs do not know of pools
         with owner.cursor() as cursor, app.cursor() as new_session:
-            found = violations(cursor, app=name, declared=declared) + missing_limits(new_session)
+            found = privilege_violations(cursor, app=name, declared=declared) + missing_timeouts(
+                new_session
+            )
         if found:
             raise CommandError("\n".join(found))
         self.stdout.write(f"Migrated; {name} has its rights and no more.")

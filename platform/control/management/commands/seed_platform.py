@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from control.actor import system
 from control.catalog.models import Task
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.seeding.catalog import seed_model
 from control.seeding.people import Login, seed_demo_tenant, seed_operator
 from control.seeding.weights import find_weights
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             seed_operator(_login("operator", options))
             tenant = seed_demo_tenant(actor, _login("owner", options))
             deployments = [seed_model(actor, engine=options["engine"], **each) for each in models]
-        except Refusal as error:
+        except ServiceError as error:
             raise CommandError(error.message) from error
         deployment_id = deployments[0].id if deployments[0].replicas_min else None
         self.stdout.write(json.dumps(asdict(tenant) | {"deployment_id": deployment_id}))

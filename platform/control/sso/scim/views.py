@@ -25,7 +25,7 @@ from scim2_models import (
     SearchRequest,
 )
 
-from control.errors import Refusal
+from control.errors import ServiceError
 from control.sso import selectors
 from control.sso.models import ScimAccess, ScimGroup, ScimUser
 from control.sso.scim import requests
@@ -76,7 +76,7 @@ def scim(*methods: str) -> Callable[[View], View]:
                 return _error(error.status, error.detail, error.scim_type)
             except ValidationError as error:
                 return _invalid(error)
-            except Refusal as refused:
+            except ServiceError as refused:
                 return _refused(refused)
 
         return routed
@@ -267,7 +267,7 @@ def _created(request: HttpRequest, resource: Resource[Any]) -> HttpResponse:
     return reply
 
 
-def _refused(refused: Refusal) -> HttpResponse:
+def _refused(refused: ServiceError) -> HttpResponse:
     kinds = {400: "invalidValue", 409: "uniqueness" if refused.param else ""}
     return _error(refused.status, refused.message, kinds.get(refused.status, ""))
 

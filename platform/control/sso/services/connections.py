@@ -11,7 +11,7 @@ from django.db import transaction
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.sso import checks, people, selectors
 from control.sso.models import Connection, Identity, Protocol
@@ -32,7 +32,7 @@ def set_up_oidc(
 ) -> Connection:
     """Sign in by OpenID Connect from now on; without a secret the earlier one stays.
 
-    The issuer is asked for its addresses. Raises Invalid.
+    The issuer is asked for its addresses. Raises InvalidValue.
     """
     require(actor, organization, Action.MANAGE_OWNERS)
     client_id = checks.text(client_id, "client_id", longest=255)
@@ -41,7 +41,7 @@ def set_up_oidc(
     current = selectors.connection(organization)
     stays = current.protocol == Protocol.OIDC and current.issuer == found["issuer"]
     if not client_id or not (secret or (stays and current.sealed_secret)):
-        raise Invalid("A client id and its secret are needed.", param="client_secret")
+        raise InvalidValue("A client id and its secret are needed.", param="client_secret")
     kept = sealed(organization, secret) if secret else current.sealed_secret
     return _set_up(
         actor, organization, Protocol.OIDC,
@@ -54,7 +54,7 @@ def set_up_saml(
 ) -> Connection:
     """Sign in by SAML from now on, by the provider's metadata: read from an address, or given.
 
-    Raises Invalid.
+    Raises InvalidValue.
     """
     require(actor, organization, Action.MANAGE_OWNERS)
     found = read_metadata(url=metadata_url.strip(), xml=metadata)

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from control.actor import Actor, system
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.sso import checks, dns, selectors
 from control.sso.models import Domain
 from control.tenants import selectors as tenants
@@ -37,13 +37,13 @@ def add_domain(*, actor: Actor, organization: Organization, name: str) -> Domain
 def verify_domain(*, actor: Actor, organization: Organization, domain_id: str) -> Domain:
     """Look for the token in the domain's DNS and take it for proved where it is there.
 
-    Raises Invalid where it is not, Conflict where another organization's is there too.
+    Raises InvalidValue where it is not, Conflict where another organization's is there too.
     """
     require(actor, organization, Action.MANAGE_MEMBERS)
     domain = selectors.named_domain(organization, domain_id)
     found = dns.texts(domain.record_name)  # up to seconds, so before the transaction
     if domain.record_value not in found:
-        raise Invalid(_missing(domain, found))
+        raise InvalidValue(_missing(domain, found))
     return _take(actor, organization, domain_id, found)
 
 

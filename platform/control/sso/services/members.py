@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.sso import people, selectors
 from control.sso.models import ScimGroup, ScimUser
 from control.sso.roles import settled
@@ -165,7 +165,7 @@ def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
     wanted = set(member_ids)
     known = selectors.scim_users(row.organization).filter(id__in=wanted | before)
     if wanted - {each.id for each in known}:
-        raise Invalid("A member of the group is no user here.", param="members")
+        raise InvalidValue("A member of the group is no user here.", param="members")
     row.members.set([each for each in known if each.id in wanted])
     place_all(selectors.scim_users(row.organization).filter(id__in=wanted | before))
 
@@ -173,9 +173,9 @@ def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
 def _check(profile: Profile) -> None:
     texts = (profile.external_id, profile.given_name, profile.family_name)
     if len(profile.user_name) > EMAIL_MAX or any(len(each) > TEXT_MAX for each in texts):
-        raise Invalid(f"Names and ids have at most {TEXT_MAX} characters.")
+        raise InvalidValue(f"Names and ids have at most {TEXT_MAX} characters.")
     if not all(each.isprintable() for each in (profile.user_name, *texts)):
-        raise Invalid("Names and ids are printable characters.")
+        raise InvalidValue("Names and ids are printable characters.")
 
 
 def _check_free(organization: Organization, user_name: str) -> None:
@@ -192,7 +192,7 @@ def _check_group(
         len(each) > GROUP_MAX or not each.isprintable() for each in texts
     ):
         words = f"A group has a name of at most {GROUP_MAX} printable characters."
-        raise Invalid(words, param="displayName")
+        raise InvalidValue(words, param="displayName")
     same = selectors.scim_groups(organization).filter(display_name=profile.display_name)
     if same.exclude(id=known.id if known else "").exists():
         raise Conflict(f"There is a group {profile.display_name} already.", param="displayName")

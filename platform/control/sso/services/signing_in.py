@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import NotPermitted, Refusal
+from control.errors import NotPermitted, ServiceError
 from control.sso import people, selectors
 from control.sso.models import SUBJECT_MAX, Connection, Identity
 from control.sso.roles import settled
@@ -19,7 +19,8 @@ REFUSALS_SHOWN = 200
 
 @transaction.atomic
 def admit(*, connection: Connection, vouched: Vouched) -> User:
-    """Return whose account a provider opens, with a seat. Raises Refusal, in words for the person.
+    """Return whose account a provider opens, with a seat. Raises ServiceError, in words for the
+    person.
 
     From the first time on a person is the same subject: nobody becomes another by a new address.
     """
@@ -68,7 +69,7 @@ def _seat(connection: Connection, user: User, vouched: Vouched) -> str:
     return role
 
 
-def refuse(*, organization: Organization, who: str, reason: Refusal) -> None:
+def refuse(*, organization: Organization, who: str, reason: ServiceError) -> None:
     """Write down that nobody was let in, and why; many times a minute only the first."""
     if selectors.refusals_are_many(organization, timezone.now()):
         return
@@ -76,7 +77,7 @@ def refuse(*, organization: Organization, who: str, reason: Refusal) -> None:
     _record(actor, "sso.refuse", organization.id, organization, email=who, reason=words(reason))
 
 
-def words(reason: Refusal) -> str:
+def words(reason: ServiceError) -> str:
     """Return a reason as it may be shown: a provider may have put anything into it."""
     return "".join(each for each in reason.message if each.isprintable())[:REFUSALS_SHOWN]
 

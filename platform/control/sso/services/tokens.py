@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.sso import selectors
 from control.sso.models import ScimAccess
 from control.sso.secrets import new_token, token_digest
@@ -37,11 +37,11 @@ def end_scim(*, actor: Actor, organization: Organization) -> None:
 
 @transaction.atomic
 def set_heir(*, actor: Actor, organization: Organization, heir: Membership | None) -> None:
-    """Say who takes the API keys of whom SCIM suspends; without an heir they end. Raises Invalid
-    for one who may make no keys."""
+    """Say who takes the API keys of whom SCIM suspends; without an heir they end. Raises
+    InvalidValue for one who may make no keys."""
     require(actor, organization, Action.MANAGE_OWNERS)
     if heir is not None and not can(heir.role, Action.MAKE_KEYS):
-        raise Invalid("Keys go to a member who may make keys.", param="heir")
+        raise InvalidValue("Keys go to a member who may make keys.", param="heir")
     access = _access(organization)
     access.heir = heir
     access.save(update_fields=["heir"])

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.publish.services import Touched, publish
 from control.tenants import selectors
 from control.tenants.models import Organization, OrganizationStatus
@@ -32,14 +32,15 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
     """End an organization for good: keys within a second, seats and invitations at once. `name`
     says that it is meant.
 
-    Raises Invalid for another name, Conflict while something stands in the way, such as a debt.
+    Raises InvalidValue for another name, Conflict while something stands in the way, such as a
+    debt.
     """
     require(actor, organization, Action.DELETE_ORGANIZATION)
     organization = selectors.locked_organization(organization.id)
     if organization.status == OrganizationStatus.DELETED:
         raise Conflict("The organization is deleted.")
     if name.strip() != organization.name:
-        raise Invalid(f"name must be the organization's, {organization.name}.", param="name")
+        raise InvalidValue(f"name must be the organization's, {organization.name}.", param="name")
     obstacles = [each.words for each in consequences(organization) if each.is_obstacle]
     if obstacles:
         raise Conflict(" ".join(obstacles))

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid, NotFound
+from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.mail.links import absolute
 from control.mail.services import send_mail
 from control.publish.services import Touched, publish
@@ -104,12 +104,12 @@ def renew_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitatio
 def accept_invitation(*, user: User, secret: str) -> Membership:
     """Take the seat that a secret offers to this user's address.
 
-    Raises NotFound for an unknown, used or expired secret, or another person's.
+    Raises ObjectNotFound for an unknown, used or expired secret, or another person's.
     """
     now = timezone.now()
     invitation = selectors.invitation_by_digest(digest(secret), now)
     if invitation.email != user.email:
-        raise NotFound("The invitation is unknown, used or expired.")
+        raise ObjectNotFound("The invitation is unknown, used or expired.")
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     organization = invitation.organization
@@ -151,7 +151,7 @@ def remove_member(*, actor: Actor, membership: Membership, heir: Membership | No
     """Take a member's seat; anybody may leave by themselves. Keys that they made go to the heir, if
     they may make such keys, else they end within a second; returns how many ended.
 
-    Raises Conflict for the last owner, Invalid for an heir who may make no keys.
+    Raises Conflict for the last owner, InvalidValue for an heir who may make no keys.
     """
     if actor.user_id is None or actor.user_id != membership.user_id:
         seat = _seat_to_change(actor, membership)
@@ -198,10 +198,10 @@ def _of_keys(count: int) -> str:
 
 
 def _heir(seat: Membership, heir: Membership) -> Membership:
-    """Return who takes a member's keys, as they are now. Raises Invalid."""
+    """Return who takes a member's keys, as they are now. Raises InvalidValue."""
     found = selectors.member(seat.organization, heir.id)
     if found == seat or not can(found.role, Action.MAKE_KEYS):
-        raise Invalid("keys_to must be another member who may make keys.", param="keys_to")
+        raise InvalidValue("keys_to must be another member who may make keys.", param="keys_to")
     return found
 
 
@@ -223,7 +223,7 @@ def _seat_to_change(actor: Actor, membership: Membership) -> Membership:
 
 def _require_for_role(actor: Actor, organization: Organization, role: str) -> None:
     if role not in Role.values:
-        raise Invalid(f"role must be one of {', '.join(Role.values)}.", param="role")
+        raise InvalidValue(f"role must be one of {', '.join(Role.values)}.", param="role")
     owners = role == Role.OWNER
     require(actor, organization, Action.MANAGE_OWNERS if owners else Action.MANAGE_MEMBERS)
 
@@ -237,7 +237,7 @@ def _check_email(email: str) -> None:
     try:
         validate_email(email)
     except ValidationError as error:
-        raise Invalid("email must be an e-mail address.", param="email") from error
+        raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
 def _record(

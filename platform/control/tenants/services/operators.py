@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from control.actor import Actor, person
 from control.audit import services as audit
-from control.errors import Conflict, Invalid, NotFound
+from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.mail.links import absolute
 from control.mail.services import send_mail
 from control.operators import Duty, OperatorRole, require_operator
@@ -79,12 +79,12 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
 def accept_operator_invitation(*, user: User, secret: str) -> User:
     """Take the role that a secret offers to this user's address.
 
-    Raises NotFound for an unknown, used or expired secret, or another person's.
+    Raises ObjectNotFound for an unknown, used or expired secret, or another person's.
     """
     now = timezone.now()
     invitation = selectors.operator_invitation(digest(secret), now)
     if invitation is None or invitation.email != user.email:
-        raise NotFound("The invitation is unknown, used or expired.")
+        raise ObjectNotFound("The invitation is unknown, used or expired.")
     invitation.accepted_at = now
     invitation.save(update_fields=["accepted_at"])
     user = selectors.locked_user(user.id)
@@ -165,14 +165,14 @@ def _keep_an_owner(user: User) -> None:
 
 def _check_role(role: str) -> None:
     if role not in set(OperatorRole):
-        raise Invalid(f"role must be one of {', '.join(OperatorRole)}.", param="role")
+        raise InvalidValue(f"role must be one of {', '.join(OperatorRole)}.", param="role")
 
 
 def _check_email(email: str) -> None:
     try:
         validate_email(email)
     except ValidationError as error:
-        raise Invalid("email must be an e-mail address.", param="email") from error
+        raise InvalidValue("email must be an e-mail address.", param="email") from error
 
 
 def _record(actor: Actor, action: str, kind: str, target_id: str, **details: Any) -> None:

@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict, Invalid
+from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
 from control.publish.services import Touched, publish
 from control.tenants import checks, selectors
@@ -92,11 +92,11 @@ def set_organization_terms(
     """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
     require_operator(actor, Duty.KEEP_BOOKS)
     if billing_mode not in BillingMode.values:
-        raise Invalid(
+        raise InvalidValue(
             f"billing_mode must be one of {', '.join(BillingMode.values)}.", param="billing_mode"
         )
     if weight < 1:
-        raise Invalid("weight must be at least 1.", param="weight")
+        raise InvalidValue("weight must be at least 1.", param="weight")
     organization = selectors.locked_organization(organization.id)
     return _set_terms(
         actor,

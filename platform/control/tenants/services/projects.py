@@ -29,7 +29,7 @@ def create_project(
     """Add a project, with a monthly limit in nano-dollars if it shall have one, and the origins
     whose pages may call with its keys.
 
-    Raises Conflict when another one has the name, Invalid for what is no origin.
+    Raises Conflict when another one has the name, InvalidValue for what is no origin.
     """
     require(actor, organization, Action.MANAGE_PROJECTS)
     organization = selectors.locked_organization(organization.id)
@@ -77,7 +77,7 @@ def set_project_origins(
 ) -> Project:
     """Say whose pages may call with a project's keys; none, and no page may.
 
-    Raises Invalid for what is no origin.
+    Raises InvalidValue for what is no origin.
     """
     require(actor, project.organization, Action.MANAGE_PROJECTS)
     project = _active(project.organization, project)

@@ -25,12 +25,12 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import DatabaseError
 
-from control import vault
+from control import encryption
+from control.encryption import VERSION, DecryptionError, decrypt, encrypt
 from control.tenants.models import User
 from control.tenants.sign_in import tries
 from control.tenants.sign_in.devices import device_of
 from control.tenants.sign_in.words import refusal
-from control.vault import VERSION, VaultError, decrypt, encrypt
 
 VAULT_PURPOSE = "factor"
 UNREADABLE = (
@@ -47,7 +47,7 @@ def encrypt_anew(kept: str) -> str | None:
     """
     if not kept.startswith(VERSION):
         return encrypt(kept, purpose=VAULT_PURPOSE)
-    return vault.encrypt_anew(kept, purpose=VAULT_PURPOSE)
+    return encryption.encrypt_anew(kept, purpose=VAULT_PURPOSE)
 
 
 class FactorAdapter(DefaultMFAAdapter):
@@ -138,7 +138,7 @@ class CountedCode:
             raise refusal("codes", taken.wait_seconds)
         try:
             code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
-        except VaultError as error:
+        except DecryptionError as error:
             log.exception("factor_unreadable", user_id=self.user.pk)
             raise ValidationError(UNREADABLE) from error
         tries.give_back(taken)

@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from control.http.answers import busy
+from control.error_pages import server_busy
 from control.tenants import selectors
 from control.tenants.models import User
 from control.tenants.sign_in.deeds import record
@@ -52,7 +52,7 @@ class SignIn(LoginView):
                     time.sleep(time.monotonic() - began)
                 return reply
         except Busy:
-            return busy(request)
+            return server_busy(request)
 
     def form_invalid(self, form: forms.Form) -> HttpResponse:
         """Show the form again, with the time until the next try."""

@@ -16,7 +16,7 @@ from billing.payments.services.asking import ask
 from billing.payments.services.sessions import open_checkout
 from billing.simulation.stripe_double import KEYS, StripeDouble
 from control.actor import system
-from control.ids import new_id
+from control.db.models import new_id
 from control.tenants.models import Organization
 from tests.fixtures.paying import send
 from tests.fixtures.stripe_server import running_stripe, storm

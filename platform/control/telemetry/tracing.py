@@ -40,7 +40,7 @@ def provider(service: str) -> "TracerProvider | None":
     return made
 
 
-class Part:
+class OptionalSpan:
     """A span that may not be there."""
 
     def __init__(self, span: "Span | None" = None) -> None:
@@ -62,11 +62,13 @@ class Part:
 
 
 @contextmanager
-def part(service: str, name: str, carrier: Mapping[str, str], *, is_task: bool) -> Iterator[Part]:
+def span(
+    service: str, name: str, carrier: Mapping[str, str], *, is_task: bool
+) -> Iterator[OptionalSpan]:
     """Open a span beneath the one that the carrier names, for as long as the block runs."""
     found = provider(service)
     if found is None:
-        yield Part()
+        yield OptionalSpan()
         return
     from opentelemetry.trace import SpanKind
 
@@ -77,10 +79,10 @@ def part(service: str, name: str, carrier: Mapping[str, str], *, is_task: bool) 
         record_exception=False,
         set_status_on_exception=False,
     ) as span:
-        yield Part(span)
+        yield OptionalSpan(span)
 
 
-def carried() -> dict[str, str]:
+def trace_headers() -> dict[str, str]:
     """Return the context of the span at work, to be sent along."""
     if not is_on():
         return {}

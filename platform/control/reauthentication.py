@@ -22,8 +22,8 @@ from django.shortcuts import redirect
 from django.urls import resolve, reverse
 from django.utils.deprecation import MiddlewareMixin
 
-from control.errors import is_database_away
-from control.http.answers import unavailable
+from control.error_pages import service_unavailable
+from control.errors import is_database_unavailable
 
 RECENT = timedelta(minutes=15)
 """How long a proof counts."""
@@ -89,8 +89,8 @@ class OperatorSessionMiddleware(MiddlewareMixin):
             if is_old and request.user.is_authenticated and request.user.is_staff:
                 logout(request)
         except (DatabaseError, InterfaceError) as error:
-            if is_database_away(error):
-                return unavailable(request)
+            if is_database_unavailable(error):
+                return service_unavailable(request)
             raise
         return None
 
@@ -99,4 +99,4 @@ def _note_sign_in(sender: object, request: HttpRequest, **_: Any) -> None:
     request.session[SIGNED_IN_AT] = time.time()
 
 
-user_logged_in.connect(_note_sign_in, dispatch_uid="control.http.reauthentication")
+user_logged_in.connect(_note_sign_in, dispatch_uid="control.reauthentication")

@@ -1,4 +1,4 @@
-"""`python -m control.serve`: both listeners of control in one event loop, ended in order."""
+"""`python -m control.server`: both listeners of control in one event loop, ended in order."""
 
 import asyncio
 import os
@@ -11,10 +11,10 @@ from typing import Any
 import structlog
 import uvicorn
 
+from control.asgi_middleware import TrustedProxies
 from control.config import ConfigError, ControlConfig, Network
-from control.database.connection import Impatient
-from control.http.client_address import TrustedProxies
-from control.http.protocol import DeadlineProtocol
+from control.db.connection import TimeoutConnection
+from control.http_protocol import DeadlineProtocol
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ async def serve(config: ControlConfig) -> None:
     from control.publish.waiting import room
 
     stop = _stop_signal()
-    Impatient.answer_seconds = ANSWER_SECONDS
+    TimeoutConnection.answer_seconds = ANSWER_SECONDS
     people = listener(application, config.host, config.port, config.trusted_proxies)
     planes = listener(internal_application, config.internal_host, config.internal_port)
     tasks = [asyncio.create_task(each.serve()) for each in (people, planes)]

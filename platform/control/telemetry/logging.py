@@ -6,7 +6,7 @@ from typing import Any
 
 import structlog
 
-from control.errors import is_database_away
+from control.errors import is_database_unavailable
 
 LIVE_LINK = re.compile(
     r"(/invitations/|/accounts/(?:confirm-email|password/reset/key|login/device)/)[^\s/?\"'>]+"
@@ -19,18 +19,18 @@ SHARED: list[structlog.typing.Processor] = [
 ]
 
 
-class ShortOutages(logging.Filter):
+class OutageFilter(logging.Filter):
     """Makes one line of a request that failed for want of the database: there will be many."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop the traceback of an outage; keep every record."""
-        if record.exc_info and is_database_away(record.exc_info[1]):
+        if record.exc_info and is_database_unavailable(record.exc_info[1]):
             record.exc_info = None
             record.msg, record.args = f"database_away: {record.getMessage()}", ()
         return True
 
 
-class NoLiveLinks(logging.Filter):
+class SecretLinkFilter(logging.Filter):
     """Cuts the secret out of a path that is a link from a mail: who reads a log signs in as
     nobody."""
 
@@ -68,7 +68,7 @@ def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
                 ],
             }
         },
-        "filters": {"outages": {"()": ShortOutages}, "links": {"()": NoLiveLinks}},
+        "filters": {"outages": {"()": OutageFilter}, "links": {"()": SecretLinkFilter}},
         "handlers": {
             "stderr": {
                 "class": "logging.StreamHandler",

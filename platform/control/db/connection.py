@@ -38,7 +38,7 @@ async def connect_apart(*, connect_timeout: int) -> psycopg.AsyncConnection:
     return await psycopg.AsyncConnection.connect(**parameters)
 
 
-class Impatient(psycopg.Connection[Any]):
+class TimeoutConnection(psycopg.Connection[Any]):
     """Ends where no answer comes: at once for the pool's check, else after `answer_seconds`."""
 
     answer_seconds: ClassVar[float | None] = None

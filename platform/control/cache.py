@@ -18,19 +18,19 @@ log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 0.25
 """How long Redis may take."""
-AWAY_SECONDS = 5.0
+OPEN_SECONDS = 5.0
 """How long it is left alone once it took longer."""
-HERE_MAX = 100_000
+LOCAL_ENTRIES_MAX = 100_000
 """Entries that a process keeps by itself, some 20 MB."""
 
 
-class Away:
+class CircuitBreaker:
     """Until when Redis of this process is taken to be away."""
 
     until = 0.0
 
 
-class AsJson:
+class JSONSerializer:
     """How values are kept in Redis: Django's pickles would let who writes there run code here."""
 
     def dumps(self, obj: Any) -> bytes:
@@ -47,7 +47,7 @@ def _client(server: str) -> RedisCacheClient:
     """Return the one client of this process: Django makes a cache anew for each request."""
     return RedisCacheClient(
         [server],
-        serializer=AsJson(),
+        serializer=JSONSerializer(),
         retry=Retry(NoBackoff(), 0),
         socket_timeout=WAIT_SECONDS,
         socket_connect_timeout=WAIT_SECONDS,
@@ -57,26 +57,26 @@ def _client(server: str) -> RedisCacheClient:
 def _either(name: str) -> Callable[..., Any]:
     """Return a method that asks Redis, or this process's memory while Redis is away."""
 
-    def method(self: "SharedCache", *args: Any, **kwargs: Any) -> Any:
-        if time.monotonic() >= Away.until:
+    def method(self: "FallbackCache", *args: Any, **kwargs: Any) -> Any:
+        if time.monotonic() >= CircuitBreaker.until:
             try:
                 return getattr(RedisCache, name)(self, *args, **kwargs)
             except (RedisError, OSError) as error:
-                Away.until = time.monotonic() + AWAY_SECONDS
+                CircuitBreaker.until = time.monotonic() + OPEN_SECONDS
                 log.warning("shared_cache_away", error=type(error).__name__)
         return getattr(self.here, name)(*args, **kwargs)
 
     return method
 
 
-class SharedCache(RedisCache):
+class FallbackCache(RedisCache):
     """Redis, or this process's own memory while Redis is away. Both forget what its time is over,
     and memory the least recently used when it is full, so neither grows without bound."""
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         super().__init__(server, params)
         self._server = server
-        self.here = LocMemCache("shared", {**params, "OPTIONS": {"MAX_ENTRIES": HERE_MAX}})
+        self.here = LocMemCache("shared", {**params, "OPTIONS": {"MAX_ENTRIES": LOCAL_ENTRIES_MAX}})
 
     @property
     def _cache(self) -> RedisCacheClient:

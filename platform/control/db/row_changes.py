@@ -6,18 +6,18 @@ from typing import Any
 from django.core.exceptions import ValidationError
 from django.db.models import Model
 
-from control.errors import Invalid
+from control.errors import InvalidValue
 
 Differences = dict[str, dict[str, Any]]
 
 
-def create(row: Model) -> None:
+def create_row(row: Model) -> None:
     """Check a new row and save it. Raises Invalid naming the first bad field."""
     _check(row)
     row.save(force_insert=True)
 
 
-def edit(row: Model, changes: Mapping[str, Any]) -> Differences:
+def apply_changes(row: Model, changes: Mapping[str, Any]) -> Differences:
     """Set the fields that differ, check the row and save it; return what changed.
 
     Raises Invalid naming the first bad field.
@@ -35,7 +35,7 @@ def edit(row: Model, changes: Mapping[str, Any]) -> Differences:
     }
 
 
-def said(row: Model, fields: Iterable[str]) -> dict[str, Any]:
+def snapshot(row: Model, fields: Iterable[str]) -> dict[str, Any]:
     """Return some fields of a row as the audit can hold them: once before a change, once after."""
     return {field: _plain(getattr(row, field)) for field in sorted(fields)}
 
@@ -46,7 +46,7 @@ def _check(row: Model) -> None:
     except ValidationError as error:
         field, messages = next(iter(error.message_dict.items()))
         param = None if field == "__all__" else field
-        raise Invalid(f"{param or 'The value'}: {messages[0]}", param=param) from error
+        raise InvalidValue(f"{param or 'The value'}: {messages[0]}", param=param) from error
 
 
 def _plain(value: Any) -> Any:

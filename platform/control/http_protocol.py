@@ -1,5 +1,5 @@
 """uvicorn's HTTP protocol with an end to each wait for a client: for the head of its request, and
-for room to write where it does not read. `control.http.bodies` bounds the wait for a body."""
+for room to write where it does not read. `control.asgi_middleware` bounds the wait for a body."""
 
 import asyncio
 import struct

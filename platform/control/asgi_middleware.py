@@ -1,12 +1,50 @@
-"""Bodies of requests: so large and so slow as their address allows, and refused before anything of
-them is kept."""
+"""What stands between the HTTP server and Django: the client's address behind trusted proxies,
+limits on request bodies, and a handler that holds no database connection while a client reads."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from control.http.answers import error_body
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIHandler
+from django.http.response import HttpResponseBase
+
+from control.db.pools import give_back_connections
+from control.error_pages import error_body
+from serving.contract.client_address import Address, Network, forwarded_address, is_in
+from serving.contract.client_address import client_address as parse_address
+
+SCHEMES = {b"http": "http", b"https": "https"}
+
+
+class TrustedProxies:
+    """An ASGI application whose requests say where their clients are. What a request says of that
+    (`X-Forwarded-For`, and `-Proto` of the scheme) counts where it comes from a trusted proxy."""
+
+    def __init__(self, application: Any, networks: Iterable[Network]) -> None:
+        self._application = application
+        self._networks = tuple(networks)
+
+    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        """Answer a request."""
+        peer = scope.get("client")
+        if peer is not None and (address := parse_address(peer[0])) is not None:
+            scope["client"] = (str(address), peer[1])
+            if is_in(address, self._networks):
+                self._believe(scope, address)
+        await self._application(scope, receive, send)
+
+    def _believe(self, scope: dict[str, Any], proxy: Address) -> None:
+        told = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        schemes = [v.strip() for name, v in scope["headers"] if name == b"x-forwarded-proto"]
+        if schemes and schemes[-1] in SCHEMES:
+            scope["scheme"] = SCHEMES[schemes[-1]]
+        forwarded = [value.decode("latin-1") for value in told]
+        client = forwarded_address(str(proxy), forwarded, self._networks)
+        if client not in (None, proxy):  # a proxy may name nobody, or nonsense
+            scope["client"] = (str(client), 0)
+
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -43,7 +81,7 @@ def limit_bodies(application: Application, bytes_max: BytesMax) -> Application:
             # Whoever expects "100 Continue" sends nothing before the answer.
             if refused.status == 413 and b"expect" not in headers:
                 await body.throw_away()
-            await _answer(scope, send, refused)
+            await _answer_refused(scope, send, refused)
 
     return respond
 
@@ -97,7 +135,7 @@ class _Body:
         return _Refused(413, "request_too_large", words)
 
 
-async def _answer(scope: dict[str, Any], send: Send, refused: _Refused) -> None:
+async def _answer_refused(scope: dict[str, Any], send: Send, refused: _Refused) -> None:
     is_json = scope["path"].startswith(("/api/", "/internal/", "/scim/"))
     body = refused.message.encode()
     if is_json:
@@ -111,3 +149,12 @@ async def _answer(scope: dict[str, Any], send: Send, refused: _Refused) -> None:
     ]
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+class ControlHandler(ASGIHandler):
+    """Writes answers without a database connection in hand."""
+
+    async def send_response(self, response: HttpResponseBase, send: Any) -> None:
+        """Give back what the views left open in the request's thread, then write."""
+        await sync_to_async(give_back_connections, thread_sensitive=True)()
+        await super().send_response(response, send)

@@ -1,35 +1,105 @@
-"""Proof that the application's role can do what was granted and nothing more.
+"""What the application's database role may do: declared by the apps, granted by the owner, verified
+against PostgreSQL's catalog, so that privileges by membership, PUBLIC or a stray GRANT are found.
 
-Read from PostgreSQL's catalog, so whatever came by a membership, by PUBLIC or by a stranger's
-GRANT is found too.
+An AppConfig may name tables in `facts: tuple[str, ...]` (append-only) and in
+`moved_by_functions: tuple[str, ...]` (changed only by functions of the owner).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from django.apps import AppConfig
 from django.db.backends.utils import CursorWrapper
+from psycopg import sql
 
-from control.database.grants import LIMITS_SECONDS, UNSET
-from control.database.rights import FREELY, READ
+FREELY = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
+READ = frozenset({"SELECT"})
+ADD = frozenset({"SELECT", "INSERT"})
+
+
+def declared_privileges(apps: Iterable[AppConfig]) -> dict[str, frozenset[str]]:
+    """Return the rights in each table that an app declares; all others may be written freely.
+
+    A table that is both, a fact and moved by functions, may be added to.
+    """
+    apps = list(apps)
+    moved = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
+    return moved | {table: ADD for app in apps for table in getattr(app, "facts", ())}
+
+
+TABLES = """
+/* The owner's tables and views; partitions are reached through their parent. */
+SELECT relname, relkind IN ('v', 'm') FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+  AND NOT relispartition AND relowner = quote_ident(current_user)::regrole
+ORDER BY relname
+"""
+EVERYWHERE = sql.SQL("""
+GRANT CONNECT, TEMPORARY ON DATABASE {database} TO {app};
+REVOKE CREATE ON SCHEMA public FROM PUBLIC, {app};
+GRANT USAGE ON SCHEMA public TO {app};
+GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {app};
+REVOKE EXECUTE ON ALL ROUTINES IN SCHEMA public FROM PUBLIC;
+GRANT EXECUTE ON ALL ROUTINES IN SCHEMA public TO {app}
+""")
+ON_TABLE = sql.SQL("REVOKE ALL ON {table} FROM PUBLIC, {app}; GRANT {rights} ON {table} TO {app}")
+TIMEOUT_SECONDS = {
+    "statement_timeout": 30,
+    "lock_timeout": 5,
+    "idle_in_transaction_session_timeout": 30,
+    "transaction_timeout": 60,  # PostgreSQL 17 and later
+}
+"""What stops a session of the application that holds others up; the owner's has no limits."""
+UNSET = """
+/* Which limits a new session like this one has not. */
+SELECT current_database(), name FROM pg_settings WHERE name = ANY(%s) AND reset_val = '0'
+"""
+SET_TIMEOUT = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {database} SET {name} = {value}")
+
+
+def grant(owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]) -> None:
+    """Give the role `app` its rights in the owner's database; the caller makes it one atomic."""
+    role = sql.Identifier(app)
+    owner.execute("SELECT current_database()")
+    database = sql.Identifier(*owner.fetchone())
+    owner.execute(EVERYWHERE.format(app=role, database=database))
+    owner.execute(TABLES)
+    for name, is_view in owner.fetchall():
+        rights = READ if is_view else declared.get(name, FREELY)
+        words = sql.SQL(", ").join(map(sql.SQL, sorted(rights)))
+        table = sql.Identifier("public", name)
+        owner.execute(ON_TABLE.format(table=table, rights=words, app=role))
+
+
+def set_timeouts(app: CursorWrapper) -> None:
+    """Set the limits that the application's role lacks in this database, as that role itself.
+
+    An operator's own values stay. Sessions that are open already keep what they have.
+    """
+    app.execute(UNSET, [list(TIMEOUT_SECONDS)])
+    for database, name in app.fetchall():
+        value = sql.Literal(f"{TIMEOUT_SECONDS[name]}s")
+        names = {"database": sql.Identifier(database), "name": sql.Identifier(name)}
+        app.execute(SET_TIMEOUT.format(**names, value=value))
 
 
 @dataclass(frozen=True, slots=True)
-class Ban:
+class ForbiddenPrivilege:
     """What must not be: a query for the names of whatever breaks it, and its words."""
 
     words: str
     query: str
 
 
-BANS = (
-    Ban(
+FORBIDDEN = (
+    ForbiddenPrivilege(
         "the application's role has powers over the whole server",
         """
         SELECT rolname FROM pg_roles WHERE rolname = %(app)s
           AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls)
         """,
     ),
-    Ban(
+    ForbiddenPrivilege(
         "the application's role is a member of",
         """
         SELECT rolname FROM pg_roles WHERE rolname <> %(app)s
@@ -37,7 +107,7 @@ BANS = (
           AND pg_has_role(%(app)s, oid, 'MEMBER')
         """,
     ),
-    Ban(
+    ForbiddenPrivilege(
         "the application's role owns",
         """
         SELECT oid::regclass::text FROM pg_class
@@ -51,7 +121,7 @@ BANS = (
         WHERE datdba = quote_ident(%(app)s)::regrole AND datname = current_database()
         """,
     ),
-    Ban(
+    ForbiddenPrivilege(
         "the application's role may make objects in",
         """
         SELECT nspname FROM pg_namespace
@@ -61,7 +131,7 @@ BANS = (
         WHERE datname = current_database() AND has_database_privilege(%(app)s, oid, 'CREATE')
         """,
     ),
-    Ban(
+    ForbiddenPrivilege(
         "without a fixed search_path, a SECURITY DEFINER function can be led astray",
         """
         SELECT oid::regprocedure::text FROM pg_proc
@@ -70,7 +140,7 @@ BANS = (
         """,
     ),
 )
-TABLE_RIGHTS = """
+TABLE_PRIVILEGES = """
 /* What the application may do with each of the owner's tables, or with a column of it. */
 SELECT c.relname, coalesce(root.relname, c.relname), c.relispartition, c.relkind IN ('v', 'm'),
        ARRAY(SELECT one FROM unnest(%(rights)s::text[]) one
@@ -82,24 +152,24 @@ WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', '
   AND c.relowner = quote_ident(current_user)::regrole
 ORDER BY c.relname
 """
-RIGHTS = sorted(FREELY | {"TRUNCATE", "REFERENCES", "TRIGGER"})
+PRIVILEGES = sorted(FREELY | {"TRUNCATE", "REFERENCES", "TRIGGER"})
 
 
-def violations(
+def privilege_violations(
     owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]
 ) -> list[str]:
     """Return a sentence for each way in which the role `app` has more or less than it should."""
     return [*_banned(owner, app), *_mistaken_rights(owner, app, declared)]
 
 
-def missing_limits(app: CursorWrapper) -> list[str]:
+def missing_timeouts(app: CursorWrapper) -> list[str]:
     """Return a sentence for each limit in time that a new session of the application lacks."""
-    app.execute(UNSET, [list(LIMITS_SECONDS)])
+    app.execute(UNSET, [list(TIMEOUT_SECONDS)])
     return [f"the application's role has no {name}" for _, name in app.fetchall()]
 
 
 def _banned(owner: CursorWrapper, app: str) -> Iterator[str]:
-    for ban in BANS:
+    for ban in FORBIDDEN:
         owner.execute(ban.query, {"app": app})
         if found := sorted(name for (name,) in owner.fetchall()):
             yield f"{ban.words}: {', '.join(found)}"
@@ -108,7 +178,7 @@ def _banned(owner: CursorWrapper, app: str) -> Iterator[str]:
 def _mistaken_rights(
     owner: CursorWrapper, app: str, declared: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
-    owner.execute(TABLE_RIGHTS, {"app": app, "rights": RIGHTS})
+    owner.execute(TABLE_PRIVILEGES, {"app": app, "rights": PRIVILEGES})
     found = owner.fetchall()
     yield from (
         f"{table} is declared by an app and does not exist"

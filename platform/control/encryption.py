@@ -18,7 +18,7 @@ VERSION = "v1:"
 NONCE_BYTES = 12
 
 
-class VaultError(Exception):
+class DecryptionError(Exception):
     """A text cannot be read: it was encrypted with another key or for another purpose."""
 
 
@@ -50,7 +50,7 @@ def encrypt_anew(token: str, *, purpose: str) -> str | None:
 def _open(token: str, purpose: str, with_secret: str = "") -> tuple[str, str]:
     """Return the text and the key that opened it."""
     if not token.startswith(VERSION):
-        raise VaultError("the text is of an unknown form")
+        raise DecryptionError("the text is of an unknown form")
     for key in settings.CONFIG.vault_keys:
         try:
             raw = urlsafe_b64decode(token.removeprefix(VERSION))
@@ -59,7 +59,7 @@ def _open(token: str, purpose: str, with_secret: str = "") -> tuple[str, str]:
             return text, key
         except (InvalidTag, ValueError):
             continue
-    raise VaultError("the text was encrypted with another key or for another purpose")
+    raise DecryptionError("the text was encrypted with another key or for another purpose")
 
 
 def _cipher(key: str, with_secret: str = "") -> AESGCM:

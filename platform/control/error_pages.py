@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.views import defaults
 
-from control.errors import TooMany, is_database_away
+from control.errors import TooManyRequests, is_database_unavailable
 
 RETRY_AFTER_SECONDS = 2
 TOO_MANY_RETRY_AFTER_SECONDS = 60
@@ -24,7 +24,7 @@ def error_body(
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def unavailable(request: HttpRequest) -> HttpResponse:
+def service_unavailable(request: HttpRequest) -> HttpResponse:
     """Answer 503 and when to come back."""
     response: HttpResponse
     if is_for_programs(request):
@@ -40,21 +40,21 @@ def unavailable(request: HttpRequest) -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer an exception that nobody handled."""
-    if is_database_away(sys.exc_info()[1]):
-        return unavailable(request)
+    if is_database_unavailable(sys.exc_info()[1]):
+        return service_unavailable(request)
     if is_for_programs(request):
         return JsonResponse(error_body("Something failed on our side.", "api_error"), status=500)
     return defaults.server_error(request)
 
 
-def too_many(request: HttpRequest) -> HttpResponse:
+def too_many_requests(request: HttpRequest) -> HttpResponse:
     """Answer who asks for too much of what costs: mails, sign-ups, codes."""
     page = render_to_string("429.html", request=request)
     headers = {"Retry-After": str(TOO_MANY_RETRY_AFTER_SECONDS)}
     return HttpResponse(page, status=429, headers=headers)
 
 
-def too_many_exports(request: HttpRequest, refused: TooMany) -> HttpResponse:
+def too_many_exports(request: HttpRequest, refused: TooManyRequests) -> HttpResponse:
     """Answer who downloads too many files at once."""
     context = {"title": "Too many downloads", "message": refused.message}
     page = render_to_string("429.html", context, request=request)
@@ -62,7 +62,7 @@ def too_many_exports(request: HttpRequest, refused: TooMany) -> HttpResponse:
     return HttpResponse(page, status=429, headers=headers)
 
 
-def busy(request: HttpRequest) -> HttpResponse:
+def server_busy(request: HttpRequest) -> HttpResponse:
     """Answer that there was no turn in time, and when to come back."""
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     return HttpResponse(render_to_string("busy.html"), status=503, headers=headers)

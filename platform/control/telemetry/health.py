@@ -1,0 +1,134 @@
+"""`/healthz` and `/readyz` of both listeners, answered outside Django, so that neither a slow page
+nor the probe's Host header matters.
+
+Control is ready with a database that has every migration. Redis is reported and not required:
+without it each process counts attempts and calls by itself (decision 0036). Each is checked on a
+connection of its own, so that the answer is the server's and not the pool's.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cache
+from typing import Any
+
+import psycopg
+from django.conf import settings
+from django.db.migrations.loader import MigrationLoader
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from control.db.connection import connect_apart
+from control.db.models import new_id
+from control.request_context import REQUEST_ID
+
+Checks = dict[str, bool]
+CONNECT_SECONDS = 2
+REQUIRED = ("database", "migrations")
+
+
+async def checks() -> Checks:
+    """Return what holds, by name."""
+    applied, redis = await asyncio.gather(_applied(), _redis_answers())
+    has_migrations = (
+        applied is not None and (await asyncio.to_thread(required_migrations)) <= applied
+    )
+    return {"database": applied is not None, "migrations": has_migrations, "redis": redis}
+
+
+def is_ready(found: Checks) -> bool:
+    """Tell whether requests may be sent here."""
+    return all(found.get(name, False) for name in REQUIRED)
+
+
+@cache
+def required_migrations() -> frozenset[tuple[str, str]]:
+    """Return the migrations that this software brings."""
+    return frozenset(MigrationLoader(None, replace_migrations=False).disk_migrations)
+
+
+async def _applied() -> set[tuple[str, str]] | None:
+    """Return the migrations that the database has; None where it does not answer."""
+    try:
+        connection = await connect_apart(connect_timeout=CONNECT_SECONDS)
+        try:
+            rows = await connection.execute("SELECT app, name FROM django_migrations")
+            return {(app, name) for app, name in await rows.fetchall()}
+        finally:
+            await connection.close()
+    except psycopg.Error:
+        return None
+
+
+async def _redis_answers() -> bool:
+    url = settings.CONFIG.redis_url
+    try:
+        async with Redis.from_url(url, socket_timeout=1, socket_connect_timeout=1) as redis:
+            return bool(await redis.ping())
+    except (OSError, RedisError):
+        return False
+
+
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+Check = Callable[[], Awaitable[Checks]]
+
+ANSWER_SECONDS = 2.0
+"""A check that takes longer has failed."""
+NOT_KNOWN: Checks = {}
+
+
+class Health:
+    """Asks one question at a time: one that hangs is left to end by itself, and the answer to
+    whoever asks meanwhile is no."""
+
+    def __init__(self, check: Check, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._check = check
+        self._answer_seconds = answer_seconds
+        self._asking: asyncio.Task[Checks] | None = None
+
+    async def ask(self) -> Checks:
+        """Return what holds; nothing where no answer comes in time."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(self._checked())
+        await asyncio.wait({self._asking}, timeout=self._answer_seconds)
+        return self._asking.result() if self._asking.done() else NOT_KNOWN
+
+    async def _checked(self) -> Checks:
+        return await self._check()
+
+
+def health_middleware(application: Application, health: Health, *, is_public: bool) -> Application:
+    """Return the application with the two addresses. The public ones say yes or no, no more."""
+
+    async def respond(scope: dict[str, Any], receive: Receive, send: Send) -> None:
+        path = scope.get("path")
+        if path == "/healthz":
+            await respond_plain(send, 200, b"ok\n")
+        elif path == "/readyz":
+            checks = await health.ask()
+            status = 200 if is_ready(checks) else 503
+            await respond_plain(send, status, _words(checks, status, is_public))
+        else:
+            await application(scope, receive, send)
+
+    return respond
+
+
+async def respond_plain(send: Send, status: int, body: bytes) -> None:
+    """Answer with a few words that nobody keeps."""
+    headers = [
+        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+        (REQUEST_ID.encode(), new_id("req").encode()),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _words(checks: Checks, status: int, is_public: bool) -> bytes:
+    if is_public:
+        return b"ready\n" if status == 200 else b"not ready\n"
+    return json.dumps(checks or {"answered_in_time": False}).encode() + b"\n"

@@ -1,0 +1,100 @@
+"""`/metrics` of the internal listener: requests, tasks, the pools of database connections, and what
+other packages register. No path, no id and no name of a tenant's is ever a label; a part that does
+not answer is left out, never waited for."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import structlog
+from django.http import HttpRequest, HttpResponse
+from django.views.decorators.http import require_GET
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from control.db.pools import pool_stats
+from control.errors import is_database_unavailable
+from control.telemetry.celery_signals import run_counts
+
+logger = structlog.get_logger(__name__)
+
+REGISTRY = CollectorRegistry()
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.3, 0.6, 1.0, 3.0, 10.0, 30.0)
+
+REQUESTS = Counter(
+    "penstock_control_requests",
+    "HTTP requests answered.",
+    ["route", "method", "status"],
+    registry=REGISTRY,
+)
+REQUEST_SECONDS = Histogram(
+    "penstock_control_request_seconds",
+    "From a request's arrival to the beginning of its answer; internal long polls wait by design.",
+    ["route", "method"],
+    buckets=BUCKETS,
+    registry=REGISTRY,
+)
+
+Collect = Callable[[], Iterable[Metric]]
+COLLECTORS: list[Collect] = []
+"""Read from the database at each scrape, in order; none while the database is unavailable."""
+
+
+def register(collect: Collect) -> None:
+    """Add metrics that are read from the database at each scrape."""
+    COLLECTORS.append(collect)
+
+
+@require_GET
+def metrics(request: HttpRequest) -> HttpResponse:
+    """Return all metrics in Prometheus's text format."""
+    return HttpResponse(generate_latest(REGISTRY), content_type=CONTENT_TYPE_LATEST)
+
+
+class Collector:
+    """Metrics that are read at each scrape."""
+
+    def describe(self) -> list[Metric]:
+        """Return nothing, so that registering reads nothing."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the metrics of tasks, pools and the database."""
+        yield from _task_metrics()
+        yield from _pool_metrics()
+        try:
+            for collect in COLLECTORS:
+                yield from collect()
+        except Exception as error:
+            if not is_database_unavailable(error):
+                raise
+            logger.warning("metrics_without_database")
+
+
+def _task_metrics() -> Iterator[Metric]:
+    runs = CounterMetricFamily(
+        "penstock_control_tasks", "Runs of tasks, by how they ended.", labels=["task", "state"]
+    )
+    seconds = CounterMetricFamily(
+        "penstock_control_task_seconds", "How long they took, in all.", labels=["task", "state"]
+    )
+    for each in run_counts():
+        runs.add_metric([each.task, each.state], each.run_count)
+        seconds.add_metric([each.task, each.state], each.milliseconds / 1000)
+    yield from (runs, seconds)
+
+
+def _pool_metrics() -> Iterator[Metric]:
+    stats = pool_stats()
+    for name, words in {
+        "pool_size": "Connections to the database.",
+        "pool_available": "Those of them that are free.",
+        "requests_waiting": "Who waits for one.",
+    }.items():
+        short = name.removeprefix("pool_")
+        found = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words, labels=["work"])
+        for work, its in stats.items():
+            found.add_metric([work], its.get(name, 0))
+        yield found
+
+
+REGISTRY.register(Collector())
