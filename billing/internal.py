@@ -8,7 +8,7 @@ import msgspec
 from django.http import HttpRequest, HttpResponse, JsonResponse
 
 from billing.credit.services.leases import ClockError
-from control.internal import calls
+from control.dataplane import codec
 
 Asked = TypeVar("Asked", bound=msgspec.Struct)
 
@@ -20,6 +20,6 @@ def answer_record(
 ) -> HttpResponse:
     """Answer as control does; 409 says what is wrong with a clock."""
     try:
-        return calls.answer_record(request, kind, service)
+        return codec.answer_record(request, kind, service)
     except ClockError as error:
         return JsonResponse({"error": str(error)}, status=409)

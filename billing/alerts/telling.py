@@ -19,8 +19,7 @@ from billing.alerts.recipients import recipients
 from billing.alerts.wording import context_of, subject_of
 from control.budgets.limits import soft_budget_ids
 from control.budgets.names import names_of
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 from control.webhooks.services import emit
 from serving.contract.budget import limited_id
 

@@ -8,7 +8,7 @@ from billing.collection.selectors import on_its_way_cents
 from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.invoicing import selectors as invoicing
 from billing.payments.models import AutoTopUp
-from control.publish.services import Touched
+from control.feed.services import FeedRef
 from control.tenants.models import Organization
 from control.tenants.signals import Consequence, organization_end_asked, organization_ended
 from serving.contract.money import CENT_NANOS, format_dollars
@@ -50,6 +50,6 @@ def _on_end_asked(
     return [*found, Consequence("Invoices, usage and the audit stay in the operator's books.")]
 
 
-def _on_end(sender: object, organization: Organization, **_: Any) -> list[Touched]:
+def _on_end(sender: object, organization: Organization, **_: Any) -> list[FeedRef]:
     AutoTopUp.objects.filter(organization_id=organization.id).update(is_on=False)
     return []

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_POST
 
 from billing.credit.services.leases import answer
 from billing.internal import answer_record
-from control.gateways.services import require_own
-from control.internal.callers import caller_of
+from control.dataplane.authentication import caller_of
+from control.dataplane.gateways import require_ownership
 from serving.contract.lease import LeaseReply, LeaseRequest
 
 
@@ -20,7 +20,7 @@ def leases(request: HttpRequest) -> HttpResponse:
     caller = caller_of(request)
 
     def lease(asked: LeaseRequest, now: datetime) -> LeaseReply:
-        require_own(caller, [asked.gateway_id])
+        require_ownership(caller, [asked.gateway_id])
         return answer(asked, now=now)
 
     return answer_record(request, LeaseRequest, lease)

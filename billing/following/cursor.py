@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db import connection
 
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 
 PAGE_EVENTS = 100_000
 """A page ends with the transaction that holds this event; a transaction has 500 at most."""
@@ -74,8 +74,8 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
         if row is None:
             return None
         from_xid, known, oldest, head = row
-        if known not in ("", lineage()):
-            raise ForeignLineageError(f"{name} followed database {known}; this is {lineage()}")
+        if known not in ("", database_id()):
+            raise ForeignLineageError(f"{name} followed database {known}; this is {database_id()}")
         readable = str(max(int(oldest), int(from_xid)))
         cursor.execute(END_OF_PAGE, [from_xid, readable, events - 1])
         end = cursor.fetchone()
@@ -87,4 +87,4 @@ def take_page(name: str, *, events: int = PAGE_EVENTS) -> Page | None:
 def move(name: str, page: Page, *, now: datetime) -> None:
     """Put the cursor behind a page that was applied in this transaction."""
     with connection.cursor() as cursor:
-        cursor.execute(MOVE, [lineage(), page.until_xid, page.head_xid, now, name])
+        cursor.execute(MOVE, [database_id(), page.until_xid, page.head_xid, now, name])

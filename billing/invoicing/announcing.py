@@ -8,8 +8,7 @@ from typing import Any
 from billing.invoicing.models import CreditNote, Invoice
 from billing.invoicing.printed import day, dollars
 from billing.invoicing.selectors import billing_profile
-from control.mail.links import absolute
-from control.mail.services import Attachment, send_mail
+from control.mail.services import Attachment, absolute, send_mail
 from control.tenants.selectors import people_to_tell
 from control.webhooks.services import emit
 from serving.contract.money import cents

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from billing.invoicing.selectors import credit_note_by_id, invoice_by_id
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
-from control.mail.attachments import File
+from control.mail.services import File
 
 PDF = "application/pdf"
 

@@ -31,7 +31,7 @@ ADDRESSES: dict[Behind, tuple[str, dict[str, str]]] = {
     "prices": ("admin:prices_pricebook_changelist", {}),
     "engines": ("admin:economics_reconciliation", {"alarms": "1"}),
     "payments": ("admin:payments_standing", {}),
-    "messages": ("admin:outbox_message_changelist", {"state": "given_up"}),
+    "messages": ("admin:outbox_outboxmessage_changelist", {"state": "given_up"}),
 }
 
 

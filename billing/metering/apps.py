@@ -27,7 +27,7 @@ class MeteringConfig(AppConfig):
         from billing.metering import undelivered
         from billing.metering.claims import forget_claims
         from billing.metering.interning import forget_interned
-        from control.publish.lineage import on_change
+        from control.feed.database_identity import on_change
 
         on_change(forget_interned)
         on_change(forget_claims)

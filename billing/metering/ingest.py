@@ -36,8 +36,8 @@ from billing.metering.judging import Fact, Judge
 from billing.metering.partitions import ensure_days
 from billing.metering.retries import with_retries
 from billing.metering.staging import correct_once, insert_once, stored
-from control.gateways.services import of_others
-from control.publish.lineage import lineage
+from control.dataplane.gateways import owned_by_others
+from control.feed.database_identity import database_id
 from serving.contract.credential import Caller
 from serving.contract.usage import DeadLetter, UsageBatch, UsageReceipt
 
@@ -84,7 +84,7 @@ def ingest(batch: UsageBatch, *, now: datetime, caller: Caller | None = None) ->
         accepted=booked.accepted,
         duplicates=booked.duplicates,
         dead_lettered=tuple(DeadLetter(one.event_id, one.reason) for one in booked.letters),
-        lineage=lineage(),
+        lineage=database_id(),
     )
 
 
@@ -101,7 +101,7 @@ def _without_repeats(payloads: Sequence[Payload]) -> list[Payload]:
 def _put_aside_of_others(reading: Batch, gateway_id: str, caller: Caller | None) -> None:
     """Make letters of events that name another's gateway, whose leases they would charge."""
     named = {received.event.gateway_id for received in reading.received.values()} - {gateway_id}
-    others = of_others(caller, named) if caller and named else {}
+    others = owned_by_others(caller, named) if caller and named else {}
     if not others:
         return
     for event_id, received in list(reading.received.items()):
@@ -206,7 +206,7 @@ def _halves(facts: Facts, letters: list[Letter], reason: str) -> list[tuple[Fact
 
 def book(facts: Facts, letters: list[Letter], *, gateway_id: str, now: datetime) -> Booked:
     """Insert the facts that are new, with all that hangs on them, in one transaction."""
-    claimants = Claimants(facts.values(), lineage())
+    claimants = Claimants(facts.values(), database_id())
     claimed = {event_id: claimants.claims(fact) for event_id, fact in facts.items()}
     with transaction.atomic():
         part = Booked(letters=letters)

@@ -8,8 +8,8 @@ from django.views.decorators.http import require_POST
 
 from billing.internal import answer_record
 from billing.metering.ingest import ingest
-from control.gateways.services import require_own
-from control.internal.callers import caller_of
+from control.dataplane.authentication import caller_of
+from control.dataplane.gateways import require_ownership
 from serving.contract.usage import UsageBatch, UsageReceipt
 
 
@@ -20,7 +20,7 @@ def usage_events(request: HttpRequest) -> HttpResponse:
     caller = caller_of(request)
 
     def book(batch: UsageBatch, now: datetime) -> UsageReceipt:
-        require_own(caller, [batch.gateway_id])
+        require_ownership(caller, [batch.gateway_id])
         return ingest(batch, now=now, caller=caller)
 
     return answer_record(request, UsageBatch, book)

@@ -7,8 +7,8 @@ from typing import Any
 from django.db import transaction
 
 from billing.metering.alarms import OPERATOR, raise_alarms
-from control.outbox.models import Message
-from control.outbox.signals import given_up
+from control.outbox.delivery import given_up
+from control.outbox.models import OutboxMessage
 
 
 def listen() -> None:
@@ -16,7 +16,7 @@ def listen() -> None:
     given_up.connect(tell, dispatch_uid="metering.undelivered")
 
 
-def tell(*, message: Message, is_alarm: bool, now: datetime, **_: Any) -> None:
+def tell(*, message: OutboxMessage, is_alarm: bool, now: datetime, **_: Any) -> None:
     """Count the alarm once the message is given up for good."""
     if not is_alarm:
         return

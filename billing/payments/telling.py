@@ -12,8 +12,7 @@ from billing.payments.signals import (
     payment_returned,
     top_up_stopped,
 )
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 from control.tenants.selectors import organizations, people_to_tell
 from control.webhooks.services import emit
 from serving.contract.money import format_dollars

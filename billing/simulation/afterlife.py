@@ -18,7 +18,7 @@ from billing.simulation.deeds.credit import make_grant
 from billing.simulation.long_ago import check_long_ago
 from billing.simulation.oracle import require
 from billing.simulation.refusals import check_largest
-from control.publish import lineage
+from control.feed import database_identity
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Return
 
@@ -71,7 +71,7 @@ def _restore(cast: Cast, monitor: psycopg.Connection) -> None:
     lease = first.answers[0]
     assert isinstance(lease, Granted), lease  # noqa: S101 -- there is money
     monitor.execute(RESTORE)
-    lineage._known.until = 0.0
+    database_identity._known.until = 0.0
     second = _poll(cast, None, Return(lease.lease_id, 0, True))
     require(second.lineage != first.lineage, "A restored database is another one", second)
     require(len(second.returned) == 1, "Leases of another database are given back", second)

@@ -21,7 +21,7 @@ from billing.simulation.oracle import (
 )
 from billing.simulation.watch import BUDGETS, LEASES, BudgetRow, LeaseRow
 from billing.simulation.world import World
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.usage import UsageEvent
 
 LIFETIME = EPOCH
@@ -237,7 +237,7 @@ def is_told(row: Fact, event: UsageEvent) -> bool:
 def number_of(lease_id: str, leases: Mapping[int, object]) -> int | None:
     """Return the number in a lease's name; None where nobody was ever granted it."""
     era, _, number = lease_id.partition(".")
-    is_one = era == lineage() and number.isascii() and number.isdecimal()
+    is_one = era == database_id() and number.isascii() and number.isdecimal()
     return int(number) if is_one and int(number) in leases else None
 
 

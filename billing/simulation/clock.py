@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from billing.metering import retries
 from control.db import models as control_ids
-from control.outbox import waking
-from control.publish import lineage
+from control.feed import database_identity
+from control.outbox import services
 from serving.contract import ids as contract_ids
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -63,8 +63,8 @@ def ruled_by(clock: Clock) -> Iterator[None]:
     )
     with ExitStack() as stack:
         stack.enter_context(patch.object(timezone, "now", lambda: clock.now))
-        stack.enter_context(patch.object(waking, "wake", lambda: None))
-        for module in (contract_ids, lineage, retries):
+        stack.enter_context(patch.object(services, "wake", lambda: None))
+        for module in (contract_ids, database_identity, retries):
             stack.enter_context(patch.object(module, "time", wall))
         for module in (contract_ids, control_ids):
             stack.enter_context(patch.object(module, "secrets", secrets))

@@ -18,7 +18,7 @@ Penstock is ready.
             {owner.email}   {owner.password}
   Admin     {credentials.admin_url}
             {operator.email}   {operator.password}   (an authenticator app is set up first)
-  Mailbox   {credentials.admin_url}mail/letter/   (mails stay here until EMAIL_URL is set)
+  Mailbox   {credentials.admin_url}mail/storedemail/   (mails stay here until EMAIL_URL is set)
   API       {credentials.api_base}
   The same  {home.credentials_file}
 

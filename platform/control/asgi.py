@@ -8,7 +8,7 @@ from typing import Any
 
 import django
 
-from control.internal.callers import body_bytes_max, is_internal
+from control.dataplane.authentication import body_bytes_max, is_internal
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
 django.setup(set_prefix=False)

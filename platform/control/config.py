@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from control.mail.server import MailServer
+from control.mail.server_url import MailServer
 from serving.contract.credential import (
     ROOT_VARIABLE,
     Caller,

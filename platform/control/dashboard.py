@@ -8,14 +8,18 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from control.catalog.fleet import fleet_view
+from control.feed import selectors as published
 from control.keys import selectors as keys
-from control.publish import selectors as published
 from control.tenants import selectors as tenants
 
 PAGES = (
     ({"title": "Alarms", "icon": "notifications"}, "metering.view_tally", "admin:metering_alarms"),
-    ({"title": "Outbox", "icon": "outbox"}, "outbox.view_message", "admin:outbox_standing"),
-    ({"title": "Mailbox", "icon": "mail"}, "mail.view_letter", "admin:mail_letter_changelist"),
+    ({"title": "Outbox", "icon": "outbox"}, "outbox.view_outboxmessage", "admin:outbox_standing"),
+    (
+        {"title": "Mailbox", "icon": "mail"},
+        "mail.view_storedemail",
+        "admin:mail_storedemail_changelist",
+    ),
     (
         {"title": "Close of the month", "icon": "event_available"},
         "invoicing.view_close",

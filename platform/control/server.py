@@ -62,7 +62,7 @@ times, after each answer of the database; at Python's 5 ms each it would wait fo
 async def serve(config: ControlConfig) -> None:
     """Serve until SIGINT or SIGTERM: then people first, the data plane last."""
     from control.asgi import application, internal_application
-    from control.publish.waiting import room
+    from control.feed.views import notifier
 
     stop = _stop_signal()
     TimeoutConnection.answer_seconds = ANSWER_SECONDS
@@ -74,7 +74,7 @@ async def serve(config: ControlConfig) -> None:
     await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     people.should_exit = True
     await tasks[0]
-    room().close()  # open long polls are answered, else they would hold up the end
+    notifier().close()  # open long polls are answered, else they would hold up the end
     planes.should_exit = True
     await tasks[1]
     stopped.cancel()

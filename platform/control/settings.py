@@ -55,9 +55,10 @@ INSTALLED_APPS = [
     "control.audit",
     "control.mail",
     "control.outbox",
-    "control.publish",
+    "control.feed",
     "control.gateways",
     "control.idempotency",
+    "control.dataplane",
     "control.webhooks",
     "control.sso",
     "control.privacy",
@@ -78,16 +79,14 @@ INSTALLED_APPS = [
     "web.console",
 ]
 INTERNAL_URLS = [
-    "control.publish.urls",
-    "control.idempotency.internal_urls",
-    "control.limits.internal_urls",
+    "control.dataplane.internal_api",
     "billing.internal_urls",
 ]
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
-TOUCHED_RECORDS = "control.records.news_of"
-"""What publishing asks what to say of a row (`control.publish.services.Touched`)."""
+FEED_RECORDS = "control.feed_records.build_records"
+"""Builds the records that `control.feed.services.publish` publishes for a FeedRef."""
 AUDIT_PEOPLE = "control.tenants.people.UsersAndInvited"
-"""What the audit asks who is meant by an address or an id (`control.audit.people`)."""
+"""What the audit asks who is meant by an address or an id (`control.audit.pseudonyms`)."""
 API_URLS = ["billing.api_urls"]
 """What the layers above add to the management API, under /api/v1/."""
 PUBLIC_URLS = ["billing.payments.urls"]
@@ -98,7 +97,7 @@ MIDDLEWARE = [
     "control.middleware.request_middleware",
     "control.middleware.CompressionMiddleware",
     "control.middleware.SecurityHeadersMiddleware",
-    "control.internal.callers.require_credential",
+    "control.dataplane.authentication.require_credential",
     "control.middleware.reject_null_bytes",
     "django.middleware.security.SecurityMiddleware",
     "servestatic.middleware.ServeStaticMiddleware",

@@ -15,7 +15,7 @@ from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again
 from control.actor import person, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.tenants.models import User
 from tests.fixtures.spending import settle, use
@@ -124,7 +124,7 @@ def test_credit_is_paid_back_once_per_form(operator, customer):
     give_credit(customer, 5 * DOLLAR)
     decide(operator, Budget.objects.get(), "refund", amount_nanos="2")
     assert balance_nanos(customer.id) == 3 * DOLLAR
-    assert Deed.objects.get(action="credit.refund").details["reason"] == "by the book"
+    assert AuditEvent.objects.get(action="credit.refund").details["reason"] == "by the book"
 
 
 def test_more_than_there_is_is_not_paid_back_and_the_page_says_so(operator, customer):

@@ -25,10 +25,10 @@ from billing.metering import ingest as ingesting
 from billing.metering.ingest import ingest
 from billing.metering.models import UsageEvent
 from control.actor import system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.budgets.models import SpendLimit
 from control.errors import Conflict
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from control.tenants.models import BillingMode, Organization
 from control.tenants.services import set_organization_terms
 from serving.contract.budget import balance_budget_id, limit_budget_id
@@ -80,7 +80,7 @@ def at_once(calls: Iterable[Callable[[], Any]]) -> list[Any]:
 def ask_until_answered(ask: Ask, gateway: str) -> Answer:
     """Ask as a gateway does: what is deferred is asked again, and waited for then."""
     for _ in range(100):
-        (reply,) = grant_leases(gateway_id=gateway, asks=[ask], lineage=lineage(), now=NOW)
+        (reply,) = grant_leases(gateway_id=gateway, asks=[ask], lineage=database_id(), now=NOW)
         if not isinstance(reply, Deferred):
             return reply
         ask = Ask(ask.ask_id, ask.budget_id, ask.need_nanos, ask.want_nanos, ask.at, deferred=True)
@@ -135,7 +135,10 @@ def test_one_ask_id_of_two_gateways_at_once_is_granted_once_and_harms_nobody(cus
         give_credit(one, 3_000)
     calls = [
         lambda gateway=f"gw_{number}", budget=one.balance: grant_leases(
-            gateway_id=gateway, asks=[Ask("ask_1", budget, 1, 1, NOW)], lineage=lineage(), now=NOW
+            gateway_id=gateway,
+            asks=[Ask("ask_1", budget, 1, 1, NOW)],
+            lineage=database_id(),
+            now=NOW,
         )
         for number in range(4)
         for one in (customer, outsider)
@@ -318,7 +321,7 @@ def test_a_limit_lowered_in_mid_traffic_is_never_passed_afterwards(customer):
     def ask() -> None:
         for _ in range(20):
             one = Ask(new_id(), limit_budget_id(customer.id), 100, 100, now)
-            grant_leases(gateway_id=GATEWAY, asks=[one], lineage=lineage(), now=now)
+            grant_leases(gateway_id=GATEWAY, asks=[one], lineage=database_id(), now=now)
 
     limit(1_000_000)
     at_once([ask, ask, ask, ask, lambda: limit(300)])
@@ -329,7 +332,7 @@ def test_a_limit_lowered_in_mid_traffic_is_never_passed_afterwards(customer):
     row.refresh_from_db()
     assert row.pending_nanos <= max(before, 300)
     if before > 300:
-        assert len(recalled_lease_ids(GATEWAY, lineage())) == before // 100
+        assert len(recalled_lease_ids(GATEWAY, database_id())) == before // 100
     assert differences() == []
 
 
@@ -421,7 +424,7 @@ def test_two_beats_void_a_lease_once(customer):
     lease = ask_for(customer.balance, 600)
     later = lease.admits_until + timedelta(days=1)
     assert sum(at_once([lambda: void_abandoned_leases(now=later)] * 4)) == 1
-    assert Deed.objects.filter(action="lease.void").count() == 1
+    assert AuditEvent.objects.filter(action="lease.void").count() == 1
     assert Lease.objects.get().held_nanos == 0
     assert differences() == []
 
@@ -496,11 +499,11 @@ def test_a_day_opened_in_the_midst_of_ingest_misses_nothing_and_counts_nothing_t
     asks = [Ask(new_id(), name, 1, 1, datetime.now(UTC)) for _ in range(8)]
     books = [lambda batch=batch: ingest(batch, now=now) for batch in batches]
     opens = [
-        lambda ask=ask: grant_leases(gateway_id=GATEWAY, asks=[ask], lineage=lineage(), now=now)
+        lambda ask=ask: grant_leases(gateway_id=GATEWAY, asks=[ask], lineage=database_id(), now=now)
         for ask in asks
     ]
     at_once([*books, *opens])
     if Budget.objects.filter(budget_id=name).first() is None:
-        grant_leases(gateway_id=GATEWAY, asks=asks[:1], lineage=lineage(), now=now)
+        grant_leases(gateway_id=GATEWAY, asks=asks[:1], lineage=database_id(), now=now)
     assert Budget.objects.get(budget_id=name).posted_nanos == 80 * 132_000
     assert differences() == []

@@ -14,7 +14,7 @@ from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos
 from billing.metering.ingest import ingest
 from control.actor import system
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.lease import Return
 from tests.fixtures.following import catch_up
 from tests.fixtures.usage import (
@@ -87,7 +87,7 @@ def test_the_worked_month() -> None:
     month.use(20, november(19, 23, 59), now=november(20, 0, 2))
     take_back(
         gateway_id=GATEWAY, returns=[Return(lease.lease_id, 0, closed=True)],
-        lineage=lineage(), now=november(20, 0, 2),
+        lineage=database_id(), now=november(20, 0, 2),
     )  # fmt: skip
     assert month.figures() == (5350, 345, 5005)
     expire_grants(now=november(20, 0, 3))

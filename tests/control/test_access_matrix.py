@@ -13,7 +13,7 @@ from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.keys.models import Scope
 from control.tenants.models import Membership, Role, User
 from tests.fixtures.amounts import amounts_in
@@ -164,9 +164,9 @@ class Furnished:
         What is refused must not have reached the audit log.
         """
         with transaction.atomic():
-            before = Deed.objects.count()
+            before = AuditEvent.objects.count()
             reply = self.send(client, label, organization)
-            assert reply.status_code < 300 or Deed.objects.count() == before, label
+            assert reply.status_code < 300 or AuditEvent.objects.count() == before, label
             transaction.set_rollback(True)
         return reply
 
@@ -259,10 +259,10 @@ def test_every_post_with_an_idempotency_key_happens_once(furnished: Furnished) -
     for label in sorted(posts - NOTHING_THERE - CONFLICT):
         with transaction.atomic():
             first = furnished.send(owner, label, org)
-            done = Deed.objects.count()
+            done = AuditEvent.objects.count()
             again = furnished.send(owner, label, org)
             other = furnished.send(owner, label, org, another="field")
-            assert Deed.objects.count() == done, label
+            assert AuditEvent.objects.count() == done, label
             transaction.set_rollback(True)
         assert (again.status_code, again.json()) == (first.status_code, first.json()), label
         if label not in KEEPS_KEYS_ITSELF:

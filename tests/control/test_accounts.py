@@ -9,10 +9,10 @@ from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.cache import cache
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict
-from control.outbox.models import Message
-from control.publish.models import Change
+from control.feed.models import PublishedChange
+from control.outbox.models import OutboxMessage
 from control.tenants.models import Membership, Organization, Role, User
 from control.tenants.selectors import people_to_tell
 from control.tenants.signals import organization_created
@@ -81,9 +81,15 @@ def test_a_sign_up_tells_nobody_who_has_an_account(client: Client) -> None:
 
 def test_who_signs_up_twice_leaves_nothing_more(client: Client) -> None:
     sign_up(client)
-    before = [each.objects.count() for each in (User, Organization, Membership, Deed, Change)]
+    before = [
+        each.objects.count()
+        for each in (User, Organization, Membership, AuditEvent, PublishedChange)
+    ]
     sign_up(Client())
-    after = [each.objects.count() for each in (User, Organization, Membership, Deed, Change)]
+    after = [
+        each.objects.count()
+        for each in (User, Organization, Membership, AuditEvent, PublishedChange)
+    ]
     assert after == before
 
 
@@ -233,7 +239,7 @@ def test_a_sign_up_whose_mail_cannot_be_decided_leaves_nothing(
     with pytest.raises(ZeroDivisionError):
         sign_up(client)
     assert not User.objects.exists()
-    assert not Message.objects.exists()
+    assert not OutboxMessage.objects.exists()
 
 
 def test_people_to_tell_are_those_with_money_and_a_verified_address(

@@ -16,15 +16,15 @@ from django.urls import reverse
 from django.utils import timezone
 
 from control.admin.pages import row_url
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.catalog import fleet
 from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
+from control.feed.models import PublishedChange as Published
+from control.feed.selectors import last_record
 from control.keys.models import ApiKey
 from control.prices import services as pricing
 from control.prices.models import PriceBook
-from control.publish.models import Change as Published
-from control.publish.selectors import last_record
 from control.tenants.models import User
 from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
@@ -47,10 +47,10 @@ DOLLARS = {
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 PAGES = [
     "budgets_spendlimit",
-    "limits_limittier", "limits_organizationlimits", "limits_standing", "limits_livegateway",
+    "limits_limittier", "limits_organizationlimits", "limits_standing", "limits_gatewayheartbeat",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
     "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
-    "keys_apikey", "audit_deed", "publish_change",
+    "keys_apikey", "audit_auditevent", "publish_publishedchange",
 ]  # fmt: skip
 
 
@@ -129,7 +129,7 @@ def test_every_page_of_a_row_opens(
 ) -> None:
     catalog.record_quality(actor=OPERATOR, variant=deployment.variant, document=quality_report())
     rows = [deployment, deployment.variant, deployment.variant.model, org.organization, key,
-            org.owner, Deed.objects.first()]  # fmt: skip
+            org.owner, AuditEvent.objects.first()]  # fmt: skip
     for row in rows:
         assert operator.get(change_url(row)).status_code == 200
 
@@ -157,7 +157,7 @@ def test_raising_replicas_from_zero_is_published(operator: Client, deployment: D
     record = json.loads(last_record("deployment", deployment.id) or "")
     assert reply.status_code == 302
     assert record["replicas_min"] == 1
-    assert Deed.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert AuditEvent.objects.filter(action="deployment.update", target_id=deployment.id).exists()
 
 
 def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
@@ -169,13 +169,13 @@ def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
     assert deployment.hourly_cost_nanos == 2_490_000_000
     assert last_record("deployment", deployment.id) == before
     assert Published.objects.filter(kind="deployment", record_id=deployment.id).count() == 1
-    assert Deed.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert AuditEvent.objects.filter(action="deployment.update", target_id=deployment.id).exists()
 
 
 def test_saving_nothing_publishes_nothing(operator: Client, deployment: Deployment) -> None:
-    before = Deed.objects.count()
+    before = AuditEvent.objects.count()
     assert save(operator, deployment).status_code == 302
-    assert Deed.objects.count() == before
+    assert AuditEvent.objects.count() == before
 
 
 def test_a_bad_size_is_an_error_on_the_page(operator: Client, deployment: Deployment) -> None:
@@ -217,7 +217,7 @@ def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant
     page = operator.post(decide(book, "publish"), {"effective_at_0": "", "effective_at_1": ""})
     assert page.status_code == 302
     assert last_record("price", price.id) is not None
-    assert Deed.objects.filter(action="price_book.set_price").exists()
+    assert AuditEvent.objects.filter(action="price_book.set_price").exists()
 
 
 def test_an_id_that_reads_like_a_quoted_character_leads_back_to_its_page(

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.actor import Actor
-from control.audit import chain
-from control.audit.models import Deed, Link, Waiting
+from control.audit import hash_chain
+from control.audit.models import AuditEvent, ChainLink, UnchainedEvent
 from control.audit.services import record
 from control.audit.tasks import prove, seal
 
 ROBOT = Actor(kind="system", id="", name="tests")
 
 
-def note(number: int = 0, **details: object) -> Deed:
+def note(number: int = 0, **details: object) -> AuditEvent:
     return record(
         actor=ROBOT, action="key.mint", target_kind="api_key", target_id=f"key_{number}",
         organization_id="org_1", details=details,
@@ -28,31 +28,31 @@ def note(number: int = 0, **details: object) -> Deed:
 
 
 def faults() -> list[str]:
-    return chain.prove(now=timezone.now()).faults
+    return hash_chain.verify_chain(now=timezone.now()).faults
 
 
 @pytest.mark.django_db
 def test_deeds_enter_the_chain_once_and_in_order() -> None:
-    chain.seal()
-    before = chain.head().position
+    hash_chain.chain_events()
+    before = hash_chain.head().position
     deeds = [note(number) for number in range(5)]
-    assert chain.seal() == 5
-    assert chain.seal() == 0
-    links = Link.objects.filter(position__gt=before).order_by("position")
+    assert hash_chain.chain_events() == 5
+    assert hash_chain.chain_events() == 0
+    links = ChainLink.objects.filter(position__gt=before).order_by("position")
     assert [link.deed_id for link in links] == [deed.pk for deed in deeds]
     assert [link.position for link in links] == list(range(before + 1, before + 6))
-    assert not Waiting.objects.exists()
+    assert not UnchainedEvent.objects.exists()
     assert faults() == []
 
 
 @pytest.mark.django_db
 def test_long_queues_are_sealed_by_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain.seal()
-    monkeypatch.setattr(chain, "PAGE_DEEDS", 2)
+    hash_chain.chain_events()
+    monkeypatch.setattr(hash_chain, "PAGE_DEEDS", 2)
     for number in range(5):
         note(number)
-    assert chain.seal(pages_max=2) == 4
-    assert chain.seal() == 1
+    assert hash_chain.chain_events(pages_max=2) == 4
+    assert hash_chain.chain_events() == 1
     assert faults() == []
 
 
@@ -63,7 +63,7 @@ def test_long_queues_are_sealed_by_the_page(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_whatever_a_deed_says_is_digested(details: dict[str, object]) -> None:
     note(**details)
-    chain.seal()
+    hash_chain.chain_events()
     assert faults() == []
 
 
@@ -83,12 +83,12 @@ def test_a_deed_that_commits_late_comes_late_and_is_not_missed() -> None:
     writer.start()
     assert began.wait(10)
     early = note(2).pk
-    chain.seal()
+    hash_chain.chain_events()
     may_end.set()
     writer.join()
     assert late[0] < early
-    assert chain.seal() == 1
-    last = Link.objects.order_by("-position").values_list("deed_id", flat=True)[:2]
+    assert hash_chain.chain_events() == 1
+    last = ChainLink.objects.order_by("-position").values_list("deed_id", flat=True)[:2]
     assert list(last) == [late[0], early]
     assert faults() == []
 
@@ -107,8 +107,8 @@ def test_two_sealers_make_one_chain() -> None:
         each.start()
     for each in sealers:
         each.join()
-    chain.seal()
-    assert Link.objects.count() == Deed.objects.count()
+    hash_chain.chain_events()
+    assert ChainLink.objects.count() == AuditEvent.objects.count()
     assert faults() == []
 
 
@@ -132,7 +132,7 @@ FORGERIES = {
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_every_forgery_is_found(superuser_connection: psycopg.Connection, forgery: str) -> None:
     deeds = [note(number) for number in range(5)]
-    chain.seal()
+    hash_chain.chain_events()
     assert faults() == []
     for statement in FORGERIES[forgery].split(";"):
         superuser_connection.execute(statement, {"id": deeds[2].pk})
@@ -142,8 +142,8 @@ def test_every_forgery_is_found(superuser_connection: psycopg.Connection, forger
 @pytest.mark.django_db(transaction=True)
 def test_an_end_that_was_cut_off_is_missed(superuser_connection: psycopg.Connection) -> None:
     deeds = [note(number) for number in range(3)]
-    chain.seal()
-    noted = chain.head()
+    hash_chain.chain_events()
+    noted = hash_chain.head()
     prove()
     for table, column in (("audit_link", "deed_id"), ("audit_entry", "id")):
         statement = f"DELETE FROM {table} WHERE {column} = %s"  # noqa: S608 -- constants
@@ -151,7 +151,7 @@ def test_an_end_that_was_cut_off_is_missed(superuser_connection: psycopg.Connect
     assert faults() == [f"the chain does not hold {noted} any more"]
     superuser_connection.execute("DELETE FROM audit_proof")
     assert faults() == []  # whoever can write everything can; what was noted elsewhere still tells
-    assert chain.prove(now=timezone.now(), noted=[noted]).faults
+    assert hash_chain.verify_chain(now=timezone.now(), noted=[noted]).faults
 
 
 @pytest.mark.django_db
@@ -160,7 +160,7 @@ def test_the_command_prints_what_to_note(capsys: pytest.CaptureFixture[str]) -> 
     out = StringIO()
     call_command("verify_audit", stdout=out)
     noted = out.getvalue().splitlines()[-1]
-    assert noted == str(chain.head())
+    assert noted == str(hash_chain.head())
     call_command("verify_audit", holds=[noted], stdout=out)
     with pytest.raises(CommandError, match="broken"):
         call_command("verify_audit", holds=["1:" + "00" * 32], stdout=out)
@@ -171,11 +171,11 @@ def test_the_command_prints_what_to_note(capsys: pytest.CaptureFixture[str]) -> 
 @given(contents=st.lists(st.binary(min_size=32, max_size=32), max_size=8), cut=st.integers(0, 8))
 def test_a_chain_made_in_parts_is_the_chain_made_at_once(contents: list[bytes], cut: int) -> None:
     rows = list(enumerate(contents))
-    start = chain.Head(0, chain.GENESIS)
-    whole = chain._links(start, rows)
-    first = chain._links(start, rows[:cut])
-    middle = chain.Head(first[-1].position, first[-1].digest) if first else start
-    parts = first + chain._links(middle, rows[cut:])
+    start = hash_chain.ChainHead(0, hash_chain.GENESIS)
+    whole = hash_chain._links(start, rows)
+    first = hash_chain._links(start, rows[:cut])
+    middle = hash_chain.ChainHead(first[-1].position, first[-1].digest) if first else start
+    parts = first + hash_chain._links(middle, rows[cut:])
     assert [(each.position, each.digest) for each in parts] == [
         (each.position, each.digest) for each in whole
     ]

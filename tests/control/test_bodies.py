@@ -10,7 +10,11 @@ import pytest
 from control import asgi_middleware, http_protocol
 from control.asgi import application, internal_application, public_body_bytes_max
 from control.asgi_middleware import limit_bodies
-from control.internal.callers import BODY_BYTES_MAX, STRANGERS_BODY_BYTES_MAX, body_bytes_max
+from control.dataplane.authentication import (
+    BODY_BYTES_MAX,
+    STRANGERS_BODY_BYTES_MAX,
+    body_bytes_max,
+)
 from tests.fixtures.credentials import bearer
 from tests.fixtures.serving import serving
 

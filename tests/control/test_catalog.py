@@ -6,8 +6,8 @@ from rest_framework.test import APIClient
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Variant
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.feed.selectors import last_record
 from control.prices import services as pricing
-from control.publish.selectors import last_record
 from serving.contract.codec import decode
 from serving.contract.records import DeploymentRecord, ModelRecord
 from tests.fixtures.organizations import (

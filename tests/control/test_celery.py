@@ -1,8 +1,8 @@
 """What the worker and the beat are told."""
 
 from control.celery import app, beat_schedule
-from control.publish.models import Change
-from control.publish.tasks import compact_feed
+from control.feed.models import PublishedChange
+from control.feed.tasks import compact_feed
 
 
 def test_a_task_ends_long_before_the_broker_would_give_it_out_again() -> None:
@@ -24,4 +24,4 @@ def test_the_beat_knows_the_schedules_of_all_apps() -> None:
 
 def test_compacting_is_a_task(db: None) -> None:
     assert compact_feed() == 0
-    assert not Change.objects.exists()
+    assert not PublishedChange.objects.exists()

@@ -16,7 +16,7 @@ from django.db import connections
 
 from billing.simulation.database import scratch
 from control.db import connection as factory
-from control.publish.waiting import WaitingRoom
+from control.feed.views import ChangeNotifier
 from control.telemetry.health import checks
 from infra.local.preflight import database_error
 from infra.local.up import make_roles
@@ -93,7 +93,7 @@ def ask_readiness(server: FakeServer, sslmode: str) -> None:
 
 def listen(server: FakeServer, sslmode: str) -> None:
     with configured(server, sslmode), pytest.raises(psycopg.OperationalError):
-        asyncio.run(WaitingRoom()._ring_for_notifications())
+        asyncio.run(ChangeNotifier()._ring_for_notifications())
 
 
 def use_django(server: FakeServer, sslmode: str) -> None:

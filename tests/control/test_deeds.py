@@ -5,9 +5,9 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from control.actor import Actor, person
-from control.audit.models import Deed
-from control.audit.people import ERASED, Names
-from control.audit.selectors import DeedFilters, deeds
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import ERASED, NameResolver
+from control.audit.selectors import EventFilters, events
 from control.audit.services import record
 from control.tenants import services
 from control.tenants.models import User
@@ -17,7 +17,7 @@ from tests.fixtures.organizations import SeededOrganization
 pytestmark = pytest.mark.django_db
 
 
-def note(actor: Actor, **details: object) -> Deed:
+def note(actor: Actor, **details: object) -> AuditEvent:
     return record(
         actor=actor, action="member.invite", target_kind="membership", target_id="mem_1",
         details=details,
@@ -28,7 +28,7 @@ def test_a_deed_names_the_request_and_its_address(org: SeededOrganization, base:
     client = APIClient(REMOTE_ADDR="203.0.113.7")
     client.force_login(org.owner)
     reply = client.patch(base, {"name": "Acme Labs"}, format="json")
-    deed = Deed.objects.get(action="organization.rename")
+    deed = AuditEvent.objects.get(action="organization.rename")
     assert reply.headers["x-request-id"] == deed.request_id
     assert deed.address == "203.0.113.7"
     assert deed.details == {"before": "Acme", "after": "Acme Labs"}
@@ -43,7 +43,7 @@ def test_an_address_that_a_proxy_made_up_is_none(org: SeededOrganization, base: 
     client = APIClient(REMOTE_ADDR="unknown, 1.2.3.4:80")
     client.force_login(org.owner)
     assert client.patch(base, {"name": "Acme Labs"}, format="json").status_code == 200
-    assert Deed.objects.get(action="organization.rename").address is None
+    assert AuditEvent.objects.get(action="organization.rename").address is None
 
 
 def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None:
@@ -51,7 +51,7 @@ def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None
     services.change_role(actor=org.actor, membership=org.seat(grace), role="viewer")
     services.remove_member(actor=org.actor, membership=org.seat(grace))
     note(person(org.owner), **{grace.email: ["To GRACE@nowhere.example", {"x": grace.email}]})
-    found = list(Deed.objects.all())
+    found = list(AuditEvent.objects.all())
     assert len(found) > 5
     for deed in found:
         assert "@" not in deed.actor_name
@@ -65,8 +65,8 @@ def test_people_are_shown_by_name_and_an_invited_one_too(org: SeededOrganization
     services.invite_member(
         actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
     )
-    invited = Deed.objects.get(action="member.invite")
-    names = Names([invited])
+    invited = AuditEvent.objects.get(action="member.invite")
+    names = NameResolver([invited])
     assert names.actor(invited) == org.owner.email
     assert names.details(invited)["email"] == "new@else.example"
     assert "new@" not in str(invited.details)
@@ -74,12 +74,12 @@ def test_people_are_shown_by_name_and_an_invited_one_too(org: SeededOrganization
 
 def test_a_person_who_is_no_more_has_no_name(org: SeededOrganization) -> None:
     deed = note(Actor(kind="user", id="user" + "x" * 24, name="gone@acme.example"))
-    assert Names([deed]).actor(deed) == ERASED
+    assert NameResolver([deed]).actor(deed) == ERASED
 
 
 def test_nobody_learns_who_an_id_is_by_writing_it_into_a_name(org: SeededOrganization) -> None:
     deed = note(org.actor, name=f"⟦{org.owner.id}⟧")
-    assert Names([deed]).details(deed) == {"name": org.owner.id}
+    assert NameResolver([deed]).details(deed) == {"name": org.owner.id}
 
 
 def test_people_are_found_by_name_and_only_in_the_organization(
@@ -89,9 +89,9 @@ def test_people_are_found_by_name_and_only_in_the_organization(
         services.rename_organization(
             actor=each.actor, organization=each.organization, name="Another"
         )
-    found = deeds(org.id, filters=DeedFilters(by="OWNER@"), limit=50)
+    found = events(org.id, filters=EventFilters(by="OWNER@"), limit=50)
     assert {deed.organization_id for deed in found} == {org.id}
-    assert deeds(org.id, filters=DeedFilters(by="owner@outsider"), limit=50) == []
+    assert events(org.id, filters=EventFilters(by="owner@outsider"), limit=50) == []
 
 
 def test_the_admin_shows_names_with_few_queries(
@@ -101,11 +101,11 @@ def test_the_admin_shows_names_with_few_queries(
         note(org.actor)
     client = Client()
     client.force_login(User.objects.create_superuser("op@penstock.test"))
-    client.get("/admin/audit/deed/")
+    client.get("/admin/audit/auditevent/")
     with django_assert_max_num_queries(12):  # type: ignore[operator]
-        page = client.get("/admin/audit/deed/").content.decode()
+        page = client.get("/admin/audit/auditevent/").content.decode()
     assert org.owner.email in page
-    assert org.owner.email in client.get("/admin/audit/deed/?q=owner@acme").content.decode()
+    assert org.owner.email in client.get("/admin/audit/auditevent/?q=owner@acme").content.decode()
 
 
 def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganization) -> None:
@@ -118,7 +118,7 @@ def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganiza
     update_endpoint(
         actor=org.actor, endpoint=endpoint, url="https://new.example/T0KEN", is_enabled=False
     )
-    assert Deed.objects.get(action="webhook.update").details == {
+    assert AuditEvent.objects.get(action="webhook.update").details == {
         "before": {"host": "old.example", "is_enabled": True},
         "after": {"host": "new.example", "is_enabled": False},
     }

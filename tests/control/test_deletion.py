@@ -10,10 +10,10 @@ from rest_framework.test import APIClient
 from billing.credit.models import GrantKind
 from billing.credit.services.grants import grant_credit
 from billing.payments.models import AutoTopUp
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.feed.selectors import last_record
 from control.keys.models import ApiKey, Scope
-from control.publish.selectors import last_record
 from control.tenants import selectors, services
 from control.tenants.models import Invitation, Organization, Role
 from control.tenants.signals import Consequence, organization_end_asked
@@ -49,7 +49,7 @@ def test_keys_seats_and_invitations_end_and_the_feed_says_so(
     assert '"suspended"' in str(last_record("organization", org.id))
     assert not selectors.members(org.organization).exists()
     assert not Invitation.objects.filter(revoked_at=None, accepted_at=None).exists()
-    [deed] = Deed.objects.filter(action="organization.delete")
+    [deed] = AuditEvent.objects.filter(action="organization.delete")
     assert deed.details["members"] == 2
 
 

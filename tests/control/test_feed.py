@@ -19,14 +19,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from control.feed import views
+from control.feed.database_identity import current_database_id
+from control.feed.models import CompactionHorizon, PublishedChange
+from control.feed.selectors import FeedCursor, FeedCursorExpired, FeedQuery, page_for
+from control.feed.services import FeedRecord, compact, publish
+from control.feed.views import notifier
 from control.keys.services import revoke_key
-from control.publish import views
-from control.publish.cursor import Cursor, SnapshotGone
-from control.publish.lineage import lineage_now
-from control.publish.models import Change, Horizon
-from control.publish.selectors import Asked, page_for
-from control.publish.services import News, compact, publish
-from control.publish.waiting import room
 from serving.contract.codec import ContractError, encode
 from serving.contract.feed import RECORD_OF_KIND, Page
 from serving.contract.records import FleetSizeRecord, ProjectRecord
@@ -46,21 +45,21 @@ Step = tuple[str, str | None]
 State = dict[tuple[str, str], bytes]
 
 
-def news(project_id: str, organization_id: str | None) -> News:
+def news(project_id: str, organization_id: str | None) -> FeedRecord:
     """Return a project of an organization, or its deletion."""
     record = organization_id and ProjectRecord(project_id, organization_id, ())
-    return News("project", project_id, record or None)
+    return FeedRecord("project", project_id, record or None)
 
 
 def page_after(version: int, known_lineage: str | None = None) -> Page:
-    return page_for(Asked(version, known_lineage))
+    return page_for(FeedQuery(version, known_lineage))
 
 
 def pages_of_snapshot(limit: int, **asked: Any) -> Iterator[Page]:
     """Yield the pages of a snapshot, each asked for when the one before was read."""
     cursor = None
     while cursor != "":
-        page = page_for(Asked(0, limit=limit, cursor=cursor and Cursor.of(cursor), **asked))
+        page = page_for(FeedQuery(0, limit=limit, cursor=cursor and FeedCursor.of(cursor), **asked))
         yield page
         cursor = page.cursor
 
@@ -86,8 +85,8 @@ def compact_all() -> int:
 
 
 def forget_everything() -> None:
-    Change.objects.all().delete()
-    Horizon.objects.all().delete()
+    PublishedChange.objects.all().delete()
+    CompactionHorizon.objects.all().delete()
 
 
 STEPS = st.lists(
@@ -154,18 +153,18 @@ def test_a_snapshot_does_not_go_on_once_the_log_was_compacted() -> None:
     pages = pages_of_snapshot(1)
     next(pages)
     compact_all()
-    with pytest.raises(SnapshotGone):
+    with pytest.raises(FeedCursorExpired):
         next(pages)
 
 
 @pytest.mark.usefixtures("pooled")
 def test_a_reader_of_some_kinds_is_told_of_no_other_and_comes_as_far() -> None:
     kinds = ("fleet_size",)
-    publish([news("proj_a", "org_1"), News("fleet_size", "all", FleetSizeRecord(1))])
+    publish([news("proj_a", "org_1"), FeedRecord("fleet_size", "all", FleetSizeRecord(1))])
     [snapshot] = pages_of_snapshot(2, kinds=kinds)
     assert [change.kind for change in snapshot.changes] == ["fleet_size"]
-    publish([News("fleet_size", "all", FleetSizeRecord(2)), news("proj_a", "org_2")])
-    page = page_for(Asked(snapshot.version, kinds=kinds))
+    publish([FeedRecord("fleet_size", "all", FleetSizeRecord(2)), news("proj_a", "org_2")])
+    page = page_for(FeedQuery(snapshot.version, kinds=kinds))
     assert [change.kind for change in page.changes] == ["fleet_size"]
     assert page.version == page_after(0).version
 
@@ -179,10 +178,10 @@ async def test_a_reader_of_some_kinds_is_not_woken_by_others(
     version = (await read_feed(0))["version"]
     began = time.monotonic()
     poll = asyncio.create_task(read_feed(version, kinds="model,deployment"))
-    await eventually(lambda: room().ring_count, "the listener's first ring")
+    await eventually(lambda: notifier().ring_count, "the listener's first ring")
     await in_thread(lambda: publish([news("proj_b", "org_1")]))
     page = await poll
-    room().close()
+    notifier().close()
     assert time.monotonic() - began > 0.5
     assert (page["version"], page["changes"]) == (version + 1, [])
 
@@ -244,7 +243,7 @@ def test_a_rolled_back_transaction_publishes_nothing() -> None:
 
 @pytest.mark.usefixtures("pooled")
 def test_a_record_that_readers_would_refuse_undoes_its_transaction() -> None:
-    bad = News("project", "proj_a", ProjectRecord("proj_a", "not an id", ()))
+    bad = FeedRecord("project", "proj_a", ProjectRecord("proj_a", "not an id", ()))
     with pytest.raises(ContractError):
         publish([news("proj_b", "org_1"), bad])
     assert page_after(0).changes == ()
@@ -276,9 +275,11 @@ def test_only_a_reader_of_this_lineage_is_given_changes() -> None:
     publish([news("proj_a", "org_1")])
     version = page_after(0).version
     publish([news("proj_b", "org_1")])
-    pages = {name: page_after(version, name) for name in (lineage_now(), "another", "", None)}
+    pages = {
+        name: page_after(version, name) for name in (current_database_id(), "another", "", None)
+    }
     assert [page.snapshot for page in pages.values()] == [False, True, True, False]
-    assert {page.lineage for page in pages.values()} == {lineage_now()}
+    assert {page.lineage for page in pages.values()} == {current_database_id()}
 
 
 @pytest.mark.usefixtures("pooled")
@@ -317,7 +318,7 @@ async def test_a_reader_of_another_lineage_is_answered_at_once_and_then_waits(
     monkeypatch.setattr(views, "WAIT_SECONDS", 0.2)
     began = time.monotonic()
     again = await read_feed(version, lineage=page["lineage"])
-    room().close()
+    notifier().close()
     assert time.monotonic() - began > 0.2
     assert (again["snapshot"], again["changes"]) == (False, [])
 
@@ -348,15 +349,15 @@ async def read_feed(after: int, **known: str) -> dict[str, Any]:
 @pytest.mark.usefixtures("pooled")
 async def test_a_revoked_key_wakes_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that is not woken would look by itself in ten minutes."""
-    monkeypatch.setattr(views, "LOOK_SECONDS", 600)
+    monkeypatch.setattr(views, "POLL_SECONDS", 600)
     monkeypatch.setattr(views, "WAIT_SECONDS", 600)
     org, key = await in_thread(house_with_key)
     version = (await read_feed(0))["version"]
     poll = asyncio.create_task(read_feed(version))
-    await eventually(lambda: room().ring_count, "the listener's first ring")
+    await eventually(lambda: notifier().ring_count, "the listener's first ring")
     await in_thread(lambda: revoke_key(actor=org.actor, key=key))
     page = await asyncio.wait_for(poll, 30)
-    room().close()
+    notifier().close()
     assert [(each["id"], each["record"]) for each in page["changes"]] == [(key.id, None)]
 
 
@@ -364,36 +365,36 @@ async def test_a_revoked_key_wakes_who_waits(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_lost_notification_costs_a_while_and_no_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("control.publish.waiting.CHANNEL", "penstock_nobody_rings")
-    monkeypatch.setattr(views, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr("control.feed.services.CHANNEL", "penstock_nobody_rings")
+    monkeypatch.setattr(views, "POLL_SECONDS", 0.1)
     await in_thread(lambda: publish([news("proj_a", "org_1")]))
     version = (await read_feed(0))["version"]
     poll = asyncio.create_task(read_feed(version))
-    await eventually(lambda: room().ring_count, "the listener's first ring")
+    await eventually(lambda: notifier().ring_count, "the listener's first ring")
     await in_thread(lambda: publish([news("proj_b", "org_1")]))
     page = await asyncio.wait_for(poll, 30)
-    room().close()
+    notifier().close()
     assert [each["id"] for each in page["changes"]] == ["proj_b"]
 
 
 @pytest.mark.usefixtures("pooled")
 async def test_a_killed_listener_comes_back() -> None:
-    waiting = room()
+    waiting = notifier()
     await waiting.wait(waiting.ring_count, 5)
     rung = waiting.ring_count
     await in_thread(kill_listeners)
     await asyncio.wait_for(waiting.wait(rung, 10), 10)
-    room().close()
+    notifier().close()
     assert waiting.ring_count > rung
 
 
 @pytest.mark.usefixtures("pooled")
 async def test_nothing_new_is_an_empty_page_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "WAIT_SECONDS", 0.2)
-    await in_thread(lambda: publish([News("fleet_size", "all", FleetSizeRecord(1))]))
+    await in_thread(lambda: publish([FeedRecord("fleet_size", "all", FleetSizeRecord(1))]))
     version = (await read_feed(0))["version"]
     page = await read_feed(version)
-    room().close()
+    notifier().close()
     assert page.pop("lineage")
     assert page == {"version": version, "snapshot": False, "changes": [], "cursor": ""}
 

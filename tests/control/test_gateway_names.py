@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from control.gateways.models import NamedGateway
+from control.gateways.models import GatewayOwner
 from serving.contract.codec import encode
 from serving.contract.idempotency import (
     Claim,
@@ -67,7 +67,7 @@ def test_a_number_changes_and_a_name_has_many_gateways(org: SeededOrganization) 
         assert call("gateways", Presence(gateway_id)).status_code == 200
         for path, record in calls_for(gateway_id, org):
             assert call(path, record, number=2).status_code == 200
-    assert set(NamedGateway.objects.values_list("name", flat=True)) == {"eu-1"}
+    assert set(GatewayOwner.objects.values_list("name", flat=True)) == {"eu-1"}
 
 
 def test_what_a_gateway_of_no_name_left_may_be_told_by_whoever_found_it(

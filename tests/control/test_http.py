@@ -11,8 +11,8 @@ from rest_framework.test import APIClient
 
 from control import asgi
 from control import settings as control_settings
+from control.feed.selectors import FeedQuery
 from control.keys.models import Scope
-from control.publish.selectors import Asked
 from control.telemetry.health import Application
 from control.tenants.models import User
 from tests.fixtures.credentials import bearer
@@ -177,10 +177,10 @@ def test_without_the_database_pages_say_so(database_away: Callable[[], None]) ->
 
 @pytest.mark.django_db
 def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(asked: Asked) -> None:
+    def fail(asked: FeedQuery) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr("control.publish.views.page_for", fail)
+    monkeypatch.setattr("control.feed.selectors.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 503
@@ -189,10 +189,10 @@ def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.django_db
 def test_a_bug_of_ours_shows_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(asked: Asked) -> None:
+    def fail(asked: FeedQuery) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("control.publish.views.page_for", fail)
+    monkeypatch.setattr("control.feed.selectors.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 500

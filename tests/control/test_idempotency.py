@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
+from control.dataplane import idempotency
+from control.dataplane.tasks import forget_keys
 from control.errors import NotPermitted
-from control.idempotency import services
-from control.idempotency.models import Claim as Row
-from control.idempotency.models import EarlyEnding, Shelf
-from control.idempotency.tasks import forget_keys
-from control.publish.selectors import last_record
+from control.feed.selectors import last_record
+from control.idempotency.models import EarlyClaimEnding, IdempotencyQuota
+from control.idempotency.models import IdempotencyClaim as Row
 from control.tenants.models import Role
 from control.tenants.services import set_taking_idempotency_keys
 from serving.contract import idempotency as contract
@@ -76,11 +76,11 @@ def turn_on(org: SeededOrganization, takes: bool = True) -> SeededOrganization:
 
 
 def ask(claim: Claim, now: datetime = NOW) -> contract.Verdict:
-    return services.claim(claim, now=now).verdict
+    return idempotency.claim(claim, now=now).verdict
 
 
 def end(claim: Claim, now: datetime = NOW, *, is_completed: bool = False) -> int:
-    return services.end(endings_of(claim, is_completed=is_completed), now=now).changed
+    return idempotency.end_claim(endings_of(claim, is_completed=is_completed), now=now).changed
 
 
 def complete(claim: Claim, sealed: bytes | None = b"sealed") -> None:
@@ -91,7 +91,7 @@ def complete(claim: Claim, sealed: bytes | None = b"sealed") -> None:
 
 
 def keep(claim: Claim, sealed: bytes | None = b"sealed", now: datetime = NOW) -> bool:
-    return services.keep(KeepAnswer(claim, sealed), now=now).is_kept
+    return idempotency.store_response(KeepAnswer(claim, sealed), now=now).is_kept
 
 
 def test_the_first_request_of_a_key_is_its_one(keyed: SeededOrganization) -> None:
@@ -132,7 +132,7 @@ def test_an_answer_that_was_kept_and_did_not_complete_is_nobodys(keyed: SeededOr
     ask(claim_of(keyed))
     keep(claim_of(keyed))
     assert end(claim_of(keyed)) == 1
-    assert Shelf.objects.get().kept_bytes == 0
+    assert IdempotencyQuota.objects.get().kept_bytes == 0
     assert ask(claim_of(keyed, 2)) == Claimed()
 
 
@@ -161,7 +161,7 @@ def test_an_answer_whose_claim_was_forgotten_is_kept_all_the_same(
     assert keep(claim_of(keyed))
     end(claim_of(keyed), is_completed=True)
     assert isinstance(ask(claim_of(keyed, 2)), Answered)
-    assert Shelf.objects.get().claim_count == 1
+    assert IdempotencyQuota.objects.get().claim_count == 1
 
 
 def test_organizations_share_no_keys(
@@ -190,7 +190,7 @@ def test_turned_off_the_answers_are_erased_and_the_keys_remembered(
     complete(claim_of(keyed))
     turn_on(keyed, takes=False)
     assert [row.sealed for row in Row.objects.all()] == [None]
-    assert Shelf.objects.get().kept_bytes == 0
+    assert IdempotencyQuota.objects.get().kept_bytes == 0
     assert ask(claim_of(keyed, 2)) == TurnedOff()
     turn_on(keyed)
     assert ask(claim_of(keyed, 2)) == Answered(event_id(1), None)
@@ -226,23 +226,23 @@ def test_after_a_day_a_key_is_free_and_its_answer_gone(keyed: SeededOrganization
     complete(claim_of(keyed))
     end(claim_of(keyed, 5))
     nearly, over = NOW + timedelta(hours=23, minutes=59), NOW + timedelta(hours=24)
-    assert services.forget(now=nearly) == 0
+    assert idempotency.purge(now=nearly) == 0
     assert isinstance(ask(claim_of(keyed, 2), nearly), Answered)
-    assert services.forget(now=over) == 1
-    shelf = Shelf.objects.get()
+    assert idempotency.purge(now=over) == 1
+    shelf = IdempotencyQuota.objects.get()
     assert (shelf.claim_count, shelf.kept_bytes) == (0, 0)
     assert not Row.objects.exists()
-    assert not EarlyEnding.objects.exists()
+    assert not EarlyClaimEnding.objects.exists()
 
 
 def test_a_key_is_free_after_its_day_before_anybody_cleans_up(keyed: SeededOrganization) -> None:
     complete(claim_of(keyed))
     assert ask(claim_of(keyed, 2, request=2), NOW + timedelta(hours=24)) == Claimed()
-    assert Shelf.objects.get().kept_bytes == 0
+    assert IdempotencyQuota.objects.get().kept_bytes == 0
 
 
 def test_the_worker_forgets(keyed: SeededOrganization, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "FORGOTTEN_AT_ONCE", 2)
+    monkeypatch.setattr(idempotency, "FORGOTTEN_AT_ONCE", 2)
     for number in range(5):
         ask(claim_of(keyed, number, key=number))
     assert forget_keys() == 5
@@ -266,28 +266,28 @@ def test_it_does_as_its_double(
 ) -> None:
     """And all who are told of an answer are told of the same."""
     Row.objects.all().delete()
-    EarlyEnding.objects.all().delete()
-    Shelf.objects.update(claim_count=0, kept_bytes=0)
+    EarlyClaimEnding.objects.all().delete()
+    IdempotencyQuota.objects.update(claim_count=0, kept_bytes=0)
     clock = [NOW]
     double = FakeKeys(now=lambda: clock[0])
     answers: dict[str, set[str]] = defaultdict(set)
     for verb, number, key, request in steps:
         claim = claim_of(keyed, number * 10 + key * 3 + request, key=key, request=request)
         if verb == "claim":
-            reply = services.claim(claim, now=clock[0])
+            reply = idempotency.claim(claim, now=clock[0])
             assert reply == double.claim(claim)
             if isinstance(reply.verdict, Answered):
                 answers[claim.key_digest].add(reply.verdict.event_id)
         elif verb == "keep":
             answer = KeepAnswer(claim, b"x" * number)
-            assert services.keep(answer, now=clock[0]) == double.keep(answer)
+            assert idempotency.store_response(answer, now=clock[0]) == double.keep(answer)
         elif verb == "hour":
             clock[0] += timedelta(hours=1)
         else:
             endings = endings_of(claim, is_completed=verb == "complete")
-            assert services.end(endings, now=clock[0]) == double.end(endings)
+            assert idempotency.end_claim(endings, now=clock[0]) == double.end(endings)
     assert all(len(event_ids) == 1 for event_ids in answers.values())
-    shelf = Shelf.objects.first()
+    shelf = IdempotencyQuota.objects.first()
     rows = Row.objects.all()
     assert shelf is None or shelf.claim_count == len(rows)
     assert shelf is None or shelf.kept_bytes == sum(len(row.sealed or b"") for row in rows)
@@ -357,7 +357,7 @@ def test_it_is_turned_on_and_off_over_the_api_and_published(
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     api.patch(base, {"takes_idempotency_keys": True})
-    [entry] = Deed.objects.filter(action="organization.set_taking_idempotency_keys")
+    [entry] = AuditEvent.objects.filter(action="organization.set_taking_idempotency_keys")
     assert entry.details == {"before": False, "after": True}
     assert entry.actor_id == org.owner.id
     assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400

@@ -7,7 +7,7 @@ import pytest
 from django.conf import settings
 from django.test import Client
 
-from control.internal.callers import CALLS
+from control.dataplane.authentication import CALLS
 from serving.contract.credential import Caller, Callers, Role
 from tests.fixtures.credentials import bearer
 from tests.fixtures.routes import routes

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue
+from control.feed.selectors import last_record
 from control.keys.digest import digests_of
 from control.keys.models import ApiKey, OldSecret
 from control.keys.secrets import OLD_SECRETS_MAX
@@ -22,7 +23,6 @@ from control.keys.services import (
     revoke_key,
     rotate_key,
 )
-from control.publish.selectors import last_record
 from control.tenants.models import Role
 from control.tenants.services import remove_member
 from serving.contract.codec import decode
@@ -53,7 +53,7 @@ def test_the_feed_tells_of_old_secrets_and_when_they_end(org: SeededOrganization
     [old] = record.old_secrets
     assert (record.digest, old.digest) == (digests_of(second)[0], digests_of(first)[0])
     assert timedelta(hours=24) <= old.ends_at - before < timedelta(hours=24, minutes=1)
-    [deed] = Deed.objects.filter(action="key.rotate")
+    [deed] = AuditEvent.objects.filter(action="key.rotate")
     assert deed.details["before"].endswith(first[-4:])
     assert first not in str(deed.details) + record.digest
 

@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.feed.selectors import last_record
 from control.keys.models import ApiKey, Kind, Scope
 from control.keys.playground import LIFETIME
 from control.keys.services import (
@@ -24,7 +25,6 @@ from control.keys.services import (
     rotate_key,
     touch_keys,
 )
-from control.publish.selectors import last_record
 from control.tenants.models import Role
 from control.tenants.services import (
     archive_project,

@@ -3,9 +3,9 @@
 import pytest
 from rest_framework.test import APIClient
 
+from control.feed.selectors import last_record
 from control.keys.models import ApiKey, Scope
 from control.keys.services import mint_key, revoke_key
-from control.publish.selectors import last_record
 from control.tenants.models import Role
 from control.tenants.services import remove_member, resume_organization, suspend_organization
 from serving.contract.key import is_well_formed, make_secret

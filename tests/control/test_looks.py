@@ -9,8 +9,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from control.admin.pages import row_url
-from control.audit.models import Deed
-from control.audit.selectors import deeds
+from control.audit.models import AuditEvent
+from control.audit.selectors import events
 from control.keys.models import ApiKey
 from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization, make_model
@@ -35,7 +35,7 @@ def page(table: str, row_id: str, which: str = "change") -> str:
 
 
 def looks() -> list[tuple[str, str, str]]:
-    found = Deed.objects.filter(action__endswith=".look").order_by("id")
+    found = AuditEvent.objects.filter(action__endswith=".look").order_by("id")
     return [(deed.action, deed.target_kind, deed.target_id) for deed in found]
 
 
@@ -44,7 +44,7 @@ def test_a_look_says_who_saw_what_of_whose_and_whence(
 ) -> None:
     reply = browser.get(page("keys_apikey", key.id))
     assert reply.status_code == 200
-    [deed] = deeds(org.id, limit=1)
+    [deed] = events(org.id, limit=1)
     assert (deed.action, deed.target_kind, deed.target_id) == (
         "organization.look",
         "apikey",

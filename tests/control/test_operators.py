@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from control.actor import person
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.catalog import services as catalog
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.operators import DUTIES, Duty, OperatorRole, can
@@ -163,14 +163,14 @@ DEEDS: dict[str, tuple[Duty, Callable[..., object]]] = {
 def test_each_role_does_its_part_and_no_other(org: SeededOrganization, role: str) -> None:
     actor = person(operator(role))
     for duty, act in DEEDS.values():
-        before = Deed.objects.count()
+        before = AuditEvent.objects.count()
         if duty in DUTIES[role]:
             act(actor, org)
-            assert Deed.objects.count() > before
+            assert AuditEvent.objects.count() > before
         else:
             with pytest.raises(NotPermitted, match=f"{role} may not {duty}"):
                 act(actor, org)
-            assert Deed.objects.count() == before
+            assert AuditEvent.objects.count() == before
 
 
 def test_a_viewer_looks_into_tenants_and_no_more(org: SeededOrganization) -> None:
@@ -220,7 +220,7 @@ def test_a_viewer_publishes_no_price_book_by_its_address(client: Client) -> None
 
 def test_letters_hold_live_links_so_only_owners_read_them(client: Client) -> None:
     client.force_login(operator("finance"))
-    assert client.get("/admin/mail/letter/").status_code == 403
+    assert client.get("/admin/mail/storedemail/").status_code == 403
 
 
 def invite(owner: User, email: str = "new@penstock.test", role: str = "finance") -> str:
@@ -239,7 +239,7 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
     assert client.get("/admin/catalog/model/add/").status_code == 200
     services.dismiss_operator(actor=person(owner), user=user)
     assert client.get("/admin/", follow=True).status_code == 403
-    done = Deed.objects.filter(action__startswith="operator.").order_by("id")
+    done = AuditEvent.objects.filter(action__startswith="operator.").order_by("id")
     assert [each.action.partition(".")[2] for each in done] == [
         "invite", "accept", "change_role", "dismiss",
     ]  # fmt: skip

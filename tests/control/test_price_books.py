@@ -6,13 +6,13 @@ import pytest
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.catalog.models import Variant
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.feed.selectors import last_record
 from control.prices import selectors, services
 from control.prices.comparison import Unconfirmed, changes_of
 from control.prices.models import Price, PriceBook, Tier
-from control.publish.selectors import last_record
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
 
 METERS = {"input_nanos": 150_000_000, "cached_input_nanos": 75_000_000, "output_nanos": 600_000_000}
@@ -134,7 +134,7 @@ def test_the_exact_sentence_publishes_and_is_in_the_audit(price: Price, variant:
             publish(dear, confirmation=words)
     publish(dear, confirmation="publish Summer with 1 unusual price")
     assert in_force(price) == [dear.id]
-    entry = Deed.objects.get(action="price_book.publish", target_id=dear.book_id)
+    entry = AuditEvent.objects.get(action="price_book.publish", target_id=dear.book_id)
     assert entry.details["confirmation"] == "publish Summer with 1 unusual price"
 
 
@@ -201,7 +201,7 @@ def test_a_book_is_cancelled_before_it_takes_effect(price: Price, variant: Varia
     services.cancel_book(actor=OPERATOR, book=book)
     assert last_record("price", later.id) is None
     assert in_force(price, timezone.now() + 2 * HOUR) == [price.id]
-    assert Deed.objects.filter(action="price_book.cancel", target_id=book.id).exists()
+    assert AuditEvent.objects.filter(action="price_book.cancel", target_id=book.id).exists()
     publish(draft(variant), effective_at=book.effective_at)
 
 

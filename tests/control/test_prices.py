@@ -9,9 +9,9 @@ from django.utils import timezone
 
 from control.catalog.models import Variant
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.feed.selectors import last_record
 from control.prices import selectors, services
 from control.prices.models import Price, PriceBook
-from control.publish.selectors import last_record
 from serving.contract.codec import decode
 from serving.contract.records import PriceRecord
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant

@@ -8,10 +8,10 @@ import pytest
 from django.utils import timezone
 
 from control.catalog.models import Variant
+from control.feed.models import PublishedChange
 from control.prices import selectors, services
 from control.prices.comparison import Unconfirmed
 from control.prices.models import PriceBook, Tier
-from control.publish.models import Change
 from control.tenants.models import Organization
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
@@ -66,7 +66,9 @@ def publish_confirmed(book: PriceBook, effective_at: datetime) -> None:
 
 def published() -> Batch:
     """Return every change of a price as a gateway takes it in, in order."""
-    changes = Change.objects.filter(kind__in=("price", "contract_price")).order_by("version")
+    changes = PublishedChange.objects.filter(kind__in=("price", "contract_price")).order_by(
+        "version"
+    )
     updates = [
         Update(each.kind, each.record_id, each.record and decode(each.record.encode(), kind))
         for each in changes

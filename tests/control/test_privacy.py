@@ -15,13 +15,13 @@ from django.utils import timezone
 
 from control.actor import person
 from control.admin.pages import row_url
-from control.audit import chain
-from control.audit.models import Deed
-from control.audit.people import ERASED, Names
+from control.audit import hash_chain
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import ERASED, NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.keys.models import ApiKey, Scope
 from control.keys.services import mint_key
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.privacy import erasing, services
 from control.privacy.holdings import HOLDINGS
 from control.privacy.models import Errand, Kind, State
@@ -125,7 +125,7 @@ def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, gr
         actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
     tenants.invite_operator(actor=person(operator("owner")), email=email, role="viewer")
-    chain.seal()
+    hash_chain.chain_events()
     user = erased(grace)
     assert user.email.endswith("@erased.invalid")
     assert (user.name, user.is_active, user.has_usable_password()) == ("", False, False)
@@ -136,25 +136,25 @@ def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, gr
     assert Session.objects.count() == 0
     assert not Invitation.objects.filter(email=email).exists()
     assert not OperatorInvitation.objects.filter(email=email).exists()
-    assert not Message.objects.filter(payload__to=email).exists()
+    assert not OutboxMessage.objects.filter(payload__to=email).exists()
     assert Invitation.objects.filter(email="new@else.example").exists()
-    assert email not in str(list(Deed.objects.values()))
+    assert email not in str(list(AuditEvent.objects.values()))
 
 
 def test_deeds_stay_and_name_an_erased_person(org: SeededOrganization, grace: User) -> None:
-    minted = Deed.objects.filter(action="key.mint", actor_id=grace.id)
-    assert Names(minted).actor(minted[0]) == grace.email
-    chain.seal()
+    minted = AuditEvent.objects.filter(action="key.mint", actor_id=grace.id)
+    assert NameResolver(minted).actor(minted[0]) == grace.email
+    hash_chain.chain_events()
     user = erased(grace)
     assert minted.count() == 2
-    accepted = Deed.objects.get(action="member.accept", actor_id=user.id)
-    invited = Deed.objects.filter(action="member.invite").order_by("id")[0]
-    names = Names([minted[0], accepted, invited])
+    accepted = AuditEvent.objects.get(action="member.accept", actor_id=user.id)
+    invited = AuditEvent.objects.filter(action="member.invite").order_by("id")[0]
+    names = NameResolver([minted[0], accepted, invited])
     assert names.actor(minted[0]) == ERASED
     assert names.details(accepted)["email"] == ERASED
     assert names.details(invited)["email"] == ERASED
-    chain.seal()
-    assert chain.prove(now=timezone.now()).faults == []
+    hash_chain.chain_events()
+    assert hash_chain.verify_chain(now=timezone.now()).faults == []
 
 
 def test_who_signs_up_again_is_somebody_new(
@@ -167,7 +167,9 @@ def test_who_signs_up_again_is_somebody_new(
     assert new.id != old.id
     assert [seat.organization.name for seat in Membership.objects.filter(user=new)] != ["Acme"]
     assert (
-        Names(Deed.objects.filter(actor_id=old.id)).actor(Deed(actor_kind="user", actor_id=old.id))
+        NameResolver(AuditEvent.objects.filter(actor_id=old.id)).actor(
+            AuditEvent(actor_kind="user", actor_id=old.id)
+        )
         == ERASED
     )
 
@@ -232,7 +234,9 @@ def test_others_may_not_ask_and_only_who_helps_may(
     assert services.take_copy(actor=person(helper), errand=errand)
     with pytest.raises(NotPermitted):
         services.take_copy(actor=person(outsider.owner), errand=errand)
-    actions = Deed.objects.filter(action__startswith="person.").values_list("action", "actor_id")
+    actions = AuditEvent.objects.filter(action__startswith="person.").values_list(
+        "action", "actor_id"
+    )
     assert list(actions.order_by("id")) == [
         ("person.ask_copy", helper.id), ("person.take_copy", helper.id)
     ]  # fmt: skip
@@ -289,7 +293,7 @@ def test_what_an_operator_erases_is_their_deed(org: SeededOrganization, grace: U
     done(ask(grace, Kind.ERASURE, grace.email, by=helper))
     grace.refresh_from_db()
     assert grace.erased_at is not None
-    by = {deed.action: deed.actor_id for deed in Deed.objects.filter(actor_id=helper.id)}
+    by = {deed.action: deed.actor_id for deed in AuditEvent.objects.filter(actor_id=helper.id)}
     assert set(by) == {"person.ask_erasure", "person.erase", "member.remove"}
 
 

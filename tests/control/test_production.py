@@ -10,7 +10,7 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 from control.config import ControlConfig, Database
-from control.mail.server import MailServer
+from control.mail.server_url import MailServer
 from control.management.production import Flaw, flaws, is_local
 from control.tenants.models import User
 

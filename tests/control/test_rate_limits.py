@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
+from control.dataplane.gateways import record_heartbeat
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.feed.selectors import last_record, last_version
 from control.keys.models import ApiKey
 from control.limits import selectors, services
 from control.limits.models import FIGURES, LimitTier
 from control.limits.placing import note_paid, place_all
-from control.publish.selectors import last_record, last_version
 from control.tenants.services import archive_project, rename_organization
 from serving.contract.records import (
     ApiKeyRecord,
@@ -63,7 +64,7 @@ def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=None)
     record = said("limit_tier", made.id, LimitTierRecord)
     assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
-    actions = set(Deed.objects.filter(target_id=made.id).values_list("action", flat=True))
+    actions = set(AuditEvent.objects.filter(target_id=made.id).values_list("action", flat=True))
     assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
 
 
@@ -124,7 +125,7 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
         assert organization(org).limit_tier_id == stands.id
         standing = selectors.standing(org.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
-    moves = Deed.objects.filter(target_id=org.id, action="organization.limit_tier")
+    moves = AuditEvent.objects.filter(target_id=org.id, action="organization.limit_tier")
     assert [entry.details["after"] for entry in moves.order_by("id")] == [
         "One", "Two", "Three", "One",
     ]  # fmt: skip
@@ -190,7 +191,7 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
     assert on_model == (ModelLimits(model.id, Limits()),)
     assert put(None, None).own_limits is None
     assert put(model, None).own_model_limits == ()
-    entries = Deed.objects.filter(action="organization.set_rates", organization_id=org.id)
+    entries = AuditEvent.objects.filter(action="organization.set_rates", organization_id=org.id)
     assert entries.count() == 5
     assert entries.latest("id").details["model"] == model.public_id
 
@@ -247,7 +248,7 @@ def test_what_has_ended_is_not_limited(org: SeededOrganization) -> None:
 
 def live(name: str, after: float = 0.0, *, leaving: bool = False) -> int:
     at = NOW + timedelta(seconds=after)
-    return services.note_gateway(gateway_id=name, is_leaving=leaving, now=at)
+    return record_heartbeat(gateway_id=name, is_leaving=leaving, now=at)
 
 
 def test_gateways_are_counted_while_they_say_that_they_live(db: None) -> None:

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.limits.models import FIGURES, LimitTier, OrganizationLimits, TierModelLimits
 from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization, make_model
@@ -52,7 +52,7 @@ def test_a_tier_is_made_and_changed_with_its_models(
     assert (tier.requests_per_minute, tier.output_tokens_per_minute) == (60, 900)
     assert tier.service_tiers == ["default", "flex"]
     assert not TierModelLimits.objects.exists()
-    assert Deed.objects.filter(target_id=tier.id).count() == 4
+    assert AuditEvent.objects.filter(target_id=tier.id).count() == 4
 
 
 def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
@@ -70,7 +70,7 @@ def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
     page = reverse("admin:limits_organizationlimits_changelist")
     operator.post(page, {"action": "lift", "_selected_action": row.pk})
     assert not OrganizationLimits.objects.exists()
-    assert Deed.objects.filter(action="organization.set_rates").count() == 3
+    assert AuditEvent.objects.filter(action="organization.set_rates").count() == 3
 
 
 def test_a_zero_is_refused_in_the_form(operator: Client, org: SeededOrganization) -> None:

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from control.actor import system
+from control.feed.models import PublishedChange
+from control.feed.selectors import last_record, last_version
 from control.keys.services import revoke_key
-from control.publish.models import Change
-from control.publish.selectors import last_record, last_version
-from control.records.republishing import republish_outdated
+from control.management.republishing import republish_outdated
 from control.tenants.services import suspend_organization
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
 
 def say(kind: str, record_id: str, record: str | None) -> None:
-    Change.objects.create(kind=kind, record_id=record_id, record=record)
+    PublishedChange.objects.create(kind=kind, record_id=record_id, record=record)
 
 
 def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
@@ -34,7 +34,7 @@ def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
     assert republish_outdated() == 1
     assert decode((last_record("api_key", key.id) or "").encode(), RECORD_OF_KIND["api_key"])
     assert last_record("api_key", revoked.id) is None
-    assert Change.objects.filter(version__gt=before).count() == 1
+    assert PublishedChange.objects.filter(version__gt=before).count() == 1
     assert republish_outdated() == 0
 
 

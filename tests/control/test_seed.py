@@ -11,10 +11,10 @@ from django.core.management.base import CommandError
 from django.utils import timezone
 
 from control.catalog.models import Deployment, Model, Variant
+from control.feed.selectors import last_version
 from control.keys.models import ApiKey
 from control.prices.models import PriceBook
 from control.prices.selectors import prices_in_force
-from control.publish.selectors import last_version
 from control.tenants.models import Organization, User
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import quality_report

@@ -75,7 +75,7 @@ def test_log_lines_name_the_request(client: Client, monkeypatch: pytest.MonkeyPa
     def look(*args: object) -> None:
         seen.append(structlog.contextvars.get_contextvars())
 
-    monkeypatch.setattr("control.internal.callers.refusal_of", look)
+    monkeypatch.setattr("control.dataplane.authentication.denial_reason", look)
     reply = client.get("/accounts/login/")
     assert [each["request_id"] for each in seen] == [reply.headers["x-request-id"]]
     assert "request_id" not in structlog.contextvars.get_contextvars()

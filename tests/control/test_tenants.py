@@ -11,9 +11,9 @@ from django.db import ProgrammingError, connection
 from django.utils import timezone
 
 from control.actor import system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound, ServiceError
-from control.publish.selectors import last_record
+from control.feed.selectors import last_record
 from control.tenants import selectors, services
 from control.tenants.models import BillingMode, Invitation, Organization, Project, Role, User
 from control.tenants.signals import organization_created
@@ -147,7 +147,7 @@ def test_an_expired_invitation_is_renewed(org: SeededOrganization) -> None:
     with pytest.raises(ObjectNotFound):
         services.accept_invitation(user=user, secret=old)
     assert services.accept_invitation(user=user, secret=secret).role == Role.ADMIN
-    assert Deed.objects.filter(action="member.revoke_invitation").count() == 1
+    assert AuditEvent.objects.filter(action="member.revoke_invitation").count() == 1
 
 
 def test_a_renewal_does_not_withdraw_another_houses_invitation(
@@ -208,7 +208,7 @@ def test_two_owners_who_leave_at_once_do_not_both_leave() -> None:
 def test_what_is_done_is_audited_without_secrets(org: SeededOrganization) -> None:
     _, secret = invite(org)
     _, key = org.mint()
-    entries = list(Deed.objects.filter(organization_id=org.id))
+    entries = list(AuditEvent.objects.filter(organization_id=org.id))
     actions = {entry.action for entry in entries}
     assert {"organization.create", "member.invite", "key.mint"} <= actions
     assert all(secret not in str(each.details) and key not in str(each.details) for each in entries)
@@ -236,4 +236,4 @@ def test_an_audit_entry_is_written_once(
 
 def test_the_platform_itself_may_act(org: SeededOrganization) -> None:
     services.rename_organization(actor=system("seed"), organization=org.organization, name="Seeded")
-    assert Deed.objects.first().actor_name == "seed"  # type: ignore[union-attr]
+    assert AuditEvent.objects.first().actor_name == "seed"  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 
 from billing.credit.models import Budget
 from billing.credit.selectors import budget
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict
 from control.tenants.models import BillingMode, Membership, Organization, Project, Role
 from control.tenants.signals import limits_changed
@@ -45,7 +45,7 @@ def test_a_change_is_made_whole_or_not_at_all(
     reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5})
     assert reply.status_code == 403
     assert Organization.objects.get(id=org.id).name == "Acme"
-    assert not Deed.objects.filter(action="organization.rename").exists()
+    assert not AuditEvent.objects.filter(action="organization.rename").exists()
 
 
 def test_a_change_of_a_project_is_made_whole_or_not_at_all(

@@ -16,10 +16,10 @@ from django.utils import timezone
 
 from control import encryption
 from control.actor import person
-from control.mail.deliveries import compose
+from control.mail.deliveries import build_message
 from control.mail.services import send_mail
 from control.outbox.delivery import Delivery
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.sso.models import Connection, Protocol
 from control.sso.secrets import opened as provider_secret
 from control.sso.secrets import sealed as seal_for_provider
@@ -45,7 +45,7 @@ class Sealed:
     endpoint: Endpoint
     secret: str
     connection: Connection
-    mail: Message
+    mail: OutboxMessage
 
     def opens(self, client: Client, code: str = "") -> None:
         """Use all of it, as those do who need it."""
@@ -56,10 +56,10 @@ class Sealed:
         assert provider_secret(Connection.objects.get(pk=self.connection.pk)) == "the provider's"
         kept = Secret.objects.get(endpoint=self.endpoint)
         assert endpoint_secret(self.endpoint, kept) == self.secret
-        assert "https://console.example/live-link" in str(compose(self.delivery()).body)
+        assert "https://console.example/live-link" in str(build_message(self.delivery()).body)
 
     def delivery(self) -> Delivery:
-        row = Message.objects.get(pk=self.mail.pk)
+        row = OutboxMessage.objects.get(pk=self.mail.pk)
         return Delivery(row.kind, row.key, row.payload, row.organization_id, 1, timezone.now())
 
 
@@ -102,7 +102,7 @@ def sealed(org: SeededOrganization, config: Any) -> Sealed:
         organization_id=org.id,
         now=timezone.now(),
     )  # fmt: skip
-    mail = Message.objects.get(key__startswith="drill:")
+    mail = OutboxMessage.objects.get(key__startswith="drill:")
     return Sealed(operator, endpoint, secret, connection, mail)
 
 

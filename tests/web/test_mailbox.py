@@ -4,7 +4,7 @@ import httpx
 import pytest
 from django.utils import timezone
 
-from control.mail.server import MAILBOX_BACKEND
+from control.mail.server_url import MAILBOX_BACKEND
 from control.outbox.services import deliver_due
 from control.tenants.models import User
 from tests.fixtures.mailbox import Mailbox

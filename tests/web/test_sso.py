@@ -7,7 +7,7 @@ from ipaddress import ip_network
 import pytest
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.sso import selectors, services
 from control.sso.models import Connection, Domain, ScimAccess
 from control.tenants.models import Membership, User
@@ -106,7 +106,9 @@ def test_an_owner_sets_it_up(
         assert deed in page
     member.post(at(org, "sso_enforce"), {"is_enforced": "0"})
     assert not Connection.objects.get().is_enforced
-    actions = set(Deed.objects.filter(action__startswith="sso.").values_list("action", flat=True))
+    actions = set(
+        AuditEvent.objects.filter(action__startswith="sso.").values_list("action", flat=True)
+    )
     assert {"sso.add_domain", "sso.make_optional"} <= actions
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.keys.models import ApiKey, Scope
 from control.keys.services import mint_key
 from control.tenants import services
@@ -106,7 +106,7 @@ def test_keys_end_with_their_makers_seat_or_pass_on(
     assert is_ended(made["manage"]) is (heir_role != Role.ADMIN)
     if heir is not None:
         assert ApiKey.objects.get(id=made["inference"].id).created_by == heir.user
-    [deed] = Deed.objects.filter(action="member.remove")
+    [deed] = AuditEvent.objects.filter(action="member.remove")
     assert len(deed.details["keys"]) == sum(map(is_ended, made.values()))
 
 

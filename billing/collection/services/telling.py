@@ -9,8 +9,7 @@ from billing.invoicing.announcing import recipients
 from billing.invoicing.printed import day, dollars
 from billing.invoicing.selectors import Standing
 from billing.payments.models import StripePayment
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 
 FOLLOWS = {
     StepKind.RETRY: "We try again on {day}.",

@@ -34,8 +34,8 @@ from billing.credit.services.budgets import (
 from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict
+from control.feed.database_identity import database_id
 from control.operators import Duty, require_operator
-from control.publish.lineage import lineage
 from serving.contract.budget import BudgetKind, kind_of, period_end
 from serving.contract.lease import (
     Answer,
@@ -126,7 +126,7 @@ def answer(request: LeaseRequest, *, now: datetime) -> LeaseReply:
     check_clock(request.sent_at, now)
     if now - request.sent_at > CLOCK_BEHIND_MAX:
         raise ClockBehindError(f"clock_behind: the gateway says {request.sent_at}, billing {now}")
-    era = lineage()
+    era = database_id()
     returned = take_back(
         gateway_id=request.gateway_id, returns=request.returns, lineage=era, now=now
     )
@@ -214,7 +214,7 @@ def void_abandoned_leases(*, now: datetime) -> int:
     Returns how many. Safe to run twice at once; a busy budget is left for the next run.
     """
     voided = 0
-    for gone in abandoned_leases(lineage(), now):
+    for gone in abandoned_leases(database_id(), now):
         try:
             with waiting_at_most(BEAT_WAIT_MILLISECONDS):
                 held = void(gone, actor=system("billing"), reason="abandoned", now=now)

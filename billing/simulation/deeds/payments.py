@@ -22,8 +22,8 @@ from billing.simulation.cast import OPERATOR, Cast, Prepared
 from billing.simulation.payers import SAVED, PaidBack, TopUp
 from billing.simulation.plan import Deed
 from control.errors import ServiceError
-from control.outbox.attempts import attempt, succeed
 from control.outbox.claims import claim
+from control.outbox.worker import mark_delivered, run_attempt
 from control.tenants.models import Organization
 
 LEAST_CENTS = 500
@@ -161,9 +161,9 @@ def ask_stripe(now: datetime, page: int) -> int:
     messages = claim(now=now, page=page)
     for message in messages:
         if message.kind in DELIVERIES:
-            attempt(message, now=now)
+            run_attempt(message, now=now)
         else:
-            succeed(message, now=now)
+            mark_delivered(message, now=now)
     return len(messages)
 
 

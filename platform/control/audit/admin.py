@@ -6,28 +6,28 @@ from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 
 from control.admin.rows import ReadOnlyAdmin
-from control.audit.models import Deed, Proof
-from control.audit.people import Names, people
+from control.audit.models import AuditEvent, ChainVerification
+from control.audit.pseudonyms import NameResolver, name_directory
 
 
-class Named(ChangeList):
+class NamedChangeList(ChangeList):
     """A page of deeds with the names of the people in them."""
 
     def get_results(self, request: Any) -> None:
         """Find the rows, and the names for all of them at once."""
         super().get_results(request)
-        names = Names(self.result_list)
+        names = NameResolver(self.result_list)
         for deed in self.result_list:
             deed.names = names
 
 
-def names_of(deed: Deed) -> Names:
+def names_of(deed: AuditEvent) -> NameResolver:
     """Return the names that came with a deed, or ask for them."""
-    return getattr(deed, "names", None) or Names([deed])
+    return getattr(deed, "names", None) or NameResolver([deed])
 
 
-@admin.register(Deed)
-class DeedAdmin(ReadOnlyAdmin):
+@admin.register(AuditEvent)
+class AuditEventAdmin(ReadOnlyAdmin):
     """What was done."""
 
     list_display = (
@@ -45,34 +45,34 @@ class DeedAdmin(ReadOnlyAdmin):
 
     def get_changelist(self, request: Any, **options: Any) -> type[ChangeList]:
         """Return the list, which asks once for all names."""
-        return type("Named", (Named, super().get_changelist(request, **options)), {})
+        return type("Named", (NamedChangeList, super().get_changelist(request, **options)), {})
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> Any:
         """Find deeds by the people in them, who stand there by reference, too."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         if search_term.strip():
-            found |= queryset.filter(actor_id__in=people().called(search_term.strip()))
+            found |= queryset.filter(actor_id__in=name_directory().called(search_term.strip()))
         return found, may_repeat
 
     @admin.display(description="By")
-    def by(self, row: Deed) -> str:
+    def by(self, row: AuditEvent) -> str:
         """Return who did it."""
         return names_of(row).actor(row)
 
     @admin.display(description="Details")
-    def told(self, row: Deed) -> dict[str, Any]:
+    def told(self, row: AuditEvent) -> dict[str, Any]:
         """Return what changed."""
         return names_of(row).details(row)
 
     @admin.display(description="Digest")
-    def digest(self, row: Deed) -> str:
+    def digest(self, row: AuditEvent) -> str:
         """Return the deed's place in the chain."""
         link = getattr(row, "link", None)
         return f"{link.position}:{bytes(link.digest).hex()}" if link else "not sealed yet"
 
 
-@admin.register(Proof)
-class ProofAdmin(ReadOnlyAdmin):
+@admin.register(ChainVerification)
+class ChainVerificationAdmin(ReadOnlyAdmin):
     """Provings of the chain."""
 
     list_display = ("made_at", "position", "fault_count")
@@ -80,11 +80,11 @@ class ProofAdmin(ReadOnlyAdmin):
     readonly_fields = ("end",)
 
     @admin.display(description="Faults")
-    def fault_count(self, row: Proof) -> int:
+    def fault_count(self, row: ChainVerification) -> int:
         """Return how many there were."""
         return len(row.faults)
 
     @admin.display(description="Digest of its end")
-    def end(self, row: Proof) -> str:
+    def end(self, row: ChainVerification) -> str:
         """Return the digest that the chain ended with."""
         return bytes(row.digest).hex()

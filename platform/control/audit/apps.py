@@ -14,9 +14,9 @@ class AuditConfig(AppConfig):
 
     def ready(self) -> None:
         """Record what operators view, and register the audit log's metrics."""
-        from control.audit import looks
+        from control.audit import operator_access
         from control.audit.selectors import metrics
         from control.telemetry.metrics import register
 
-        looks.listen()
+        operator_access.listen()
         register(metrics)

@@ -9,13 +9,13 @@ from control.db.models import append_only
 ID_MAX = 64
 
 
-class Deed(models.Model):
+class AuditEvent(models.Model):
     """One deed. `organization_id` is empty for deeds that concern the whole platform; `details`
     holds names and figures, never secrets or content.
 
     People are named by reference: `actor_name` is empty for them, their ids stand in `details`
-    where an e-mail address was said (`control.audit.people`). `address` and `request_id` are of the
-    request that it came from; empty for what the platform does by itself, and for older deeds.
+    where an e-mail address was said (`control.audit.pseudonyms`). `address` and `request_id` are of
+    the request that it came from; empty for what the platform does by itself, and for older deeds.
     """
 
     organization_id = models.CharField(max_length=ID_MAX, blank=True)
@@ -52,10 +52,10 @@ class Deed(models.Model):
         return f"{self.actor_name or self.actor_id}: {self.action} {self.target_id}"
 
 
-class Waiting(models.Model):
+class UnchainedEvent(models.Model):
     """A deed that is not in the chain yet; the row comes with the deed's own, by a trigger."""
 
-    deed = models.OneToOneField(Deed, models.PROTECT, primary_key=True, db_constraint=False)
+    deed = models.OneToOneField(AuditEvent, models.PROTECT, primary_key=True, db_constraint=False)
 
     class Meta:
         db_table = "audit_waiting"
@@ -64,11 +64,11 @@ class Waiting(models.Model):
         return f"deed {self.deed_id}"
 
 
-class Link(models.Model):
+class ChainLink(models.Model):
     """A deed's place in the chain. `digest` covers the deed and the digest of the link before."""
 
     position = models.BigIntegerField(primary_key=True)
-    deed = models.OneToOneField(Deed, models.PROTECT, related_name="link")
+    deed = models.OneToOneField(AuditEvent, models.PROTECT, related_name="link")
     digest = models.BinaryField()
 
     class Meta:
@@ -79,7 +79,7 @@ class Link(models.Model):
         return f"link {self.position}"
 
 
-class Proof(models.Model):
+class ChainVerification(models.Model):
     """One proving of the whole chain: how far it went, with which digest, and what was wrong."""
 
     made_at = models.DateTimeField()

@@ -9,15 +9,15 @@ from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from control.audit.models import Deed, Proof, Waiting
-from control.audit.people import people
+from control.audit.models import AuditEvent, ChainVerification, UnchainedEvent
+from control.audit.pseudonyms import name_directory
 
-PAGE_DEEDS = 500
+PAGE_EVENTS = 500
 """Read at once for a file."""
 
 
 @dataclass(frozen=True, slots=True)
-class DeedFilters:
+class EventFilters:
     """Which deeds: about a noun (`key`), by whom (a part of the name), within [start, end). What
     is empty or None leaves none out."""
 
@@ -27,44 +27,46 @@ class DeedFilters:
     end: datetime | None = None
 
 
-EVERY_DEED = DeedFilters()
+ALL_EVENTS = EventFilters()
 
 
-def deeds(
+def events(
     organization_id: str,
     *,
-    filters: DeedFilters = EVERY_DEED,
+    filters: EventFilters = ALL_EVENTS,
     before: int | None = None,
     limit: int,
-) -> list[Deed]:
+) -> list[AuditEvent]:
     """Return deeds in an organization, the latest first, those before the one with this id."""
-    found = _deeds(organization_id, filters)
+    found = _filtered(organization_id, filters)
     if before is not None:
         found = found.filter(id__lt=before)
     return list(found.order_by("-id")[:limit])
 
 
-def deed_pages(organization_id: str, *, filters: DeedFilters = EVERY_DEED) -> Iterator[list[Deed]]:
+def event_pages(
+    organization_id: str, *, filters: EventFilters = ALL_EVENTS
+) -> Iterator[list[AuditEvent]]:
     """Yield them all, the latest first, so many at a time that no snapshot is held for long."""
     before = None
-    while page := deeds(organization_id, filters=filters, before=before, limit=PAGE_DEEDS):
+    while page := events(organization_id, filters=filters, before=before, limit=PAGE_EVENTS):
         yield page
         before = page[-1].pk
 
 
-def deeds_of(user_id: str) -> QuerySet[Deed]:
+def events_by(user_id: str) -> QuerySet[AuditEvent]:
     """Return what a person did, anywhere, the latest first."""
-    return Deed.objects.filter(actor_kind="user", actor_id=user_id).order_by("-id")
+    return AuditEvent.objects.filter(actor_kind="user", actor_id=user_id).order_by("-id")
 
 
-def waiting_count() -> int:
+def unchained_count() -> int:
     """Return how many deeds are not in the chain yet."""
-    return Waiting.objects.count()
+    return UnchainedEvent.objects.count()
 
 
-def last_proof() -> Proof | None:
+def last_verification() -> ChainVerification | None:
     """Return the latest proving of the chain."""
-    return Proof.objects.first()
+    return ChainVerification.objects.first()
 
 
 def metrics() -> Iterator[Metric]:
@@ -72,9 +74,9 @@ def metrics() -> Iterator[Metric]:
     unchained = GaugeMetricFamily(
         "penstock_control_deeds_waiting", "Audit events that are not in the hash chain yet."
     )
-    unchained.add_metric([], waiting_count())
+    unchained.add_metric([], unchained_count())
     yield unchained
-    proof = last_proof()
+    proof = last_verification()
     if proof is not None:
         faults = GaugeMetricFamily(
             "penstock_control_audit_faults", "Errors in the audit log's hash chain; alert if not 0."
@@ -87,12 +89,12 @@ def metrics() -> Iterator[Metric]:
         yield from (faults, age)
 
 
-def _deeds(organization_id: str, filters: DeedFilters) -> QuerySet[Deed]:
-    found = Deed.objects.select_related("link").filter(organization_id=organization_id)
+def _filtered(organization_id: str, filters: EventFilters) -> QuerySet[AuditEvent]:
+    found = AuditEvent.objects.select_related("link").filter(organization_id=organization_id)
     if filters.about:
         found = found.filter(action__startswith=f"{filters.about}.")
     if filters.by:
-        is_called = Q(actor_id__in=people().called(filters.by))
+        is_called = Q(actor_id__in=name_directory().called(filters.by))
         found = found.filter(Q(actor_name__icontains=filters.by) | is_called)
     if filters.start is not None:
         found = found.filter(created_at__gte=filters.start)

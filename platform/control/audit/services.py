@@ -7,8 +7,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from control.actor import Actor
-from control.audit.models import Deed
-from control.audit.people import PERSON, referenced
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import PERSON, pseudonymize
 from control.request_context import current_request
 
 LOOKED_BACK = 200
@@ -24,11 +24,11 @@ def record(
     target_id: str,
     organization_id: str = "",
     details: dict[str, Any] | None = None,
-) -> Deed:
+) -> AuditEvent:
     """Add an audit entry; `action` is a noun and a verb such as `key.mint`, `details` hold no
     secrets. E-mail addresses in them become references; whence it comes is known of the request."""
     found = current_request()
-    return Deed.objects.create(
+    return AuditEvent.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,
         actor_id=actor.id,
@@ -36,22 +36,22 @@ def record(
         action=action,
         target_kind=target_kind,
         target_id=target_id,
-        details=referenced(details or {}, target_kind, target_id),
+        details=pseudonymize(details or {}, target_kind, target_id),
         address=found.address,
         request_id=found.request_id,
     )
 
 
 @transaction.atomic
-def record_once_in(
+def record_once_within(
     pause: timedelta, *, actor: Actor, action: str, target_id: str, **told: Any
 ) -> None:
     """Add an audit entry unless the actor did the same to the same within `pause`, so that a page
     looked at again and again is one deed."""
     with connection.cursor() as cursor:
         cursor.execute(ONE_BY_ONE, [f"{actor.kind} {actor.id} {action} {target_id}"])
-    latest = Deed.objects.filter(actor_kind=actor.kind, actor_id=actor.id).order_by("-id")
-    same = Deed.objects.filter(
+    latest = AuditEvent.objects.filter(actor_kind=actor.kind, actor_id=actor.id).order_by("-id")
+    same = AuditEvent.objects.filter(
         pk__in=latest.values("pk")[:LOOKED_BACK],
         action=action,
         target_id=target_id,

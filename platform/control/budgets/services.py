@@ -14,9 +14,9 @@ from control.audit import services as audit
 from control.budgets.models import LimitPeriod, SpendLimit
 from control.budgets.selectors import Limit, Owner, limit, locked_owner
 from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef, publish
 from control.keys.models import ApiKey
 from control.keys.services import set_key_limit
-from control.publish.services import Touched, publish
 from control.tenants.checks import NANOS_MAX
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
@@ -137,7 +137,7 @@ def _set_month(actor: Actor, owner: Owner, nanos: int | None) -> None:
 def _tell(owner: Owner, budget_id: str, limit_nanos: int | None, now: datetime) -> None:
     """Let billing count against the limit, and gateways hold on it; the feed's lock comes last."""
     limits_changed.send(SpendLimit, limits={budget_id: limit_nanos}, now=now)
-    publish([Touched(_kind(owner), owner.id)])
+    publish([FeedRef(_kind(owner), owner.id)])
 
 
 def _kind(owner: Owner) -> str:

@@ -1,15 +1,15 @@
 """Variants and deployments as the data plane needs them."""
 
 from control.catalog.models import Deployment, Variant
-from control.publish.services import News
+from control.feed.services import FeedRecord
 from serving.contract.records import DeploymentRecord, ModelRecord, Timeouts
 
 
-def model_news(variant: Variant) -> News:
+def model_news(variant: Variant) -> FeedRecord:
     """Return what to publish of a variant. The model's own name means its default variant, which
     also answers to `model:precision` like all the others; an unpublished one has no record."""
     if variant.published_at is None:
-        return News("model", variant.id, None)
+        return FeedRecord("model", variant.id, None)
     model = variant.model
     full_name = f"{model.public_id}:{variant.precision}"
     record = ModelRecord(
@@ -27,10 +27,10 @@ def model_news(variant: Variant) -> News:
         task=model.task,  # type: ignore[arg-type]
         dimensions=variant.dimensions,
     )
-    return News("model", variant.id, record)
+    return FeedRecord("model", variant.id, record)
 
 
-def deployment_news(deployment: Deployment) -> News:
+def deployment_news(deployment: Deployment) -> FeedRecord:
     """Return what to publish of a deployment; its arguments come after its variant's."""
     variant = deployment.variant
     record = DeploymentRecord(
@@ -56,4 +56,4 @@ def deployment_news(deployment: Deployment) -> News:
         task=variant.model.task,  # type: ignore[arg-type]
         sleep_after_seconds=deployment.sleep_after_seconds,
     )
-    return News("deployment", deployment.id, record)
+    return FeedRecord("deployment", deployment.id, record)

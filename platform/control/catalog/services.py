@@ -13,8 +13,8 @@ from control.catalog.models import Deployment, Model, QualityReport, Task, Varia
 from control.catalog.records import deployment_news, model_news
 from control.db.row_changes import apply_changes, create_row
 from control.errors import Conflict, InvalidValue
+from control.feed.services import publish
 from control.operators import Duty, require_operator
-from control.publish.services import publish
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 VARIANT_FIELDS = frozenset(

@@ -10,9 +10,3 @@ class IdempotencyConfig(AppConfig):
     label = "idempotency"
     verbose_name = "Idempotency"
     default_auto_field = "django.db.models.BigAutoField"
-
-    def ready(self) -> None:
-        """Erase the answers of who refuses keys."""
-        from control.idempotency import erasing
-
-        erasing.listen()

@@ -11,7 +11,7 @@ from control.tenants.models import ID_MAX, Organization
 DIGEST_CHARACTERS = 64
 
 
-class Shelf(models.Model):
+class IdempotencyQuota(models.Model):
     """What an organization has claimed and kept. Whoever changes its claims locks this row."""
 
     organization = models.OneToOneField(
@@ -27,11 +27,11 @@ class Shelf(models.Model):
         return self.organization_id
 
 
-class Claim(models.Model):
+class IdempotencyClaim(models.Model):
     """The one request of a key. Once its answer is kept it may complete, and once it is known to be
     completed the key is its own; `sealed` is None where the answer was too long, or was erased."""
 
-    shelf = models.ForeignKey(Shelf, models.CASCADE, related_name="claims")
+    shelf = models.ForeignKey(IdempotencyQuota, models.CASCADE, related_name="claims")
     key_digest = models.CharField(max_length=DIGEST_CHARACTERS)
     request_digest = models.CharField(max_length=DIGEST_CHARACTERS)
     event_id = models.UUIDField(unique=True)
@@ -60,7 +60,7 @@ class Claim(models.Model):
         return str(self.event_id)
 
 
-class EarlyEnding(models.Model):
+class EarlyClaimEnding(models.Model):
     """A request that ended before its claim came, which must then claim nothing."""
 
     event_id = models.UUIDField(primary_key=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from control.feed.services import FeedRef
 from control.keys.models import ApiKey, Kind, OldSecret, Scope
 from control.keys.selectors import keys, locked_live_keys
-from control.publish.services import Touched
 from control.tenants.models import Membership, Organization, Project
 from control.tenants.permissions import Action, can
 from control.tenants.signals import (
@@ -30,7 +30,7 @@ def listen() -> None:
     organization_ended.connect(_on_end, dispatch_uid="control.keys.ending.organization")
 
 
-def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> list[Touched]:
+def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> list[FeedRef]:
     return _end(locked_live_keys(project.organization, project=project), now)
 
 
@@ -42,7 +42,7 @@ def _on_end_asked(sender: object, organization: Organization, **_: Any) -> list[
     return [Consequence(f"{stop} working within a second, on every gateway.")]
 
 
-def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[Touched]:
+def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[FeedRef]:
     return _end(locked_live_keys(organization), now)
 
 
@@ -53,7 +53,7 @@ def _on_seat_changed(
     heir: Membership | None,
     now: datetime,
     **_: Any,
-) -> list[Touched]:
+) -> list[FeedRef]:
     """End the member's keys that nobody with the right to make them stands for any more: with a
     lesser role those of the management API, with the seat all that no heir takes."""
     theirs = locked_live_keys(membership.organization).filter(created_by=membership.user)
@@ -71,13 +71,13 @@ def _on_seat_changed(
     return [*_end(ended, now), *old]
 
 
-def _end_old_secrets(membership: Membership) -> list[Touched]:
+def _end_old_secrets(membership: Membership) -> list[FeedRef]:
     """End the secrets that the member made and that others replaced, though their keys go on."""
     made = OldSecret.objects.filter(made_by=membership.user, key__revoked_at__isnull=True)
     theirs = made.filter(key__organization=membership.organization)
     keys_of = sorted(set(theirs.values_list("key_id", flat=True)))
     theirs.delete()
-    return [Touched("api_key", key_id) for key_id in keys_of]
+    return [FeedRef("api_key", key_id) for key_id in keys_of]
 
 
 def _may_make(membership: Membership, key: ApiKey) -> bool:
@@ -85,9 +85,9 @@ def _may_make(membership: Membership, key: ApiKey) -> bool:
     return can(membership.role, wanted)
 
 
-def _end(keys: Iterable[ApiKey], now: datetime) -> list[Touched]:
+def _end(keys: Iterable[ApiKey], now: datetime) -> list[FeedRef]:
     ended = list(keys)
     for key in ended:
         key.revoked_at = now
         key.save(update_fields=["revoked_at"])
-    return [Touched("api_key", key.id) for key in ended]
+    return [FeedRef("api_key", key.id) for key in ended]

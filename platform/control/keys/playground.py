@@ -11,10 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from control.audit import services as audit
+from control.feed.services import FeedRef, publish
 from control.keys import selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.keys.models import ApiKey, Kind
-from control.publish.services import Touched, publish
 from control.tenants import selectors as tenants
 from control.tenants.models import Project, User
 from control.tenants.permissions import Action, member, require
@@ -54,7 +54,7 @@ def playground_secret(*, user: User, project: Project) -> str:
             organization_id=project.organization_id,
             details={"kind": Kind.PLAYGROUND, "project": project.id},
         )
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return secret
 
 

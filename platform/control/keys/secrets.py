@@ -8,12 +8,12 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.errors import Conflict
+from control.feed.services import FeedRef, publish
 from control.keys import checks, selectors
 from control.keys.digest import PREFIX_CHARACTERS, digest_of, newest_pepper_id
 from control.keys.live import peoples_key, record, require_current_seat
 from control.keys.models import ApiKey, OldSecret
 from control.keys.news import tell_of_new_secret
-from control.publish.services import Touched, publish
 from control.tenants import selectors as tenants
 from control.tenants.permissions import Action
 from serving.contract.key import make_secret
@@ -60,7 +60,7 @@ def rotate_key(
         old_secret_ends_at=ends_at.isoformat(),
     )  # fmt: skip
     tell_of_new_secret(actor, key, maker)
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key, secret
 
 
@@ -76,7 +76,7 @@ def end_old_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
         raise Conflict("No old secret of the API key works any more.")
     OldSecret.objects.filter(key=key).delete()
     record(actor, "key.end_old_secrets", key, ended=[secret.masked for secret in ended])
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key
 
 

@@ -9,13 +9,13 @@ from django.utils import timezone
 
 from control.actor import Actor
 from control.errors import Conflict
+from control.feed.services import FeedRef, publish
 from control.keys import checks, selectors
 from control.keys.live import live_key, peoples_key, record, require_current_seat
 from control.keys.models import ApiKey, Scope
 from control.keys.news import tell_of_ended_key, tell_of_new_key
 from control.keys.playground import playground_secret
 from control.keys.secrets import end_old_secrets, give_secret, rotate_key
-from control.publish.services import Touched, publish
 from control.tenants import checks as tenant_checks
 from control.tenants import selectors as tenants
 from control.tenants.models import Project
@@ -102,7 +102,7 @@ def mint_key(
         now=key.created_at,
     )
     tell_of_new_key(actor, key)
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key, secret
 
 
@@ -125,7 +125,7 @@ def edit_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
         setattr(key, field, value)
     key.save(update_fields=list(new))
     record(actor, "key.edit", key, before=_plain(before), after=_plain(new))
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key
 
 
@@ -142,7 +142,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     record(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key
 
 
@@ -154,7 +154,7 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     key.save(update_fields=["revoked_at"])
     record(actor, "key.revoke", key, name=key.name)
     tell_of_ended_key(actor, key)
-    publish([Touched("api_key", key.id)])
+    publish([FeedRef("api_key", key.id)])
     return key
 
 

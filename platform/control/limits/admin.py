@@ -12,15 +12,9 @@ from unfold.admin import TabularInline
 from control.actor import Actor
 from control.admin.fields import dollars
 from control.admin.rows import OperatorAdmin, ReadOnlyAdmin, operator
+from control.gateways.models import GatewayHeartbeat
 from control.limits import services
-from control.limits.models import (
-    FIGURES,
-    LimitTier,
-    LiveGateway,
-    OrganizationLimits,
-    Standing,
-    TierModelLimits,
-)
+from control.limits.models import FIGURES, LimitTier, OrganizationLimits, Standing, TierModelLimits
 
 
 class TierModelInline(TabularInline):
@@ -141,7 +135,7 @@ class StandingAdmin(ReadOnlyAdmin):
     paid = dollars("paid_nanos", "Paid")
 
 
-@admin.register(LiveGateway)
+@admin.register(GatewayHeartbeat)
 class LiveGatewayAdmin(ReadOnlyAdmin):
     """Gateways that live: without Redis each holds callers to its part of their limits."""
 

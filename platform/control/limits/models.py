@@ -173,16 +173,3 @@ class Standing(models.Model):
 
     def __str__(self) -> str:
         return f"{self.organization_id} in {self.tier_id}"
-
-
-class LiveGateway(models.Model):
-    """A gateway that said lately that it lives."""
-
-    gateway_id = models.CharField(primary_key=True, max_length=ID_MAX)
-    seen_at = models.DateTimeField()
-
-    class Meta:
-        db_table = "limits_live_gateway"
-
-    def __str__(self) -> str:
-        return self.gateway_id

@@ -10,9 +10,9 @@ from django.db import transaction
 from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import ObjectNotFound
+from control.feed.services import FeedRef, publish
 from control.limits import selectors
 from control.limits.models import Standing
-from control.publish.services import Touched, publish
 from control.tenants.models import Organization
 from control.tenants.selectors import locked_organization
 from control.tenants.signals import organization_created
@@ -36,7 +36,7 @@ def note_paid(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
     Raises ObjectNotFound.
     """
     if _place(locked_organization(organization_id), now, paid_nanos):
-        publish([Touched("organization", organization_id)])
+        publish([FeedRef("organization", organization_id)])
 
 
 def place_all(*, now: datetime) -> int:
@@ -50,7 +50,7 @@ def place_all(*, now: datetime) -> int:
 @transaction.atomic
 def _place_page(ids: list[str], now: datetime) -> int:
     placed = [found for found in map(_locked, ids) if found and _place(found, now)]
-    publish(Touched("organization", organization.id) for organization in placed)
+    publish(FeedRef("organization", organization.id) for organization in placed)
     return len(placed)
 
 

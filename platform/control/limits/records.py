@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from control.feed.services import FeedRecord
 from control.limits.models import LimitTier, OrganizationLimits, OwnLimits, Standing
-from control.publish.services import News
 from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 
 
@@ -18,13 +18,13 @@ class OfOrganization:
     own_model_limits: list[ModelLimits] = field(default_factory=list)
 
 
-def tier_news(tier: LimitTier) -> News:
+def tier_news(tier: LimitTier) -> FeedRecord:
     """Return what to publish of a tier."""
     rows = tier.model_limits.order_by("model_id")
     by_model = tuple(ModelLimits(row.model_id, row.limits) for row in rows)
     service_tiers = None if tier.service_tiers is None else tuple(tier.usable_service_tiers)
     record = LimitTierRecord(tier.id, tier.limits, by_model, service_tiers)
-    return News("limit_tier", tier.id, record)
+    return FeedRecord("limit_tier", tier.id, record)
 
 
 def of_organizations(ids: Collection[str]) -> dict[str, OfOrganization]:

@@ -1,7 +1,6 @@
 """What may be done to rate limits: verbs, one transaction each. Gateways hear of it in a second."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
@@ -10,28 +9,24 @@ from control.actor import Actor
 from control.audit import services as audit
 from control.catalog.models import Model
 from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef, publish
 from control.keys.models import ApiKey
 from control.limits import selectors
 from control.limits.models import (
     FIGURES,
     LIMIT_MAX,
     LimitTier,
-    LiveGateway,
     OrganizationLimits,
     OwnLimits,
     TierModelLimits,
 )
 from control.limits.records import tier_news
 from control.operators import Duty, require_operator
-from control.publish.selectors import last_record
-from control.publish.services import News, Touched, publish
 from control.tenants import checks
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
 from control.tenants.selectors import locked_organization
-from serving.contract.codec import encode
-from serving.contract.presence import MISSED_SECONDS
-from serving.contract.records import FleetSizeRecord, Limits
+from serving.contract.records import Limits
 from serving.contract.units import TIERS
 
 
@@ -117,7 +112,7 @@ def set_organization_limits(
         actor, "organization.set_rates", "organization", organization.id, organization.id,
         model=model and model.public_id, before=before, after=after,
     )  # fmt: skip
-    publish([Touched("organization", organization.id)])
+    publish([FeedRef("organization", organization.id)])
     return None if figures is None else row
 
 
@@ -140,23 +135,8 @@ def set_own_limits(
         actor, f"{kind.removeprefix('api_')}.set_rates", kind, owner.id, organization.id,
         before=before, after=_figures(row),
     )  # fmt: skip
-    publish([Touched(kind, owner.id)])
+    publish([FeedRef(kind, owner.id)])
     return row.limits
-
-
-@transaction.atomic
-def note_gateway(*, gateway_id: str, is_leaving: bool, now: datetime) -> int:
-    """A gateway lives, or leaves; return how many do. All hear of another number."""
-    if is_leaving:
-        LiveGateway.objects.filter(gateway_id=gateway_id).delete()
-    else:
-        LiveGateway.objects.update_or_create(gateway_id=gateway_id, defaults={"seen_at": now})
-    LiveGateway.objects.filter(seen_at__lt=now - timedelta(seconds=MISSED_SECONDS)).delete()
-    count = LiveGateway.objects.count()
-    record = FleetSizeRecord(count)
-    if last_record("fleet_size", "all") != encode(record).decode():
-        publish([News("fleet_size", "all", record)])
-    return count
 
 
 def _check_live(owner: Project | ApiKey) -> None:

@@ -15,8 +15,8 @@ from django.views.decorators.clickjacking import xframe_options_sameorigin
 
 from control.admin.rows import ReadOnlyAdmin
 from control.errors import ObjectNotFound
-from control.mail.mailbox import attachments
-from control.mail.models import Letter
+from control.mail.backend import attachments
+from control.mail.models import StoredEmail
 
 LETTER_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
@@ -31,8 +31,8 @@ FRAME = (
 OPENS_ANEW = '<base target="_blank">'
 
 
-@admin.register(Letter)
-class LetterAdmin(ReadOnlyAdmin):
+@admin.register(StoredEmail)
+class StoredEmailAdmin(ReadOnlyAdmin):
     """Mails of the local mailbox, the newest first."""
 
     list_display = ("subject", "sent_to", "received_at")
@@ -52,21 +52,21 @@ class LetterAdmin(ReadOnlyAdmin):
         return super().changelist_view(request, *args, **kwargs)
 
     @admin.display(description="HTML")
-    def as_html(self, letter: Letter) -> str:
+    def as_html(self, letter: StoredEmail) -> str:
         """Return a frame that shows the HTML and lets it do nothing."""
-        return format_html(FRAME, reverse("admin:mail_letter_html", args=[letter.pk]))
+        return format_html(FRAME, reverse("admin:mail_storedemail_html", args=[letter.pk]))
 
     @admin.display(description="text")
-    def as_text(self, letter: Letter) -> str:
+    def as_text(self, letter: StoredEmail) -> str:
         """Return the text, its links made clickable."""
         linked = mark_safe(urlize(letter.text, autoescape=True))  # noqa: S308 - escaped just now
         return format_html('<pre class="wrapped">{}</pre>', linked)
 
     @admin.display(description="attachments")
-    def files(self, letter: Letter) -> str:
+    def files(self, letter: StoredEmail) -> str:
         """Return links to what it carries."""
         links = (
-            (reverse("admin:mail_letter_file", args=[letter.pk, number]), file.name)
+            (reverse("admin:mail_storedemail_file", args=[letter.pk, number]), file.name)
             for number, file in enumerate(attachments(letter))
         )
         return format_html_join(", ", '<a href="{}">{}</a>', links) or "-"
@@ -74,8 +74,8 @@ class LetterAdmin(ReadOnlyAdmin):
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
         """Return the addresses of a letter's HTML and files."""
         return (
-            ("<int:letter_id>/html/", "mail_letter_html", self.html_view),
-            ("<int:letter_id>/file/<int:number>/", "mail_letter_file", self.file_view),
+            ("<int:letter_id>/html/", "mail_storedemail_html", self.html_view),
+            ("<int:letter_id>/file/<int:number>/", "mail_storedemail_file", self.file_view),
         )
 
     def html_view(self, request: HttpRequest, letter_id: int, **_: Any) -> HttpResponse:
@@ -101,7 +101,7 @@ class LetterAdmin(ReadOnlyAdmin):
         response.headers[HEADER] = LETTER_POLICY
         return response
 
-    def _letter(self, request: HttpRequest, letter_id: int) -> Letter:
+    def _letter(self, request: HttpRequest, letter_id: int) -> StoredEmail:
         if not self.has_view_permission(request):
             raise ObjectNotFound("There is no such mail.")
-        return get_object_or_404(Letter, pk=letter_id)
+        return get_object_or_404(StoredEmail, pk=letter_id)

@@ -13,11 +13,14 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 
 from control.encryption import DecryptionError, decrypt
-from control.mail.attachments import Attachment, make
-from control.mail.services import KIND, VAULT_PURPOSE
-from control.mail.wording import word
-from control.outbox.delivery import Delivery, Handler, leave_database
-from control.outbox.errors import GiveUp, Undelivered
+from control.mail.services import KIND, VAULT_PURPOSE, Attachment, make_attachment, render
+from control.outbox.delivery import (
+    Delivery,
+    DeliveryError,
+    Handler,
+    PermanentFailure,
+    without_transaction,
+)
 
 PERMANENT = 500
 """SMTP's answers from here on are final."""
@@ -25,33 +28,33 @@ PERMANENT = 500
 
 def deliver(delivery: Delivery) -> None:
     """Send one mail to one address. Sent again it has the same Message-ID."""
-    mail = compose(delivery)
-    leave_database()
+    mail = build_message(delivery)
+    without_transaction()
     try:
         mail.send()
     except smtplib.SMTPRecipientsRefused as error:
         [(code, _)] = error.recipients.values()
         raise _refusal(code, "the address") from error
     except smtplib.SMTPAuthenticationError as error:
-        raise Undelivered(f"the mail server refused our login ({error.smtp_code})") from error
+        raise DeliveryError(f"the mail server refused our login ({error.smtp_code})") from error
     except smtplib.SMTPResponseException as error:
         raise _refusal(error.smtp_code, "the mail") from error
     except (AnymailRecipientsRefused, AnymailInvalidAddress) as error:
-        raise GiveUp("the mail service refused the address") from error
+        raise PermanentFailure("the mail service refused the address") from error
     except AnymailAPIError as error:
         raise _of_service(error) from error
     except OSError as error:  # smtplib's own errors too
-        raise Undelivered(f"the mail server does not answer ({type(error).__name__})") from error
+        raise DeliveryError(f"the mail server does not answer ({type(error).__name__})") from error
 
 
-def compose(delivery: Delivery) -> EmailMultiAlternatives:
+def build_message(delivery: Delivery) -> EmailMultiAlternatives:
     """Return the mail of a message. Raises GiveUp where it can no longer be made."""
     payload = delivery.payload
     try:
         context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
     except DecryptionError as error:
-        raise GiveUp("its vault key is gone") from error
-    wording = word(payload["template"], context)
+        raise PermanentFailure("its vault key is gone") from error
+    wording = render(payload["template"], context)
     mail = EmailMultiAlternatives(
         subject=wording.subject,
         body=wording.text,
@@ -60,7 +63,7 @@ def compose(delivery: Delivery) -> EmailMultiAlternatives:
         alternatives=[(wording.html, "text/html")],
     )
     if "attachment_kind" in payload:
-        file = make(Attachment(payload["attachment_kind"], payload["attachment_id"]))
+        file = make_attachment(Attachment(payload["attachment_kind"], payload["attachment_id"]))
         mail.attach(file.name, file.content, file.content_type)
     return mail
 
@@ -71,16 +74,16 @@ def message_id(delivery: Delivery) -> str:
     return f"<{mark}@{settings.CONFIG.console_host}>"
 
 
-def _of_service(error: AnymailAPIError) -> Undelivered:
+def _of_service(error: AnymailAPIError) -> DeliveryError:
     if error.status_code is None:
-        return Undelivered("the mail service does not answer")
-    return Undelivered(f"the mail service refused the mail ({error.status_code})")
+        return DeliveryError("the mail service does not answer")
+    return DeliveryError(f"the mail service refused the mail ({error.status_code})")
 
 
-def _refusal(code: int, what: str) -> Undelivered:
+def _refusal(code: int, what: str) -> DeliveryError:
     if code >= PERMANENT:
-        return GiveUp(f"the mail server refused {what} ({code})")
-    return Undelivered(f"the mail server put {what} off ({code})")
+        return PermanentFailure(f"the mail server refused {what} ({code})")
+    return DeliveryError(f"the mail server put {what} off ({code})")
 
 
 DELIVERIES: dict[str, Handler] = {KIND: deliver}

@@ -4,7 +4,7 @@ from django.db import models
 from django.utils import timezone
 
 
-class Letter(models.Model):
+class StoredEmail(models.Model):
     """One mail as it would have been sent. It may hold live links, so only operators see it."""
 
     message_id = models.CharField(max_length=200, unique=True)

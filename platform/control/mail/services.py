@@ -1,25 +1,132 @@
-"""Sending mail: decided in the caller's transaction, delivered by the outbox."""
+"""Sends email: renders it, makes links absolute, checks attachments, and puts it into the
+outbox."""
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
+from django.template import Context
 from django.template.loader import get_template
 
 from control.encryption import encrypt
 from control.errors import InvalidValue
-from control.mail.attachments import Attachment
+from control.outbox import delivery
+from control.outbox.delivery import PermanentFailure
 from control.outbox.services import enqueue
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """A file by what it is and its id, such as `invoice_pdf` and `inv_…`."""
+
+    kind: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it is attached; `content_type` such as `application/pdf`."""
+
+    name: str
+    content: bytes
+    content_type: str
+
+
+def make_attachment(attachment: Attachment) -> File:
+    """Return the file. An app names in the ATTACHMENTS of its `deliveries.py` who makes a kind.
+
+    Raises GiveUp where nobody does.
+    """
+    maker = delivery.registered("ATTACHMENTS").get(attachment.kind)
+    if maker is None:
+        raise PermanentFailure(f"no app makes the attachment {attachment.kind}")
+    file: File = maker(attachment.id)
+    return file
+
+
+def absolute(path: str) -> str:
+    """Return the public address of a path of the console. Raises ValueError for anything else."""
+    if not path.startswith("/") or path.startswith("//") or not path.isprintable():
+        raise ValueError("a link is made of a path: /org_…/billing")
+    return f"{settings.CONFIG.console_url}{path}"
+
+
+def with_configured_host(url: str) -> str:
+    """Return an address that somebody built from a request, on the configured host instead."""
+    parts = urlsplit(url)
+    return absolute(parts.path + (f"?{parts.query}" if parts.query else ""))
+
+
+TEXT_MAX = 2000
+"""Characters of one value; names are far shorter, links fit."""
+SUBJECT_MAX = 150
+BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They could make a name read as what it is not; right-to-left letters need none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedEmail:
+    """A mail as it is read."""
+
+    subject: str
+    text: str
+    html: str
+
+
+def render(template: str, context: dict[str, Any]) -> RenderedEmail:
+    """Return the mail `mail/<template>` filled in. HTML is escaped, text is taken as it is.
+
+    Raises TemplateDoesNotExist where one of its three files is missing.
+    """
+    values = {**cleaned(context), "console_url": absolute("/")}
+    subject = " ".join(
+        _render_template(f"mail/{template}.subject.txt", values, autoescape=False).split()
+    )
+    return RenderedEmail(
+        subject=_cut(subject, SUBJECT_MAX),
+        text=_render_template(f"mail/{template}.txt", values, autoescape=False).strip() + "\n",
+        html=_render_template(f"mail/{template}.html", values, autoescape=True).strip() + "\n",
+    )
+
+
+def cleaned(value: Any) -> Any:
+    """Return JSON with every text in one line, without control characters, and not too long."""
+    if isinstance(value, dict):
+        return {name: cleaned(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [cleaned(each) for each in value]
+    return _clean(value) if isinstance(value, str) else value
+
+
+def _clean(text: str) -> str:
+    kept = "".join(
+        " " if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp") else c
+        for c in text[: TEXT_MAX + 1]
+        if c not in BIDI_CONTROLS
+    )
+    return _cut(kept, TEXT_MAX)
+
+
+def _cut(text: str, characters_max: int) -> str:
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
+
+
+def _render_template(name: str, values: dict[str, Any], *, autoescape: bool) -> str:
+    template: Any = get_template(name)
+    return str(template.template.render(Context(values, autoescape=autoescape)))
+
 
 KIND = "mail"
 KEY_MAX = 160
 VAULT_PURPOSE = "mail"
-
-__all__ = ["Attachment", "send_mail"]
 
 
 def send_mail(

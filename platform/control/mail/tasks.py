@@ -3,10 +3,10 @@
 from celery import shared_task
 from django.utils import timezone
 
-from control.mail import mailbox
+from control.mail import backend
 
 
 @shared_task(name="mail.trim")
 def trim() -> int:
     """Delete old letters."""
-    return mailbox.trim(now=timezone.now())
+    return backend.trim(now=timezone.now())

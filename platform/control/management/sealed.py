@@ -13,7 +13,7 @@ from django.db.models import Model, QuerySet
 
 from control.encryption import DecryptionError, encrypt_anew
 from control.mail import services as mail
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.sso.models import Connection
 from control.sso.secrets import purpose_of as purpose_of_provider
 from control.tenants.sign_in import factors
@@ -98,7 +98,7 @@ def _renewed_factor(row: Authenticator) -> dict[str, Any]:
     return {"data": row.data | anew} if anew else {}
 
 
-def _renewed_mail(row: Message) -> dict[str, Any]:
+def _renewed_mail(row: OutboxMessage) -> dict[str, Any]:
     anew = encrypt_anew(row.payload["context"], purpose=mail.VAULT_PURPOSE)
     return {"payload": row.payload | {"context": anew}} if anew else {}
 
@@ -113,7 +113,7 @@ SEALED = (
     Sealed("webhook secrets", Secret.objects.all, _renewed_secret),
     Sealed(
         "mails to be sent",
-        lambda: Message.objects.filter(kind=mail.KIND, delivered_at__isnull=True),
+        lambda: OutboxMessage.objects.filter(kind=mail.KIND, delivered_at__isnull=True),
         _renewed_mail,
     ),
 )

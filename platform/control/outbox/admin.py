@@ -1,20 +1,62 @@
 """The operator's view of the outbox: what waits, what failed, and another try."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.template.response import TemplateResponse
+from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action
 
 from control.admin.fields import indented
+from control.admin.pages import OperatorPage
 from control.admin.rows import ReadOnlyAdmin
 from control.outbox import services
-from control.outbox.models import OPEN, Message
-from control.outbox.page import OutboxPage
+from control.outbox.models import OPEN, OutboxMessage
+from control.outbox.services import messages, queue_stats
+
+SHOWN_MAX = 50
+
+
+class OutboxPage(OperatorPage):
+    """How each kind of message stands, and the ones that were given up."""
+
+    title = "Outbox"
+    purpose = (
+        "Mails, webhooks and calls that are to leave this platform. Each is tried until it is"
+        " delivered; what cannot be is given up and waits here for somebody to try again."
+    )
+    permission_required = "outbox.view_outboxmessage"
+    template_name = "outbox/standing.html"
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return the kinds, and the messages that need a person."""
+        rows = [
+            {
+                "standing": each,
+                "waiting_url": list_url(each.kind, "waiting"),
+                "failing_url": list_url(each.kind, "failing"),
+                "given_up_url": list_url(each.kind, "given_up"),
+            }
+            for each in queue_stats(timezone.now())
+        ]
+        given_up = messages().filter(given_up_at__isnull=False)[:SHOWN_MAX]
+        return super().get_context_data(
+            **kwargs, rows=rows, given_up=given_up, all_url=list_url("", "")
+        )
+
+
+def list_url(kind: str, state: str) -> str:
+    """Return the address of the messages of a kind in a state; of all where both are empty."""
+    chosen = {"kind__exact": kind, "state": state}
+    query = urlencode({name: value for name, value in chosen.items() if value})
+    address = reverse("admin:outbox_outboxmessage_changelist")
+    return f"{address}?{query}" if query else address
+
 
 STATES = {
     "waiting": ("Waiting", OPEN),
@@ -34,14 +76,16 @@ class StateFilter(admin.SimpleListFilter):
         """Return the choices."""
         return [(name, words) for name, (words, _) in STATES.items()]
 
-    def queryset(self, request: HttpRequest, queryset: QuerySet[Message]) -> QuerySet[Message]:
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[OutboxMessage]
+    ) -> QuerySet[OutboxMessage]:
         """Return the messages in the chosen state."""
         chosen = STATES.get(self.value() or "")
         return queryset.filter(chosen[1]) if chosen else queryset
 
 
-@admin.register(Message)
-class MessageAdmin(ReadOnlyAdmin):
+@admin.register(OutboxMessage)
+class OutboxMessageAdmin(ReadOnlyAdmin):
     """Messages to the outside. Payloads hold ids; what is secret in them is encrypted."""
 
     list_display = (
@@ -61,19 +105,19 @@ class MessageAdmin(ReadOnlyAdmin):
     actions_detail = ("retry_one",)
 
     @admin.display(description="payload")
-    def content(self, message: Message) -> str:
+    def content(self, message: OutboxMessage) -> str:
         """Return the payload as a block."""
         return indented(message.payload)
 
     def has_retry_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Only who may change messages retries them; delivered ones are done."""
-        may = request.user.has_perm("outbox.change_message")
+        may = request.user.has_perm("outbox.change_outboxmessage")
         if object_id is None or not may:
             return may
-        return Message.objects.filter(pk=object_id, delivered_at__isnull=True).exists()
+        return OutboxMessage.objects.filter(pk=object_id, delivered_at__isnull=True).exists()
 
     @admin.action(description="Try again now", permissions=["retry"])
-    def retry(self, request: HttpRequest, queryset: QuerySet[Message]) -> None:
+    def retry(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
         """Try the selected messages again."""
         self.carry_out(
             request, queryset, "is tried again",
@@ -83,10 +127,10 @@ class MessageAdmin(ReadOnlyAdmin):
     @action(description="Try again now", permissions=["retry"])
     def retry_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Ask once, and try the message again."""
-        message = get_object_or_404(Message, pk=object_id)
+        message = get_object_or_404(OutboxMessage, pk=object_id)
         if request.method == "POST":
-            self.retry(request, Message.objects.filter(pk=message.pk))
-            return redirect("admin:outbox_message_change", message.pk)
+            self.retry(request, OutboxMessage.objects.filter(pk=message.pk))
+            return redirect("admin:outbox_outboxmessage_change", message.pk)
         context = {
             **self.admin_site.each_context(request),
             "opts": self.opts,

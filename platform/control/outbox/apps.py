@@ -16,7 +16,7 @@ class OutboxConfig(AppConfig):
 
     def ready(self) -> None:
         """Register the outbox's metrics."""
-        from control.outbox.selectors import metrics
+        from control.outbox.services import metrics
         from control.telemetry.metrics import register
 
         register(metrics)

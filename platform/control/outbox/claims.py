@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 
 PER_LANE = 2
 PER_ORGANIZATION = 4
@@ -128,7 +128,7 @@ RETURNING *
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class ConcurrencyLimits:
     """How many may be at work at once."""
 
     per_lane: int = PER_LANE
@@ -141,22 +141,22 @@ def claim(
     *,
     now: datetime,
     page: int,
-    bounds: Bounds | None = None,
+    bounds: ConcurrencyLimits | None = None,
     after: Mapping[str, str] | None = None,
-) -> list[Message]:
+) -> list[OutboxMessage]:
     """Take up to `page` messages that are due at `now`, for `LEASE`; they count as tried.
 
     Of each kind the lanes behind the one in `after` come first, then those from the first on;
     of either the oldest first.
     """
-    bounds, after = bounds or Bounds(), after or {}
+    bounds, after = bounds or ConcurrencyLimits(), after or {}
     found = _claim(now, page, bounds, after)
     if after and len(found) < page:
         found += _claim(now, page - len(found), bounds, {})
     return found
 
 
-def ends_of(messages: Iterable[Message]) -> dict[str, str]:
+def ends_of(messages: Iterable[OutboxMessage]) -> dict[str, str]:
     """Return the last lane of each kind: behind it the next claim goes on."""
     ends: dict[str, str] = {}
     for message in messages:
@@ -165,7 +165,7 @@ def ends_of(messages: Iterable[Message]) -> dict[str, str]:
 
 
 def values_of(
-    now: datetime, page: int, bounds: Bounds, after: Mapping[str, str]
+    now: datetime, page: int, bounds: ConcurrencyLimits, after: Mapping[str, str]
 ) -> dict[str, object]:
     """Return what `CLAIM` is asked with."""
     return {
@@ -182,7 +182,9 @@ def values_of(
 
 
 @transaction.atomic
-def _claim(now: datetime, page: int, bounds: Bounds, after: Mapping[str, str]) -> list[Message]:
-    claimed = Message.objects.raw(CLAIM, values_of(now, page, bounds, after))
+def _claim(
+    now: datetime, page: int, bounds: ConcurrencyLimits, after: Mapping[str, str]
+) -> list[OutboxMessage]:
+    claimed = OutboxMessage.objects.raw(CLAIM, values_of(now, page, bounds, after))
     # What RETURNING gives is in no order.
     return sorted(claimed, key=lambda message: (message.due_at, message.id))

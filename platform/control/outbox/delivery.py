@@ -1,12 +1,39 @@
-"""One attempt to deliver a message, and how long and how often a kind is tried."""
+"""What handlers of outbox messages implement: the delivery they get, their retry policy, and their
+errors; and the registry of handlers by kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
+from importlib import import_module
 from random import SystemRandom
 from typing import Any
 
+from django.apps import apps
 from django.db import connection
+from django.dispatch import Signal
+from django.utils.module_loading import module_has_submodule
+
+
+class DeliveryError(Exception):
+    """A delivery that did not succeed, with a reason in words."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class RetryAfter(DeliveryError):
+    """Try again after `after`, however often it was tried, until the kind's time is over."""
+
+    def __init__(self, after: timedelta, reason: str = "asked to come again later") -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+class PermanentFailure(DeliveryError):
+    """It cannot succeed; an operator may retry it all the same."""
+
 
 MINUTE = timedelta(minutes=1)
 JITTER = 0.2
@@ -28,7 +55,7 @@ class Delivery:
     now: datetime
 
 
-def leave_database() -> None:
+def without_transaction() -> None:
     """Give the connection back before a wait for the outside, which may be long."""
     if not connection.in_atomic_block:
         connection.close()
@@ -38,7 +65,7 @@ Handler = Callable[[Delivery], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RetryPolicy:
     """How a kind is tried: after each failure the next of `waits`, the last one repeated.
 
     It is given up after `give_up_after`, or `attempts_max` attempts where that is set. An attempt
@@ -68,3 +95,30 @@ class Policy:
         """Tell whether the next attempt would be one too many, or too late."""
         too_often = self.attempts_max is not None and attempt >= self.attempts_max
         return too_often or next_at > started_at + self.give_up_after
+
+
+given_up = Signal()
+"""Sent in the transaction that gives a message up, with `message` (OutboxMessage), `is_alarm`
+(whether operators are alarmed) and `now`. Nothing retries the message by itself."""
+
+DEFAULT = RetryPolicy()
+
+
+@cache
+def registered(name: str) -> dict[str, Any]:
+    """Return what the apps' `deliveries.py` register under a name such as DELIVERIES."""
+    found: dict[str, Any] = {}
+    for config in apps.get_app_configs():
+        if config.module is not None and module_has_submodule(config.module, "deliveries"):
+            found |= getattr(import_module(f"{config.name}.deliveries"), name, {})
+    return found
+
+
+def handler_of(kind: str) -> Handler | None:
+    """Return what delivers a kind, None where no app does."""
+    return registered("DELIVERIES").get(kind)
+
+
+def policy_of(kind: str) -> RetryPolicy:
+    """Return how a kind is tried."""
+    return registered("POLICIES").get(kind, DEFAULT)

@@ -12,7 +12,7 @@ OPEN = Q(delivered_at__isnull=True, given_up_at__isnull=True)
 """Not done yet; the SQL of `claims.py` says the same."""
 
 
-class Message(models.Model):
+class OutboxMessage(models.Model):
     """Something that must happen outside, once or more: the handler makes it once by `key`.
 
     `lane` names what shares its fate, such as one destination: a lane's troubles are its own.

@@ -1,20 +1,133 @@
-"""What may be done to messages: enqueue, deliver, retry, trim."""
+"""Enqueue, retry and purge outbox messages, wake the worker, and ask how many wait."""
 
 import json
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from threading import Event, Lock, Thread
 from typing import Any
 
-from django.db import transaction
+import structlog
+from django.db import connection, transaction
+from django.db.models import Count, Min, Q, QuerySet
+from django.utils import timezone
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.errors import Conflict
+from control.errors import Conflict, ObjectNotFound
 from control.operators import Duty, require_operator
-from control.outbox.attempts import attempt
 from control.outbox.claims import claim
-from control.outbox.models import KEY_MAX, KIND_MAX, Message
-from control.outbox.selectors import locked_message
-from control.outbox.waking import wake_on_commit
+from control.outbox.models import KEY_MAX, KIND_MAX, OPEN, OutboxMessage
+from control.outbox.worker import run_attempt
+
+LATE_AFTER = timedelta(minutes=15)
+"""What waits for longer than this past its first due time is late."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How the messages of one kind stand."""
+
+    kind: str
+    waiting_count: int
+    failing_count: int
+    late_count: int
+    given_up_count: int
+    oldest_at: datetime | None
+    """Since when the oldest open one is tried."""
+
+
+def messages() -> QuerySet[OutboxMessage]:
+    """Return all messages, the newest first."""
+    return OutboxMessage.objects.order_by("-id")
+
+
+def locked_message(message_id: int) -> OutboxMessage:
+    """Return a message with its row locked until the transaction ends. Raises ObjectNotFound."""
+    found = OutboxMessage.objects.select_for_update(no_key=True).filter(id=message_id).first()
+    if found is None:
+        raise ObjectNotFound("There is no such message.")
+    return found
+
+
+def queue_stats(now: datetime) -> list[QueueStats]:
+    """Return how each kind stands that has open or given-up messages."""
+    failing = OPEN & ~Q(last_error="")
+    late = OPEN & Q(started_at__lte=now - LATE_AFTER)
+    rows = (
+        OutboxMessage.objects.filter(delivered_at__isnull=True)
+        .values("kind")
+        .annotate(
+            waiting_count=Count("id", filter=OPEN),
+            failing_count=Count("id", filter=failing),
+            late_count=Count("id", filter=late),
+            given_up_count=Count("id", filter=Q(given_up_at__isnull=False)),
+            oldest_at=Min("started_at", filter=OPEN),
+        )
+        .order_by("kind")
+    )
+    return [QueueStats(**row) for row in rows]
+
+
+def metrics() -> Iterator[Metric]:
+    """Return how many messages wait, by kind."""
+    pending = GaugeMetricFamily(
+        "penstock_control_outbox_waiting", "Messages that wait to be delivered.", labels=["kind"]
+    )
+    overdue = GaugeMetricFamily(
+        "penstock_control_outbox_late", "Waiting messages that are overdue.", labels=["kind"]
+    )
+    for each in queue_stats(timezone.now()):
+        pending.add_metric([each.kind], each.waiting_count)
+        overdue.add_metric([each.kind], each.late_count)
+    yield from (pending, overdue)
+
+
+logger = structlog.get_logger(__name__)
+
+
+def wake_on_commit() -> None:
+    """Wake the worker when the transaction commits; once, however much it enqueued."""
+    waiting = [callback for _, callback, *_ in connection.run_on_commit]
+    if wake not in waiting:
+        transaction.on_commit(wake, robust=True)
+
+
+def wake() -> None:
+    """Have the worker woken. Returns at once: a broker that does not answer keeps nobody."""
+    _messenger.ring()
+
+
+class WorkerWaker:
+    """A thread that sends the worker its task, once for whatever was asked meanwhile."""
+
+    def __init__(self) -> None:
+        self._bell = Event()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def ring(self) -> None:
+        """Have the task sent, by a thread of this process."""
+        self._bell.set()
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._run, name="outbox-messenger", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        from control.outbox.tasks import deliver
+
+        while self._bell.wait():
+            self._bell.clear()
+            try:
+                deliver.apply_async(retry=False, expires=60)
+            except Exception as error:
+                logger.warning("outbox_not_woken", error=type(error).__name__)
+
+
+_messenger = WorkerWaker()
 
 PAYLOAD_CHARACTERS_MAX = 64_000
 PAGE = 100
@@ -54,7 +167,7 @@ def enqueue(
             f"payload has {length} characters of JSON; wanted at most {PAYLOAD_CHARACTERS_MAX}"
         )
     due_at = due_at or now
-    message = Message(
+    message = OutboxMessage(
         kind=kind,
         key=key,
         payload=payload,
@@ -64,25 +177,25 @@ def enqueue(
         started_at=due_at,
         due_at=due_at,
     )
-    Message.objects.bulk_create([message], ignore_conflicts=True)
+    OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
     wake_on_commit()
 
 
 def deliver_due(*, now: datetime) -> int:
     """Deliver, one after the other, what is due at `now`; return how many were tried.
 
-    What fails is due again later, so this ends. The worker delivers many at once (`deliverer.py`).
+    What fails is due again later, so this ends. The worker delivers many at once (`worker.py`).
     """
     count = 0
     while page := claim(now=now, page=PAGE):
         for message in page:
-            attempt(message, now=now)
+            run_attempt(message, now=now)
         count += len(page)
     return count
 
 
 @transaction.atomic
-def retry(*, actor: Actor, message: Message, now: datetime) -> Message:
+def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessage:
     """Try a message again from the start, now: one that was given up, or that waits.
 
     Raises Conflict for one that was delivered or is being delivered.
@@ -112,6 +225,6 @@ def retry(*, actor: Actor, message: Message, now: datetime) -> Message:
 
 def trim(*, now: datetime) -> int:
     """Delete what was delivered 30 days ago or given up 90 days ago; return how many."""
-    delivered, _ = Message.objects.filter(delivered_at__lt=now - KEEP_DELIVERED).delete()
-    given_up, _ = Message.objects.filter(given_up_at__lt=now - KEEP_GIVEN_UP).delete()
+    delivered, _ = OutboxMessage.objects.filter(delivered_at__lt=now - KEEP_DELIVERED).delete()
+    given_up, _ = OutboxMessage.objects.filter(given_up_at__lt=now - KEEP_GIVEN_UP).delete()
     return delivered + given_up

@@ -9,16 +9,16 @@ from celery.signals import worker_shutting_down
 from django.utils import timezone
 
 from control.outbox import services
-from control.outbox.deliverer import Deliverer
+from control.outbox.worker import OutboxWorker
 
 _stopping = get_context("fork").Event()
 """Set in the process that is told to end, seen in those that it forked, where tasks run."""
 
 
 @cache
-def deliverer() -> Deliverer:
+def deliverer() -> OutboxWorker:
     """Return this process's deliverer."""
-    return Deliverer(stopping=_stopping)
+    return OutboxWorker(stopping=_stopping)
 
 
 @shared_task(name="outbox.deliver")

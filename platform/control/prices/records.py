@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from control.feed.services import FeedRecord
 from control.prices.models import Price
-from control.publish.services import News
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
 
-def price_news(price: Price) -> News:
+def price_news(price: Price) -> FeedRecord:
     """Return what to publish of a price in a published book."""
     if price.book.effective_at is None:
         raise ValueError(f"{price.id} belongs to a draft, which is not published")
@@ -22,16 +22,16 @@ def price_news(price: Price) -> News:
         "effective_at": price.book.effective_at,
     }
     if price.book.organization_id is None:
-        return News(_kind(price), price.id, PriceRecord(**fields))
+        return FeedRecord(_kind(price), price.id, PriceRecord(**fields))
     own = ContractPriceRecord(
         **fields, organization_id=price.book.organization_id, ends_at=price.book.ends_at
     )
-    return News(_kind(price), price.id, own)
+    return FeedRecord(_kind(price), price.id, own)
 
 
-def cancelled_news(price: Price) -> News:
+def cancelled_news(price: Price) -> FeedRecord:
     """Return that a published price is no more."""
-    return News(_kind(price), price.id, None)
+    return FeedRecord(_kind(price), price.id, None)
 
 
 def _kind(price: Price) -> str:

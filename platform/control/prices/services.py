@@ -12,12 +12,12 @@ from control.audit import services as audit
 from control.catalog.models import Variant
 from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
+from control.feed.services import publish
 from control.operators import Duty, require_operator
 from control.prices import selectors
 from control.prices.comparison import changes_of, check_usual
 from control.prices.models import Price, PriceBook, Tier
 from control.prices.records import cancelled_news, price_news
-from control.publish.services import publish
 from control.tenants.models import Organization
 
 BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})

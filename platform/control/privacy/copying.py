@@ -10,8 +10,8 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Q
 
-from control.audit.people import unnamed
-from control.audit.selectors import deeds_of
+from control.audit.pseudonyms import without_names
+from control.audit.selectors import events_by
 from control.privacy import selectors
 from control.privacy.holdings import holdings
 from control.tenants.models import User
@@ -81,13 +81,13 @@ def _mails(person: User) -> Iterator[dict[str, Any]]:
 
 
 def _deeds(person: User) -> Iterator[dict[str, Any]]:
-    for deed in deeds_of(person.id).iterator(chunk_size=500):
+    for deed in events_by(person.id).iterator(chunk_size=500):
         yield {
             "at": deed.created_at,
             "action": deed.action,
             "organization_id": deed.organization_id,
             "target": f"{deed.target_kind} {deed.target_id}",
-            "details": unnamed(deed.details),
+            "details": without_names(deed.details),
             "address": deed.address,
             "request_id": deed.request_id,
         }

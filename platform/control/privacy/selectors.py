@@ -6,9 +6,9 @@ from django.contrib.sessions.models import Session
 from django.db.models import Q, QuerySet
 
 from control.errors import ObjectNotFound
-from control.mail.models import Letter
+from control.mail.models import StoredEmail
 from control.mail.services import KIND as MAIL
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.privacy.models import Errand, State
 from control.tenants.models import Invitation, OperatorInvitation, User
 
@@ -63,17 +63,17 @@ def invitations(person: User) -> list[QuerySet[Invitation] | QuerySet[OperatorIn
     return [Invitation.objects.filter(theirs), OperatorInvitation.objects.filter(theirs)]
 
 
-def mails(person: User) -> QuerySet[Message]:
+def mails(person: User) -> QuerySet[OutboxMessage]:
     """Return the mails to a person that wait, or are kept for a while after they left."""
     theirs = Q()
     for each in addresses(person):
         theirs |= Q(payload__to__iexact=each)
-    return Message.objects.filter(theirs, kind=MAIL)
+    return OutboxMessage.objects.filter(theirs, kind=MAIL)
 
 
-def letters(person: User) -> QuerySet[Letter]:
+def letters(person: User) -> QuerySet[StoredEmail]:
     """Return the mails to a person that stayed in the platform's own mailbox."""
     theirs = Q()
     for each in addresses(person):
         theirs |= Q(sent_to__iexact=each)
-    return Letter.objects.filter(theirs)
+    return StoredEmail.objects.filter(theirs)

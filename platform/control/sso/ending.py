@@ -4,7 +4,7 @@ who proves them, and nobody comes or goes by its SCIM."""
 from datetime import datetime
 from typing import Any
 
-from control.publish.services import Touched
+from control.feed.services import FeedRef
 from control.sso import selectors
 from control.sso.models import Connection, Domain, Identity, ScimAccess, ScimGroup, ScimUser
 from control.tenants.models import Organization
@@ -28,7 +28,7 @@ def _on_end_asked(sender: object, organization: Organization, **_: Any) -> list[
     return found
 
 
-def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[Touched]:
+def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[FeedRef]:
     for model in OF_ORGANIZATIONS:
         model._default_manager.filter(organization=organization).delete()
     return []

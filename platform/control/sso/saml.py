@@ -19,7 +19,7 @@ from onelogin.saml2.idp_metadata_parser import OneLogin_Saml2_IdPMetadataParser
 from onelogin.saml2.response import OneLogin_Saml2_Response
 
 from control.errors import InvalidValue, NotPermitted
-from control.mail.links import absolute
+from control.mail.services import absolute
 from control.sso.fetching import checked, fetch
 from control.sso.models import Connection
 from control.sso.vouching import Vouched

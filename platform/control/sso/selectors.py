@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from allauth.account.models import EmailAddress
 from django.db.models import QuerySet
 
-from control.audit.models import Deed
-from control.audit.selectors import DeedFilters, deeds
+from control.audit.models import AuditEvent
+from control.audit.selectors import EventFilters, events
 from control.errors import ObjectNotFound
 from control.sso.models import (
     Connection,
@@ -162,8 +162,8 @@ def mapped_values(
 
 def refusals_are_many(organization: Organization, now: datetime) -> bool:
     """Tell whether enough was written down within the last minute."""
-    minute = DeedFilters(about="sso", start=now - timedelta(minutes=1))
-    return len(deeds(organization.id, filters=minute, limit=REFUSALS_MAX)) == REFUSALS_MAX
+    minute = EventFilters(about="sso", start=now - timedelta(minutes=1))
+    return len(events(organization.id, filters=minute, limit=REFUSALS_MAX)) == REFUSALS_MAX
 
 
 def identity(organization: Organization, subject: str) -> Identity | None:
@@ -220,11 +220,11 @@ def scim_group(organization: Organization, group_id: str) -> ScimGroup:
     return found
 
 
-def last_deeds(organization: Organization) -> list[Deed]:
+def last_deeds(organization: Organization) -> list[AuditEvent]:
     """Return the latest sign-ins, refusals and changes by SSO and SCIM, the newest first."""
     found = [
         deed
         for noun in ("sso", "scim")
-        for deed in deeds(organization.id, filters=DeedFilters(about=noun), limit=LOG_MAX)
+        for deed in events(organization.id, filters=EventFilters(about=noun), limit=LOG_MAX)
     ]
     return sorted(found, key=lambda deed: -deed.pk)[:LOG_MAX]

@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from control.errors import Conflict, InvalidValue, ServiceError
-from control.mail.links import absolute
+from control.mail.services import absolute
 from control.sso import oidc, saml, selectors
 from control.sso.adapter import CAME_BY_SSO
 from control.sso.models import Connection, Protocol

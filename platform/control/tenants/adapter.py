@@ -22,8 +22,7 @@ from django.utils.http import url_has_allowed_host_and_scheme
 
 from control.actor import person
 from control.error_pages import server_busy
-from control.mail.links import rebased
-from control.mail.services import send_mail
+from control.mail.services import send_mail, with_configured_host
 from control.request_context import client_address
 from control.tenants.models import NAME_MAX, User
 from control.tenants.news import tell
@@ -140,7 +139,7 @@ class AccountAdapter(DefaultAccountAdapter):
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Decide a mail; each wish is a mail of its own. Its links lead to the configured host,
         whatever host the request named."""
-        links = {name: rebased(context[name]) for name in LINKS if name in context}
+        links = {name: with_configured_host(context[name]) for name in LINKS if name in context}
         days = app_settings.EMAIL_CONFIRMATION_EXPIRE_DAYS
         with transaction.atomic():
             send_mail(

@@ -10,8 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest
 from django.urls import reverse
 
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 from control.tenants.sign_in.words import device_name
 
 

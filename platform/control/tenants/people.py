@@ -1,4 +1,4 @@
-"""Who is meant by an address or an id: what the audit asks (`control.audit.people`)."""
+"""Who is meant by an address or an id: what the audit asks (`control.audit.pseudonyms`)."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 from control.encryption import DecryptionError
 from control.outbox import delivery as outbox
-from control.outbox.errors import GiveUp, RetryLater, Undelivered
+from control.outbox.delivery import DeliveryError, PermanentFailure, RetryAfter
 from control.webhooks import egress, selectors, signing
 from control.webhooks.errors import Unreachable
 from control.webhooks.models import Delivery
@@ -16,7 +16,7 @@ from control.webhooks.services import KIND
 USER_AGENT = "Penstock-Webhooks/1"
 GONE = 410
 HOUR = timedelta(hours=1)
-POLICY = outbox.Policy(
+POLICY = outbox.RetryPolicy(
     waits=(
         timedelta(seconds=5),
         timedelta(minutes=5),
@@ -43,9 +43,9 @@ def deliver(call: outbox.Delivery) -> None:
     if delivery is None or delivery.endpoint.deleted_at is not None:
         return  # nobody waits for it any more
     if not delivery.endpoint.is_enabled:
-        raise GiveUp("the endpoint is disabled")
+        raise PermanentFailure("the endpoint is disabled")
     headers = _headers(delivery, call.now)
-    outbox.leave_database()
+    outbox.without_transaction()
     status, error, asked = None, "", None
     began = time.monotonic()
     try:
@@ -69,8 +69,8 @@ def deliver(call: outbox.Delivery) -> None:
         is_gone=status == GONE,
     )
     if is_ended:
-        raise GiveUp(error)
-    raise Undelivered(error) if wait is None or asked is None else RetryLater(wait, error)
+        raise PermanentFailure(error)
+    raise DeliveryError(error) if wait is None or asked is None else RetryAfter(wait, error)
 
 
 def fault(status: int) -> str:
@@ -89,7 +89,7 @@ def _headers(delivery: Delivery, now: datetime) -> dict[str, str]:
             signing.opened(endpoint, secret) for secret in selectors.valid_secrets(endpoint, now)
         ]
     except DecryptionError as error:
-        raise GiveUp("its vault key is gone: rotate the endpoint's secret") from error
+        raise PermanentFailure("its vault key is gone: rotate the endpoint's secret") from error
     signed = signing.signed_headers(
         secrets, message_id=delivery.event_id, body=delivery.event.body, now=now
     )

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from control.publish.services import Touched
+from control.feed.services import FeedRef
 from control.tenants.models import Organization
 from control.tenants.signals import Consequence, organization_end_asked, organization_ended
 from control.webhooks import selectors
@@ -22,7 +22,7 @@ def _on_end_asked(sender: object, organization: Organization, **_: Any) -> list[
     return [Consequence(f"{are_told} told nothing more.")] if count else []
 
 
-def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[Touched]:
+def _on_end(sender: object, organization: Organization, now: datetime, **_: Any) -> list[FeedRef]:
     ended = selectors.endpoints(organization)
     Secret.objects.filter(endpoint__in=ended).delete()
     ended.update(is_enabled=False, deleted_at=now)

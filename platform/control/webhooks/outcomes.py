@@ -9,10 +9,9 @@ from django.db.models import F
 
 from control.actor import system
 from control.audit import services as audit
-from control.mail.links import absolute
-from control.mail.services import send_mail
-from control.outbox.models import Message
-from control.outbox.signals import given_up
+from control.mail.services import absolute, send_mail
+from control.outbox.delivery import given_up
+from control.outbox.models import OutboxMessage
 from control.tenants.selectors import people_to_tell
 from control.webhooks.models import REASON_MAX, Attempt, Delivery, Endpoint
 from control.webhooks.services import KIND
@@ -67,7 +66,7 @@ def listen() -> None:
     given_up.connect(_given_up, dispatch_uid="webhooks.outcomes")
 
 
-def _given_up(*, message: Message, now: datetime, **_: Any) -> None:
+def _given_up(*, message: OutboxMessage, now: datetime, **_: Any) -> None:
     if message.kind == KIND:
         rows = Delivery.objects.filter(id=message.key, delivered_at__isnull=True)
         rows.update(failed_at=now, next_at=None)

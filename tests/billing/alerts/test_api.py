@@ -8,11 +8,11 @@ from rest_framework.test import APIClient
 
 from billing.alerts.services import choose_percents
 from billing.credit.selectors import budget
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.budgets import selectors as limits
 from control.errors import ObjectNotFound
+from control.feed.models import PublishedChange
 from control.keys.models import ApiKey
-from control.publish.models import Change
 from control.tenants.models import Role
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.organizations import SeededOrganization, make_organization
@@ -57,7 +57,7 @@ def test_a_budget_is_made_listed_changed_and_removed(org):
     assert client.delete(address).status_code == 204
     assert client.get(address).status_code == 404
     assert client.get(BUDGETS).json()["data"] == []
-    actions = Deed.objects.filter(target_id=body["id"]).values_list("action", flat=True)
+    actions = AuditEvent.objects.filter(target_id=body["id"]).values_list("action", flat=True)
     assert set(actions) == {"budget.set", "budget.remove", "alert.choose_percents"}
 
 
@@ -81,7 +81,11 @@ def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(org, owner):
         assert make(client, org, owner_id=limited, period=period).status_code == 201
 
     def published():
-        change = Change.objects.filter(kind=kind, record_id=limited).order_by("-version").first()
+        change = (
+            PublishedChange.objects.filter(kind=kind, record_id=limited)
+            .order_by("-version")
+            .first()
+        )
         return {n for n in json.loads(change.record)["budget_ids"] if n.startswith("limit:")}
 
     every = {limit_budget_id(limited, period) for period in ("month", "week", "day")}

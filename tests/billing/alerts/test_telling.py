@@ -18,7 +18,7 @@ from billing.invoicing.models import BillingProfile
 from billing.metering.ingest import ingest
 from control.actor import system
 from control.budgets.services import add_limit
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.tenants.models import Membership, User
 from control.webhooks.models import Endpoint, Event
 from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
@@ -162,7 +162,7 @@ def test_many_looks_at_once_tell_once(customer):
 
     with ThreadPoolExecutor(6) as threads:
         assert sum(threads.map(look, range(6))) == 1
-    assert Message.objects.filter(kind="mail").count() == 1
+    assert OutboxMessage.objects.filter(kind="mail").count() == 1
 
 
 @pytest.mark.django_db(transaction=True)

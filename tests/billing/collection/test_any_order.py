@@ -16,7 +16,7 @@ from billing.invoicing.models import Dispute, Invoice
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.payments.models import StripePayment
 from control.errors import ServiceError
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from tests.fixtures.collecting import DUE, Debt, case_of, decide, make_debt, pay, published
 from tests.fixtures.invoicing import OPERATOR, sound
@@ -133,6 +133,6 @@ def live(world: World, deeds: list[tuple[str, object]]) -> None:
     if case_of(world.org).state != State.WRITTEN_OFF:
         assert published(world.org) == "active"
     steps = Step.objects.filter(organization_id=world.org.id)
-    mails = Message.objects.filter(kind="mail", organization_id=world.org.id)
+    mails = OutboxMessage.objects.filter(kind="mail", organization_id=world.org.id)
     told = mails.filter(key__startswith="collection:").count()
     assert told <= steps.count()

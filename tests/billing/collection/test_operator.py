@@ -10,7 +10,7 @@ from billing.collection.services.looking import look
 from billing.credit.selectors import owed_nanos
 from billing.invoicing.services.disputes import open_dispute
 from control.actor import person
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.outbox.services import deliver_due
 from tests.fixtures.collecting import (
@@ -62,7 +62,7 @@ def test_a_promise_to_pay_holds_all_steps_up_and_gives_a_day_after_it(org, owing
     assert state_of(org) == State.GRACE
     look(now=day(22))
     assert state_of(org) == State.LIMITED
-    assert Deed.objects.get(action="collection.paused").details["reason"] == "promised"
+    assert AuditEvent.objects.get(action="collection.paused").details["reason"] == "promised"
 
 
 @pytest.mark.parametrize("until", [date(2026, 1, 1), date(2030, 1, 1)])

@@ -9,7 +9,7 @@ from billing.collection.models import Case, Settings, State, Step
 from billing.collection.services.looking import look, look_at, wake_missed
 from billing.credit.models import Budget
 from billing.invoicing.services.disputes import close_dispute, open_dispute
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.outbox.services import deliver_due
 from control.tenants.services import set_organization_terms
 from control.webhooks.models import Event
@@ -75,7 +75,9 @@ def test_all_steps_are_logged_audited_and_mailed_once(org, owing, recipients):
     pass_days(20)
     pass_days(20)
     assert names(org) == ALL
-    actions = Deed.objects.filter(action__startswith="collection.").values_list("action", flat=True)
+    actions = AuditEvent.objects.filter(action__startswith="collection.").values_list(
+        "action", flat=True
+    )
     assert sorted(actions) == ["collection.limited", *["collection.reminded"] * 4,
                                "collection.suspended"]  # fmt: skip
     assert told() == [

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from billing.collection import following
 from billing.collection.models import Case, State, Step
 from billing.collection.services.looking import look, look_at
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from control.tenants.selectors import locked_organization
 from tests.fixtures.collecting import (
@@ -82,14 +82,14 @@ def test_two_beats_take_each_step_once(org, owing):
 
 def test_a_beat_killed_anywhere_leaves_nothing_behind(org, owing):
     pass_days(13)
-    before = Step.objects.count(), Message.objects.count()
+    before = Step.objects.count(), OutboxMessage.objects.count()
     survived = False
     for number in range(STATEMENTS):
         try:
             with killed_at(number):
                 look_at(org.id, now=day(14))
         except Killed:
-            assert (Step.objects.count(), Message.objects.count()) == before
+            assert (Step.objects.count(), OutboxMessage.objects.count()) == before
             assert published(org) == "active"
         else:
             survived = True
@@ -128,7 +128,7 @@ def test_a_payment_does_not_wait_for_who_holds_the_organization(org, owing):
     finally:
         done.set()
         thread.join()
-    assert Message.objects.filter(kind=following.LOOK, organization_id=org.id).exists()
+    assert OutboxMessage.objects.filter(kind=following.LOOK, organization_id=org.id).exists()
     deliver_due(now=day(15))
     assert (state_of(org), published(org)) == (State.CURRENT, "active")
 

@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 from billing.credit.models import Budget, Lease
 from billing.credit.services.budgets import fund, set_limits
 from billing.credit.services.leases import charge, grant_leases, take_back, void_abandoned_leases
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Granted, Refused, Return
 from tests.fixtures.books import differences
@@ -68,7 +68,7 @@ class AnyOrder(RuleBasedStateMachine):
     def asked(self, gateway: str, need: int, want: int) -> Any:
         before = self.budget.available_nanos or 0
         ask = Ask(new_id(), self.customer.balance, need, want, NOW)
-        given = {"gateway_id": gateway, "asks": [ask], "lineage": lineage(), "now": NOW}
+        given = {"gateway_id": gateway, "asks": [ask], "lineage": database_id(), "now": NOW}
         (reply,) = grant_leases(**given)
         assert grant_leases(**given) == (reply,)
         if not isinstance(reply, Granted):
@@ -118,7 +118,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def take_back(self, one: tuple[str, str], keep: int, *, closed: bool) -> None:
         back = [Return(one[0], keep, closed)]
-        taken = take_back(gateway_id=one[1], returns=back, lineage=lineage(), now=NOW)
+        taken = take_back(gateway_id=one[1], returns=back, lineage=database_id(), now=NOW)
         assert taken == (one[0],)
 
     @invariant()

@@ -19,9 +19,9 @@ from billing.credit.services.leases import charge, take_back
 from billing.ledger.models import AccountKind, Cause, Entry, Transaction
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.lease import Return
 from tests.fixtures.spending import TODAY, agree, charge_to, follow, remaining, settle, use
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
@@ -47,7 +47,7 @@ def test_a_double_submit_grants_once(customer):
     again = give_credit(customer, 500, idempotency_key="form-1")
     assert first == again
     assert balance_nanos(customer.id) == 500
-    assert Deed.objects.filter(action="credit.grant").count() == 1
+    assert AuditEvent.objects.filter(action="credit.grant").count() == 1
 
 
 def test_one_key_for_two_different_grants_is_refused(customer):
@@ -239,7 +239,7 @@ def test_expiry_leaves_what_a_lease_from_before_may_still_spend(customer):
     assert expire_grants(now=E2) == 0
     assert remaining(grant) == [50]
     closed = [Return(lease.lease_id, 150, True)]
-    take_back(gateway_id=GATEWAY, returns=closed, lineage=lineage(), now=NOW)
+    take_back(gateway_id=GATEWAY, returns=closed, lineage=database_id(), now=NOW)
     assert expire_grants(now=E2) == 1
     assert (remaining(grant), balance_nanos(customer.id)) == ([0], 0)
     assert agree(customer)
@@ -293,7 +293,7 @@ def test_a_grant_given_by_mistake_is_taken_back(customer):
     taken = reverse_grant(actor=OPERATOR, grant_id=grant.id, reason="mistake", now=NOW)
     assert (taken, remaining(grant), balance_nanos(customer.id)) == (300, [0], 0)
     assert account_nanos(customer.id, AccountKind.PROMOTION_EXPENSE) == 200
-    assert Deed.objects.get(action="credit.reverse").details["why"] == "mistake"
+    assert AuditEvent.objects.get(action="credit.reverse").details["why"] == "mistake"
     assert agree(customer)
     assert credit_sources([customer.id]) == {}
     with pytest.raises(Conflict):

@@ -24,9 +24,9 @@ from billing.credit.services.leases import (
 )
 from billing.metering.ingest import ingest
 from control.actor import person, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from control.tenants.models import BillingMode, Organization, User
 from control.tenants.services import set_organization_terms
 from serving.contract.budget import limit_budget_id
@@ -115,7 +115,7 @@ def test_a_lease_sets_money_aside(customer):
     assert lease.granted_nanos == 100
     assert (lease.admits_from, lease.admits_until) == (NOW, NOW + LEASE_DURATION)
     assert lease.period_ends_at is None
-    assert lease.lease_id == f"{lineage()}.{row_of(lease).pk}"
+    assert lease.lease_id == f"{database_id()}.{row_of(lease).pk}"
     assert left(customer) == 900
 
 
@@ -312,7 +312,7 @@ def test_a_gateway_cannot_give_back_anothers_lease(customer):
 
 @pytest.mark.parametrize("name", ["7", "lease", "x.7", "{era}.", "{era}.-7", "{era}.9" + "9" * 30])
 def test_what_is_no_lease_is_taken_so_that_it_comes_no_more(name):
-    name = name.format(era=lineage())
+    name = name.format(era=database_id())
     assert poll(returns=(Return(name, 0, True),)).returned == (name,)
 
 
@@ -321,7 +321,7 @@ def test_a_negative_claim_gives_back_no_more_than_there_is(customer):
     give_credit(customer, 1_000)
     lease = ask_for(customer.balance, 600)
     absurd = Return(lease.lease_id, -(2**62), False)
-    take_back(gateway_id=GATEWAY, returns=[absurd], lineage=lineage(), now=NOW)
+    take_back(gateway_id=GATEWAY, returns=[absurd], lineage=database_id(), now=NOW)
     assert left(customer) == 1_000
     assert differences() == []
 
@@ -382,9 +382,9 @@ def test_a_lowered_limit_recalls_at_once(customer):
     set_terms(customer, 1_000, BillingMode.POSTPAID)
     lease = ask_for(limit_budget_id(customer.id), 800, now=datetime.now(UTC))
     set_terms(customer, 800, BillingMode.POSTPAID)
-    assert recalled_lease_ids(GATEWAY, lineage()) == ()
+    assert recalled_lease_ids(GATEWAY, database_id()) == ()
     set_terms(customer, 700, BillingMode.POSTPAID)
-    assert recalled_lease_ids(GATEWAY, lineage()) == (lease.lease_id,)
+    assert recalled_lease_ids(GATEWAY, database_id()) == (lease.lease_id,)
     refused = ask_for(limit_budget_id(customer.id), 1, now=datetime.now(UTC))
     assert refused.code == "organization_spend_limit_exceeded"
 
@@ -394,7 +394,7 @@ def test_expired_credit_is_recalled_from_later_leases(customer):
     give_credit(customer, 1_000, expires_at=NOW)
     lease = ask_for(customer.balance, 400, now=NOW + MINUTE)
     expire_grants(now=NOW + 2 * MINUTE)
-    assert recalled_lease_ids(GATEWAY, lineage()) == (lease.lease_id,)
+    assert recalled_lease_ids(GATEWAY, database_id()) == (lease.lease_id,)
 
 
 def test_reversed_credit_is_recalled(customer):
@@ -458,7 +458,7 @@ def test_an_abandoned_lease_is_voided_after_a_day_and_noted(customer):
     assert void_abandoned_leases(now=end + timedelta(hours=24)) == 1
     assert void_abandoned_leases(now=end + timedelta(hours=24)) == 0
     assert left(customer) == 1_000
-    assert Deed.objects.get(action="lease.void").details["held_nanos"] == 600
+    assert AuditEvent.objects.get(action="lease.void").details["held_nanos"] == 600
 
 
 def test_a_journal_that_comes_after_the_void_is_still_booked(customer, price):
@@ -489,7 +489,7 @@ def test_an_operator_releases_a_lease_whose_journal_is_lost(customer):
     row = row_of(ask_for(customer.balance, 990))
     release_lease(actor=OPERATOR, lease_id=row.pk, reason="disk lost", now=NOW)
     assert left(customer) == 1_000
-    assert Deed.objects.get(action="lease.void").details["reason"] == "disk lost"
+    assert AuditEvent.objects.get(action="lease.void").details["reason"] == "disk lost"
     with pytest.raises(Conflict):
         release_lease(actor=OPERATOR, lease_id=row.pk, reason="again", now=NOW)
 
@@ -595,7 +595,7 @@ def test_a_lease_is_forgotten_weeks_after_it_closed_and_not_before(customer):
     old, kept, held = (ask_for(customer.balance, 1_000) for _ in range(3))
     for lease, at in ((old, NOW), (kept, NOW + timedelta(days=1))):
         back = [Return(lease.lease_id, 0, closed=True)]
-        take_back(gateway_id=GATEWAY, returns=back, lineage=lineage(), now=at)
+        take_back(gateway_id=GATEWAY, returns=back, lineage=database_id(), now=at)
     assert forget_leases(now=NOW + timedelta(days=14)) == 0
     assert forget_leases(now=NOW + timedelta(days=14, seconds=1)) == 1
     assert {one.wire_id for one in Lease.objects.all()} == {kept.lease_id, held.lease_id}

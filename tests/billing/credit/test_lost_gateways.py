@@ -14,9 +14,9 @@ from billing.credit.services.budgets import BusyError
 from billing.credit.services.leases import grant_leases
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
 from control.actor import person, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from control.tenants.models import User
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask
@@ -61,7 +61,7 @@ def test_a_thousand_leases_are_released_and_each_is_on_record():
         give_credit(one, 10_000_000)
     for _ in range(50):
         asks = [Ask(new_id(), one.balance, 1_000, 1_000, NOW) for one in customers]
-        grant_leases(gateway_id=GATEWAY, asks=asks, lineage=lineage(), now=NOW)
+        grant_leases(gateway_id=GATEWAY, asks=asks, lineage=database_id(), now=NOW)
     assert pending() == 1_000_000
     expected = Held(1_000, 1_000_000, 20)
     assert held_by(GATEWAY, now=LATER) == expected
@@ -69,7 +69,7 @@ def test_a_thousand_leases_are_released_and_each_is_on_record():
     assert release() == expected
     assert pending() == 0
     assert not Lease.objects.filter(voided_at__isnull=True).exists()
-    deeds = Deed.objects.filter(action="lease.void")
+    deeds = AuditEvent.objects.filter(action="lease.void")
     assert {deed.details["reason"] for deed in deeds} == {"disk lost"}
     assert sum(deed.details["held_nanos"] for deed in deeds) == 1_000_000
     assert deeds.count() == 1_000
@@ -144,7 +144,7 @@ def test_the_alarms_page_leads_to_the_release_that_says_what_it_gives_back(opera
     assert f"{GATEWAY}: 2 leases holding $3.00 released." in answer.content.decode()
     assert PAGE not in answer.content.decode()
     assert pending() == 0
-    deed = Deed.objects.filter(action="lease.void").first()
+    deed = AuditEvent.objects.filter(action="lease.void").first()
     assert (deed.actor_kind, deed.details["reason"]) == ("user", "disk lost")
     assert "has no open lease" in operator.get(PAGE, follow=True).content.decode()
 

@@ -13,7 +13,7 @@ from billing.credit.services.payments import record_payment
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from control.actor import Actor, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from tests.fixtures.spending import agree, charge_to, remaining, settle, use
 from tests.fixtures.usage import NOW, Customer, ask_for, give_credit
@@ -181,7 +181,7 @@ def test_a_repeat_does_nothing_and_another_amount_is_refused(busy, outsider, ver
     assert balance_nanos(busy.id) == balance
     with pytest.raises(Conflict, match="10 nanos"):
         do(verb, busy, 11)
-    assert Deed.objects.exclude(action="credit.grant").count() == 1
+    assert AuditEvent.objects.exclude(action="credit.grant").count() == 1
     assert agree(busy)
 
 

@@ -14,7 +14,7 @@ from control.actor import system
 from control.budgets.models import SpendLimit
 from control.budgets.selectors import limits
 from control.budgets.services import add_limit, change_limit, remove_limit
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Granted, Refused, Return
 from tests.fixtures.usage import (
@@ -133,7 +133,10 @@ def test_a_lease_of_a_day_is_settled_and_ends_with_it(customer, price, now):
     assert isinstance(refused, Refused)
     assert (refused.available_nanos, refused.limit_nanos) == (10, COST + 10)
     take_back(
-        gateway_id="gw_1", returns=[Return(lease.lease_id, COST, True)], lineage=lineage(), now=now
+        gateway_id="gw_1",
+        returns=[Return(lease.lease_id, COST, True)],
+        lineage=database_id(),
+        now=now,
     )
     assert broken_promises() == []
 

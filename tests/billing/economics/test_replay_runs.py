@@ -19,11 +19,11 @@ from billing.metering.ingest import ingest
 from billing.metering.models import Day
 from control.actor import person
 from control.admin.pages import row_url
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
+from control.feed.models import PublishedChange
 from control.prices import services as pricing
 from control.prices.models import Price, PriceBook
-from control.publish.models import Change
 from control.tenants.models import User
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event
@@ -57,7 +57,7 @@ def test_days_add_up_and_the_run_ends(
 ) -> None:
     take_in(price, customer, outsider)
     take_in(price, customer, days_ago=1)
-    published = Change.objects.count()
+    published = PublishedChange.objects.count()
     run = start(book)
     assert run.state == "queued"
     assert advance(now=NOW)
@@ -69,8 +69,8 @@ def test_days_add_up_and_the_run_ends(
     assert run.state == "done"
     found = {one.organization_id: (one.charged_nanos, one.draft_nanos) for one in run.lines.all()}
     assert found == {customer.id: (264_000, 132_000), outsider.id: (132_000, 66_000)}
-    assert Deed.objects.filter(action="price_book.replay", target_id=book.id).count() == 1
-    assert Change.objects.count() == published
+    assert AuditEvent.objects.filter(action="price_book.replay", target_id=book.id).count() == 1
+    assert PublishedChange.objects.count() == published
     assert not PriceBook.objects.get(id=book.id).is_published
 
 
@@ -164,7 +164,7 @@ def test_a_cancelled_replay_keeps_what_was_done_and_goes_no_further(
     assert (run.state, run.done_day_count) == ("cancelled", 1)
     assert not advance(now=NOW)
     assert run.lines.get().request_count == 1
-    entry = Deed.objects.get(action="price_book.replay_cancel", target_id=book.id)
+    entry = AuditEvent.objects.get(action="price_book.replay_cancel", target_id=book.id)
     assert entry.details == {"done_days": 1, "days": 2}
     with pytest.raises(Conflict, match="cancelled already"):
         cancel_replay(actor=OPERATOR, run=run, now=NOW)

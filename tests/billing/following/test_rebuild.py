@@ -9,7 +9,7 @@ from billing.credit.models import UnpostedUsage
 from billing.following.models import Cursor, HourRollup, MinuteRollup
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, UsageEvent
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from tests.fixtures.following import catch_up, finish
 from tests.fixtures.usage import NOW, broken_promises, give_credit, make_batch, make_event
 
@@ -57,7 +57,7 @@ def test_open_days_are_made_again_and_sealed_ones_stay(restored):
 
 def test_followers_go_on_after_it(restored, customer, price):
     call_command("reconcile_followers")
-    assert set(Cursor.objects.values_list("lineage", flat=True)) == {lineage()}
+    assert set(Cursor.objects.values_list("lineage", flat=True)) == {database_id()}
     take_in(make_event(customer, price, received_at=TOMORROW), now=TOMORROW)
     catch_up(TOMORROW)
     assert HourRollup.objects.get(accounted_on=TOMORROW.date()).request_count == 4

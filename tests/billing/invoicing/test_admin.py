@@ -13,7 +13,7 @@ from billing.invoicing.models import (
     LegalEntity,
     TaxRate,
 )
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.tenants.models import User
 from tests.fixtures.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
 from tests.fixtures.usage import make_customer
@@ -141,7 +141,7 @@ def test_an_invoice_is_looked_at_disputed_and_taken_back(operator, invoiced):
     assert Dispute.objects.get().closed_at is None
     operator.post(deed.format(invoiced.pk, "end_dispute"), {"reason": "it is"})
     assert Dispute.objects.get().closed_at is not None
-    assert Deed.objects.get(action="invoice.end_dispute").details["reason"] == "it is"
+    assert AuditEvent.objects.get(action="invoice.end_dispute").details["reason"] == "it is"
     for _ in range(2):
         operator.post(deed.format(invoiced.pk, "take_back"), {"reason": "a mistake"})
     note = CreditNote.objects.get()

@@ -9,7 +9,7 @@ from billing.invoicing.announcing import recipients
 from billing.invoicing.models import BillingProfile
 from billing.invoicing.selectors import standing
 from billing.invoicing.services.notes import issue_credit_note
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from control.tenants.models import Role
 from control.webhooks.models import Event
@@ -127,4 +127,4 @@ def test_the_profile_names_others(org):
 
 
 def test_nobody_to_tell_stops_no_close(invoiced):
-    assert not Message.objects.filter(kind="mail").exists()
+    assert not OutboxMessage.objects.filter(kind="mail").exists()

@@ -15,8 +15,8 @@ from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter, UsageEvent
 from billing.metering.services import book_again, dismiss
 from control.actor import person, system
-from control.audit.models import Deed
-from control.audit.people import Names
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.tenants.models import User
 from tests.fixtures import usage
@@ -121,7 +121,7 @@ def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):
     dismiss(actor=actor, letter_id=letter.pk, reason="a test's bytes", now=NOW)
     letter.refresh_from_db()
     assert letter.dismissed_at == NOW
-    entry = Deed.objects.get(action="usage.dismiss")
+    entry = AuditEvent.objects.get(action="usage.dismiss")
     assert (entry.target_id, entry.details["reason"]) == (letter.pk, "a test's bytes")
     with pytest.raises(Conflict):
         dismiss(actor=actor, letter_id=letter.pk, reason="again", now=NOW)
@@ -158,8 +158,8 @@ def test_the_admin_asks_for_the_reason_and_does_it(operator, letter):
     assert operator.post(page, {"reason": "never was an event"}).status_code == 302
     letter.refresh_from_db()
     assert letter.dismissed_at is not None
-    deed = Deed.objects.get(action="usage.dismiss")
-    assert Names([deed]).actor(deed) == "operator@penstock.test"
+    deed = AuditEvent.objects.get(action="usage.dismiss")
+    assert NameResolver([deed]).actor(deed) == "operator@penstock.test"
     assert letter.pk not in operator.get(LETTERS, {"state": "open"}).content.decode()
     assert letter.pk in operator.get(LETTERS, {"state": "dismissed"}).content.decode()
 

@@ -18,9 +18,9 @@ from billing.metering import staging
 from billing.metering.days import open_day
 from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
-from control.gateways.services import name_gateway
+from control.dataplane.gateways import name_gateway
+from control.feed.database_identity import database_id
 from control.prices.models import PriceBook
-from control.publish.lineage import lineage
 from serving.contract.budget import limit_budget_id
 from serving.contract.credential import Caller
 from serving.contract.lease import Return
@@ -201,7 +201,7 @@ def test_a_batch_that_breaks_half_way_is_a_repeat_as_far_as_it_was_booked(
 
 
 def wire(lease):
-    return f"{lineage()}.{lease.pk}"
+    return f"{database_id()}.{lease.pk}"
 
 
 def test_leases_of_all_budgets_are_settled(customer, price):
@@ -241,10 +241,10 @@ def alarm_cases(customer, outsider):
     other_gateway = ask_for(customer.balance, 200_000, gateway="gw_2")
     closed = ask_for(customer.balance, 200_000)
     back = [Return(closed.lease_id, 0, closed=True)]
-    take_back(gateway_id=GATEWAY, returns=back, lineage=lineage(), now=NOW)
+    take_back(gateway_id=GATEWAY, returns=back, lineage=database_id(), now=NOW)
     november = ask_for(limit_budget_id(customer.id), 200_000)
     return [
-        ("unknown_lease", f"{lineage()}.999999"),
+        ("unknown_lease", f"{database_id()}.999999"),
         ("unknown_lease", "ffffffffffff.1"),
         ("unknown_lease", "lease_nowhere"),
         ("foreign_lease", foreign.lease_id),

@@ -4,7 +4,7 @@ import pytest
 
 from billing.metering.alarms_page import alarm_rows
 from billing.metering.models import Tally
-from control.outbox.errors import GiveUp
+from control.outbox.delivery import PermanentFailure
 from control.outbox.services import deliver_due
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
@@ -18,10 +18,10 @@ def test_a_message_that_is_given_up_is_an_alarm(
     put(organization_id=organization_id)
     with (
         django_capture_on_commit_callbacks(execute=True),
-        delivering({"note": failing(GiveUp("no"))}),
+        delivering({"note": failing(PermanentFailure("no"))}),
     ):
         deliver_due(now=NOW)
     assert Tally.objects.get().organization_id == (organization_id or "")
     [row] = alarm_rows(NOW.date())
     assert row.words.name == "Message given up"
-    assert row.url == "/admin/outbox/message/?state=given_up"
+    assert row.url == "/admin/outbox/outboxmessage/?state=given_up"

@@ -16,7 +16,7 @@ from billing.payments.services import refund_payment
 from billing.payments.services.refunding import refundable_cents
 from billing.simulation.stripe_double import Fault, StripeDouble
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.publish.lineage import lineage
+from control.feed.database_identity import database_id
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import Granted, Return
 from serving.contract.money import CENT_NANOS
@@ -97,7 +97,7 @@ def hold(org: SeededOrganization, cents: int) -> Granted:
 
 def give_back(lease: Granted, kept_nanos: int = 0) -> None:
     returned = Return(lease.lease_id, kept_nanos, closed=True)
-    take_back(gateway_id=GATEWAY, returns=[returned], lineage=lineage(), now=timezone.now())
+    take_back(gateway_id=GATEWAY, returns=[returned], lineage=database_id(), now=timezone.now())
 
 
 def test_a_refund_waits_for_credit_that_gateways_hold(
@@ -106,7 +106,7 @@ def test_a_refund_waits_for_credit_that_gateways_hold(
     lease = hold(org, 9_000)
     refund = pay_back(paid, 10_000)
     assert (refund.status, balance_cents(org)) == ("waiting", 10_000)
-    assert recalled_lease_ids(GATEWAY, lineage()) == (lease.lease_id,)
+    assert recalled_lease_ids(GATEWAY, database_id()) == (lease.lease_id,)
     settle(stripe)
     assert stripe.all("refund") == []
     give_back(lease)
@@ -144,7 +144,7 @@ def test_who_refunds_by_hand_is_told_to_ask_again(
     }  # fmt: skip
     with pytest.raises(Conflict, match=r"Gateways hold \$90.00 .* ask again in a few seconds"):
         refund_or_recall(**values)
-    assert recalled_lease_ids(GATEWAY, lineage()) == (lease.lease_id,)
+    assert recalled_lease_ids(GATEWAY, database_id()) == (lease.lease_id,)
     give_back(lease)
     refund_or_recall(**values)
     assert balance_cents(org) == 0

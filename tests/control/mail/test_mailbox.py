@@ -7,14 +7,14 @@ from django.core.mail import EmailMultiAlternatives
 from django.test import Client
 from django.utils import timezone
 
-from control.mail.mailbox import MailboxBackend, trim
-from control.mail.models import Letter
-from control.mail.server import MAILBOX_BACKEND
+from control.mail.backend import MailboxBackend, trim
+from control.mail.models import StoredEmail
+from control.mail.server_url import MAILBOX_BACKEND
 from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-LIST = "/admin/mail/letter/"
+LIST = "/admin/mail/storedemail/"
 HTML = "<html><head></head><body>Hello <b>Ada</b><script>alert(1)</script></body></html>"
 
 
@@ -26,7 +26,7 @@ def operator() -> Client:
 
 
 @pytest.fixture
-def letter() -> Letter:
+def letter() -> StoredEmail:
     message = EmailMultiAlternatives(
         subject="Grüße",
         body="Open https://console.example/invitations/s3cret <now>",
@@ -38,17 +38,17 @@ def letter() -> Letter:
     message.attach("invoice.pdf", b"%PDF", "application/pdf")
     MailboxBackend().send_messages([message])
     MailboxBackend().send_messages([message])  # delivered again, it is there already
-    return Letter.objects.get()
+    return StoredEmail.objects.get()
 
 
-def test_a_letter_is_what_would_have_left(letter: Letter) -> None:
+def test_a_letter_is_what_would_have_left(letter: StoredEmail) -> None:
     assert letter.subject == "Grüße"
     assert letter.text.startswith("Open https://")
     assert "<b>Ada</b>" in letter.html
     assert b"Message-ID: <one@example.com>" in bytes(letter.source)
 
 
-def test_operators_read_it(operator: Client, letter: Letter, settings) -> None:
+def test_operators_read_it(operator: Client, letter: StoredEmail, settings) -> None:
     assert "Grüße" in operator.get(LIST).content.decode()
     page = operator.get(f"{LIST}{letter.pk}/change/").content.decode()
     assert 'sandbox="allow-popups allow-popups-to-escape-sandbox"' in page
@@ -57,7 +57,7 @@ def test_operators_read_it(operator: Client, letter: Letter, settings) -> None:
     assert 'href="https://console.example/invitations/s3cret"' in page
 
 
-def test_the_html_comes_under_a_policy_of_its_own(operator: Client, letter: Letter) -> None:
+def test_the_html_comes_under_a_policy_of_its_own(operator: Client, letter: StoredEmail) -> None:
     reply = operator.get(f"{LIST}{letter.pk}/html/")
     policy = reply.headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
@@ -67,7 +67,7 @@ def test_the_html_comes_under_a_policy_of_its_own(operator: Client, letter: Lett
     assert reply.headers["X-Frame-Options"] == "SAMEORIGIN"
 
 
-def test_an_attachment_is_saved_not_shown(operator: Client, letter: Letter) -> None:
+def test_an_attachment_is_saved_not_shown(operator: Client, letter: StoredEmail) -> None:
     reply = operator.get(f"{LIST}{letter.pk}/file/0/")
     assert reply.content == b"%PDF"
     assert reply.headers["Content-Disposition"].startswith("attachment")
@@ -80,7 +80,7 @@ def test_the_list_says_where_mails_go(operator: Client) -> None:
 
 @pytest.mark.parametrize("path", ["", "{}/change/", "{}/html/", "{}/file/0/"])
 def test_members_and_lesser_staff_see_none(
-    org: SeededOrganization, letter: Letter, path: str
+    org: SeededOrganization, letter: StoredEmail, path: str
 ) -> None:
     url = LIST + path.format(letter.pk)
     assert org.browser().get(url).status_code == 302
@@ -89,7 +89,7 @@ def test_members_and_lesser_staff_see_none(
     assert clerk.get(url).status_code in (403, 404)
 
 
-def test_old_letters_go(letter: Letter) -> None:
+def test_old_letters_go(letter: StoredEmail) -> None:
     assert trim(now=timezone.now()) == 0
     assert trim(now=timezone.now() + timedelta(days=31)) == 1
 

@@ -12,12 +12,17 @@ from django.utils import timezone
 
 from control.encryption import DecryptionError, decrypt, encrypt
 from control.errors import InvalidValue
-from control.mail.attachments import Attachment, File
-from control.mail.links import absolute, rebased
-from control.mail.services import send_mail
-from control.mail.wording import cleaned, word
-from control.outbox import registry
-from control.outbox.models import Message
+from control.mail.services import (
+    Attachment,
+    File,
+    absolute,
+    cleaned,
+    render,
+    send_mail,
+    with_configured_host,
+)
+from control.outbox import delivery
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from control.tenants.adapter import MAILS
 from tests.fixtures.mails import CONTEXT, delivered, html_of, link_in
@@ -67,7 +72,7 @@ def test_a_repeat_is_one_mail_with_one_message_id() -> None:
     send()
     [message] = delivered()
     first = message.extra_headers["Message-ID"]
-    Message.objects.all().delete()
+    OutboxMessage.objects.all().delete()
     send()
     deliver_due(now=timezone.now())
     assert mail.outbox[-1].extra_headers["Message-ID"] == first
@@ -81,7 +86,7 @@ def test_each_address_is_a_mail_of_its_own() -> None:
 def test_no_link_lies_in_the_outbox_or_the_log(caplog: pytest.LogCaptureFixture) -> None:
     send()
     delivered()
-    assert "s3cret" not in json.dumps(Message.objects.get().payload)
+    assert "s3cret" not in json.dumps(OutboxMessage.objects.get().payload)
     assert "s3cret" not in caplog.text
 
 
@@ -109,7 +114,7 @@ def test_hostile_names_harm_nobody(name: str) -> None:
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InvalidValue):
         send(to=["good@example.com", address])
-    assert not Message.objects.exists()
+    assert not OutboxMessage.objects.exists()
 
 
 def test_an_unknown_mail_is_refused_where_it_is_decided() -> None:
@@ -124,12 +129,12 @@ def test_an_attachment_is_made_when_the_mail_leaves() -> None:
         asked.append(id_)
         return File("invoice.pdf", b"%PDF-1.7", "application/pdf")
 
-    real = registry.registered
+    real = delivery.registered
     makers = {"invoice_pdf": make}
     send(attachment=Attachment("invoice_pdf", "inv_9"))
     assert asked == []
     with patch.object(
-        registry, "registered", lambda name: makers if name == "ATTACHMENTS" else real(name)
+        delivery, "registered", lambda name: makers if name == "ATTACHMENTS" else real(name)
     ):
         [message] = delivered()
     assert asked == ["inv_9"]
@@ -139,12 +144,15 @@ def test_an_attachment_is_made_when_the_mail_leaves() -> None:
 def test_an_attachment_that_nobody_makes_is_given_up() -> None:
     send(attachment=Attachment("nothing", "1"))
     assert delivered() == []
-    assert Message.objects.get().last_error == "no app makes the attachment nothing"
+    assert OutboxMessage.objects.get().last_error == "no app makes the attachment nothing"
 
 
 def test_links_come_from_the_configured_address() -> None:
     assert absolute("/org_1/billing") == "http://127.0.0.1:1/org_1/billing"
-    assert rebased("https://evil.example/accounts/x/?y=1") == "http://127.0.0.1:1/accounts/x/?y=1"
+    assert (
+        with_configured_host("https://evil.example/accounts/x/?y=1")
+        == "http://127.0.0.1:1/accounts/x/?y=1"
+    )
     for path in ("https://evil.example", "//evil.example/x", "x", "/a\r\nb"):
         with pytest.raises(ValueError, match="made of a path"):
             absolute(path)
@@ -166,7 +174,7 @@ ACCOUNT = {
 
 @pytest.mark.parametrize("template", sorted(set(MAILS.values())))
 def test_the_mails_about_accounts_are_whole(template: str) -> None:
-    wording = word(template, ACCOUNT)
+    wording = render(template, ACCOUNT)
     assert wording.subject
     for part in (wording.text, wording.html):
         assert "https://console.example/a" in part
@@ -174,7 +182,7 @@ def test_the_mails_about_accounts_are_whole(template: str) -> None:
 
 
 def test_text_is_not_escaped_and_html_is() -> None:
-    wording = word("invitation", {**CONTEXT, "organization": "R&D <3"})
+    wording = render("invitation", {**CONTEXT, "organization": "R&D <3"})
     assert "R&D <3" in wording.text
     assert "R&amp;D &lt;3" in wording.html
     assert wording.subject == "Join R&D <3 on Penstock"

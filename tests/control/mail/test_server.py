@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from control.config import ConfigError, ControlConfig
-from control.mail.server import MAILBOX_BACKEND, SMTP_BACKEND, MailServer
+from control.mail.server_url import MAILBOX_BACKEND, SMTP_BACKEND, MailServer
 
 pytestmark = pytest.mark.unit
 

@@ -7,9 +7,9 @@ import requests
 from django.db import transaction
 from django.utils import timezone
 
-from control.mail.server import MailServer
+from control.mail.server_url import MailServer
 from control.mail.services import send_mail
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from tests.fixtures.mails import CONTEXT
 
@@ -21,7 +21,7 @@ INACTIVE = {
 }
 
 
-def send() -> Message:
+def send() -> OutboxMessage:
     with transaction.atomic():
         send_mail(
             template="invitation",
@@ -32,7 +32,7 @@ def send() -> Message:
             now=timezone.now(),
         )
     deliver_due(now=timezone.now())
-    return Message.objects.get()
+    return OutboxMessage.objects.get()
 
 
 @pytest.mark.parametrize(

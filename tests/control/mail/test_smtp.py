@@ -7,11 +7,10 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from control.mail.attachments import Attachment, File
-from control.mail.server import SMTP_BACKEND
-from control.mail.services import send_mail
-from control.outbox import registry
-from control.outbox.models import Message
+from control.mail.server_url import SMTP_BACKEND
+from control.mail.services import Attachment, File, send_mail
+from control.outbox import delivery
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from tests.fixtures.mails import CONTEXT
 from tests.fixtures.smtp import SmtpServer, smtp_server
@@ -29,7 +28,7 @@ def server(settings) -> Iterator[SmtpServer]:
         yield running
 
 
-def send(attachment: Attachment | None = None) -> Message:
+def send(attachment: Attachment | None = None) -> OutboxMessage:
     with transaction.atomic():
         send_mail(
             template="invitation",
@@ -41,16 +40,16 @@ def send(attachment: Attachment | None = None) -> Message:
             attachment=attachment,
         )
     deliver_due(now=timezone.now())
-    return Message.objects.get()
+    return OutboxMessage.objects.get()
 
 
 def test_a_mail_arrives_with_both_parts_and_its_attachment(
     server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = registry.registered
+    real = delivery.registered
     makers = {"invoice_pdf": lambda _: File("Rechnung Ü.pdf", PDF, "application/pdf")}
     monkeypatch.setattr(
-        registry, "registered", lambda name: makers if name == "ATTACHMENTS" else real(name)
+        delivery, "registered", lambda name: makers if name == "ATTACHMENTS" else real(name)
     )
     assert send(Attachment("invoice_pdf", "inv_1")).delivered_at
     [message] = server.received

@@ -18,14 +18,14 @@ from control.outbox.claims import (
     PER_KIND,
     PER_LANE,
     PER_ORGANIZATION,
-    Bounds,
+    ConcurrencyLimits,
     claim,
     ends_of,
     values_of,
 )
-from control.outbox.deliverer import Deliverer
-from control.outbox.delivery import Delivery, Policy
-from control.outbox.models import Message
+from control.outbox.delivery import Delivery, RetryPolicy
+from control.outbox.models import OutboxMessage
+from control.outbox.worker import OutboxWorker
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -62,7 +62,7 @@ def test_a_kind_leaves_places_to_other_kinds() -> None:
 def test_lanes_in_trouble_leave_places_to_others() -> None:
     for number in range(30):
         put_many(1, f"org_{number}", f"lane {number}")
-    Message.objects.update(last_error="it failed")
+    OutboxMessage.objects.update(last_error="it failed")
     put_many(1, "org_new", "lane new")
     found = taken()
     assert sum(found.values()) == IN_TROUBLE + 1
@@ -87,7 +87,7 @@ def test_two_workers_never_have_the_same_message(pooled: None) -> None:
             while page := claim(now=NOW, page=3):
                 with lock:
                     found.extend(message.id for message in page)
-                Message.objects.filter(id__in=[m.id for m in page]).update(
+                OutboxMessage.objects.filter(id__in=[m.id for m in page]).update(
                     delivered_at=NOW, claimed_until=None
                 )
         finally:
@@ -102,13 +102,13 @@ def test_two_workers_never_have_the_same_message(pooled: None) -> None:
 
 
 @pytest.fixture
-def deliverer(pooled: None) -> Iterator[Deliverer]:
-    made = Deliverer(threads=16)
+def deliverer(pooled: None) -> Iterator[OutboxWorker]:
+    made = OutboxWorker(threads=16)
     yield made
     made.close()
 
 
-def test_a_slow_organization_delays_nobody_else(deliverer: Deliverer) -> None:
+def test_a_slow_organization_delays_nobody_else(deliverer: OutboxWorker) -> None:
     now = timezone.now()
     for _ in range(20):
         put(organization_id="slow", now=now)
@@ -134,15 +134,15 @@ def test_a_slow_organization_delays_nobody_else(deliverer: Deliverer) -> None:
 
     with delivering({"note": handle}):
         deliverer.run()
-    assert not Message.objects.filter(delivered_at__isnull=True).exists()
+    assert not OutboxMessage.objects.filter(delivered_at__isnull=True).exists()
     assert 1 <= slow_at_once_max <= PER_LANE
 
 
-def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: Deliverer) -> None:
+def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: OutboxWorker) -> None:
     begun, hangs = Event(), Event()
     now = timezone.now()
     stuck = put(key="stuck", now=now)
-    policy = Policy(time_limit=timedelta(seconds=0.5))
+    policy = RetryPolicy(time_limit=timedelta(seconds=0.5))
 
     def handle(delivery: Delivery) -> None:
         if delivery.key == "stuck":
@@ -156,7 +156,7 @@ def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: Delive
             stuck.refresh_from_db()
             assert stuck.last_error == "took longer than 0.5 s"
             assert stuck.claimed_until is None
-            assert Message.objects.filter(delivered_at__isnull=False).count() == 1
+            assert OutboxMessage.objects.filter(delivered_at__isnull=False).count() == 1
     finally:
         hangs.set()
         deliverer.close()
@@ -164,14 +164,14 @@ def test_what_takes_too_long_counts_as_failed_and_others_go_on(deliverer: Delive
     assert stuck.delivered_at  # late, and done all the same
 
 
-def test_a_deliverer_that_stops_takes_nothing_new(deliverer: Deliverer) -> None:
+def test_a_deliverer_that_stops_takes_nothing_new(deliverer: OutboxWorker) -> None:
     put(now=timezone.now())
     deliverer.stop()
     deliverer.run()
-    assert Message.objects.get().attempts == 0
+    assert OutboxMessage.objects.get().attempts == 0
 
 
-def test_a_second_run_leaves_it_to_the_first(deliverer: Deliverer) -> None:
+def test_a_second_run_leaves_it_to_the_first(deliverer: OutboxWorker) -> None:
     began, ends = Event(), Event()
     put(now=timezone.now())
 
@@ -191,15 +191,15 @@ def test_a_second_run_leaves_it_to_the_first(deliverer: Deliverer) -> None:
         assert first.is_alive()
         ends.set()
         first.join()
-    assert Message.objects.get().attempts == 1
+    assert OutboxMessage.objects.get().attempts == 1
 
 
-def test_failures_of_many_do_not_end_a_run(deliverer: Deliverer) -> None:
+def test_failures_of_many_do_not_end_a_run(deliverer: OutboxWorker) -> None:
     for number in range(40):
         put(organization_id=f"org_{number}", now=timezone.now())
     with delivering({"note": failing(OSError("away"))}):
         deliverer.run(seconds=10)
-    assert set(Message.objects.values_list("attempts", flat=True)) == {1}
+    assert set(OutboxMessage.objects.values_list("attempts", flat=True)) == {1}
 
 
 def test_lanes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,7 +213,9 @@ def test_lanes_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
         page = claim(now=NOW, page=2, after=after)
         after = ends_of(page)
         turns += sorted({message.lane for message in page})
-        Message.objects.filter(id__in=[m.id for m in page]).update(claimed_until=None, due_at=NOW)
+        OutboxMessage.objects.filter(id__in=[m.id for m in page]).update(
+            claimed_until=None, due_at=NOW
+        )
     assert turns == [f"lane {number}" for number in (*range(6), 0)]
 
 
@@ -257,7 +259,7 @@ def test_a_claim_of_ten_thousand_lanes_looks_at_a_few(
         owner_connection.execute("ANALYZE outbox_message")
         if state == "kind full":
             assert len(claim(now=NOW, page=100)) == PER_KIND
-        values = values_of(NOW, 8, Bounds(), {"webhook": "lane 5"})
+        values = values_of(NOW, 8, ConcurrencyLimits(), {"webhook": "lane 5"})
         cursor.execute("EXPLAIN (ANALYZE, FORMAT JSON) " + CLAIM, values)
         ((plan,),) = cursor.fetchone()
     assert plan["Plan"]["Actual Rows"] == {"due": 8, "kind full": 0}.get(state, PER_LANE)

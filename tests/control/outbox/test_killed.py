@@ -12,7 +12,7 @@ from django.db import connection
 
 from control.outbox.claims import LEASE
 from control.outbox.delivery import Delivery
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from tests.fixtures.corpus import quarter
 from tests.fixtures.outbox import NOW, delivering, put
@@ -23,7 +23,7 @@ import os, signal, sys
 import django
 django.setup()
 from datetime import datetime
-from control.outbox import attempts, claims, registry
+from control.outbox import claims, delivery, worker
 step, effects, now = sys.argv[1], sys.argv[2], datetime.fromisoformat(sys.argv[3])
 
 def reached(name):
@@ -36,11 +36,11 @@ def handle(delivery):
         file.write(delivery.key + "\\n")
     reached("after the effect")
 
-registry.registered = lambda name: {"note": handle} if name == "DELIVERIES" else {}
+delivery.registered = lambda name: {"note": handle} if name == "DELIVERIES" else {}
 page = claims.claim(now=now, page=10)
 reached("after the claim")
 for message in page:
-    attempts.attempt(message, now=now)
+    worker.run_attempt(message, now=now)
 reached("at the end")
 """
 
@@ -87,4 +87,4 @@ def test_a_killed_worker_is_followed_by_another(
         deliver_due(now=NOW + 2 * LEASE)
     # At least once; what it did twice it did under one key.
     assert effects.read_text().splitlines() == ["one"] * effect_count
-    assert Message.objects.get().delivered_at is not None
+    assert OutboxMessage.objects.get().delivered_at is not None

@@ -10,15 +10,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from control.actor import Actor, system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
-from control.outbox.attempts import attempt, scrubbed
 from control.outbox.claims import LEASE, claim
-from control.outbox.delivery import Delivery, Policy
-from control.outbox.errors import GiveUp, RetryLater
-from control.outbox.models import Message
-from control.outbox.selectors import standings
-from control.outbox.services import deliver_due, enqueue, retry, trim
+from control.outbox.delivery import Delivery, PermanentFailure, RetryAfter, RetryPolicy
+from control.outbox.models import OutboxMessage
+from control.outbox.services import deliver_due, enqueue, queue_stats, retry, trim
+from control.outbox.worker import run_attempt, scrubbed
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -90,7 +88,7 @@ def test_nothing_is_delivered_before_it_is_due(delivered: list[Delivery]) -> Non
 
 def test_a_failure_waits_longer_each_time() -> None:
     message = put()
-    policy = Policy(waits=(5 * SECOND, 60 * SECOND), give_up_after=DAY)
+    policy = RetryPolicy(waits=(5 * SECOND, 60 * SECOND), give_up_after=DAY)
     now = NOW
     with delivering({"note": failing(OSError())}, {"note": policy}):
         for least, most in [(5, 6), (60, 72), (60, 72)]:
@@ -103,9 +101,12 @@ def test_a_failure_waits_longer_each_time() -> None:
 
 @pytest.mark.parametrize(
     "policy",
-    [Policy(waits=(SECOND,), attempts_max=3), Policy(waits=(SECOND,), give_up_after=3 * SECOND)],
+    [
+        RetryPolicy(waits=(SECOND,), attempts_max=3),
+        RetryPolicy(waits=(SECOND,), give_up_after=3 * SECOND),
+    ],
 )
-def test_what_fails_for_too_long_or_too_often_is_given_up(policy: Policy) -> None:
+def test_what_fails_for_too_long_or_too_often_is_given_up(policy: RetryPolicy) -> None:
     message = put(organization_id="org_1")
     with delivering({"note": failing(OSError())}, {"note": policy}):
         for second in range(20):
@@ -113,13 +114,13 @@ def test_what_fails_for_too_long_or_too_often_is_given_up(policy: Policy) -> Non
     message.refresh_from_db()
     assert message.given_up_at
     assert message.attempts <= 3
-    entry = Deed.objects.get(action="outbox.give_up")
+    entry = AuditEvent.objects.get(action="outbox.give_up")
     assert (entry.organization_id, entry.target_id) == ("org_1", str(message.id))
 
 
 def test_what_cannot_succeed_is_given_up_at_once() -> None:
     message = put()
-    with delivering({"note": failing(GiveUp("the address does not exist"))}):
+    with delivering({"note": failing(PermanentFailure("the address does not exist"))}):
         deliver_due(now=NOW)
     message.refresh_from_db()
     assert (message.given_up_at, message.last_error) == (NOW, "the address does not exist")
@@ -128,7 +129,7 @@ def test_what_cannot_succeed_is_given_up_at_once() -> None:
 def test_a_handler_says_when_to_come_again() -> None:
     message = put()
     with delivering(
-        {"note": failing(RetryLater(timedelta(hours=2)))}, {"note": Policy(attempts_max=1)}
+        {"note": failing(RetryAfter(timedelta(hours=2)))}, {"note": RetryPolicy(attempts_max=1)}
     ):
         deliver_due(now=NOW)
     message.refresh_from_db()
@@ -169,9 +170,9 @@ def test_an_attempt_that_was_overtaken_undoes_nothing(delivered: list[Delivery])
     put()
     [late] = claim(now=NOW, page=10)
     deliver_due(now=NOW + LEASE)
-    with delivering({"note": failing(GiveUp("too late"))}):
-        attempt(late, now=NOW + LEASE + SECOND)
-    assert Message.objects.get().delivered_at == NOW + LEASE
+    with delivering({"note": failing(PermanentFailure("too late"))}):
+        run_attempt(late, now=NOW + LEASE + SECOND)
+    assert OutboxMessage.objects.get().delivered_at == NOW + LEASE
 
 
 def test_an_error_is_kept_without_what_others_wrote() -> None:
@@ -181,13 +182,13 @@ def test_an_error_is_kept_without_what_others_wrote() -> None:
         deliver_due(now=NOW)
     message.refresh_from_db()
     assert message.last_error.startswith("OSError at outbox.py:")
-    assert scrubbed(GiveUp("two\nlines\x1b[31m")) == "two lines [31m"
-    assert len(scrubbed(GiveUp("x" * 1000))) == 200
+    assert scrubbed(PermanentFailure("two\nlines\x1b[31m")) == "two lines [31m"
+    assert len(scrubbed(PermanentFailure("x" * 1000))) == 200
 
 
 def test_an_operator_retries_what_was_given_up(delivered: list[Delivery]) -> None:
     message = put()
-    with delivering({"note": failing(GiveUp("no"))}):
+    with delivering({"note": failing(PermanentFailure("no"))}):
         deliver_due(now=NOW)
     later = NOW + 10 * DAY
     retry(actor=system("tests"), message=message, now=later)
@@ -209,27 +210,27 @@ def test_nobody_else_retries_and_not_what_is_at_work() -> None:
 def test_old_messages_are_trimmed(delivered: list[Delivery]) -> None:
     put(key="delivered")
     deliver_due(now=NOW)
-    with delivering({"note": failing(GiveUp("no"))}):
+    with delivering({"note": failing(PermanentFailure("no"))}):
         put(key="given up")
         deliver_due(now=NOW)
     put(key="open")
     assert trim(now=NOW + 30 * DAY) == 0
     assert trim(now=NOW + 31 * DAY) == 1
     assert trim(now=NOW + 91 * DAY) == 1
-    assert Message.objects.get().key == "open"
+    assert OutboxMessage.objects.get().key == "open"
 
 
 def test_what_was_delivered_does_not_change(delivered: list[Delivery]) -> None:
     put()
     deliver_due(now=NOW)
     with pytest.raises(ProgrammingError, match="Cannot update"), transaction.atomic():
-        Message.objects.update(payload={"other": True})
+        OutboxMessage.objects.update(payload={"other": True})
 
 
 def test_a_message_ends_once() -> None:
     put()
     with pytest.raises(IntegrityError), transaction.atomic():
-        Message.objects.update(delivered_at=NOW, given_up_at=NOW)
+        OutboxMessage.objects.update(delivered_at=NOW, given_up_at=NOW)
 
 
 def test_the_standing_of_a_kind(delivered: list[Delivery]) -> None:
@@ -237,7 +238,7 @@ def test_the_standing_of_a_kind(delivered: list[Delivery]) -> None:
     put(kind="mail", due_at=NOW + DAY)
     with delivering({"note": failing(OSError())}):
         deliver_due(now=NOW)
-    mail, note = standings(NOW + timedelta(hours=1))
+    mail, note = queue_stats(NOW + timedelta(hours=1))
     assert (mail.kind, mail.waiting_count, mail.late_count) == ("mail", 1, 0)
     assert (note.waiting_count, note.failing_count, note.late_count) == (1, 1, 1)
 
@@ -254,7 +255,7 @@ def test_a_broker_that_is_away_costs_nothing_but_time() -> None:
     began = time.monotonic()
     for _ in range(5):
         put()
-    assert Message.objects.count() == 5
+    assert OutboxMessage.objects.count() == 5
     assert time.monotonic() - began < 10
 
 
@@ -270,7 +271,7 @@ def test_how_kinds_stand_is_not_read_from_what_was_delivered(db):
     with connection.cursor() as cursor:
         cursor.execute(MANY)
         with CaptureQueriesContext(connection) as seen:
-            assert standings(timezone.now()) == []
+            assert queue_stats(timezone.now()) == []
         cursor.execute("EXPLAIN " + seen.captured_queries[0]["sql"])
         plan = "\n".join(row[0] for row in cursor.fetchall())
     assert "message_undelivered" in plan

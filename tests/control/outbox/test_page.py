@@ -3,17 +3,17 @@
 import pytest
 from django.test import Client
 
-from control.audit.models import Deed
-from control.outbox.errors import GiveUp
-from control.outbox.models import Message
+from control.audit.models import AuditEvent
+from control.outbox.delivery import PermanentFailure
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-STANDING = "/admin/outbox/message/standing/"
-LIST = "/admin/outbox/message/"
+STANDING = "/admin/outbox/outboxmessage/standing/"
+LIST = "/admin/outbox/outboxmessage/"
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def operator() -> Client:
 
 
 @pytest.fixture
-def given_up() -> Message:
+def given_up() -> OutboxMessage:
     message = put(kind="note", payload={"id": "inv_1"}, organization_id="org_1")
-    with delivering({"note": failing(GiveUp("the address does not exist"))}):
+    with delivering({"note": failing(PermanentFailure("the address does not exist"))}):
         deliver_due(now=NOW)
     return message
 
@@ -35,7 +35,9 @@ def test_an_idle_outbox_says_so(operator: Client) -> None:
     assert "Nothing waits" in operator.get(STANDING).content.decode()
 
 
-def test_what_was_given_up_is_shown_with_its_reason(operator: Client, given_up: Message) -> None:
+def test_what_was_given_up_is_shown_with_its_reason(
+    operator: Client, given_up: OutboxMessage
+) -> None:
     page = operator.get(STANDING).content.decode()
     assert "the address does not exist" in page
     assert f"{LIST}{given_up.pk}/change/" in page
@@ -43,12 +45,12 @@ def test_what_was_given_up_is_shown_with_its_reason(operator: Client, given_up: 
 
 
 @pytest.mark.parametrize("state", ["waiting", "failing", "given_up", "delivered", "other"])
-def test_the_list_filters_by_state(operator: Client, given_up: Message, state: str) -> None:
+def test_the_list_filters_by_state(operator: Client, given_up: OutboxMessage, state: str) -> None:
     page = operator.get(f"{LIST}?state={state}").content.decode()
     assert (given_up.key in page) == (state in ("given_up", "other"))
 
 
-def test_a_retry_is_a_button(operator: Client, given_up: Message) -> None:
+def test_a_retry_is_a_button(operator: Client, given_up: OutboxMessage) -> None:
     url = f"{LIST}{given_up.pk}/retry_one/"
     assert "the address does not exist" in operator.get(url).content.decode()
     given_up.refresh_from_db()
@@ -56,10 +58,10 @@ def test_a_retry_is_a_button(operator: Client, given_up: Message) -> None:
     assert "is tried again" in operator.post(url, follow=True).content.decode()
     given_up.refresh_from_db()
     assert given_up.is_open
-    assert Deed.objects.filter(action="outbox.retry").count() == 1
+    assert AuditEvent.objects.filter(action="outbox.retry").count() == 1
 
 
-def test_several_are_retried_from_the_list(operator: Client, given_up: Message) -> None:
+def test_several_are_retried_from_the_list(operator: Client, given_up: OutboxMessage) -> None:
     form = {"action": "retry", "_selected_action": [given_up.pk]}
     operator.post(LIST, form)
     given_up.refresh_from_db()

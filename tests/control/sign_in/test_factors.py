@@ -10,7 +10,7 @@ from allauth.mfa.models import Authenticator
 from django.core.cache import cache
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.tenants.models import User
 from control.tenants.services import create_organization
 from tests.fixtures.mails import delivered
@@ -125,7 +125,7 @@ def test_who_shows_the_factor_may_take_it_away_and_is_told(
     assert not Authenticator.objects.filter(user=ada).exists()
     subjects = {mail.subject for mail in delivered()}
     assert {"An authenticator app was added", "The authenticator app was removed"} <= subjects
-    deeds = Deed.objects.filter(target_id=ada.id).values_list("action", "details__kind")
+    deeds = AuditEvent.objects.filter(target_id=ada.id).values_list("action", "details__kind")
     assert ("factor.add", "totp") in deeds
     assert ("factor.remove", "totp") in deeds
 
@@ -157,7 +157,7 @@ def test_wrong_codes_are_counted_and_keep_nobody_out(ada: User, own: Client) -> 
     pages = [thief.post(AUTHENTICATE, {"code": f"00000{n}"}).content.decode() for n in range(7)]
     assert "Too many wrong codes. Try again in" in pages[-1]
     assert not is_in(thief)
-    assert Deed.objects.filter(action="session.refuse", details__way="totp").count() == 5
+    assert AuditEvent.objects.filter(action="session.refuse", details__way="totp").count() == 5
     for client in (own, browser()):
         client.post("/accounts/logout/")
         sign_in(client, ada.email)

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.tenants.models import User
 from control.tenants.services import create_organization
 from control.tenants.sign_in import sessions
@@ -153,7 +153,7 @@ def test_the_audit_knows_who_came_and_who_did_not(ada: User) -> None:
     client = signed_in(ada.email)
     client.post("/accounts/logout/")
     sign_in(browser(), "nobody@acme.example", "wrong")
-    found = Deed.objects.filter(organization_id=organization.id, target_kind="user")
+    found = AuditEvent.objects.filter(organization_id=organization.id, target_kind="user")
     deeds = list(found.order_by("id").values_list("action", "actor_kind", "details"))
     assert deeds == [
         ("session.refuse", "system", {"way": "password"}),

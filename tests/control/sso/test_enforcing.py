@@ -5,7 +5,7 @@ from allauth.account.models import EmailAddress
 from django.test import Client
 
 from control.actor import system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.sso import people, selectors, services
 from control.sso.models import Connection, Domain
@@ -70,7 +70,7 @@ def test_dns_has_the_last_word(
     ours.refresh_from_db()
     assert ours.verified_at is None
     assert selectors.verified_domains(acme.organization) == set()
-    assert Deed.objects.get(action="sso.lose_domain").organization_id == acme.id
+    assert AuditEvent.objects.get(action="sso.lose_domain").organization_id == acme.id
     with pytest.raises(NotPermitted, match="no verified domain"):
         people.own_address(acme.organization, "grace@acme.example")
 

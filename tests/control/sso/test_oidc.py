@@ -8,7 +8,7 @@ from allauth.account.models import EmailAddress
 from allauth.mfa.models import Authenticator
 from django.test import Client
 
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import InvalidValue
 from control.sso import oidc as flow
 from control.sso import services
@@ -38,8 +38,8 @@ def test_a_newcomer_gets_an_account_and_a_seat(
     assert not user.has_usable_password()
     assert acme.seat(user).role == "developer"
     assert Organization.objects.filter(memberships__user=user).count() == 1
-    assert Deed.objects.filter(action="sso.sign_in", actor_id=user.id).exists()
-    joined = Deed.objects.get(action="member.join")
+    assert AuditEvent.objects.filter(action="sso.sign_in", actor_id=user.id).exists()
+    joined = AuditEvent.objects.get(action="member.join")
     assert joined.details == {"email": f"⟦{user.id}⟧", "role": "developer"}
 
 
@@ -109,7 +109,7 @@ def test_another_organizations_provider_cannot_speak_of_our_addresses(
     answer = oidc.sign_in(begin(client, "mallory@outsider.example"), "mallory")
     assert "no verified domain" in refusal(come_back(client, answer))
     assert who(client) is None
-    deed = Deed.objects.get(action="sso.refuse")
+    deed = AuditEvent.objects.get(action="sso.refuse")
     assert deed.organization_id == evil.id
 
 
@@ -326,7 +326,7 @@ def test_the_secret_is_kept_sealed_and_stays(
         client_id="other", client_secret="",
     )  # fmt: skip
     assert again.sealed_secret == connected.sealed_secret
-    assert "s3cret" not in str(list(Deed.objects.values_list("details", flat=True)))
+    assert "s3cret" not in str(list(AuditEvent.objects.values_list("details", flat=True)))
 
 
 def test_google_vouches_for_its_workspaces_only(connected: Connection) -> None:

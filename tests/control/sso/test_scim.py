@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 
 from control.actor import system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.keys.models import ApiKey, Scope
 from control.keys.services import mint_key
 from control.sso import services
@@ -133,7 +133,9 @@ def test_suspended_people_are_out_at_once(
     assert "suspended" in again.context["reason"]
     caller.patch(f"/Users/{made['id']}", {"op": "replace", "value": {"active": True}})
     assert role_of(acme, user.email) == "developer"
-    actions = set(Deed.objects.filter(action__startswith="scim.").values_list("action", flat=True))
+    actions = set(
+        AuditEvent.objects.filter(action__startswith="scim.").values_list("action", flat=True)
+    )
     assert {"scim.make_token", "scim.add_user", "scim.suspend_user", "scim.resume_user"} <= actions
 
 

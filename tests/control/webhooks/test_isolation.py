@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, transaction
 from django.utils import timezone
 
-from control.outbox.deliverer import Deliverer
+from control.outbox.worker import OutboxWorker
 from control.webhooks.models import Delivery
 from control.webhooks.services import create_endpoint, emit
 from tests.fixtures.organizations import SeededOrganization, make_organization
@@ -56,7 +56,7 @@ def test_a_slow_endpoint_of_one_organization_delays_no_other(
     with transaction.atomic():
         tell(sluggish)  # first in line
         tell(quick)
-    deliverer = Deliverer(threads=8)
+    deliverer = OutboxWorker(threads=8)
 
     def run() -> None:
         with closing(connection):

@@ -11,9 +11,9 @@ from django.utils import timezone
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from control.actor import system
-from control.audit.models import Deed
+from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.outbox.models import Message
+from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due, retry
 from control.webhooks import selectors, services
 from control.webhooks.kinds import KINDS
@@ -94,7 +94,7 @@ def test_only_who_subscribed_is_told(
 ) -> None:
     services.emit(organization_id=org.id, kind="balance.low", data={}, key="1", now=timezone.now())
     emit(outsider)
-    assert not Message.objects.exists()
+    assert not OutboxMessage.objects.exists()
     with pytest.raises(ValueError, match="no kind"):
         services.emit(organization_id=org.id, kind="x", data={}, key="1", now=timezone.now())
 
@@ -142,7 +142,7 @@ def test_a_message_is_tried_ten_times_over_days_and_then_failed(
     now = timezone.now()
     emit(org, now=now)
     moments = []
-    message = Message.objects.get()
+    message = OutboxMessage.objects.get()
     while message.is_open:
         moments.append(message.due_at - now)
         deliver(message.due_at)
@@ -174,7 +174,7 @@ def test_an_endpoint_that_asks_for_a_pause_gets_it(
     emit(org, now=now)
     deliver(now)
     assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
-    waits = Message.objects.get().due_at - now
+    waits = OutboxMessage.objects.get().due_at - now
     assert timedelta(seconds=seconds) <= waits <= timedelta(seconds=max(seconds, 6))
     assert Attempt.objects.get().error == "answered 503"
 
@@ -193,7 +193,7 @@ def test_only_who_is_busy_may_ask_for_one(
 def test_pauses_add_no_attempts(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
     receiver.status, receiver.headers = 503, {"retry-after": "60"}
     emit(org)
-    message = Message.objects.get()
+    message = OutboxMessage.objects.get()
     while message.is_open:
         deliver(message.due_at)
         message.refresh_from_db()
@@ -220,7 +220,7 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     endpoint = Endpoint.objects.get()
     assert not endpoint.is_enabled
     assert endpoint.disabled_reason == "Every call failed for 5 days."
-    assert Deed.objects.filter(action="webhook.disable").count() == 1
+    assert AuditEvent.objects.filter(action="webhook.disable").count() == 1
     deliver(start + 6 * DAY)
     [message] = mail.outbox
     assert message.to == [org.owner.email]
@@ -274,9 +274,9 @@ def test_no_secret_lies_readable_in_the_database_or_the_audit(
 ) -> None:
     secret = made[1].removeprefix("whsec_")
     assert secret not in Secret.objects.get().sealed
-    assert secret not in json.dumps(list(Deed.objects.values("details")))
-    assert "t0ken" not in json.dumps(list(Deed.objects.values("details")))
-    assert "t0ken" not in json.dumps(list(Message.objects.values("payload")))
+    assert secret not in json.dumps(list(AuditEvent.objects.values("details")))
+    assert "t0ken" not in json.dumps(list(AuditEvent.objects.values("details")))
+    assert "t0ken" not in json.dumps(list(OutboxMessage.objects.values("payload")))
 
 
 def test_a_test_message_and_a_redelivery(
@@ -311,7 +311,7 @@ def test_nothing_is_sent_to_a_deleted_endpoint(
     services.delete_endpoint(actor=org.actor, endpoint=made[0], now=timezone.now())
     deliver()
     assert receiver.told == []
-    assert Message.objects.get().delivered_at
+    assert OutboxMessage.objects.get().delivered_at
     assert not Secret.objects.exists()
     with pytest.raises(ObjectNotFound):
         selectors.endpoint(org.organization, made[0].id)
@@ -335,7 +335,9 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
     deliver()
     services.update_endpoint(actor=org.actor, endpoint=made[0], is_enabled=True)
     receiver.status = 200
-    retry(actor=system("tests"), message=Message.objects.get(kind="webhook"), now=timezone.now())
+    retry(
+        actor=system("tests"), message=OutboxMessage.objects.get(kind="webhook"), now=timezone.now()
+    )
     deliver()
     assert Delivery.objects.get().state == "delivered"
 

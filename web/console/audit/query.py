@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from billing.reading.days import day_of, midnight
-from control.audit.selectors import DeedFilters
+from control.audit.selectors import EventFilters
 
 BY_MAX = 254
 DIGITS_MAX = 18
@@ -23,9 +23,9 @@ class AuditQuery:
     before: int | None
 
     @property
-    def filters(self) -> DeedFilters:
+    def filters(self) -> EventFilters:
         """The same, as control asks it."""
-        return DeedFilters(
+        return EventFilters(
             about=self.about,
             by=self.by,
             start=midnight(self.first) if self.first else None,

@@ -9,9 +9,9 @@ from django.utils import timezone
 from billing.reading.exports import csv_bytes
 from control.api.streaming import stream_export
 from control.audit import selectors
-from control.audit.models import Deed, Link
-from control.audit.people import Names
-from control.audit.selectors import DeedFilters
+from control.audit.models import AuditEvent, ChainLink
+from control.audit.pseudonyms import NameResolver
+from control.audit.selectors import EventFilters
 from control.errors import NotPermitted
 from control.tenants.permissions import Action
 from web.console.audit.query import AuditQuery, parse_query
@@ -50,7 +50,7 @@ COLUMNS = (
 class DeedRow:
     """A deed, who did it, and what it changed."""
 
-    deed: Deed
+    deed: AuditEvent
     actor: str
     changes: list[tuple[str, str]]
 
@@ -60,7 +60,7 @@ def audit(page: ConsolePage) -> HttpResponse:
     """The latest deeds, a page at a time."""
     require_auditor(page)
     query = parse_query(page.request.GET)
-    found = selectors.deeds(
+    found = selectors.events(
         page.organization.id, filters=query.filters, before=query.before, limit=ROWS + 1
     )
     older = str(found[ROWS - 1].pk) if len(found) > ROWS else ""
@@ -90,23 +90,23 @@ def audit_csv(page: ConsolePage) -> HttpResponseBase:
     )
 
 
-def rows(deeds: list[Deed]) -> list[DeedRow]:
+def rows(deeds: list[AuditEvent]) -> list[DeedRow]:
     """Return deeds with the names of the people in them."""
-    names = Names(deeds)
+    names = NameResolver(deeds)
     return [DeedRow(each, names.actor(each), changes(names.details(each))) for each in deeds]
 
 
-def csv_pages(organization_id: str, filters: DeedFilters) -> Iterator[bytes]:
+def csv_pages(organization_id: str, filters: EventFilters) -> Iterator[bytes]:
     """Yield deeds as CSV (RFC 4180), the latest first, the header before them."""
     yield csv_bytes([COLUMNS])
-    for deeds in selectors.deed_pages(organization_id, filters=filters):
+    for deeds in selectors.event_pages(organization_id, filters=filters):
         yield csv_bytes(record(row) for row in rows(deeds))
 
 
 def record(row: DeedRow) -> tuple[str, ...]:
     """Return a deed's cells."""
     deed, told = row.deed, "; ".join(f"{name}: {text}" for name, text in row.changes)
-    link: Link | None = getattr(deed, "link", None)
+    link: ChainLink | None = getattr(deed, "link", None)
     return (
         *(deed.created_at.isoformat(), row.actor, deed.actor_kind, deed.actor_id),
         *(deed.action, deed.target_kind, deed.target_id, told),

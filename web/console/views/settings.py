@@ -7,8 +7,8 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from control.dataplane import idempotency
 from control.errors import NotPermitted
-from control.idempotency import selectors as idempotency
 from control.tenants import services
 from control.tenants.permissions import Action
 from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
@@ -82,7 +82,7 @@ def settings_delete(page: ConsolePage) -> HttpResponse:
 def show(page: ConsolePage, *, rename: TitleForm | None = None) -> HttpResponse:
     """Return the page, with a form as it was sent."""
     context = {
-        "shelf": idempotency.shelf(page.organization),
+        "shelf": idempotency.quota(page.organization),
         "claims_max": CLAIMS_MAX,
         "kept_bytes_max": KEPT_BYTES_MAX,
         "hours_kept": HOURS_KEPT,

@@ -15,10 +15,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
-from control.audit.models import Deed
-from control.audit.people import Names
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.mail.links import absolute
+from control.mail.services import absolute
 from control.sso import saml, selectors, services
 from control.sso.models import Connection, Domain, Protocol
 from control.tenants import selectors as tenants
@@ -43,7 +43,7 @@ class Concerned:
 class LogRow:
     """What happened, to or by whom, and why."""
 
-    deed: Deed
+    deed: AuditEvent
     who: str
     reason: str
 
@@ -289,8 +289,8 @@ def _dry_run(
     }
 
 
-def _log(deeds: list[Deed]) -> list[LogRow]:
-    names = Names(deeds)
+def _log(deeds: list[AuditEvent]) -> list[LogRow]:
+    names = NameResolver(deeds)
     found = []
     for deed in deeds:
         details = names.details(deed)

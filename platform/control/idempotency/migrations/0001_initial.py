@@ -11,7 +11,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='Shelf',
+            name='IdempotencyQuota',
             fields=[
                 ('organization', models.OneToOneField(on_delete=django.db.models.deletion.CASCADE, primary_key=True, related_name='+', serialize=False, to='tenants.organization')),
                 ('claim_count', models.PositiveIntegerField(default=0)),
@@ -22,10 +22,10 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='Claim',
+            name='IdempotencyClaim',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('shelf', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='claims', to='idempotency.shelf')),
+                ('shelf', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='claims', to='idempotency.idempotencyquota')),
                 ('key_digest', models.CharField(max_length=64)),
                 ('request_digest', models.CharField(max_length=64)),
                 ('event_id', models.UUIDField(unique=True)),
@@ -42,7 +42,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='EarlyEnding',
+            name='EarlyClaimEnding',
             fields=[
                 ('event_id', models.UUIDField(primary_key=True, serialize=False)),
                 ('ended_at', models.DateTimeField(db_index=True)),

@@ -97,7 +97,7 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='LiveGateway',
+            name='GatewayHeartbeat',
             fields=[
                 ('gateway_id', models.CharField(max_length=64, primary_key=True, serialize=False)),
                 ('seen_at', models.DateTimeField()),

@@ -14,7 +14,7 @@ from control.db.privileges import (
     privilege_violations,
     set_timeouts,
 )
-from control.records.republishing import republish_outdated
+from control.management.republishing import republish_outdated
 
 OTHER_VERSION = (
     "This database was made by another development version of Penstock and can't be upgraded: it"

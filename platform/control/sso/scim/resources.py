@@ -15,7 +15,7 @@ from scim2_models import (
 )
 from scim2_models.path import URN
 
-from control.mail.links import absolute
+from control.mail.services import absolute
 from control.sso.models import ScimGroup, ScimUser
 from control.sso.services.members import GroupProfile, Profile
 

@@ -12,7 +12,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
-from control.publish.services import Touched, publish
+from control.feed.services import FeedRef, publish
 from control.tenants import selectors
 from control.tenants.models import Organization, OrganizationStatus
 from control.tenants.permissions import Action, require
@@ -55,11 +55,11 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
         organization_id=organization.id,
         details={"name": organization.name, "members": members, "ended": len(ended)},
     )
-    publish([Touched("organization", organization.id), *ended])
+    publish([FeedRef("organization", organization.id), *ended])
     return organization
 
 
-def _end(organization: Organization, now: datetime) -> list[Touched]:
+def _end(organization: Organization, now: datetime) -> list[FeedRef]:
     """End it and all that it has; return what of that is to be published, which must come last: a
     receiver takes row locks."""
     organization.status = OrganizationStatus.DELETED
@@ -71,8 +71,8 @@ def _end(organization: Organization, now: datetime) -> list[Touched]:
     selectors.open_invitations(organization).update(revoked_at=now)
     answers = _told(organization_ended, organization, now)
     selectors.members(organization).delete()
-    rows = [row for _, told in answers for row in cast("list[Touched]", told)]
-    return [*(Touched("project", project.id) for project in projects), *rows]
+    rows = [row for _, told in answers for row in cast("list[FeedRef]", told)]
+    return [*(FeedRef("project", project.id) for project in projects), *rows]
 
 
 def _told(

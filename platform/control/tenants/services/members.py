@@ -12,9 +12,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.mail.links import absolute
-from control.mail.services import send_mail
-from control.publish.services import Touched, publish
+from control.feed.services import FeedRef, publish
+from control.mail.services import absolute, send_mail
 from control.tenants import selectors
 from control.tenants.digests import digest
 from control.tenants.models import Invitation, Membership, Organization, Role, User
@@ -205,12 +204,12 @@ def _heir(seat: Membership, heir: Membership) -> Membership:
     return found
 
 
-def _tell(seat: Membership, *, is_over: bool, heir: Membership | None) -> list[Touched]:
+def _tell(seat: Membership, *, is_over: bool, heir: Membership | None) -> list[FeedRef]:
     """Let others end what depends on a seat; return what of it is to be published, which must come
     last: a receiver takes row locks."""
     now = timezone.now()
     answers = seat_changed.send(Membership, membership=seat, is_over=is_over, heir=heir, now=now)
-    return [row for _, rows in answers for row in cast("list[Touched]", rows)]
+    return [row for _, rows in answers for row in cast("list[FeedRef]", rows)]
 
 
 def _seat_to_change(actor: Actor, membership: Membership) -> Membership:

@@ -12,8 +12,7 @@ from django.utils import timezone
 from control.actor import Actor, person
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 from control.operators import Duty, OperatorRole, require_operator
 from control.tenants import selectors
 from control.tenants.digests import digest

@@ -8,8 +8,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef, publish
 from control.operators import Duty, require_operator
-from control.publish.services import Touched, publish
 from control.tenants import checks, selectors
 from control.tenants.models import (
     BillingMode,
@@ -50,7 +50,7 @@ def create_organization(
     _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
     # Before publishing: a receiver takes row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
-    publish([Touched("organization", organization.id), Touched("project", project.id)])
+    publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
     return organization
 
 
@@ -126,7 +126,7 @@ def set_taking_idempotency_keys(
     )  # fmt: skip
     if not takes_idempotency_keys:
         idempotency_keys_refused.send(Organization, organization=organization)
-    publish([Touched("organization", organization.id)])
+    publish([FeedRef("organization", organization.id)])
     return organization
 
 
@@ -157,7 +157,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
     organization.save(update_fields=["status"])
     verb = "resume" if organization.is_active else "suspend"
     _record(actor, f"organization.{verb}", organization, reason=reason)
-    publish([Touched("organization", organization.id)])
+    publish([FeedRef("organization", organization.id)])
     return organization
 
 
@@ -169,7 +169,7 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     organization.save(update_fields=list(terms))
     _record(actor, "organization.set_terms", organization, before=before, after=terms)
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
-    publish([Touched("organization", organization.id)])
+    publish([FeedRef("organization", organization.id)])
     return organization
 
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict
-from control.publish.services import Touched, publish
+from control.feed.services import FeedRef, publish
 from control.tenants import checks, selectors
 from control.tenants.models import Organization, Project
 from control.tenants.permissions import Action, require
@@ -40,7 +40,7 @@ def create_project(
         allowed_origins=checks.origins(allowed_origins),
     )
     _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
-    publish([Touched("project", project.id)])
+    publish([FeedRef("project", project.id)])
     return project
 
 
@@ -67,7 +67,7 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
-    publish([Touched("project", project.id)])
+    publish([FeedRef("project", project.id)])
     return project
 
 
@@ -84,7 +84,7 @@ def set_project_origins(
     before, project.allowed_origins = project.allowed_origins, checks.origins(allowed_origins)
     project.save(update_fields=["allowed_origins"])
     _record(actor, "project.set_origins", project, before=before, after=project.allowed_origins)
-    publish([Touched("project", project.id)])
+    publish([FeedRef("project", project.id)])
     return project
 
 
@@ -98,9 +98,9 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
     project.save(update_fields=["archived_at"])
     # Before publishing: a receiver takes row locks, and the feed's lock must come last.
     answers = project_archived.send(Project, project=project, now=now)
-    ended: list[Touched] = [row for _, rows in answers for row in cast(list[Touched], rows)]
+    ended: list[FeedRef] = [row for _, rows in answers for row in cast(list[FeedRef], rows)]
     _record(actor, "project.archive", project, keys=[row.id for row in ended])
-    publish([Touched("project", project.id), *ended])
+    publish([FeedRef("project", project.id), *ended])
     return project
 
 
@@ -119,7 +119,7 @@ def restore_project(*, actor: Actor, project: Project) -> Project:
     project.archived_at = None
     project.save(update_fields=["archived_at"])
     _record(actor, "project.restore", project, name=project.name)
-    publish([Touched("project", project.id)])
+    publish([FeedRef("project", project.id)])
     return project
 
 

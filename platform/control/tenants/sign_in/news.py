@@ -9,8 +9,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
 
-from control.mail.links import absolute
-from control.mail.services import send_mail
+from control.mail.services import absolute, send_mail
 from control.tenants.news import News
 from control.tenants.sign_in.devices import link_token
 from control.tenants.sign_in.words import device_name

@@ -6,8 +6,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from control.audit import chain
-from control.audit.chain import Head
+from control.audit import hash_chain
+from control.audit.hash_chain import ChainHead
 
 
 class Command(BaseCommand):
@@ -27,20 +27,20 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print what is wrong, or the end of the chain: note it where nobody here can change it."""
-        chain.seal()
+        hash_chain.chain_events()
         noted = [_head(text) for text in options["holds"]]
-        proof = chain.prove(now=timezone.now(), noted=noted)
+        proof = hash_chain.verify_chain(now=timezone.now(), noted=noted)
         for fault in proof.faults:
             self.stdout.write(f"FAIL  {fault}")
         if proof.faults:
             raise CommandError(f"the chain is broken: {len(proof.faults)} faults")
         self.stdout.write(f"{proof.position} deeds hold")
-        self.stdout.write(str(Head(proof.position, bytes(proof.digest))))
+        self.stdout.write(str(ChainHead(proof.position, bytes(proof.digest))))
 
 
-def _head(text: str) -> Head:
+def _head(text: str) -> ChainHead:
     position, _, digest = text.partition(":")
     try:
-        return Head(int(position), bytes.fromhex(digest))
+        return ChainHead(int(position), bytes.fromhex(digest))
     except ValueError as error:
         raise CommandError(f"{text!r} is no end of a chain: wanted POSITION:DIGEST") from error

@@ -1,0 +1,89 @@
+"""The door of the internal API: who calls shows a credential and may ask what its role may, and
+speak for its own gateways; everybody else sees nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+from asgiref.sync import iscoroutinefunction
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils.decorators import sync_and_async_middleware
+
+from control.errors import NotPermitted
+from serving.contract.credential import Caller, Role
+
+log = structlog.get_logger(__name__)
+
+PREFIX = "/internal/"
+METRICS = "/metrics"
+BODY_BYTES_MAX = 32 * 2**20
+"""5,000 events of the longest kind are well under this."""
+STRANGERS_BODY_BYTES_MAX = 64 * 2**10
+CALLS: dict[Role, frozenset[str]] = {
+    "gateway": frozenset({"feed", "gateways", "idempotency", "leases", "usage-events"}),
+    "fleet": frozenset({"engine-counters", "feed"}),
+    "control": frozenset(),
+}
+"""By role the calls under /internal/v1/ that it may make, by the first word of their path."""
+
+
+def is_internal(path: str) -> bool:
+    """Tell whether an address is for the data plane and for operators' machines only."""
+    return path.startswith(PREFIX) or path == METRICS
+
+
+def body_bytes_max(scope: Mapping[str, Any]) -> int:
+    """Return how large the body of an internal call may be: of one without a credential, which is
+    refused, next to nothing is taken in."""
+    shown = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    is_known = settings.CONFIG.callers.find(shown) is not None
+    return BODY_BYTES_MAX if is_known else STRANGERS_BODY_BYTES_MAX
+
+
+def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
+    """Return what a request to the internal API is told that may not be made; None if it may.
+    The metrics are read by any caller that is known."""
+    if not is_internal(request.path):
+        return None
+    caller = _find(request)
+    if caller is None:
+        return _denied("The credential is none of ours, or has ended.", 401)
+    call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
+    if request.path != METRICS and call not in CALLS[caller.role]:
+        log.warning("internal_call_refused", caller=str(caller), path=request.path)
+        return _denied(f"A {caller.role} may not call this.", 403)
+    return None
+
+
+def caller_of(request: HttpRequest) -> Caller:
+    """Return who makes an internal call. Raises NotPermitted where nobody does."""
+    caller = _find(request)
+    if caller is None:
+        raise NotPermitted("The credential is none of ours, or has ended.")
+    return caller
+
+
+def _find(request: HttpRequest) -> Caller | None:
+    found: Caller | None = settings.CONFIG.callers.find(request.headers.get("Authorization", ""))
+    return found
+
+
+def _denied(message: str, status: int) -> HttpResponseBase:
+    return JsonResponse({"error": {"message": message}}, status=status)
+
+
+@sync_and_async_middleware
+def require_credential(get_response: Any) -> Any:
+    """Refuse internal calls of those who may not make them."""
+    if iscoroutinefunction(get_response):
+
+        async def respond_async(request: HttpRequest) -> HttpResponseBase:
+            return denial_reason(request) or await get_response(request)
+
+        return respond_async
+
+    def respond(request: HttpRequest) -> HttpResponseBase:
+        return denial_reason(request) or get_response(request)
+
+    return respond

@@ -1,0 +1,26 @@
+"""The operator's view of the change feed."""
+
+import json
+
+from django.contrib import admin
+
+from control.admin.fields import indented
+from control.admin.rows import ReadOnlyAdmin
+from control.feed.models import PublishedChange
+
+
+@admin.register(PublishedChange)
+class ChangeAdmin(ReadOnlyAdmin):
+    """Published changes."""
+
+    list_display = ("version", "kind", "record_id", "created_at")
+    list_filter = ("kind",)
+    search_fields = ("record_id",)
+    ordering = ("-version",)
+    fields = ("version", "kind", "record_id", "content", "created_at")
+    readonly_fields = ("version", "content")
+
+    @admin.display(description="Record")
+    def content(self, change: PublishedChange) -> str:
+        """Return the record; without one the change deletes."""
+        return "deleted" if change.record is None else indented(json.loads(change.record))

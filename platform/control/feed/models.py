@@ -1,0 +1,50 @@
+"""The published changes. Superseded ones are compacted; the newest of each record stays, so that
+the log is always the whole state."""
+
+import uuid
+
+from django.db import models
+from django.utils import timezone
+
+
+class PublishedChange(models.Model):
+    """A numbered change: the JSON of a contract record, or None to delete it."""
+
+    version = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=32)
+    record_id = models.CharField(max_length=64)
+    record = models.TextField(null=True)  # noqa: DJ001 - None deletes, "" is no record
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "publish_change"
+        indexes = [
+            models.Index(fields=["kind", "record_id", "-version"], name="change_newest_of_record")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.version}: {self.kind} {self.record_id}"
+
+
+class CompactionHorizon(models.Model):
+    """One row: changes up to `version` may be gone; readers from before it get a snapshot."""
+
+    version = models.BigIntegerField(default=0)
+
+    class Meta:
+        db_table = "publish_horizon"
+
+    def __str__(self) -> str:
+        return str(self.version)
+
+
+class DatabaseIdentity(models.Model):
+    """One row, made with the database: what tells it from every other (`lineage.py`)."""
+
+    seed = models.UUIDField(default=uuid.uuid4)
+
+    class Meta:
+        db_table = "publish_lineage"
+
+    def __str__(self) -> str:
+        return str(self.seed)

@@ -1,0 +1,113 @@
+"""Publishing changes for the data plane, and compacting those that were overtaken."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+from django.conf import settings
+from django.db import connection, transaction
+from django.utils.module_loading import import_string
+
+from control.feed.models import CompactionHorizon, PublishedChange
+from serving.contract.codec import decode, encode
+from serving.contract.feed import RECORD_OF_KIND
+
+CHANNEL = "penstock_feed"
+NUMBERING_LOCK = 0x70656E73746F636B
+"""The advisory lock under which versions are given: "penstock" in ASCII."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRecord:
+    """What to publish of one record; a record of None deletes it."""
+
+    kind: str
+    record_id: str
+    record: msgspec.Struct | None
+
+
+class FeedRef(NamedTuple):
+    """Something that changed, of a kind whose record is made of several nouns' rows: what is
+    published of it is what they say by now."""
+
+    kind: str
+    id: str
+
+
+def publish(changed: Iterable[FeedRecord | FeedRef]) -> None:
+    """Publish changes with the surrounding transaction, in order, as its last step.
+
+    The lock is held until the commit, so versions are committed in the order they were given;
+    taking row locks after it could deadlock. Raises ContractError, and so undoes the
+    transaction, when a record does not hold to the contract.
+    """
+    news = _records(list(changed))
+    rows = [
+        PublishedChange(kind=item.kind, record_id=item.record_id, record=encode_record(item))
+        for item in news
+    ]
+    if not rows:
+        return
+    with transaction.atomic(durable=False), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
+        PublishedChange.objects.bulk_create(rows)
+        cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+
+
+def _records(changed: list[FeedRecord | FeedRef]) -> list[FeedRecord]:
+    """Return the news as they came, then what is to be said of what was touched, kind by kind."""
+    ids: dict[str, list[str]] = {}
+    for each in changed:
+        if isinstance(each, FeedRef):
+            ids.setdefault(each.kind, []).append(each.id)
+    told = [each for each in changed if isinstance(each, FeedRecord)]
+    if not ids:
+        return told
+    news_of = import_string(settings.FEED_RECORDS)  # named, not imported: it stands above the nouns
+    return told + [one for kind, of_kind in ids.items() for one in news_of(kind, of_kind)]
+
+
+def encode_record(item: FeedRecord) -> str | None:
+    """Return the record as JSON that a reader will accept. Raises ContractError."""
+    if item.record is None:
+        return None
+    data = encode(item.record)
+    decode(data, RECORD_OF_KIND[item.kind])
+    return data.decode()
+
+
+# Of each record the newest change stays if it holds a record; a deletion goes with all before it.
+# The newest change of all stays in any case, since readers compare their version with it.
+COMPACT = """
+WITH cut AS (
+    SELECT max(version) FILTER (WHERE created_at < %(before)s) AS version, max(version) AS newest
+    FROM publish_change
+), gone AS (
+    DELETE FROM publish_change AS old USING cut
+    WHERE old.version <= cut.version AND old.version < cut.newest
+      AND (old.record IS NULL OR EXISTS (
+          SELECT FROM publish_change AS newer
+          WHERE newer.kind = old.kind AND newer.record_id = old.record_id
+            AND newer.version > old.version))
+    RETURNING old.version
+)
+SELECT count(*), coalesce(max(version), 0) FROM gone
+"""
+
+
+@transaction.atomic
+def compact(*, before: datetime) -> int:
+    """Remove changes older than `before` that a snapshot does not need; return how many.
+
+    Readers that have not come as far as the last removed change get a snapshot.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
+        cursor.execute(COMPACT, {"before": before})
+        removed_count, version = cursor.fetchone()
+    horizon, _ = CompactionHorizon.objects.get_or_create(id=1)
+    horizon.version = max(horizon.version, version)
+    horizon.save(update_fields=["version"])
+    return int(removed_count)

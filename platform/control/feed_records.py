@@ -1,0 +1,129 @@
+"""Builds the organization, project and API-key records that gateways read. Each is made of rows of
+several packages, so it is built above them: a service names what it changed
+(`feed.services.FeedRef`), and publishing calls `build_records`."""
+
+from collections.abc import Collection, Sequence
+
+from msgspec import UNSET
+
+from control.budgets.limits import fine_budget_ids
+from control.feed.services import FeedRecord
+from control.keys import models as keys
+from control.keys.models import ApiKey
+from control.keys.selectors import old_secrets_of
+from control.limits.records import OfOrganization, of_organizations, own_limits
+from control.tenants.models import Organization, Project
+from serving.contract.budget import balance_budget_id, limit_budget_id
+from serving.contract.records import (
+    ApiKeyRecord,
+    Limits,
+    OldSecret,
+    OrganizationRecord,
+    ProjectRecord,
+)
+
+
+def build_key_records(ids: Collection[str]) -> list[FeedRecord]:
+    """Return what to publish of keys: a record while each is in force, else its deletion.
+
+    Keys of a suspended organization stay: who uses one is told why it is refused.
+    """
+    fine, own, old = fine_budget_ids(ids), own_limits(ids), old_secrets_of(ids)
+    return [
+        FeedRecord(
+            "api_key",
+            key.id,
+            _key_record(key, fine.get(key.id, ()), own.get(key.id, Limits()), old.get(key.id, ())),
+        )
+        if _is_active(key)
+        else FeedRecord("api_key", key.id, None)
+        for key in ApiKey.objects.select_related("project").filter(id__in=ids).order_by("id")
+    ]
+
+
+def _is_active(key: ApiKey) -> bool:
+    return key.revoked_at is None and not key.project.is_archived
+
+
+def _key_record(
+    key: ApiKey, fine: tuple[str, ...], limits: Limits, old: Sequence[keys.OldSecret]
+) -> ApiKeyRecord:
+    monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
+    return ApiKeyRecord(
+        key_id=key.id,
+        digest=key.digest,
+        organization_id=key.organization_id,
+        project_id=key.project_id,
+        scopes=tuple(key.scopes),
+        models=None if key.allowed_models is None else tuple(key.allowed_models),
+        networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
+        expires_at=key.expires_at,
+        budget_ids=monthly + fine,
+        limits=limits,
+        old_secrets=tuple(OldSecret(one.digest, one.ends_at) for one in old) or UNSET,
+    )
+
+
+def build_organization_records(ids: Collection[str]) -> list[FeedRecord]:
+    """Return what to publish of organizations: their balance always, their limits where set."""
+    fine, rates = fine_budget_ids(ids), of_organizations(ids)
+    return [
+        FeedRecord(
+            "organization", one.id, _organization_record(one, fine.get(one.id, ()), rates[one.id])
+        )
+        for one in Organization.objects.filter(id__in=ids).order_by("id")
+    ]
+
+
+def build_project_records(ids: Collection[str]) -> list[FeedRecord]:
+    """Return what to publish of projects; they have budgets where they have limits."""
+    fine, own = fine_budget_ids(ids), own_limits(ids)
+    return [
+        FeedRecord(
+            "project", one.id, _project_record(one, fine.get(one.id, ()), own.get(one.id, Limits()))
+        )
+        for one in Project.objects.filter(id__in=ids).order_by("id")
+    ]
+
+
+def _organization_record(
+    organization: Organization, fine: tuple[str, ...], rates: OfOrganization
+) -> OrganizationRecord:
+    return OrganizationRecord(
+        organization_id=organization.id,
+        status="active" if organization.is_active else "suspended",
+        budget_ids=(balance_budget_id(organization.id), *_monthly(organization), *fine),
+        cache_salt_id=organization.cache_salt_id,
+        weight=organization.weight,
+        limit_tier_id=rates.limit_tier_id,
+        own_limits=rates.own_limits,
+        own_model_limits=tuple(rates.own_model_limits),
+        takes_idempotency_keys=organization.takes_idempotency_keys,
+    )
+
+
+def _project_record(project: Project, fine: tuple[str, ...], limits: Limits) -> ProjectRecord:
+    return ProjectRecord(
+        project_id=project.id,
+        organization_id=project.organization_id,
+        status="archived" if project.is_archived else "active",
+        budget_ids=(*_monthly(project), *fine),
+        limits=limits,
+        allowed_origins=tuple(project.allowed_origins),
+    )
+
+
+def _monthly(limited: Organization | Project) -> tuple[str, ...]:
+    return () if limited.spend_limit_nanos is None else (limit_budget_id(limited.id),)
+
+
+BUILDERS = {
+    "organization": build_organization_records,
+    "project": build_project_records,
+    "api_key": build_key_records,
+}
+
+
+def build_records(kind: str, ids: Collection[str]) -> list[FeedRecord]:
+    """Return what to publish of the rows of a kind, as they stand in this transaction."""
+    return BUILDERS[kind](ids)

@@ -1,0 +1,67 @@
+"""Django's way out for mails that stay here: EMAIL_URL is `mailbox:`."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from email import message_from_bytes, policy
+from email.message import EmailMessage as Source
+
+from django.core.mail import EmailMessage
+from django.core.mail.backends.base import BaseEmailBackend
+
+from control.mail.models import StoredEmail
+from control.mail.services import File
+
+KEEP = timedelta(days=30)
+
+
+class MailboxBackend(BaseEmailBackend):
+    """Puts mails into the table of letters; one that comes again is there already."""
+
+    def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
+        """Keep the mails; return how many."""
+        letters = [stored_email(message) for message in email_messages]
+        StoredEmail.objects.bulk_create(letters, ignore_conflicts=True)
+        return len(letters)
+
+
+def stored_email(message: EmailMessage) -> StoredEmail:
+    """Return a mail as a row, read from the bytes that would have left."""
+    content = message.message().as_bytes()
+    source = parsed(content)
+    return StoredEmail(
+        message_id=str(source["Message-ID"]),
+        sent_to=", ".join(message.to),
+        sender=message.from_email,
+        subject=str(source["Subject"]),
+        text=_part(source, "plain"),
+        html=_part(source, "html"),
+        source=content,
+    )
+
+
+def attachments(letter: StoredEmail) -> list[File]:
+    """Return the files that a letter carries."""
+    return [
+        File(
+            name=part.get_filename() or "attachment",
+            content=part.get_payload(decode=True) or b"",  # type: ignore[arg-type]
+            content_type=part.get_content_type(),
+        )
+        for part in parsed(bytes(letter.source)).iter_attachments()
+    ]
+
+
+def trim(*, now: datetime) -> int:
+    """Delete letters of over 30 days ago; return how many."""
+    count, _ = StoredEmail.objects.filter(received_at__lt=now - KEEP).delete()
+    return count
+
+
+def parsed(content: bytes) -> Source:
+    """Return a mail's bytes as a tree of parts."""
+    return message_from_bytes(content, policy=policy.default)
+
+
+def _part(source: Source, kind: str) -> str:
+    body = source.get_body((kind,))
+    return body.get_content() if body is not None else ""

@@ -1,7 +1,0 @@
-"""What recurs for the change feed."""
-
-from celery.schedules import crontab
-
-SCHEDULE = {
-    "compact-feed": {"task": "control.publish.tasks.compact_feed", "schedule": crontab(minute="17")}
-}
