@@ -365,7 +365,7 @@ async def test_a_revoked_key_wakes_who_waits(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_lost_notification_costs_a_while_and_no_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("control.feed.services.CHANNEL", "penstock_nobody_rings")
+    monkeypatch.setattr("control.feed.views.CHANNEL", "penstock_nobody_rings")
     monkeypatch.setattr(views, "POLL_SECONDS", 0.1)
     await in_thread(lambda: publish([news("proj_a", "org_1")]))
     version = (await read_feed(0))["version"]

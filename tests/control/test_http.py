@@ -180,7 +180,7 @@ def test_without_the_database_the_feed_says_so(monkeypatch: pytest.MonkeyPatch) 
     def fail(asked: FeedQuery) -> None:
         raise OperationalError("connection refused")
 
-    monkeypatch.setattr("control.feed.selectors.page_for", fail)
+    monkeypatch.setattr("control.feed.views.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 503
@@ -192,7 +192,7 @@ def test_a_bug_of_ours_shows_nothing_of_itself(monkeypatch: pytest.MonkeyPatch) 
     def fail(asked: FeedQuery) -> None:
         raise RuntimeError("secret detail")
 
-    monkeypatch.setattr("control.feed.selectors.page_for", fail)
+    monkeypatch.setattr("control.feed.views.page_for", fail)
     client = Client(raise_request_exception=False, headers=BEARER)
     reply = client.get("/internal/v1/feed", {"after": 0})
     assert reply.status_code == 500

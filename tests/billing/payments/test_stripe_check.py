@@ -37,7 +37,7 @@ def test_it_publishes_nothing_while_stripe_is_asked(
     def lock(*_: object) -> None:
         raise AssertionError("the feed is locked")
 
-    monkeypatch.setattr("control.feed.services.publish", lock)
+    monkeypatch.setattr("control.tenants.services.organizations.publish", lock)
     assert "Stripe works with these keys." in run()
 
 
