@@ -268,7 +268,7 @@ def variant_names(variant_ids: Iterable[str] | None = None) -> dict[str, str]:
 
 
 def require_filed(start: datetime, end: datetime) -> None:
-    """Raise a Refusal where a file of an archived day is not at hand that requests received in
+    """Raise a ServiceError where a file of an archived day is not at hand that requests received in
     [start, end) may be in."""
     if Day.objects.filter(dropped_at__isnull=False, day__gte=start.date()).exists():
         from billing.following.archive import require_at_hand  # loads pyarrow

@@ -16,6 +16,17 @@ from serving.contract.client_address import Address, Network, forwarded_address,
 from serving.contract.client_address import client_address as parse_address
 
 SCHEMES = {b"http": "http", b"https": "https"}
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+BytesMax = Callable[[dict[str, Any]], int]
+"""How many bytes the body of a request (an ASGI scope) may have."""
+BODY_SECONDS = 30.0
+"""From the end of the head to the end of the body."""
+UNREAD_BYTES_MAX = 4 * 2**20
+UNREAD_SECONDS = 5.0
+"""What of a refused body is taken in and thrown away: a client that writes all of it before it
+reads would else find its connection reset in place of the answer."""
 
 
 class TrustedProxies:
@@ -44,20 +55,6 @@ class TrustedProxies:
         client = forwarded_address(str(proxy), forwarded, self._networks)
         if client not in (None, proxy):  # a proxy may name nobody, or nonsense
             scope["client"] = (str(client), 0)
-
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
-BytesMax = Callable[[dict[str, Any]], int]
-"""How many bytes the body of a request (an ASGI scope) may have."""
-
-BODY_SECONDS = 30.0
-"""From the end of the head to the end of the body."""
-UNREAD_BYTES_MAX = 4 * 2**20
-UNREAD_SECONDS = 5.0
-"""What of a refused body is taken in and thrown away: a client that writes all of it before it
-reads would else find its connection reset in place of the answer."""
 
 
 class _Refused(Exception):
@@ -152,7 +149,8 @@ async def _answer_refused(scope: dict[str, Any], send: Send, refused: _Refused) 
 
 
 class ControlHandler(ASGIHandler):
-    """Writes answers without a database connection in hand."""
+    """Gives the database connection back before a response is written: else a client that does not
+    read would hold one of the pool's."""
 
     async def send_response(self, response: HttpResponseBase, send: Any) -> None:
         """Give back what the views left open in the request's thread, then write."""

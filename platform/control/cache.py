@@ -24,7 +24,7 @@ LOCAL_ENTRIES_MAX = 100_000
 """Entries that a process keeps by itself, some 20 MB."""
 
 
-class CircuitBreaker:
+class CircuitOpen:
     """Until when Redis of this process is taken to be away."""
 
     until = 0.0
@@ -58,11 +58,11 @@ def _either(name: str) -> Callable[..., Any]:
     """Return a method that asks Redis, or this process's memory while Redis is away."""
 
     def method(self: "FallbackCache", *args: Any, **kwargs: Any) -> Any:
-        if time.monotonic() >= CircuitBreaker.until:
+        if time.monotonic() >= CircuitOpen.until:
             try:
                 return getattr(RedisCache, name)(self, *args, **kwargs)
             except (RedisError, OSError) as error:
-                CircuitBreaker.until = time.monotonic() + OPEN_SECONDS
+                CircuitOpen.until = time.monotonic() + OPEN_SECONDS
                 log.warning("shared_cache_away", error=type(error).__name__)
         return getattr(self.here, name)(*args, **kwargs)
 

@@ -32,7 +32,7 @@ def encrypt(text: str, *, purpose: str, with_secret: str = "") -> str:
 
 
 def decrypt(token: str, *, purpose: str, with_secret: str = "") -> str:
-    """Return the text. Raises VaultError."""
+    """Return the text. Raises DecryptionError."""
     text, _ = _open(token, purpose, with_secret)
     return text
 
@@ -40,7 +40,7 @@ def decrypt(token: str, *, purpose: str, with_secret: str = "") -> str:
 def encrypt_anew(token: str, *, purpose: str) -> str | None:
     """Return what a token holds encrypted with the newest key, None where it is already.
 
-    Raises VaultError.
+    Raises DecryptionError.
     """
     text, key = _open(token, purpose)
     is_newest = key == settings.CONFIG.vault_keys[0]

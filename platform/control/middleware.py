@@ -30,6 +30,20 @@ SERVICE = "penstock-control"
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 NO_STORE = "private, no-store"
 Finish = Callable[[HttpResponseBase], None]
+SAFE_APPS = frozenset({"console"})
+API = "/api/"
+# Alpine, which the admin uses, evaluates attributes, and Unfold writes colours and data into the
+# page. Only operators open it, and it still loads nothing from other hosts. Sent mail is shown in a
+# frame, under a policy of its own.
+ADMIN = {
+    "script-src": [SELF, UNSAFE_INLINE, UNSAFE_EVAL],
+    "style-src": [SELF, UNSAFE_INLINE],
+    "frame-src": [SELF],
+}
+# Swagger UI sets styles from its script. The page holds no tenant's data.
+DOCS = {"style-src": [SELF, UNSAFE_INLINE]}
+EXCEPTIONS = {"admin": ADMIN, "docs": DOCS}
+"""By the URL's namespace or name: directives that replace those of the settings."""
 
 
 @sync_and_async_middleware
@@ -128,10 +142,6 @@ def _reject_null_bytes(request: HttpRequest) -> None:
         del request.COOKIES[name]
 
 
-SAFE_APPS = frozenset({"console"})
-API = "/api/"
-
-
 def is_safe(request: HttpRequest, response: HttpResponseBase) -> bool:
     """Tell whether compressing a response reveals nothing.
 
@@ -158,20 +168,6 @@ class CompressionMiddleware(GZipMiddleware):
         if not is_safe(request, response):
             return response
         return super().process_response(request, response)
-
-
-# Alpine, which the admin uses, evaluates attributes, and Unfold writes colours and data into the
-# page. Only operators open it, and it still loads nothing from other hosts. Sent mail is shown in a
-# frame, under a policy of its own.
-ADMIN = {
-    "script-src": [SELF, UNSAFE_INLINE, UNSAFE_EVAL],
-    "style-src": [SELF, UNSAFE_INLINE],
-    "frame-src": [SELF],
-}
-# Swagger UI sets styles from its script. The page holds no tenant's data.
-DOCS = {"style-src": [SELF, UNSAFE_INLINE]}
-EXCEPTIONS = {"admin": ADMIN, "docs": DOCS}
-"""By the URL's namespace or name: directives that replace those of the settings."""
 
 
 class SecurityHeadersMiddleware(CSPMiddleware):

@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from django.http import HttpRequest
-from rest_framework.request import Request
 from structlog.contextvars import bind_contextvars, unbind_contextvars
 
 from serving.contract.client_address import Address
 from serving.contract.client_address import client_address as parse_address
+
+if TYPE_CHECKING:
+    from rest_framework.request import Request
 
 REQUEST_ID = "x-request-id"
 
@@ -56,7 +59,7 @@ def clear_log_ids() -> None:
     unbind_contextvars(*LOG_IDS)
 
 
-def client_address(request: HttpRequest | Request) -> Address | None:
+def client_address(request: "HttpRequest | Request") -> Address | None:
     """Return the client's address, for limits, API keys' networks and the audit log; None where
     the server knows none. `TrustedProxies` has put it into the request."""
     return parse_address(request.META.get("REMOTE_ADDR", ""))

@@ -239,7 +239,7 @@ def _the_same(grant: CreditGrant, kind: GrantKind, amount_nanos: int) -> CreditG
 
 
 def check_once(amount_nanos: int, idempotency_key: str) -> None:
-    """Raise Invalid for an amount that is no amount, or a name that names nothing once."""
+    """Raise InvalidValue for an amount that is no amount, or a name that names nothing once."""
     if not 0 < amount_nanos <= GRANT_MAX_NANOS:
         wanted = f"more than 0 and at most {GRANT_MAX_NANOS}"
         raise InvalidValue(

@@ -180,7 +180,7 @@ def with_tax(wanted: StripePayment, *, now: datetime) -> StripePayment:
 
 
 def check_charge(amount_cents: int) -> None:
-    """Raise Invalid for an amount that Stripe does not charge."""
+    """Raise InvalidValue for an amount that Stripe does not charge."""
     if not CHARGE_MIN_CENTS <= amount_cents <= CHARGE_MAX_CENTS:
         wanted = f"{CHARGE_MIN_CENTS} to {CHARGE_MAX_CENTS}"
         raise InvalidValue(
@@ -189,7 +189,7 @@ def check_charge(amount_cents: int) -> None:
 
 
 def check_amount(amount_cents: int) -> None:
-    """Raise Invalid for an amount that cannot be topped up."""
+    """Raise InvalidValue for an amount that cannot be topped up."""
     if not TOP_UP_MIN_CENTS <= amount_cents <= TOP_UP_MAX_CENTS:
         wanted = f"{TOP_UP_MIN_CENTS} to {TOP_UP_MAX_CENTS}"
         raise InvalidValue(
@@ -198,7 +198,8 @@ def check_amount(amount_cents: int) -> None:
 
 
 def check_top_up(amount_cents: int, idempotency_key: str) -> None:
-    """Raise Invalid for an amount that cannot be topped up, or a name that names nothing once."""
+    """Raise InvalidValue for an amount that cannot be topped up, or a name that names nothing
+    once."""
     check_amount(amount_cents)
     if not 0 < len(idempotency_key) <= KEY_MAX:
         message = f"Idempotency-Key has {len(idempotency_key)} characters; wanted 1 to {KEY_MAX}."

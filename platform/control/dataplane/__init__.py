@@ -1,2 +1,3 @@
 """The internal API, which only gateways and the fleet call: their credentials, the records they
-send and get, and what the control plane keeps about gateways. Only the URL table imports it."""
+send and get, and what the control plane keeps about gateways. Billing adds calls of its own to
+it."""

@@ -1,4 +1,5 @@
-"""Which credential owns which gateway, and which gateways are alive."""
+"""Which credential owns which gateway, and which gateways are alive. The number of a credential may
+change, its name may not."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta

@@ -1,7 +1,8 @@
 """Idempotency keys of inference requests: claim a key, store the response, end the claim, purge.
+
 Each call locks the organization's quota first, so that of two requests with one key the second sees
-the
-first."""
+the first. Responses are erased at once where an organization turns idempotency off, or is deleted.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,15 +18,14 @@ from control.tenants.models import Organization
 from control.tenants.signals import idempotency_keys_refused, organization_ended
 from serving.contract import idempotency as contract
 
+KEEP = timedelta(hours=contract.HOURS_KEPT)
+FORGOTTEN_AT_ONCE = 1_000
+
 
 def quota(organization: Organization) -> IdempotencyQuota:
     """Return how many keys an organization has, and how many bytes of answers."""
     found = IdempotencyQuota.objects.filter(organization=organization).first()
     return found or IdempotencyQuota(organization=organization)
-
-
-KEEP = timedelta(hours=contract.HOURS_KEPT)
-FORGOTTEN_AT_ONCE = 1_000
 
 
 @transaction.atomic

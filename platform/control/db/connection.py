@@ -1,8 +1,8 @@
 """Where connections to PostgreSQL begin, all of them with every setting that their address names:
 TLS as it was asked for, whoever connects.
 
-`Impatient` does not wait for ever: a database that is paused, or whose machine is gone, takes bytes
-and never answers, and no timeout of the server's own ends that.
+`TimeoutConnection` does not wait for ever: a database that is paused, or whose machine is gone,
+takes bytes and never answers, and no timeout of the server's own ends that.
 """
 
 from typing import Any, ClassVar

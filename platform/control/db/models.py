@@ -8,6 +8,10 @@ import pgtrigger
 from serving.contract.key import BASE62
 
 RANDOM_CHARACTERS = 24
+REFUSE_TRUNCATE = """
+RAISE EXCEPTION 'TRUNCATE of % is refused: it holds facts', TG_TABLE_NAME
+    USING ERRCODE = 'restrict_violation';
+"""
 
 
 def new_id(prefix: str) -> str:
@@ -19,12 +23,6 @@ def new_id(prefix: str) -> str:
     first = secrets.choice(string.ascii_letters)
     rest = "".join(secrets.choice(BASE62) for _ in range(RANDOM_CHARACTERS - 1))
     return f"{prefix}_{first}{rest}"
-
-
-REFUSE_TRUNCATE = """
-RAISE EXCEPTION 'TRUNCATE of % is refused: it holds facts', TG_TABLE_NAME
-    USING ERRCODE = 'restrict_violation';
-"""
 
 
 def append_only(name: str) -> list[pgtrigger.Trigger]:

@@ -15,18 +15,6 @@ from psycopg import sql
 FREELY = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
 READ = frozenset({"SELECT"})
 ADD = frozenset({"SELECT", "INSERT"})
-
-
-def declared_privileges(apps: Iterable[AppConfig]) -> dict[str, frozenset[str]]:
-    """Return the rights in each table that an app declares; all others may be written freely.
-
-    A table that is both, a fact and moved by functions, may be added to.
-    """
-    apps = list(apps)
-    moved = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
-    return moved | {table: ADD for app in apps for table in getattr(app, "facts", ())}
-
-
 TABLES = """
 /* The owner's tables and views; partitions are reached through their parent. */
 SELECT relname, relkind IN ('v', 'm') FROM pg_class
@@ -55,10 +43,34 @@ UNSET = """
 SELECT current_database(), name FROM pg_settings WHERE name = ANY(%s) AND reset_val = '0'
 """
 SET_TIMEOUT = sql.SQL("ALTER ROLE CURRENT_USER IN DATABASE {database} SET {name} = {value}")
+TABLE_PRIVILEGES = """
+/* What the application may do with each of the owner's tables, or with a column of it. */
+SELECT c.relname, coalesce(root.relname, c.relname), c.relispartition, c.relkind IN ('v', 'm'),
+       ARRAY(SELECT one FROM unnest(%(rights)s::text[]) one
+             WHERE has_table_privilege(%(app)s, c.oid, one)
+                OR (one = ANY('{SELECT,INSERT,UPDATE,REFERENCES}')
+                    AND has_any_column_privilege(%(app)s, c.oid, one)))
+FROM pg_class c LEFT JOIN pg_class root ON root.oid = pg_partition_root(c.oid)
+WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
+  AND c.relowner = quote_ident(current_user)::regrole
+ORDER BY c.relname
+"""
+PRIVILEGES = sorted(FREELY | {"TRUNCATE", "REFERENCES", "TRIGGER"})
+
+
+def declared_privileges(apps: Iterable[AppConfig]) -> dict[str, frozenset[str]]:
+    """Return the rights in each table that an app declares; all others may be written freely.
+
+    A table that is both, a fact and moved by functions, may be added to.
+    """
+    apps = list(apps)
+    moved = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
+    return moved | {table: ADD for app in apps for table in getattr(app, "facts", ())}
 
 
 def grant(owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]) -> None:
-    """Give the role `app` its rights in the owner's database; the caller makes it one atomic."""
+    """Give the role `app` its privileges in the owner's database and take away all others of its
+    own and of PUBLIC. The caller opens the transaction."""
     role = sql.Identifier(app)
     owner.execute("SELECT current_database()")
     database = sql.Identifier(*owner.fetchone())
@@ -140,19 +152,6 @@ FORBIDDEN = (
         """,
     ),
 )
-TABLE_PRIVILEGES = """
-/* What the application may do with each of the owner's tables, or with a column of it. */
-SELECT c.relname, coalesce(root.relname, c.relname), c.relispartition, c.relkind IN ('v', 'm'),
-       ARRAY(SELECT one FROM unnest(%(rights)s::text[]) one
-             WHERE has_table_privilege(%(app)s, c.oid, one)
-                OR (one = ANY('{SELECT,INSERT,UPDATE,REFERENCES}')
-                    AND has_any_column_privilege(%(app)s, c.oid, one)))
-FROM pg_class c LEFT JOIN pg_class root ON root.oid = pg_partition_root(c.oid)
-WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm')
-  AND c.relowner = quote_ident(current_user)::regrole
-ORDER BY c.relname
-"""
-PRIVILEGES = sorted(FREELY | {"TRUNCATE", "REFERENCES", "TRIGGER"})
 
 
 def privilege_violations(

@@ -10,7 +10,7 @@ from control.feed.models import PublishedChange
 
 
 @admin.register(PublishedChange)
-class ChangeAdmin(ReadOnlyAdmin):
+class PublishedChangeAdmin(ReadOnlyAdmin):
     """Published changes."""
 
     list_display = ("version", "kind", "record_id", "created_at")

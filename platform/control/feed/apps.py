@@ -1,9 +1,9 @@
-"""The Django app of publish."""
+"""The Django app of the change feed."""
 
 from django.apps import AppConfig
 
 
-class PublishConfig(AppConfig):
+class FeedConfig(AppConfig):
     """The change feed that the data plane follows."""
 
     name = "control.feed"

@@ -2,6 +2,4 @@
 
 from celery.schedules import crontab
 
-SCHEDULE = {
-    "compact-feed": {"task": "control.feed.tasks.compact_feed", "schedule": crontab(minute="17")}
-}
+SCHEDULE = {"compact-feed": {"task": "feed.compact", "schedule": crontab(minute="17")}}

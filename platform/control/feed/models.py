@@ -39,7 +39,7 @@ class CompactionHorizon(models.Model):
 
 
 class DatabaseIdentity(models.Model):
-    """One row, made with the database: what tells it from every other (`lineage.py`)."""
+    """One row, made with the database: what tells it from every other (`database_identity.py`)."""
 
     seed = models.UUIDField(default=uuid.uuid4)
 

@@ -11,6 +11,27 @@ from control.feed.database_identity import current_database_id
 from control.feed.models import CompactionHorizon, PublishedChange
 from serving.contract import feed
 
+CHANGES_MAX = 5_000
+"""The most changes in one page that is no snapshot."""
+# Of each record the newest change up to a version, deletions left out, from a place on.
+STATE = """
+SELECT version, kind, record_id, record FROM (
+    SELECT DISTINCT ON (kind, record_id) version, kind, record_id, record FROM publish_change
+    WHERE version <= %(version)s AND (kind, record_id) > (%(kind)s, %(record_id)s)
+      AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s))
+    ORDER BY kind, record_id, version DESC
+) AS newest WHERE record IS NOT NULL ORDER BY kind, record_id LIMIT %(limit)s
+"""
+# The newest change of each record of some kinds, deletions left out; %(ids)s of NULL means all.
+RECORDS = """
+SELECT kind, record_id, record FROM (
+    SELECT DISTINCT ON (kind, record_id) kind, record_id, record FROM publish_change
+    WHERE kind = ANY(%(kinds)s) AND (%(ids)s::text[] IS NULL OR record_id = ANY(%(ids)s))
+    ORDER BY kind, record_id, version DESC
+) AS newest WHERE record IS NOT NULL
+"""
+LAST = "SELECT coalesce(max(version), 0) FROM publish_change"
+
 
 class FeedCursorExpired(Exception):
     """The log was compacted, or the database restored, since the snapshot began."""
@@ -18,7 +39,12 @@ class FeedCursorExpired(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
-    """A snapshot, by the lineage, horizon and version it began at, and the last record told."""
+    """A reader's position in a snapshot: the lineage, horizon and version it began at, and the last
+    record sent.
+
+    A snapshot is the state at the version it began at, whatever is published meanwhile: the log
+    still holds what was superseded since. When that is compacted, the snapshot has to begin again.
+    """
 
     lineage: str
     horizon: int
@@ -33,37 +59,12 @@ class FeedCursor:
 
     @classmethod
     def of(cls, text: str) -> "FeedCursor":
-        """Return the cursor of a text. Raises SnapshotGone for one that we would not have given."""
+        """Return the cursor of a text. Raises FeedCursorExpired for one never given."""
         match text.split("/"):
             case [lineage, horizon, version, kind, record_id]:
                 if all(len(each) <= 18 and each.isdecimal() for each in (horizon, version)):
                     return cls(lineage, int(horizon), int(version), kind, record_id)
         raise FeedCursorExpired
-
-
-CHANGES_MAX = 5_000
-"""The most changes in one page that is no snapshot."""
-
-# Of each record the newest change up to a version, deletions left out, from a place on.
-STATE = """
-SELECT version, kind, record_id, record FROM (
-    SELECT DISTINCT ON (kind, record_id) version, kind, record_id, record FROM publish_change
-    WHERE version <= %(version)s AND (kind, record_id) > (%(kind)s, %(record_id)s)
-      AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s))
-    ORDER BY kind, record_id, version DESC
-) AS newest WHERE record IS NOT NULL ORDER BY kind, record_id LIMIT %(limit)s
-"""
-
-# The newest change of each record of some kinds, deletions left out; %(ids)s of NULL means all.
-RECORDS = """
-SELECT kind, record_id, record FROM (
-    SELECT DISTINCT ON (kind, record_id) kind, record_id, record FROM publish_change
-    WHERE kind = ANY(%(kinds)s) AND (%(ids)s::text[] IS NULL OR record_id = ANY(%(ids)s))
-    ORDER BY kind, record_id, version DESC
-) AS newest WHERE record IS NOT NULL
-"""
-
-LAST = "SELECT coalesce(max(version), 0) FROM publish_change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class FeedQuery:
 def page_for(asked: FeedQuery) -> feed.Page:
     """Return a page of changes, or of a snapshot: for version 0, for another lineage than the
     database's (it was restored from a backup since), for a version from before the horizon, and for
-    one that this database never gave. Raises SnapshotGone."""
+    one that this database never gave. Raises FeedCursorExpired."""
     with transaction.atomic(), connection.cursor() as cursor:
         # All of the page is read from one state of the database.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

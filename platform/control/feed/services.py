@@ -17,67 +17,6 @@ from serving.contract.feed import RECORD_OF_KIND
 CHANNEL = "penstock_feed"
 NUMBERING_LOCK = 0x70656E73746F636B
 """The advisory lock under which versions are given: "penstock" in ASCII."""
-
-
-@dataclass(frozen=True, slots=True)
-class FeedRecord:
-    """What to publish of one record; a record of None deletes it."""
-
-    kind: str
-    record_id: str
-    record: msgspec.Struct | None
-
-
-class FeedRef(NamedTuple):
-    """Something that changed, of a kind whose record is made of several nouns' rows: what is
-    published of it is what they say by now."""
-
-    kind: str
-    id: str
-
-
-def publish(changed: Iterable[FeedRecord | FeedRef]) -> None:
-    """Publish changes with the surrounding transaction, in order, as its last step.
-
-    The lock is held until the commit, so versions are committed in the order they were given;
-    taking row locks after it could deadlock. Raises ContractError, and so undoes the
-    transaction, when a record does not hold to the contract.
-    """
-    news = _records(list(changed))
-    rows = [
-        PublishedChange(kind=item.kind, record_id=item.record_id, record=encode_record(item))
-        for item in news
-    ]
-    if not rows:
-        return
-    with transaction.atomic(durable=False), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
-        PublishedChange.objects.bulk_create(rows)
-        cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
-
-
-def _records(changed: list[FeedRecord | FeedRef]) -> list[FeedRecord]:
-    """Return the news as they came, then what is to be said of what was touched, kind by kind."""
-    ids: dict[str, list[str]] = {}
-    for each in changed:
-        if isinstance(each, FeedRef):
-            ids.setdefault(each.kind, []).append(each.id)
-    told = [each for each in changed if isinstance(each, FeedRecord)]
-    if not ids:
-        return told
-    news_of = import_string(settings.FEED_RECORDS)  # named, not imported: it stands above the nouns
-    return told + [one for kind, of_kind in ids.items() for one in news_of(kind, of_kind)]
-
-
-def encode_record(item: FeedRecord) -> str | None:
-    """Return the record as JSON that a reader will accept. Raises ContractError."""
-    if item.record is None:
-        return None
-    data = encode(item.record)
-    decode(data, RECORD_OF_KIND[item.kind])
-    return data.decode()
-
-
 # Of each record the newest change stays if it holds a record; a deletion goes with all before it.
 # The newest change of all stays in any case, since readers compare their version with it.
 COMPACT = """
@@ -95,6 +34,65 @@ WITH cut AS (
 )
 SELECT count(*), coalesce(max(version), 0) FROM gone
 """
+
+
+@dataclass(frozen=True, slots=True)
+class FeedRecord:
+    """What to publish of one record; a record of None deletes it."""
+
+    kind: str
+    record_id: str
+    record: msgspec.Struct | None
+
+
+class FeedRef(NamedTuple):
+    """A row that changed, of a kind whose record is built from rows of several packages. It is
+    built when the change is published."""
+
+    kind: str
+    id: str
+
+
+def publish(changed: Iterable[FeedRecord | FeedRef]) -> None:
+    """Publish changes with the surrounding transaction, in order, as its last step.
+
+    The lock is held until the commit, so versions are committed in the order they were given;
+    taking row locks after it could deadlock. Raises ContractError, and so undoes the
+    transaction, when a record does not hold to the contract.
+    """
+    records = _records(list(changed))
+    rows = [
+        PublishedChange(kind=item.kind, record_id=item.record_id, record=encode_record(item))
+        for item in records
+    ]
+    if not rows:
+        return
+    with transaction.atomic(durable=False), connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])
+        PublishedChange.objects.bulk_create(rows)
+        cursor.execute("SELECT pg_notify(%s, '')", [CHANNEL])
+
+
+def _records(changed: list[FeedRecord | FeedRef]) -> list[FeedRecord]:
+    """Return the given records, then those built for the references, kind by kind."""
+    ids: dict[str, list[str]] = {}
+    for each in changed:
+        if isinstance(each, FeedRef):
+            ids.setdefault(each.kind, []).append(each.id)
+    given = [each for each in changed if isinstance(each, FeedRecord)]
+    if not ids:
+        return given
+    build_records = import_string(settings.FEED_RECORDS)  # it imports this module
+    return given + [one for kind, of_kind in ids.items() for one in build_records(kind, of_kind)]
+
+
+def encode_record(item: FeedRecord) -> str | None:
+    """Return the record as JSON that a reader will accept. Raises ContractError."""
+    if item.record is None:
+        return None
+    data = encode(item.record)
+    decode(data, RECORD_OF_KIND[item.kind])
+    return data.decode()
 
 
 @transaction.atomic

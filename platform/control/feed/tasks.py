@@ -11,7 +11,7 @@ KEEP = timedelta(hours=24)
 """A reader that was away for longer starts again from a snapshot."""
 
 
-@shared_task
+@shared_task(name="feed.compact")
 def compact_feed() -> int:
     """Remove overtaken changes; running twice removes nothing twice."""
     return compact(before=timezone.now() - KEEP)

@@ -24,6 +24,9 @@ log = structlog.get_logger(__name__)
 
 CONNECT_SECONDS = 3
 RECONNECT_SECONDS = 1.0
+WAIT_SECONDS = 25.0
+POLL_SECONDS = 1.0
+"""How often a waiting reader looks by itself, should a notification be lost."""
 
 
 class ChangeNotifier:
@@ -86,11 +89,6 @@ def notifier() -> ChangeNotifier:
     return _notifiers.setdefault(asyncio.get_running_loop(), ChangeNotifier())
 
 
-WAIT_SECONDS = 25.0
-POLL_SECONDS = 1.0
-"""How often a waiting reader looks by itself, should a notification be lost."""
-
-
 @require_GET
 async def feed(request: HttpRequest) -> HttpResponse:
     """Answer with a page of changes, or with an empty one when nothing came."""
@@ -106,7 +104,7 @@ async def feed(request: HttpRequest) -> HttpResponse:
 
 
 def _query(query: QueryDict) -> FeedQuery:
-    """Return what is asked for. Raises ValueError, and SnapshotGone for an odd cursor."""
+    """Return what is asked for. Raises ValueError, or FeedCursorExpired for an invalid cursor."""
     after, limit = query.get("after", ""), query.get("limit")
     kinds, cursor = query.get("kinds"), query.get("cursor")
     if not _is_number(after):

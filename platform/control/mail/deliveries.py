@@ -48,7 +48,7 @@ def deliver(delivery: Delivery) -> None:
 
 
 def build_message(delivery: Delivery) -> EmailMultiAlternatives:
-    """Return the mail of a message. Raises GiveUp where it can no longer be made."""
+    """Return the mail of a message. Raises PermanentFailure where it can no longer be made."""
     payload = delivery.payload
     try:
         context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))

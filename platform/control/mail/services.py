@@ -19,8 +19,16 @@ from django.template.loader import get_template
 from control.encryption import encrypt
 from control.errors import InvalidValue
 from control.outbox import delivery
-from control.outbox.delivery import PermanentFailure
 from control.outbox.services import enqueue
+
+TEXT_MAX = 2000
+"""Characters of one value; names are far shorter, links fit."""
+SUBJECT_MAX = 150
+BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They could make a name read as what it is not; right-to-left letters need none of them."""
+KIND = "mail"
+KEY_MAX = 160
+VAULT_PURPOSE = "mail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +49,18 @@ class File:
 
 
 def make_attachment(attachment: Attachment) -> File:
-    """Return the file. An app names in the ATTACHMENTS of its `deliveries.py` who makes a kind.
-
-    Raises GiveUp where nobody does.
-    """
+    """Return the file, made only when the mail is delivered. An app's `deliveries.py` names in
+    ATTACHMENTS what makes each kind. Raises PermanentFailure for an unknown kind."""
     maker = delivery.registered("ATTACHMENTS").get(attachment.kind)
     if maker is None:
-        raise PermanentFailure(f"no app makes the attachment {attachment.kind}")
+        raise delivery.PermanentFailure(f"no app makes the attachment {attachment.kind}")
     file: File = maker(attachment.id)
     return file
 
 
 def absolute(path: str) -> str:
-    """Return the public address of a path of the console. Raises ValueError for anything else."""
+    """Return the public URL of a path of the console, built from the configured address and never
+    from a request's Host header. Raises ValueError for what is no path."""
     if not path.startswith("/") or path.startswith("//") or not path.isprintable():
         raise ValueError("a link is made of a path: /org_…/billing")
     return f"{settings.CONFIG.console_url}{path}"
@@ -63,13 +70,6 @@ def with_configured_host(url: str) -> str:
     """Return an address that somebody built from a request, on the configured host instead."""
     parts = urlsplit(url)
     return absolute(parts.path + (f"?{parts.query}" if parts.query else ""))
-
-
-TEXT_MAX = 2000
-"""Characters of one value; names are far shorter, links fit."""
-SUBJECT_MAX = 150
-BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They could make a name read as what it is not; right-to-left letters need none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ def render(template: str, context: dict[str, Any]) -> RenderedEmail:
 
 
 def cleaned(value: Any) -> Any:
-    """Return JSON with every text in one line, without control characters, and not too long."""
+    """Return JSON with every text in one line, without control characters, and not too long: names
+    in it may be chosen by strangers."""
     if isinstance(value, dict):
         return {name: cleaned(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -122,11 +123,6 @@ def _cut(text: str, characters_max: int) -> str:
 def _render_template(name: str, values: dict[str, Any], *, autoescape: bool) -> str:
     template: Any = get_template(name)
     return str(template.template.render(Context(values, autoescape=autoescape)))
-
-
-KIND = "mail"
-KEY_MAX = 160
-VAULT_PURPOSE = "mail"
 
 
 def send_mail(

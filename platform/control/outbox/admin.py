@@ -20,6 +20,12 @@ from control.outbox.models import OPEN, OutboxMessage
 from control.outbox.services import messages, queue_stats
 
 SHOWN_MAX = 50
+STATES = {
+    "waiting": ("Waiting", OPEN),
+    "failing": ("Failed, tried again", OPEN & ~Q(last_error="")),
+    "given_up": ("Given up", Q(given_up_at__isnull=False)),
+    "delivered": ("Delivered", Q(delivered_at__isnull=False)),
+}
 
 
 class OutboxPage(OperatorPage):
@@ -56,14 +62,6 @@ def list_url(kind: str, state: str) -> str:
     query = urlencode({name: value for name, value in chosen.items() if value})
     address = reverse("admin:outbox_outboxmessage_changelist")
     return f"{address}?{query}" if query else address
-
-
-STATES = {
-    "waiting": ("Waiting", OPEN),
-    "failing": ("Failed, tried again", OPEN & ~Q(last_error="")),
-    "given_up": ("Given up", Q(given_up_at__isnull=False)),
-    "delivered": ("Delivered", Q(delivered_at__isnull=False)),
-}
 
 
 class StateFilter(admin.SimpleListFilter):

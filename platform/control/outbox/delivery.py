@@ -14,9 +14,20 @@ from django.db import connection
 from django.dispatch import Signal
 from django.utils.module_loading import module_has_submodule
 
+MINUTE = timedelta(minutes=1)
+JITTER = 0.2
+"""A wait is up to this share longer, so that what failed together does not come back together."""
+_random = SystemRandom()
+given_up = Signal()
+"""Sent in the transaction that gives a message up, with `message` (OutboxMessage), `is_alarm`
+(whether operators are alarmed) and `now`. Nothing retries the message by itself."""
+
 
 class DeliveryError(Exception):
-    """A delivery that did not succeed, with a reason in words."""
+    """A delivery that did not succeed. Any other exception of a handler is retried like this one.
+
+    The reason is stored and shown to operators: it must hold no secret, link or content.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -33,13 +44,6 @@ class RetryAfter(DeliveryError):
 
 class PermanentFailure(DeliveryError):
     """It cannot succeed; an operator may retry it all the same."""
-
-
-MINUTE = timedelta(minutes=1)
-JITTER = 0.2
-"""A wait is up to this share longer, so that what failed together does not come back together."""
-
-_random = SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +101,13 @@ class RetryPolicy:
         return too_often or next_at > started_at + self.give_up_after
 
 
-given_up = Signal()
-"""Sent in the transaction that gives a message up, with `message` (OutboxMessage), `is_alarm`
-(whether operators are alarmed) and `now`. Nothing retries the message by itself."""
-
 DEFAULT = RetryPolicy()
 
 
 @cache
 def registered(name: str) -> dict[str, Any]:
-    """Return what the apps' `deliveries.py` register under a name such as DELIVERIES."""
+    """Return what the apps' `deliveries.py` register under a name: DELIVERIES, the handler of each
+    kind; POLICIES, its retry policy where the default does not fit."""
     found: dict[str, Any] = {}
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, "deliveries"):

@@ -24,6 +24,11 @@ from control.outbox.worker import run_attempt
 
 LATE_AFTER = timedelta(minutes=15)
 """What waits for longer than this past its first due time is late."""
+logger = structlog.get_logger(__name__)
+PAYLOAD_CHARACTERS_MAX = 64_000
+PAGE = 100
+KEEP_DELIVERED = timedelta(days=30)
+KEEP_GIVEN_UP = timedelta(days=90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,6 @@ def metrics() -> Iterator[Metric]:
     yield from (pending, overdue)
 
 
-logger = structlog.get_logger(__name__)
-
-
 def wake_on_commit() -> None:
     """Wake the worker when the transaction commits; once, however much it enqueued."""
     waiting = [callback for _, callback, *_ in connection.run_on_commit]
@@ -96,7 +98,8 @@ def wake_on_commit() -> None:
 
 
 def wake() -> None:
-    """Have the worker woken. Returns at once: a broker that does not answer keeps nobody."""
+    """Have the worker woken. Returns at once and never fails: the scheduler finds what is due
+    anyway, so an unavailable broker costs seconds and loses nothing."""
     _messenger.ring()
 
 
@@ -128,11 +131,6 @@ class WorkerWaker:
 
 
 _messenger = WorkerWaker()
-
-PAYLOAD_CHARACTERS_MAX = 64_000
-PAGE = 100
-KEEP_DELIVERED = timedelta(days=30)
-KEEP_GIVEN_UP = timedelta(days=90)
 
 
 def enqueue(

@@ -31,6 +31,13 @@ from control.outbox.models import ERROR_MAX, OPEN, OutboxMessage
 
 logger = structlog.get_logger(__name__)
 OUTBOX = system("outbox")
+THREADS = 48
+POLL_SECONDS = 0.25
+"""How often something new is looked for while others are at work."""
+RUN_SECONDS = 25.0
+"""A run takes nothing new after this long, so that the broker never gives its task out twice."""
+TURN_SECONDS = 1.0
+"""How long a second run waits for the first to end; after this it goes on and finds all itself."""
 
 
 def run_attempt(message: OutboxMessage, *, now: datetime) -> None:
@@ -132,15 +139,6 @@ def _give_up(message: OutboxMessage, words: str, *, now: datetime) -> None:
 def _mine(message: OutboxMessage) -> QuerySet[OutboxMessage]:
     """The message, while no later attempt has begun."""
     return OutboxMessage.objects.filter(OPEN, id=message.id, attempts=message.attempts)
-
-
-THREADS = 48
-POLL_SECONDS = 0.25
-"""How often something new is looked for while others are at work."""
-RUN_SECONDS = 25.0
-"""A run takes nothing new after this long, so that the broker never gives its task out twice."""
-TURN_SECONDS = 1.0
-"""How long a second run waits for the first to end; after this it goes on and finds all itself."""
 
 
 class Flag(Protocol):

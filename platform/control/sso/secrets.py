@@ -16,7 +16,7 @@ def sealed(organization: Organization, secret: str) -> str:
 
 
 def opened(connection: Connection) -> str:
-    """Return a provider's secret. Raises VaultError where its vault key is gone."""
+    """Return a provider's secret. Raises DecryptionError where its vault key is gone."""
     return decrypt(connection.sealed_secret, purpose=purpose_of(connection.organization_id))
 
 

@@ -20,6 +20,10 @@ from control.telemetry import tracing
 
 NAME = "penstock:tasks"
 WAIT_SECONDS = 0.2
+WORKER_SERVICE = "penstock-worker"
+REQUEST_ID_HEADER = "penstock_request_id"
+_running: dict[str, tuple[ExitStack, float, tracing.OptionalSpan]] = {}
+"""What surrounds each task of this process, by the task's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,6 @@ def _redis() -> "redis.Redis":
         retry=Retry(NoBackoff(), 0),
         decode_responses=True,
     )
-
-
-WORKER_SERVICE = "penstock-worker"
-REQUEST_ID_HEADER = "penstock_request_id"
-_running: dict[str, tuple[ExitStack, float, tracing.OptionalSpan]] = {}
-"""What surrounds each task of this process, by the task's id."""
 
 
 @before_task_publish.connect

@@ -25,6 +25,13 @@ from control.request_context import REQUEST_ID
 Checks = dict[str, bool]
 CONNECT_SECONDS = 2
 REQUIRED = ("database", "migrations")
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[Mapping[str, Any]], Awaitable[None]]
+Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
+Check = Callable[[], Awaitable[Checks]]
+ANSWER_SECONDS = 2.0
+"""A check that takes longer has failed."""
+NOT_KNOWN: Checks = {}
 
 
 async def checks() -> Checks:
@@ -67,16 +74,6 @@ async def _redis_answers() -> bool:
             return bool(await redis.ping())
     except (OSError, RedisError):
         return False
-
-
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[Mapping[str, Any]], Awaitable[None]]
-Application = Callable[[dict[str, Any], Receive, Send], Awaitable[None]]
-Check = Callable[[], Awaitable[Checks]]
-
-ANSWER_SECONDS = 2.0
-"""A check that takes longer has failed."""
-NOT_KNOWN: Checks = {}
 
 
 class Health:

@@ -24,7 +24,7 @@ def sealed(endpoint: Endpoint, secret: str) -> str:
 
 
 def opened(endpoint: Endpoint, secret: Secret) -> str:
-    """Return a secret. Raises VaultError where its vault key is gone."""
+    """Return a secret. Raises DecryptionError where its vault key is gone."""
     return decrypt(secret.sealed, purpose=purpose_of(endpoint.id))
 
 

@@ -8,7 +8,7 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.core.cache import cache
 
-from control.cache import CircuitBreaker
+from control.cache import CircuitOpen
 from control.tenants.models import User
 from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.signing_in import NOW, PASSWORD
@@ -17,10 +17,10 @@ from tests.fixtures.signing_in import NOW, PASSWORD
 @pytest.fixture(autouse=True)
 def nothing_is_counted() -> Iterator[None]:
     """Begin with no counts, and Redis away: its address in tests is nobody's."""
-    CircuitBreaker.until = 0.0
+    CircuitOpen.until = 0.0
     cache.clear()
     yield
-    CircuitBreaker.until = 0.0
+    CircuitOpen.until = 0.0
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 from django.test import Client
 
-from control.cache import CircuitBreaker
+from control.cache import CircuitOpen
 from control.tenants.models import User
 from control.tenants.sign_in.tries import PAIR
 from tests.fixtures.redis_server import RedisServer
@@ -75,7 +75,7 @@ def test_without_redis_every_door_works(
     signed_in(ada.email).post("/accounts/logout/")
     getattr(redis, trouble)()
     doors_work(ada.email)
-    assert CircuitBreaker.until > 0
+    assert CircuitOpen.until > 0
 
 
 def test_redis_may_go_and_come_between_two_tries(ada: User, redis: RedisServer) -> None:
@@ -85,7 +85,7 @@ def test_redis_may_go_and_come_between_two_tries(ada: User, redis: RedisServer) 
             redis.start()
         else:
             redis.stop()
-        CircuitBreaker.until = 0.0
+        CircuitOpen.until = 0.0
         assert sign_in(client, ada.email, "wrong").status_code == 200
     assert sign_in(client, ada.email).status_code == 302
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from control.cache import CircuitBreaker, FallbackCache
+from control.cache import CircuitOpen, FallbackCache
 from tests.fixtures.redis_server import RedisServer, running_redis
 
 pytestmark = pytest.mark.integration
@@ -48,7 +48,7 @@ def test_without_redis_each_counts_by_itself(cache: FallbackCache, redis: RedisS
         assert cache.get("alone") == 1
     finally:
         redis.start()
-    CircuitBreaker.until = 0.0
+    CircuitOpen.until = 0.0
     assert cache.get("alone") is None
 
 
@@ -62,7 +62,7 @@ def test_a_redis_that_hangs_is_waited_for_once(cache: FallbackCache, redis: Redi
         assert time.monotonic() - began < 5.0  # 0.25 s a command, were it asked each time: 12 s
     finally:
         redis.thaw()
-    CircuitBreaker.until = 0.0
+    CircuitOpen.until = 0.0
     assert cache.get("tries") == 1
 
 
@@ -77,7 +77,7 @@ def test_forgetting_leaves_the_tasks_in_redis_alone(
 def test_its_own_memory_does_not_grow_without_bound(
     cache: FallbackCache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(CircuitBreaker, "until", time.monotonic() + 60)
+    monkeypatch.setattr(CircuitOpen, "until", time.monotonic() + 60)
     monkeypatch.setattr(cache.here, "_max_entries", 30)
     for number in range(100):
         cache.set(f"n{number}", number, 60)
@@ -101,7 +101,7 @@ def test_what_somebody_else_wrote_runs_nothing(cache: FallbackCache, redis: Redi
 
 def test_every_call_has_its_twin(cache: FallbackCache) -> None:
     for shared in (True, False):
-        CircuitBreaker.until = 0.0 if shared else time.monotonic() + 60
+        CircuitOpen.until = 0.0 if shared else time.monotonic() + 60
         cache.set_many({"a": 1, "b": 2}, 60)
         assert cache.get_many(["a", "b"]) == {"a": 1, "b": 2}
         assert cache.touch("a", 60)

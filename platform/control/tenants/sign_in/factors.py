@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 def encrypt_anew(kept: str) -> str | None:
     """Return a kept secret encrypted with the newest vault key, None where it is already.
 
-    Raises VaultError.
+    Raises DecryptionError.
     """
     if not kept.startswith(VERSION):
         return encrypt(kept, purpose=VAULT_PURPOSE)
