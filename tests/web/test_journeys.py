@@ -5,6 +5,7 @@ Not counted are models, the database connection, what builds the records of the 
 what every page runs (the sign-in page does).
 """
 
+import gc
 import sys
 import threading
 from collections.abc import Callable
@@ -37,7 +38,10 @@ NOT_COUNTED = (
 
 
 def files_of(*steps: Callable[[], object]) -> set[str]:
-    """Return the files whose functions run in these steps, in any thread."""
+    """Return the files whose functions run in these steps, in any thread.
+
+    Garbage of earlier tests is collected before, so that no end of theirs is counted.
+    """
     found: set[str] = set()
 
     def trace(frame: FrameType, _: str, __: object) -> None:
@@ -45,6 +49,8 @@ def files_of(*steps: Callable[[], object]) -> set[str]:
         if code.co_name != "<module>" and code.co_filename.startswith(FOLDERS):
             found.add(str(Path(code.co_filename).relative_to(ROOT)))
 
+    gc.collect()
+    gc.disable()
     before = sys.gettrace()
     threading.settrace(trace)
     sys.settrace(trace)
@@ -54,6 +60,7 @@ def files_of(*steps: Callable[[], object]) -> set[str]:
     finally:
         sys.settrace(before)
         threading.settrace(None)  # type: ignore[arg-type]
+        gc.enable()
     return {path for path in found if not any(part in path for part in NOT_COUNTED)}
 
 
