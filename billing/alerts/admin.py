@@ -3,7 +3,7 @@
 from django.contrib import admin
 
 from billing.alerts.models import Alert
-from control.admin.rows import ReadOnlyAdmin
+from control.admin.base import ReadOnlyAdmin
 
 
 @admin.register(Alert)

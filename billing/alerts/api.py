@@ -13,8 +13,8 @@ from rest_framework.response import Response
 from billing.alerts import selectors, services
 from billing.alerts.models import Alert
 from billing.alerts.selectors import Standing
-from control.api.once import once
-from control.api.sequences import SequencePagination
+from control.api.idempotency import idempotent
+from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.budgets import services as limits
 from control.budgets.models import LimitPeriod
@@ -133,7 +133,7 @@ class Budgets(GenericAPIView[Any]):
         standings = selectors.standings_of(found.organization, page, timezone.now())
         return self.get_paginated_response(BudgetSerializer(standings, many=True).data)
 
-    @once
+    @idempotent
     @extend_schema(
         parameters=[OF_ORGANIZATION],
         request=NewBudgetSerializer,

@@ -12,4 +12,3 @@ class AlertsConfig(AppConfig):
     label = "alerts"
     verbose_name = "Alerts"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"

@@ -20,7 +20,7 @@ from billing.alerts.wording import context_of, subject_of
 from control.budgets.limits import soft_budget_ids
 from control.budgets.names import names_of
 from control.mail.services import absolute, send_mail
-from control.webhooks.services import emit
+from control.webhooks.services import send_event
 from serving.contract.budget import limited_id
 
 TEMPLATES = {
@@ -95,7 +95,7 @@ def tell(one: Raised, *, names: Mapping[str, str], is_hard: bool, now: datetime)
         organization_id=one.organization_id,
         now=now,
     )
-    emit(
+    send_event(
         organization_id=one.organization_id,
         kind=one.kind,
         data={

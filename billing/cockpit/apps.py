@@ -12,6 +12,5 @@ class CockpitConfig(AppConfig):
     label = "cockpit"
     verbose_name = "Cockpit"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = ("cockpit_day_revenue",)
     checks = "billing.cockpit.integrity"

@@ -11,7 +11,7 @@ from billing.cockpit.statement import StatementLine
 from billing.credit.models import CreditGrant, Payment
 from billing.invoicing.models import CreditNote, Invoice
 from billing.ledger.models import Cause
-from control.admin.pages import row_url
+from control.admin.base import row_url
 
 GRANT = "admin:credit_creditgrant_change"
 PAYMENT = "admin:credit_payment_change"

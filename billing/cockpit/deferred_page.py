@@ -13,7 +13,7 @@ from billing.cockpit.owed_page import statement_url
 from billing.cockpit.revenue_page import chart_of, series_of
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import csv_bytes, plain_dollars
-from control.admin.pages import OperatorPage
+from control.admin.base import OperatorPage
 from control.api.streaming import whole_export
 
 INKS = {"prepaid": "revenue", "promotional": "idle"}

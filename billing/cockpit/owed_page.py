@@ -13,7 +13,7 @@ from django.utils import timezone
 from billing.cockpit.owed import BUCKETS, WORDS, Debtor, OpenInvoice, debtors, open_invoices, total
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import Number, csv_bytes, plain_dollars
-from control.admin.pages import OperatorPage, row_url
+from control.admin.base import OperatorPage, row_url
 from control.api.streaming import whole_export
 
 ROWS_MAX = 50

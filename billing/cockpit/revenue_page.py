@@ -11,7 +11,7 @@ from django.urls import reverse
 from billing.cockpit.revenue import Revenue, model_names, revenue
 from billing.economics.pages.margin_rows import Money
 from billing.reading.exports import csv_bytes, plain_dollars
-from control.admin.pages import OperatorPage
+from control.admin.base import OperatorPage
 from control.api.streaming import whole_export
 from serving.contract.money import format_dollars
 

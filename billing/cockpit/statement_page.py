@@ -25,7 +25,7 @@ from billing.cockpit.statement_query import ACCOUNTS, USED, StatementQuery, pars
 from billing.credit.selectors import unposted_nanos
 from billing.economics.pages.margin_rows import Money
 from billing.ledger.models import Account, Cause
-from control.admin.pages import OperatorPage, row_url
+from control.admin.base import OperatorPage, row_url
 from control.api.streaming import stream_export
 from control.tenants.models import Organization
 from control.tenants.selectors import organizations

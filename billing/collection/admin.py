@@ -21,9 +21,8 @@ from billing.collection.services import operator
 from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.invoicing.printed import day, dollars
 from control.actor import Actor
-from control.admin.fields import NOTHING, once
-from control.admin.pages import row_url
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
+from control.admin.fields import NOTHING, idempotent_action
 from control.tenants.owned import OwnedAdmin
 
 CHANGE = "collection.change_case"
@@ -122,7 +121,7 @@ class CaseAdmin(ReadOnlyAdmin):
         return dollars(row.due_cents)
 
     @admin.display(description="Invoices")
-    @once
+    @idempotent_action
     def invoices(self, row: Case) -> str:
         """Return the invoices that are overdue now, with what is left of each."""
         found = selectors.debt(row.pk, timezone.now()).due
@@ -162,7 +161,7 @@ class CaseAdmin(ReadOnlyAdmin):
         return words or NOTHING
 
     @admin.display(description="Steps taken")
-    @once
+    @idempotent_action
     def log(self, row: Case) -> str:
         """Return what was done, the newest first."""
         lines = (

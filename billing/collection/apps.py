@@ -11,8 +11,8 @@ class CollectionConfig(AppConfig):
     name = "billing.collection"
     label = "collection"
     verbose_name = "Collection"
+    deliveries = "billing.collection.deliveries"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = ("collection_step",)
     checks = "billing.collection.integrity"
 

@@ -21,8 +21,8 @@ from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
 from control.actor import Actor
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import NOTHING, DollarsField, dollars
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
 from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars
 

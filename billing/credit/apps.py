@@ -11,8 +11,8 @@ class CreditConfig(AppConfig):
     name = "billing.credit"
     label = "credit"
     verbose_name = "Credit"
+    deliveries = "billing.credit.deliveries"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
 
     moved_by_functions = ("credit_budget", "credit_lease")
     facts = ("credit_payment", "credit_welcome")

@@ -14,9 +14,8 @@ from django.template.response import TemplateResponse
 from unfold.admin import ModelAdmin
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from control.admin.base import operator, row_url
 from control.admin.fields import DollarsField
-from control.admin.pages import row_url
-from control.admin.rows import operator
 from control.errors import ServiceError
 
 TEMPLATE = "admin/credit/decide.html"

@@ -13,7 +13,7 @@ from billing.economics.models import EngineLife
 from billing.economics.pages.margin import MarginPage
 from billing.economics.pages.reconciliation import ReconciliationPage
 from billing.economics.reconciliation import Reconciled, reconcile
-from control.admin.rows import ReadOnlyAdmin
+from control.admin.base import ReadOnlyAdmin
 
 SHOWN = timedelta(hours=24)
 """How much of a life its page shows: the last of it."""

@@ -12,4 +12,3 @@ class EconomicsConfig(AppConfig):
     label = "economics"
     verbose_name = "Economics"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"

@@ -27,8 +27,8 @@ from django.db import connection
 
 from billing.reading.exports import harmless
 from control.errors import InvalidValue
-from control.prices.models import Price
-from control.prices.selectors import schedules_in_force
+from control.pricing.models import Price
+from control.pricing.selectors import schedules_in_force
 from serving.contract.price import band_of
 
 DAYS_MAX = 366

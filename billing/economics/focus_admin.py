@@ -13,7 +13,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminSingleDateWidget
 from billing.economics.focus import Days, focus_csv
 from billing.economics.models import CostExport
 from billing.economics.replay_runs import last_month
-from control.admin.rows import ReadOnlyAdmin, operator
+from control.admin.base import ReadOnlyAdmin, operator
 from control.api.streaming import stream_export
 from control.errors import ServiceError
 from control.tenants.selectors import organizations

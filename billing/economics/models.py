@@ -8,7 +8,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.following.models import HourRollup
-from control.prices.models import PriceBook
+from control.pricing.models import PriceBook
 
 ID_MAX = 64
 NAME_MAX = 254

@@ -18,8 +18,8 @@ import msgspec
 from django.db import connection, transaction
 
 from billing.metering.partitions import id_floor, partition_name
-from control.prices import selectors as prices
-from control.prices.models import Price
+from control.pricing import selectors as prices
+from control.pricing.models import Price
 
 DAY = timedelta(days=1)
 PATIENTLY = """

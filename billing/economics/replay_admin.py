@@ -26,10 +26,10 @@ from billing.economics.replay_runs import (
 from billing.economics.tasks import replay
 from billing.reading.selectors import variant_names
 from control.actor import Actor
+from control.admin.base import ReadOnlyAdmin, operator
 from control.admin.fields import NOTHING
-from control.admin.rows import ReadOnlyAdmin, operator
 from control.errors import ServiceError
-from control.prices import selectors as prices
+from control.pricing import selectors as prices
 from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
 

@@ -18,9 +18,9 @@ from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
 from control.operators import Duty, require_operator
-from control.prices import selectors as prices
-from control.prices.models import PriceBook
-from control.prices.services import check_whole
+from control.pricing import selectors as prices
+from control.pricing.models import PriceBook
+from control.pricing.services import check_complete
 
 DAYS_MAX = 92
 """A quarter: usage is archived after about as long."""
@@ -54,7 +54,7 @@ def start_replay(
     if book.is_published:
         raise Conflict(f"{book.name} is published: only drafts are replayed.")
     drafted = list(prices.prices(book))
-    check_whole(drafted)
+    check_complete(drafted)
     _check_days(first_day, last_day, now)
     run = ReplayRun.objects.create(
         book=book,

@@ -12,7 +12,6 @@ class FollowingConfig(AppConfig):
     label = "following"
     verbose_name = "Following"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = ("following_seal", "following_proof")
 
     def ready(self) -> None:

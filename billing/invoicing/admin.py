@@ -22,7 +22,7 @@ from billing.invoicing.services.operator import (
 )
 from billing.invoicing.services.profiles import set_billing_profile
 from control.actor import Actor
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 
 
 @admin.register(LegalEntity)

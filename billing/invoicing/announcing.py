@@ -10,7 +10,7 @@ from billing.invoicing.printed import day, dollars
 from billing.invoicing.selectors import billing_profile
 from control.mail.services import Attachment, absolute, send_mail
 from control.tenants.selectors import people_to_tell
-from control.webhooks.services import emit
+from control.webhooks.services import send_event
 from serving.contract.money import cents
 
 
@@ -94,7 +94,9 @@ def _emit(kind: str, invoice: Invoice, *, now: datetime) -> None:
         "due_on": invoice.due_on.isoformat(),
         "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
     }
-    emit(organization_id=invoice.organization_id, kind=kind, data=data, key=invoice.id, now=now)
+    send_event(
+        organization_id=invoice.organization_id, kind=kind, data=data, key=invoice.id, now=now
+    )
 
 
 def _mail(

@@ -11,8 +11,8 @@ class InvoicingConfig(AppConfig):
     name = "billing.invoicing"
     label = "invoicing"
     verbose_name = "Invoicing"
+    deliveries = "billing.invoicing.deliveries"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = (
         "invoicing_invoice",
         "invoicing_invoice_line",

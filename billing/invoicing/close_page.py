@@ -25,8 +25,7 @@ from billing.invoicing.services.closing import (
     request_close,
 )
 from billing.invoicing.tasks import close_months
-from control.admin.pages import OperatorPage
-from control.admin.rows import operator
+from control.admin.base import OperatorPage, operator
 from control.errors import ServiceError
 from control.tenants.selectors import organizations
 

@@ -27,8 +27,8 @@ from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
 from control.actor import Actor
+from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import dollars
-from control.admin.rows import ReadOnlyAdmin
 from control.api.streaming import whole_export
 from control.tenants.owned import OwnedAdmin
 

@@ -12,7 +12,7 @@ from billing.invoicing.periods import Period
 from billing.invoicing.tax import Sale, Tax, calculator
 from billing.invoicing.usage import Posted, Sold, Used, Ware
 from control.catalog.models import Variant
-from control.prices.models import Price
+from control.pricing.models import Price
 from serving.contract.money import cents
 
 ORDER = {meter: place for place, meter in enumerate(usage.METERS)}

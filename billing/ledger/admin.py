@@ -4,8 +4,8 @@ from django.contrib import admin
 from unfold.admin import TabularInline
 
 from billing.ledger.models import Account, Entry, Transaction
+from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import dollars
-from control.admin.rows import ReadOnlyAdmin
 
 
 class EntryInline(TabularInline):

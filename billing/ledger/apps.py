@@ -12,5 +12,4 @@ class LedgerConfig(AppConfig):
     label = "ledger"
     verbose_name = "Ledger"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = ("ledger_account", "ledger_transaction", "ledger_entry")

@@ -25,8 +25,8 @@ from billing.metering.event_list import (
 from billing.metering.models import DeadLetter, Tally, UsageCorrection, UsageEvent
 from billing.metering.release_page import ReleaseGatewayPage
 from billing.metering.services import book_again, dismiss
+from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import displayed, dollars, milliseconds
-from control.admin.rows import ReadOnlyAdmin
 
 
 @admin.register(UsageEvent)

@@ -14,7 +14,7 @@ from billing.metering.alarm_words import Behind, Words, words_of
 from billing.metering.alarms import OPERATOR
 from billing.metering.models import Tally
 from billing.metering.waiting import open_letter_count, silent_gateways, unseen_overruns
-from control.admin.pages import OperatorPage
+from control.admin.base import OperatorPage
 from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
 

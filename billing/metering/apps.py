@@ -12,7 +12,6 @@ class MeteringConfig(AppConfig):
     label = "metering"
     verbose_name = "Metering"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
     facts = (
         "metering_usage_event",
         "metering_usage_correction",

@@ -22,8 +22,7 @@ from billing.metering.interning import (
     supply_of,
 )
 from billing.rating.rate import rate
-from control.prices.selectors import standing
-from control.prices.standing import PriceStanding
+from control.pricing.selectors import PriceValidity, price_validity
 from serving.contract.price import Charge
 from serving.contract.usage import UsageEvent
 
@@ -61,7 +60,7 @@ class Judge:
         self._callers: dict[Names, Interned] = CALLERS.intern(map(caller_of, events))
         self._supplies = SUPPLIES.intern(map(supply_of, events))
         self._origins = ORIGINS.intern(map(origin_of, events))
-        self._prices = standing({event.price_id for event in events})
+        self._prices = price_validity({event.price_id for event in events})
 
     def judge(self, received: Received) -> Fact:
         """Return an event as the books hold it. Raises PoisonError on a charge beyond reason."""
@@ -88,7 +87,7 @@ class Judge:
         )
 
 
-def price_fault(event: UsageEvent, price: PriceStanding | None, at: datetime) -> Alarm | None:
+def price_fault(event: UsageEvent, price: PriceValidity | None, at: datetime) -> Alarm | None:
     """Return why an event cannot be charged by the price it names: never in force for it."""
     if price is None or price.at(at) == "cancelled":
         return "unknown_price"
@@ -99,7 +98,7 @@ def price_fault(event: UsageEvent, price: PriceStanding | None, at: datetime) ->
     return "early_price" if price.at(at + CLOCKS_APART_MAX) == "not_yet" else None
 
 
-def price_alarms(event: UsageEvent, price: PriceStanding, at: datetime) -> tuple[Alarm, ...]:
+def price_alarms(event: UsageEvent, price: PriceValidity, at: datetime) -> tuple[Alarm, ...]:
     """Return what about a price deserves a look, though it is charged as named."""
     alarms: list[Alarm] = []
     if price.at(at - CLOCKS_APART_MAX) == "superseded":

@@ -10,8 +10,7 @@ from django.utils import timezone
 
 from billing.credit.decisions import ReasonForm
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
-from control.admin.pages import OperatorPage
-from control.admin.rows import operator
+from control.admin.base import OperatorPage, operator
 from control.errors import ServiceError
 from serving.contract.money import exact_dollars, format_dollars
 

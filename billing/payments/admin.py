@@ -29,8 +29,8 @@ from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from control.actor import Actor
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import DollarsField, dollars
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
 from control.errors import InvalidValue
 from control.tenants.owned import OwnedAdmin
 from control.tenants.selectors import organizations

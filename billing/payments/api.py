@@ -18,8 +18,8 @@ from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS,
 from billing.payments.services.automatic import CAP_MAX_CENTS, set_auto_top_up
 from billing.payments.services.methods import make_default, remove_method
 from billing.payments.services.sessions import start_method
-from control.api.once import once_outside
-from control.api.sequences import SequencePagination
+from control.api.idempotency import idempotent_outside_transaction
+from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.errors import InvalidValue, ObjectNotFound
 from control.tenants.access import OF_ORGANIZATION, Access, access_asked
@@ -136,7 +136,7 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(PaymentMethodSerializer(page, many=True).data)
 
-    @once_outside
+    @idempotent_outside_transaction
     @extend_schema(
         request=None, parameters=[OF_ORGANIZATION], responses={201: HostedPageSerializer}
     )
@@ -222,7 +222,7 @@ class TopUpQuotes(GenericAPIView[StripePayment]):
 
     serializer_class = TopUpQuoteSerializer
 
-    @once_outside
+    @idempotent_outside_transaction
     @extend_schema(parameters=[OF_ORGANIZATION], responses=TopUpQuoteSerializer)
     def post(self, request: Request) -> Response:
         """Show amount, tax and total before anything is charged; nothing is kept."""

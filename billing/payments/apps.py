@@ -11,8 +11,8 @@ class PaymentsConfig(AppConfig):
     name = "billing.payments"
     label = "payments"
     verbose_name = "Payments"
+    deliveries = "billing.payments.deliveries"
     duty = Duty.KEEP_BOOKS
-    default_auto_field = "django.db.models.BigAutoField"
 
     facts = ("payments_redemption",)
 

@@ -16,7 +16,7 @@ from billing.payments.selectors import (
     refunds_by_status,
     waiting_events_count,
 )
-from control.admin.pages import OperatorPage, row_url
+from control.admin.base import OperatorPage, row_url
 from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars
 

@@ -14,7 +14,7 @@ from billing.payments.signals import (
 )
 from control.mail.services import absolute, send_mail
 from control.tenants.selectors import organizations, people_to_tell
-from control.webhooks.services import emit
+from control.webhooks.services import send_event
 from serving.contract.money import format_dollars
 
 WATCHED = timedelta(minutes=10)
@@ -32,7 +32,7 @@ def listen() -> None:
 def _on_failed(sender: object, payment: StripePayment, now: datetime, **_: Any) -> None:
     """By webhook of every payment; by mail of automatic top-ups, and of those by hand that come
     back when nobody looks any more, as a bank's debit does. Invoices have mails of their own."""
-    emit(
+    send_event(
         organization_id=payment.organization_id,
         kind="payment.failed",
         data={

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from billing.reading import selectors
 from billing.reading.sums import Usage
 from control.errors import ObjectNotFound
-from control.prices.models import Price
+from control.pricing.models import Price
 from control.tenants.models import Organization
 
 

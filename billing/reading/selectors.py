@@ -22,7 +22,7 @@ from billing.reading.days import midnight
 from billing.reading.filters import EVERYTHING, Dimension, UsageFilters
 from billing.reading.sums import Overview, Usage, UsageGroup, UsagePoint, UsageSums
 from control.catalog.models import Model, Variant
-from control.prices.models import Price
+from control.pricing.models import Price
 from control.tenants.models import Organization
 
 EXPORT_PAGE = 2000

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from billing.simulation.clock import Clock
 from control.catalog.models import Model, Variant
 from control.keys.models import ApiKey
-from control.prices.models import Price, PriceBook
+from control.pricing.models import Price, PriceBook
 from control.tenants.models import BillingMode, Organization, Project
 from serving.contract.budget import LimitPeriod, balance_budget_id, limit_budget_id
 

@@ -1,5 +1,5 @@
-"""The Celery app `control`. Each installed app may bring `tasks.py` and, in `beat.py`, the
-SCHEDULE of what recurs."""
+"""The Celery app `control`: the tasks of `control.tasks`, and of each app of the layers above its
+`tasks.py` with the SCHEDULE in its `beat.py`."""
 
 import os
 from importlib import import_module
@@ -19,7 +19,7 @@ import_module("control.telemetry.celery_signals")
 
 def beat_schedule() -> dict[str, dict[str, Any]]:
     """Return the schedules of all installed apps, whose entries have distinct names."""
-    schedule: dict[str, dict[str, Any]] = {}
+    schedule: dict[str, dict[str, Any]] = {**import_module("control.tasks").SCHEDULE}
     for config in apps.get_app_configs():
         if config.module is not None and module_has_submodule(config.module, "beat"):
             schedule |= import_module(f"{config.name}.beat").SCHEDULE

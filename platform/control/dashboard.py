@@ -7,7 +7,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 
-from control.catalog.fleet import fleet_view
+from control.catalog.fleet_status import fleet_status
 from control.feed import selectors as published
 from control.keys import selectors as keys
 from control.tenants import selectors as tenants
@@ -59,7 +59,7 @@ PAGES = (
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """Return the context of the admin's first page with a few figures."""
-    fleet = fleet_view()
+    fleet = fleet_status()
     ready_count = sum(each.state == "ready" for each in fleet.replicas)
     replicas = "the fleet does not answer" if fleet.is_down else f"{ready_count} ready"
     figures = {

@@ -12,7 +12,7 @@ from rest_framework.permissions import AllowAny
 
 from control.keys import api as keys
 from control.limits import api as limits
-from control.prices import models_api as models
+from control.pricing import api as models
 from control.telemetry.metrics import metrics
 from control.tenants import api as tenants
 from control.tenants import members_api as members
@@ -73,8 +73,8 @@ API: Addresses = [
     path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),
     path(f"{ORGANIZATION}/invitations/<str:invitation_id>", members.OneInvitation.as_view()),
     path("invitations/accept", members.AcceptInvitation.as_view()),
-    path("webhook-endpoints", webhooks.Endpoints.as_view()),
-    path(WEBHOOK, webhooks.OneEndpoint.as_view()),
+    path("webhook-endpoints", webhooks.WebhookEndpoints.as_view()),
+    path(WEBHOOK, webhooks.OneWebhookEndpoint.as_view()),
     path(f"{WEBHOOK}/rotate", webhooks.RotateSecret.as_view()),
     path(f"{WEBHOOK}/test", webhooks.SendTest.as_view()),
     path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view()),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.usage import Customer, make_customer, make_price
 
 

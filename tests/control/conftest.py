@@ -1,6 +1,8 @@
 """Two organizations: one to test, and the outsider who must see nothing of it."""
 
+import dataclasses
 from collections.abc import Iterator
+from ipaddress import ip_network
 from types import SimpleNamespace
 
 import pytest
@@ -8,8 +10,11 @@ from django.db import connections
 from rest_framework.test import APIClient
 
 from control.keys.models import ApiKey
+from tests.fixtures.name_server import NameServer, serving_names
 from tests.fixtures.organizations import SeededOrganization, make_organization
+from tests.fixtures.receiver import Receiver, receiving
 from tests.fixtures.signing_in import NOW
+from tests.fixtures.sso import CONSOLE
 
 
 @pytest.fixture
@@ -64,3 +69,32 @@ def still_codes(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     still = SimpleNamespace(time=lambda: clock.at)
     monkeypatch.setattr("allauth.mfa.totp.internal.auth.time", still)
     return clock
+
+
+@pytest.fixture
+def local(settings) -> None:
+    """Webhooks may go to this machine, without TLS."""
+    loopback = (ip_network("127.0.0.0/8"),)
+    settings.CONFIG = dataclasses.replace(
+        settings.CONFIG, webhook_http=True, webhook_networks=loopback
+    )
+
+
+@pytest.fixture
+def receiver(local: None) -> Iterator[Receiver]:
+    with receiving() as running:
+        yield running
+
+
+@pytest.fixture
+def names(settings) -> Iterator[NameServer]:
+    """A name server, and a platform that may reach providers on this machine."""
+    with serving_names() as server:
+        settings.CONFIG = dataclasses.replace(
+            settings.CONFIG,
+            console_url=CONSOLE,
+            dns_servers=server.servers,
+            webhook_http=True,
+            webhook_networks=(ip_network("127.0.0.0/8"),),
+        )
+        yield server

@@ -15,7 +15,7 @@ from control.actor import Actor
 from control.audit import hash_chain
 from control.audit.models import AuditEvent, ChainLink, UnchainedEvent
 from control.audit.services import record
-from control.audit.tasks import prove, seal
+from control.tasks import chain_audit_events, verify_audit_log
 
 ROBOT = Actor(kind="system", id="", name="tests")
 
@@ -99,7 +99,7 @@ def test_two_sealers_make_one_chain() -> None:
         note(number)
 
     def work() -> None:
-        seal()
+        chain_audit_events()
         connection.close()
 
     sealers = [Thread(target=work) for _ in range(4)]
@@ -144,7 +144,7 @@ def test_an_end_that_was_cut_off_is_missed(superuser_connection: psycopg.Connect
     deeds = [note(number) for number in range(3)]
     hash_chain.chain_events()
     noted = hash_chain.head()
-    prove()
+    verify_audit_log()
     for table, column in (("audit_link", "deed_id"), ("audit_entry", "id")):
         statement = f"DELETE FROM {table} WHERE {column} = %s"  # noqa: S608 -- constants
         superuser_connection.execute(statement, [deeds[2].pk])  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from control.celery import app, beat_schedule
 from control.feed.models import PublishedChange
-from control.feed.tasks import compact_feed
+from control.tasks import compact_feed
 
 
 def test_a_task_ends_long_before_the_broker_would_give_it_out_again() -> None:
@@ -19,7 +19,7 @@ def test_every_scheduled_task_exists() -> None:
 
 
 def test_the_beat_knows_the_schedules_of_all_apps() -> None:
-    assert "compact-feed" in app.conf.beat_schedule
+    assert "compact the feed" in app.conf.beat_schedule
 
 
 def test_compacting_is_a_task(db: None) -> None:

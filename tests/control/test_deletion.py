@@ -17,7 +17,7 @@ from control.keys.models import ApiKey, Scope
 from control.tenants import selectors, services
 from control.tenants.models import Invitation, Organization, Role
 from control.tenants.signals import Consequence, organization_end_asked
-from control.webhooks.models import Endpoint, Secret
+from control.webhooks.models import WebhookEndpoint, WebhookSecret
 from control.webhooks.services import create_endpoint
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
@@ -63,8 +63,8 @@ def test_webhooks_and_automatic_top_ups_end_with_it(org: SeededOrganization) -> 
         monthly_cap_cents=500, changed_by="x", changed_at=timezone.now(),
     )  # fmt: skip
     delete(org)
-    assert not Endpoint.objects.get(id=endpoint.id).is_enabled
-    assert not Secret.objects.exists()
+    assert not WebhookEndpoint.objects.get(id=endpoint.id).is_enabled
+    assert not WebhookSecret.objects.exists()
     assert not AutoTopUp.objects.get().is_on
 
 

@@ -18,11 +18,11 @@ from rest_framework.test import APIClient
 
 from control.audit.models import AuditEvent
 from control.dataplane import idempotency
-from control.dataplane.tasks import forget_keys
 from control.errors import NotPermitted
 from control.feed.selectors import last_record
 from control.idempotency.models import EarlyClaimEnding, IdempotencyQuota
 from control.idempotency.models import IdempotencyClaim as Row
+from control.tasks import purge_idempotency_keys
 from control.tenants.models import Role
 from control.tenants.services import set_taking_idempotency_keys
 from serving.contract import idempotency as contract
@@ -245,8 +245,8 @@ def test_the_worker_forgets(keyed: SeededOrganization, monkeypatch: pytest.Monke
     monkeypatch.setattr(idempotency, "FORGOTTEN_AT_ONCE", 2)
     for number in range(5):
         ask(claim_of(keyed, number, key=number))
-    assert forget_keys() == 5
-    assert forget_keys() == 0
+    assert purge_idempotency_keys() == 5
+    assert purge_idempotency_keys() == 0
 
 
 STEP = st.tuples(

@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from control.admin.pages import row_url
+from control.admin.base import row_url
 from control.audit.models import AuditEvent
 from control.audit.selectors import events
 from control.keys.models import ApiKey

@@ -15,7 +15,7 @@ from control.audit.models import AuditEvent
 from control.catalog import services as catalog
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.operators import DUTIES, Duty, OperatorRole, can
-from control.prices import services as prices
+from control.pricing import services as prices
 from control.tenants import services
 from control.tenants.models import OperatorInvitation, User
 from control.tenants.permissions import Action, require

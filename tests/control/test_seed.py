@@ -13,8 +13,8 @@ from django.utils import timezone
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.selectors import last_version
 from control.keys.models import ApiKey
-from control.prices.models import PriceBook
-from control.prices.selectors import prices_in_force
+from control.pricing.models import PriceBook
+from control.pricing.selectors import prices_in_force
 from control.tenants.models import Organization, User
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import quality_report

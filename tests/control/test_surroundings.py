@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
-from control.audit.tasks import seal
 from control.keys.models import Scope
 from control.request_context import RequestContext, current_request, request_context
+from control.tasks import chain_audit_events
 from control.telemetry import celery_signals, tracing
 from control.telemetry.metrics import REGISTRY
 from serving.contract.credential import ROLES
@@ -208,17 +208,17 @@ def test_a_task_is_a_span_of_the_trace_that_asked_for_it(spans: InMemorySpanExpo
     ):
         celery_signals.propagate_context(headers=sent)
     seen: list[RequestContext] = []
-    seal.push_request(headers=sent)
+    chain_audit_events.push_request(headers=sent)
     try:
-        celery_signals.on_task_start(task_id="t", task=seal)
+        celery_signals.on_task_start(task_id="t", task=chain_audit_events)
         seen.append(current_request())
-        celery_signals.on_task_end(task_id="t", task=seal, state="FAILURE")
+        celery_signals.on_task_end(task_id="t", task=chain_audit_events, state="FAILURE")
     finally:
-        seal.pop_request()
+        chain_audit_events.pop_request()
     request, task = spans.get_finished_spans()
     assert task.parent is not None
     assert task.parent.span_id == request.context.span_id
-    assert task.name == "audit.seal"
+    assert task.name == "audit.chain_events"
     assert dict(task.attributes or {}) == {
         "penstock.task.state": "failure",
         "error.type": "failure",
@@ -234,14 +234,14 @@ def test_without_an_exporter_nothing_is_sent_along() -> None:
 
 
 def test_tasks_are_counted_and_wait_for_no_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    seal.apply()
+    chain_audit_events.apply()
     assert celery_signals.run_counts() == []  # the tests' Redis is nobody
-    told = [celery_signals.TaskCount("audit.seal", "success", 2, 1500)]
+    told = [celery_signals.TaskCount("audit.chain_events", "success", 2, 1500)]
     monkeypatch.setattr("control.telemetry.metrics.run_counts", lambda: told)
     found = {
         (sample.name, sample.labels.get("task")): sample.value
         for family in REGISTRY.collect()
         for sample in family.samples
     }
-    assert found["penstock_control_tasks_total", "audit.seal"] == 2
-    assert found["penstock_control_task_seconds_total", "audit.seal"] == 1.5
+    assert found["penstock_control_tasks_total", "audit.chain_events"] == 2
+    assert found["penstock_control_task_seconds_total", "audit.chain_events"] == 1.5

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from control import encryption
 from control.actor import person
-from control.mail.deliveries import build_message
+from control.mail.delivery import build_message
 from control.mail.services import send_mail
 from control.outbox.delivery import Delivery
 from control.outbox.models import OutboxMessage
@@ -24,9 +24,9 @@ from control.sso.models import Connection, Protocol
 from control.sso.secrets import opened as provider_secret
 from control.sso.secrets import sealed as seal_for_provider
 from control.tenants.models import User
-from control.webhooks.models import Endpoint, Secret
+from control.webhooks.models import WebhookEndpoint, WebhookSecret
 from control.webhooks.services import create_endpoint
-from control.webhooks.signing import opened as endpoint_secret
+from control.webhooks.signing import decrypted as endpoint_secret
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from tests.fixtures.second_factor import code_of
 from tests.fixtures.signing_in import sign_in
@@ -42,7 +42,7 @@ class Sealed:
     """One of everything that the vault keeps."""
 
     operator: User
-    endpoint: Endpoint
+    endpoint: WebhookEndpoint
     secret: str
     connection: Connection
     mail: OutboxMessage
@@ -54,7 +54,7 @@ class Sealed:
         assert reply.status_code == 302, reply.content.decode()
         assert client.get("/admin/").status_code == 200
         assert provider_secret(Connection.objects.get(pk=self.connection.pk)) == "the provider's"
-        kept = Secret.objects.get(endpoint=self.endpoint)
+        kept = WebhookSecret.objects.get(endpoint=self.endpoint)
         assert endpoint_secret(self.endpoint, kept) == self.secret
         assert "https://console.example/live-link" in str(build_message(self.delivery()).body)
 
@@ -149,11 +149,11 @@ def test_an_interrupted_rotation_goes_on_where_it_was(sealed: Sealed, config: An
 
 
 def test_what_no_key_opens_is_named_and_left(sealed: Sealed, config: Any) -> None:
-    Secret.objects.update(sealed="v1:bm9uc2Vuc2U=")
+    WebhookSecret.objects.update(sealed="v1:bm9uc2Vuc2U=")
     config(vault_keys=(NEW, OLD))
     with pytest.raises(CommandError, match="1 cannot be read"):
         rotate()
-    assert Secret.objects.get().sealed == "v1:bm9uc2Vuc2U="
+    assert WebhookSecret.objects.get().sealed == "v1:bm9uc2Vuc2U="
     config(vault_keys=(NEW,))
     assert provider_secret(Connection.objects.get()) == "the provider's"
 

@@ -60,7 +60,11 @@ def test_every_task_has_a_queue_that_somebody_works_at() -> None:
     }
     in_books = {name.partition(".")[0] for name, queue in queue_of.items() if queue == "books"}
     assert in_books == BOOKS
-    assert queue_of["privacy.run_waiting"] == queue_of["following.check_integrity"] == "long_jobs"
+    assert (
+        queue_of["data_requests.run_pending"]
+        == queue_of["following.check_integrity"]
+        == "long_jobs"
+    )
     assert queue_of["payments.sync_open"] == "general"
 
 

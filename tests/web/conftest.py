@@ -12,7 +12,7 @@ from pytest_django import DjangoDbBlocker
 
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.browser import running_browser
 from tests.fixtures.console import book, make_catalog, weeks_of_usage
 from tests.fixtures.database import restore

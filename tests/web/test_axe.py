@@ -14,7 +14,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser, Page
 
 from control.keys.models import ApiKey
-from control.prices.models import Price
+from control.pricing.models import Price
 from control.tenants.services import invite_member
 from tests.fixtures.browser import DESKTOP, watched_page
 from tests.fixtures.console import book, weeks_of_usage

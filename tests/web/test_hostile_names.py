@@ -12,7 +12,7 @@ from django.test import Client
 
 from control.keys.models import ApiKey
 from control.tenants.models import Invitation, Organization, Project, User
-from control.webhooks.models import Endpoint
+from control.webhooks.models import WebhookEndpoint
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.routes import routes
@@ -74,7 +74,7 @@ def test_what_is_no_name_is_refused(
         assert 'class="error"' in shown or "alert-bad" in shown, ascii(text)
     assert Project.objects.get().name == "Default"
     assert ApiKey.objects.get().name == "Backend"
-    assert not Endpoint.objects.exists()
+    assert not WebhookEndpoint.objects.exists()
 
 
 def test_names_are_harmless_on_every_page_and_in_every_file(
@@ -90,7 +90,7 @@ def test_names_are_harmless_on_every_page_and_in_every_file(
             assert member.post(where, fields).status_code == 302, section
     assert set(Project.objects.values_list("name", flat=True)) > set(SHOWN)
     ids = {"organization_id": org.organization.id, "project_id": org.project.id, "key_id": key.id}
-    ids["endpoint_id"] = Endpoint.objects.earliest("id").id
+    ids["endpoint_id"] = WebhookEndpoint.objects.earliest("id").id
     pages = [route.path(ids) for route in routes("console")]
     shown = Counter(text for url in pages for text in harmless(member.get(url), SHOWN))
     assert all(shown[text] >= 12 for text in SHOWN), shown
@@ -98,7 +98,7 @@ def test_names_are_harmless_on_every_page_and_in_every_file(
         for section, objects, field in (
             ("project", Project.objects, "name"),
             ("key", ApiKey.objects, "name"),
-            ("webhook", Endpoint.objects, "description"),
+            ("webhook", WebhookEndpoint.objects, "description"),
         ):
             named = objects.get(**{field: text})
             page = member.get(address(org.organization, section, named.id))

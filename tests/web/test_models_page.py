@@ -4,8 +4,8 @@ import pytest
 from django.test import Client
 
 from control.catalog import services as services_of_catalog
-from control.prices import services
-from control.prices.models import Price
+from control.pricing import services
+from control.pricing.models import Price
 from tests.fixtures.console import make_embedder
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.page import address

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 from django.test import Client
 
-from control.privacy.models import Errand, State
-from control.privacy.tasks import run_waiting
+from control.data_requests.models import DataSubjectRequest, RequestState
+from control.tasks import run_data_requests
 from control.tenants.models import Membership, User
 from tests.fixtures.organizations import SeededOrganization
 
@@ -44,8 +44,8 @@ def test_a_copy_is_asked_for_told_of_and_downloaded(browser: Client) -> None:
     assert "The copy is being made" in page
     assert 'http-equiv="refresh"' in page
     assert "Download" not in page
-    run_waiting()
-    errand = Errand.objects.get()
+    run_data_requests()
+    errand = DataSubjectRequest.objects.get()
     page = browser.get(PAGE).content.decode()
     assert f'href="{PAGE}/{errand.id}"' in page
     assert 'http-equiv="refresh"' not in page
@@ -59,7 +59,7 @@ def test_a_second_copy_waits_for_the_first(browser: Client) -> None:
     browser.post(f"{PAGE}/copy")
     page = browser.post(f"{PAGE}/copy", follow=True).content.decode()
     assert "A copy is being made already" in page
-    assert Errand.objects.count() == 1
+    assert DataSubjectRequest.objects.count() == 1
 
 
 def test_an_account_ends_when_its_address_is_typed(browser: Client, grace: User) -> None:
@@ -68,10 +68,10 @@ def test_an_account_ends_when_its_address_is_typed(browser: Client, grace: User)
     refused = browser.post(f"{PAGE}/erase", {"confirmation": "somebody@else.example"})
     assert refused.status_code == 400
     assert 'value="somebody@else.example"' in refused.content.decode()
-    assert not Errand.objects.exists()
+    assert not DataSubjectRequest.objects.exists()
     browser.post(f"{PAGE}/erase", {"confirmation": "Grace@acme.example"})
-    run_waiting()
-    assert Errand.objects.get().state == State.DONE
+    run_data_requests()
+    assert DataSubjectRequest.objects.get().state == RequestState.DONE
     assert browser.get(PAGE).status_code == 302
     grace.refresh_from_db()
     assert grace.erased_at is not None
@@ -86,7 +86,7 @@ def test_a_session_is_asked_for_the_password_first_and_again_after_a_while(
     reply = browser.post(f"{PAGE}/erase", {"confirmation": grace.email})
     assert reply.status_code == 302
     assert "/accounts/reauthenticate/" in reply.headers["location"]
-    assert not Errand.objects.exists()
+    assert not DataSubjectRequest.objects.exists()
 
 
 def test_a_sole_owner_is_told_why_not(member: Client, org: SeededOrganization) -> None:
@@ -95,13 +95,13 @@ def test_a_sole_owner_is_told_why_not(member: Client, org: SeededOrganization) -
     assert "Erase my account" not in page
     reply = proved(member, time.time()).post(f"{PAGE}/erase", {"confirmation": org.owner.email})
     assert reply.status_code == 400
-    assert not Errand.objects.exists()
+    assert not DataSubjectRequest.objects.exists()
 
 
 def test_an_outsider_gets_nobody_elses_copy(browser: Client, stranger: Client) -> None:
     browser.post(f"{PAGE}/copy")
-    run_waiting()
-    errand = Errand.objects.get()
+    run_data_requests()
+    errand = DataSubjectRequest.objects.get()
     assert stranger.get(f"{PAGE}/{errand.id}").status_code == 404
     assert errand.id not in stranger.get(PAGE).content.decode()
     for path in ("", f"/{errand.id}"):
@@ -109,7 +109,7 @@ def test_an_outsider_gets_nobody_elses_copy(browser: Client, stranger: Client) -
     for verb in ("copy", "erase"):
         assert Client().post(f"{PAGE}/{verb}").status_code == 302
         assert browser.get(f"{PAGE}/{verb}").status_code in (404, 405)
-    assert Errand.objects.count() == 1
+    assert DataSubjectRequest.objects.count() == 1
 
 
 def test_the_page_takes_few_queries(browser: Client, django_assert_max_num_queries: object) -> None:

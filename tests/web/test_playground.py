@@ -11,7 +11,7 @@ from django.db import connections
 from django.test import AsyncClient, Client
 
 from control.keys.models import ApiKey, Kind
-from control.prices.models import Price
+from control.pricing.models import Price
 from serving.contract.key import is_well_formed
 from serving.contract.price import charge
 from tests.fixtures.gateway_double import WORDS, GatewayDouble

@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from control.keys.models import ApiKey
-from control.prices.models import Price
+from control.pricing.models import Price
 from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent
 from tests.fixtures.console import book, make_request

@@ -12,7 +12,7 @@ from django.utils import timezone
 from control.api import streaming
 from control.keys.models import ApiKey
 from control.keys.services import mint_key
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address

@@ -6,9 +6,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from control.egress import EgressResponse
 from control.outbox.services import deliver_due
-from control.webhooks.egress import Answer
-from control.webhooks.models import Delivery, Endpoint
+from control.webhooks.models import WebhookDelivery, WebhookEndpoint
 from control.webhooks.services import create_endpoint, send_test
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
@@ -22,16 +22,16 @@ FORM = {
 
 
 @pytest.fixture
-def endpoint(org: SeededOrganization) -> Endpoint:
+def endpoint(org: SeededOrganization) -> WebhookEndpoint:
     return create_endpoint(actor=org.actor, organization=org.organization, **FORM)[0]
 
 
 @pytest.fixture
 def delivery(
-    org: SeededOrganization, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
-) -> Delivery:
+    org: SeededOrganization, endpoint: WebhookEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> WebhookDelivery:
     """One message that the endpoint answered with 500."""
-    monkeypatch.setattr("control.webhooks.egress.post", lambda *_, **__: Answer(500))
+    monkeypatch.setattr("control.egress.post", lambda *_, **__: EgressResponse(500))
     now = timezone.now()
     delivery = send_test(actor=org.actor, endpoint=endpoint, now=now)
     deliver_due(now=now)
@@ -44,7 +44,7 @@ def test_the_secret_is_shown_once(member: Client, org: SeededOrganization) -> No
     assert reply.status_code == 201
     assert "no-store" in reply["cache-control"]
     assert secret in reply.content.decode()
-    endpoint = Endpoint.objects.get()
+    endpoint = WebhookEndpoint.objects.get()
     for page in (
         address(org.organization, "webhooks"),
         address(org.organization, "webhook", endpoint.id),
@@ -62,7 +62,7 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(
     assert "must not lead to a private" in page
     assert 'value="https://169.254.169.254/"' in page
     assert re.search(r'value="invoice\.paid" id="kind-\d+" checked', page)
-    assert not Endpoint.objects.exists()
+    assert not WebhookEndpoint.objects.exists()
 
 
 def test_an_empty_list_says_what_there_is_to_tell(member: Client, org: SeededOrganization) -> None:
@@ -72,7 +72,7 @@ def test_an_empty_list_says_what_there_is_to_tell(member: Client, org: SeededOrg
 
 
 def test_the_log_shows_every_call_and_sends_again(
-    member: Client, org: SeededOrganization, endpoint: Endpoint, delivery: Delivery
+    member: Client, org: SeededOrganization, endpoint: WebhookEndpoint, delivery: WebhookDelivery
 ) -> None:
     page = member.get(address(org.organization, "webhook", endpoint.id)).content.decode()
     assert "Failing" in page
@@ -84,17 +84,19 @@ def test_the_log_shows_every_call_and_sends_again(
     again = address(org.organization, "webhook_redeliver", endpoint.id, delivery.id)
     assert member.get(again).status_code == 405
     assert "on its way again" in member.post(again, follow=True).content.decode()
-    assert Delivery.objects.count() == 2
+    assert WebhookDelivery.objects.count() == 2
 
 
-def test_a_test_is_a_button(member: Client, org: SeededOrganization, endpoint: Endpoint) -> None:
+def test_a_test_is_a_button(
+    member: Client, org: SeededOrganization, endpoint: WebhookEndpoint
+) -> None:
     url = address(org.organization, "webhook_test", endpoint.id)
     assert "A test is on its way" in member.post(url, follow=True).content.decode()
-    assert Delivery.objects.get().event.kind == "webhook.test"
+    assert WebhookDelivery.objects.get().event.kind == "webhook.test"
 
 
 def test_it_is_changed_switched_and_rotated(
-    member: Client, org: SeededOrganization, endpoint: Endpoint
+    member: Client, org: SeededOrganization, endpoint: WebhookEndpoint
 ) -> None:
     def post(section: str, **form: object) -> int:
         url = address(org.organization, section, endpoint.id)
@@ -110,7 +112,7 @@ def test_it_is_changed_switched_and_rotated(
 
 
 def test_deleting_needs_the_host(
-    member: Client, org: SeededOrganization, endpoint: Endpoint
+    member: Client, org: SeededOrganization, endpoint: WebhookEndpoint
 ) -> None:
     url = address(org.organization, "webhook_delete", endpoint.id)
     assert member.post(url, {"confirmation": "hooks"}).status_code == 400

@@ -7,9 +7,9 @@ from django.utils import timezone
 
 from control.catalog import selectors as catalog
 from control.catalog.models import Model, QualityReport, Variant
-from control.prices import selectors as prices
-from control.prices.models import Price
-from control.prices.selectors import Schedule
+from control.pricing import selectors as prices
+from control.pricing.models import Price
+from control.pricing.selectors import Schedule
 from control.tenants.models import Organization
 
 

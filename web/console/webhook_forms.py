@@ -4,8 +4,8 @@ from typing import Any
 
 from django import forms
 
-from control.webhooks.kinds import KINDS
-from control.webhooks.models import DESCRIPTION_MAX, URL_MAX, Endpoint
+from control.egress import URL_MAX
+from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookEndpoint
 
 
 class EndpointForm(forms.Form):
@@ -23,7 +23,7 @@ class EndpointForm(forms.Form):
         label="Description", max_length=DESCRIPTION_MAX, required=False, help_text="Optional."
     )
     kinds = forms.MultipleChoiceField(
-        label="Tell it when", choices=[(kind, kind) for kind in KINDS]
+        label="Tell it when", choices=[(kind, kind) for kind in EVENT_TYPES]
     )
 
     @property
@@ -32,7 +32,7 @@ class EndpointForm(forms.Form):
         chosen = self["kinds"].value() or []
         return [
             {"kind": kind, "meaning": meaning, "is_chosen": kind in chosen}
-            for kind, meaning in KINDS.items()
+            for kind, meaning in EVENT_TYPES.items()
         ]
 
 
@@ -41,7 +41,7 @@ class DeleteForm(forms.Form):
 
     confirmation = forms.CharField(widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
-    def __init__(self, *args: Any, endpoint: Endpoint, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, endpoint: WebhookEndpoint, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.endpoint = endpoint
         self.fields["confirmation"].label = f"Type “{endpoint.host}” to confirm"

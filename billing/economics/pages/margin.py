@@ -22,7 +22,7 @@ from billing.economics.pages.margin_rows import (
 )
 from billing.economics.pages.names import Names, names
 from billing.following.models import Cursor
-from control.admin.pages import OperatorPage
+from control.admin.base import OperatorPage
 from control.api.streaming import whole_export
 
 ROWS_MAX = 100

@@ -23,7 +23,7 @@ from billing.economics.pages.reconciliation_query import (
 )
 from billing.economics.pages.reconciliation_rows import JudgedRow, csv_pages
 from billing.economics.reconciliation import ONE_HOUR, SETTLED_AFTER
-from control.admin.pages import OperatorPage
+from control.admin.base import OperatorPage
 from control.api.streaming import whole_export
 
 ROWS_MAX = 50

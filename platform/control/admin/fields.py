@@ -20,7 +20,7 @@ NOTHING = "-"
 """What the admin shows of an empty column."""
 
 
-def once(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def idempotent_action(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """Keep what a column shows of a row: the admin's templates ask for it several times."""
     name = f"_{shown.__name__}_shown"
 
@@ -85,7 +85,7 @@ class DollarsField(Field):
             return True
 
 
-class InDollars(BaseModelAdmin):
+class DollarsMixin(BaseModelAdmin):
     """An admin whose forms take each `..._nanos` column in dollars."""
 
     dollars_help: Mapping[str, str] = {}

@@ -43,7 +43,7 @@ class OperatorSite(UnfoldAdminSite):
 
     def has_permission(self, request: HttpRequest) -> bool:
         """Tell whether who asks may see the admin at all."""
-        return super().has_permission(request) and was_asked_twice(request)
+        return super().has_permission(request) and has_second_factor(request)
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         """Send who may not enter yet to the page that is missing. Raises PermissionDenied for who
@@ -119,13 +119,13 @@ def apps_with_rows() -> frozenset[tuple[str, str]]:
     )
 
 
-def was_asked_twice(request: HttpRequest) -> bool:
+def has_second_factor(request: HttpRequest) -> bool:
     """Tell whether this session's person proved a second factor."""
     records = get_authentication_records(request, request.user)
     return any(record["method"] == SECOND_FACTOR for record in records)
 
 
-def note_first_factor(
+def on_first_mfa(
     sender: object, request: HttpRequest, user: Any, authenticator: Authenticator, **_: Any
 ) -> None:
     """Take a person's first factor, set up just now by a code of it, as proved in this session. A
@@ -135,7 +135,7 @@ def note_first_factor(
         record_authentication(request, user, SECOND_FACTOR)
 
 
-authenticator_added.connect(note_first_factor, dispatch_uid="control.admin.site")
+authenticator_added.connect(on_first_mfa, dispatch_uid="control.admin.site")
 
 
 def _to(page: str, request: HttpRequest) -> HttpResponse:

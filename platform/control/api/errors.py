@@ -30,59 +30,59 @@ TOO_MANY = "That is too many calls in a minute. Try again when Retry-After is ov
 CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required_parameter"}
 
 
-def handle(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
+def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
     """Return the answer to an exception, None where it is a bug of ours."""
     set_rollback()
     if is_database_unavailable(error):
         return service_unavailable(context["request"]._request)
-    return answer(error)
+    return error_response(error)
 
 
 @singledispatch
-def answer(error: Exception) -> Response | None:
+def error_response(error: Exception) -> Response | None:
     """Return the answer to an exception that says what the caller did wrong."""
     return None
 
 
-@answer.register
+@error_response.register
 def _(error: ServiceError) -> Response:
     return _answer(error.status, error.message, error.param, error.code)
 
 
-@answer.register
+@error_response.register
 def _(error: TooManyRequests) -> Response:
     headers = {"Retry-After": str(error.retry_after_seconds)}
     return _answer(error.status, error.message, None, error.code, headers)
 
 
-@answer.register
+@error_response.register
 def _(error: exceptions.ValidationError) -> Response:
     param, detail = _first(error.detail)
     return _answer(400, str(detail), param, CODES.get(str(detail.code), "invalid_value"))
 
 
-@answer.register
+@error_response.register
 def _(error: exceptions.APIException) -> Response:
     code = getattr(error.detail, "code", None)
     return _answer(error.status_code, str(error.detail), None, code, _headers(error))
 
 
-@answer.register
+@error_response.register
 def _(error: exceptions.Throttled) -> Response:
     return _answer(429, TOO_MANY, None, "rate_limit_exceeded", _headers(error))
 
 
-@answer.register
+@error_response.register
 def _(error: Http404) -> Response:
     return _answer(404, "There is nothing here.", None, "not_found")
 
 
-@answer.register
+@error_response.register
 def _(error: RequestDataTooBig) -> Response:
     return _answer(413, "The body is too large.", None, "request_too_large")
 
 
-@answer.register
+@error_response.register
 def _(error: PermissionDenied) -> Response:
     return _answer(403, "You may not do this.", None, "permission_denied")
 

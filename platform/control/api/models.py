@@ -9,7 +9,7 @@ DIGEST_CHARACTERS = 64
 class IdempotentRequest(models.Model):
     """The one request of a caller's key, for a day. `seats` are the caller's roles at that time, by
     organization; `status` is None while the request is under way; `sealed` is the body of its
-    answer, which nobody reads without the caller's key (`control.api.once`)."""
+    answer, which nobody reads without the caller's key (`control.api.idempotency`)."""
 
     caller = models.CharField(max_length=64)
     key_digest = models.CharField(max_length=DIGEST_CHARACTERS)

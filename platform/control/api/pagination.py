@@ -1,9 +1,14 @@
-"""Lists come in pages that stay right while rows are added."""
+"""Pages of lists in the management API."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from typing import Any
 
+from rest_framework.exceptions import NotFound
 from rest_framework.pagination import CursorPagination
+from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.utils.urls import replace_query_param
 
 
 class Pagination(CursorPagination):
@@ -27,3 +32,49 @@ class Pagination(CursorPagination):
             "required": ["data", "next", "previous"],
             "properties": {"data": schema, "next": link, "previous": link},
         }
+
+
+class SequencePagination(Pagination):
+    """`limit` rows from `cursor` on, in the order of the list.
+
+    A cursor names the row that a page begins with, and its place for when that row is gone.
+    """
+
+    def key(self, row: Any) -> str:
+        """Return what names a row for good: its id, where the rows are of one table."""
+        return str(row.pk)
+
+    def paginate_queryset(  # type: ignore[override]
+        self, rows: Sequence[Any], request: Request, view: object = None
+    ) -> list[Any]:
+        """Return the rows of the page that was asked for. Raises ObjectNotFound for a wrong
+        cursor."""
+        self.url = request.build_absolute_uri()
+        self.rows, self.limit = rows, self.get_page_size(request) or self.page_size
+        self.start = self._start(request.query_params.get(self.cursor_query_param, ""))
+        return list(rows[self.start : self.start + self.limit])
+
+    def get_next_link(self) -> str | None:
+        """Return where the next page is."""
+        start = self.start + self.limit
+        return self._link(start) if start < len(self.rows) else None
+
+    def get_previous_link(self) -> str | None:
+        """Return where the page before is."""
+        return self._link(max(self.start - self.limit, 0)) if self.start else None
+
+    def _link(self, start: int) -> str:
+        name = f"{start} {self.key(self.rows[start])}"
+        cursor = urlsafe_b64encode(name.encode()).decode()
+        return replace_query_param(self.url, self.cursor_query_param, cursor)
+
+    def _start(self, cursor: str) -> int:
+        if not cursor:
+            return 0
+        try:
+            place, _, name = urlsafe_b64decode(cursor).decode().partition(" ")
+            start = int(place)
+        except ValueError:
+            raise NotFound(self.invalid_cursor_message) from None
+        named = (at for at, row in enumerate(self.rows) if self.key(row) == name)
+        return next(named, min(max(start, 0), len(self.rows)))

@@ -1,11 +1,10 @@
-"""The OpenAPI document, as it is answered: lists come in pages, bodies are closed, and every
-refusal has its four keys."""
+"""How the OpenAPI document describes the management API's operations."""
 
 from typing import Any
 
 from drf_spectacular.openapi import AutoSchema
 
-from control.api.once import PARAMETER
+from control.api.idempotency import PARAMETER
 from control.api.serializers import ClosedSerializer, ErrorBodySerializer
 
 LIST = "_list"

@@ -15,7 +15,7 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
-from control.api.throttles import caller_of
+from control.api.throttling import caller_of
 from control.db.pools import give_back_connections
 from control.error_pages import is_for_programs, too_many_exports
 from control.errors import TooManyRequests
@@ -114,7 +114,7 @@ def stream_export(
 
     def make() -> _Download:
         # Under ASGI, Django would gather a plain iterator whole before it sends anything.
-        content = one_by_one(chunks) if isinstance(request, ASGIRequest) else chunks
+        content = iterate(chunks) if isinstance(request, ASGIRequest) else chunks
         return _StreamedDownload(content, content_type=content_type)
 
     return _export(request, make, f'attachment; filename="{name}"', organization_id)
@@ -139,7 +139,7 @@ def whole_export(
     return _export(request, make, f'{disposition}; filename="{name}"', organization_id)
 
 
-async def one_by_one(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+async def iterate(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Yield each chunk as it is made, in the thread of the request's database connection."""
 
     def read() -> bytes | None:

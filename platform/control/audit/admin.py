@@ -5,7 +5,7 @@ from typing import Any
 from django.contrib import admin
 from django.contrib.admin.views.main import ChangeList
 
-from control.admin.rows import ReadOnlyAdmin
+from control.admin.base import ReadOnlyAdmin
 from control.audit.models import AuditEvent, ChainVerification
 from control.audit.pseudonyms import NameResolver, name_directory
 

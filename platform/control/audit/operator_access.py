@@ -15,7 +15,7 @@ from django.http import HttpRequest, QueryDict
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch
 
-from control.admin.rows import operator
+from control.admin.base import operator
 from control.admin.site import apps_with_rows, page_shown
 from control.audit.models import ID_MAX
 from control.audit.services import record_once_within

@@ -2,8 +2,8 @@
 
 from django.contrib import admin
 
+from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import dollars
-from control.admin.rows import ReadOnlyAdmin
 from control.budgets.models import SpendLimit
 
 

@@ -9,14 +9,14 @@ from django.utils.html import format_html, format_html_join
 from unfold.admin import TabularInline
 
 from control.actor import Actor
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import indented
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin
 from control.catalog import selectors, services
-from control.catalog.fleet import fleet_view
+from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, Variant
 
 
-class OfVariants(OperatorAdmin):
+class VariantAdminMixin(OperatorAdmin):
     """Forms in which a variant is chosen: its name is its model's too."""
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
@@ -47,7 +47,7 @@ class VariantInline(TabularInline):
 
 
 @admin.register(Model)
-class ModelAdmin(OfVariants):
+class ModelAdmin(VariantAdminMixin):
     """Models."""
 
     list_display = ("public_id", "name", "task", "default_variant", "created_at")
@@ -73,7 +73,7 @@ class ModelAdmin(OfVariants):
 
 
 @admin.register(Variant)
-class VariantAdmin(OfVariants):
+class VariantAdmin(VariantAdminMixin):
     """Variants."""
 
     list_display = ("__str__", "published_at", "accuracy", "size", "context_tokens")
@@ -173,7 +173,7 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
 
 @admin.register(Deployment)
-class DeploymentAdmin(OfVariants):
+class DeploymentAdmin(VariantAdminMixin):
     """Deployments; raising `replicas_min` from 0 starts one, without any restart."""
 
     list_display = ("__str__", "engine", "replicas_min", "replicas_max", "slots", "live_replicas")
@@ -222,14 +222,14 @@ class DeploymentAdmin(OfVariants):
     @admin.display(description="Live replicas")
     def live_replicas(self, row: Deployment) -> str:
         """Return how many replicas are in which state, as the fleet says."""
-        return fleet_view().summary(row.id)
+        return fleet_status().summary(row.id)
 
     @admin.display(description="Replicas")
     def replicas(self, row: Deployment) -> str:
         """Return the replicas one by one."""
         lines = (
             (each.replica_id, each.state, each.progress or each.reason)
-            for each in fleet_view().of(row.id)
+            for each in fleet_status().of(row.id)
         )
         return format_html_join("", "<div>{} · {} {}</div>", lines) or "none"
 

@@ -3,14 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from django.db import transaction
 from django.utils import timezone
 
 from control.actor import Actor
 from control.audit import services as audit
-from control.catalog import quality, selectors
+from control.catalog import selectors
+from control.catalog.feed import deployment_record, model_record
 from control.catalog.models import Deployment, Model, QualityReport, Task, Variant
-from control.catalog.records import deployment_news, model_news
 from control.db.row_changes import apply_changes, create_row
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
@@ -31,7 +32,7 @@ DEPLOYMENT_FIELDS = frozenset(
         "hourly_cost_nanos",
     }
 )  # fmt: skip
-OURS = frozenset({"hourly_cost_nanos"})
+NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
 """What the data plane is not told of a deployment."""
 
 
@@ -63,11 +64,11 @@ def create_model(
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
     """Change MODEL_FIELDS of a model. Its public id and its task stay for ever."""
     require_operator(actor, Duty.RUN_MODELS)
-    _allow(changes, MODEL_FIELDS)
+    _require_fields(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
     if differences := apply_changes(model, changes):
         _record(actor, "model.update", model, **differences)
-        publish(model_news(variant) for variant in selectors.variants(model))
+        publish(model_record(variant) for variant in selectors.variants(model))
     return model
 
 
@@ -81,7 +82,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
         raise Conflict(f"{variant} is no published variant of {model}.", param="default_variant")
     if differences := apply_changes(model, {"default_variant": variant}):
         _record(actor, "model.set_default_variant", model, **differences)
-        publish(model_news(each) for each in selectors.variants(model))
+        publish(model_record(each) for each in selectors.variants(model))
     return model
 
 
@@ -89,7 +90,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
 def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any) -> Variant:
     """Add a variant with some of VARIANT_FIELDS and a `parent`, unpublished."""
     require_operator(actor, Duty.RUN_MODELS)
-    _allow(fields, VARIANT_FIELDS | {"parent"})
+    _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create_row(variant)
     _record(actor, "variant.create", variant, model=model.public_id, precision=precision)
@@ -100,12 +101,12 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
 def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
     """Change VARIANT_FIELDS of a variant; its deployments follow."""
     require_operator(actor, Duty.RUN_MODELS)
-    _allow(changes, VARIANT_FIELDS)
+    _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     if differences := apply_changes(variant, changes):
         _record(actor, "variant.update", variant, **differences)
         deployments = selectors.deployments(variant)
-        publish([model_news(variant), *(deployment_news(each) for each in deployments)])
+        publish([model_record(variant), *(deployment_record(each) for each in deployments)])
     return variant
 
 
@@ -113,7 +114,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
     """Keep a quality report of a variant; the newest counts. Raises InvalidValue for no report."""
     require_operator(actor, Duty.RUN_MODELS)
-    report = QualityReport(variant=variant, document=document, **quality.columns(document))
+    report = QualityReport(variant=variant, document=document, **quality_columns(document))
     create_row(report)
     _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
     return report
@@ -135,7 +136,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
             apply_changes(model, {"default_variant": variant})
         variant.model = model
         _record(actor, "variant.publish", variant)
-        publish([model_news(variant)])
+        publish([model_record(variant)])
     return variant
 
 
@@ -149,7 +150,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
         raise Conflict(f"{variant} is the default: set another one first.")
     if apply_changes(variant, {"published_at": None}):
         _record(actor, "variant.withdraw", variant)
-        publish([model_news(variant)])
+        publish([model_record(variant)])
     return variant
 
 
@@ -157,11 +158,11 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
 def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
     """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
     require_operator(actor, Duty.RUN_MODELS)
-    _allow(fields, DEPLOYMENT_FIELDS)
+    _require_fields(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
     create_row(deployment)
     _record(actor, "deployment.create", deployment, variant=str(variant))
-    publish([deployment_news(deployment)])
+    publish([deployment_record(deployment)])
     return deployment
 
 
@@ -174,12 +175,12 @@ def update_deployment(
     Another hourly cost holds from now on: what engines counted before was worth the one before.
     """
     require_operator(actor, Duty.RUN_MODELS)
-    _allow(changes, DEPLOYMENT_FIELDS)
+    _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := apply_changes(deployment, changes):
         _record(actor, "deployment.update", deployment, **differences)
-        if not differences.keys() <= OURS:
-            publish([deployment_news(deployment)])
+        if not differences.keys() <= NOT_PUBLISHED:
+            publish([deployment_record(deployment)])
     return deployment
 
 
@@ -191,7 +192,7 @@ def scale_deployment(
     return update_deployment(actor=actor, deployment=deployment, changes=changes)
 
 
-def _allow(changes: Mapping[str, Any], fields: frozenset[str]) -> None:
+def _require_fields(changes: Mapping[str, Any], fields: frozenset[str]) -> None:
     for field in changes:
         if field not in fields:
             raise InvalidValue(f"{field} cannot be set.", param=field, code="unknown_parameter")
@@ -207,3 +208,51 @@ def _record(
         target_id=target.id,
         details=details,
     )
+
+
+class QualityScore(msgspec.Struct, frozen=True):
+    """A share of right answers with its 95 % interval."""
+
+    right: int
+    asked: int
+    share: float
+    low: float
+    high: float
+
+
+class SkillAccuracy(msgspec.Struct, frozen=True):
+    """The score over all questions and by skill."""
+
+    overall: QualityScore
+    by_skill: dict[str, QualityScore] = {}
+
+
+class QualityDocument(msgspec.Struct, frozen=True):
+    """The part of a report that the catalog shows; the rest is kept as it came."""
+
+    accuracy: SkillAccuracy
+    perplexity: float | None = None
+    size_bytes: int | None = None
+    output_tokens_per_second: float | None = None
+
+
+def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a report's columns. Raises InvalidValue when it is no quality report."""
+    try:
+        report = msgspec.convert(document, QualityDocument)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"quality report: {error}", param="document") from error
+    overall = report.accuracy.overall
+    return {
+        "question_count": overall.asked,
+        "accuracy": overall.share,
+        "accuracy_low": overall.low,
+        "accuracy_high": overall.high,
+        "perplexity": report.perplexity,
+        "size_bytes": report.size_bytes,
+        "tokens_per_second": report.output_tokens_per_second,
+        "skills": [
+            {"skill": skill, **msgspec.to_builtins(score)}
+            for skill, score in report.accuracy.by_skill.items()
+        ],
+    }

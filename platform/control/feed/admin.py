@@ -4,8 +4,8 @@ import json
 
 from django.contrib import admin
 
+from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import indented
-from control.admin.rows import ReadOnlyAdmin
 from control.feed.models import PublishedChange
 
 

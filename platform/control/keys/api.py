@@ -10,7 +10,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.once import once
+from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.keys import checks, selectors, services
 from control.keys.models import ApiKey, Scope
@@ -118,7 +118,7 @@ class Keys(GenericAPIView[ApiKey]):
         page = self.paginate_queryset(rows.prefetch_related("old_secrets"))
         return self.get_paginated_response(KeySerializer(page, many=True).data)
 
-    @once
+    @idempotent
     @extend_schema(request=NewKeySerializer, responses={201: MintedKeySerializer})
     def post(self, request: Request, organization_id: str) -> Response:
         """Mint a key; the answer is the only place where its secret appears."""
@@ -158,7 +158,7 @@ class RotateKey(GenericAPIView[ApiKey]):
 
     serializer_class = KeySerializer
 
-    @once
+    @idempotent
     @extend_schema(request=RotationSerializer, responses=MintedKeySerializer)
     def post(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Replace a key's secret; the answer is the only place where the new one appears. The old
@@ -175,7 +175,7 @@ class EndOldSecrets(GenericAPIView[ApiKey]):
 
     serializer_class = KeySerializer
 
-    @once
+    @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, key_id: str) -> Response:
         """End all replaced secrets of a key; they stop working within a second."""
@@ -189,7 +189,7 @@ class RevokeKey(GenericAPIView[ApiKey]):
 
     serializer_class = KeySerializer
 
-    @once
+    @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Revoke a key; it stops working within a second, for good."""

@@ -21,7 +21,7 @@ from control.tenants import selectors as tenants
 from control.tenants.models import Project
 from control.tenants.permissions import Action, require
 from control.tenants.signals import limits_changed
-from control.webhooks.services import emit
+from control.webhooks.services import send_event
 from serving.contract.budget import limit_budget_id
 
 __all__ = [
@@ -94,7 +94,7 @@ def mint_key(
     secret = give_secret(key)
     key.save(force_insert=True)
     record(actor, "key.mint", key, name=key.name, scopes=key.scopes, project=project.id)
-    emit(
+    send_event(
         organization_id=key.organization_id,
         kind="key.created",
         data=_described(key),

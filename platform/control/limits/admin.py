@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from unfold.admin import TabularInline
 
 from control.actor import Actor
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
 from control.admin.fields import dollars
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin, operator
 from control.gateways.models import GatewayHeartbeat
 from control.limits import services
 from control.limits.models import FIGURES, LimitTier, OrganizationLimits, Standing, TierModelLimits

@@ -13,7 +13,7 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import mark_safe
 from django.views.decorators.clickjacking import xframe_options_sameorigin
 
-from control.admin.rows import ReadOnlyAdmin
+from control.admin.base import ReadOnlyAdmin
 from control.errors import ObjectNotFound
 from control.mail.backend import attachments
 from control.mail.models import StoredEmail

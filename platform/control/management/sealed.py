@@ -17,7 +17,7 @@ from control.outbox.models import OutboxMessage
 from control.sso.models import Connection
 from control.sso.secrets import purpose_of as purpose_of_provider
 from control.tenants.sign_in import factors
-from control.webhooks.models import Secret
+from control.webhooks.models import WebhookSecret
 from control.webhooks.signing import purpose_of as purpose_of_endpoint
 
 PAGE = 100
@@ -78,7 +78,7 @@ def _renew_row(sealed: Sealed, row: Model, progress: Progress, *, dry_run: bool)
         row.save(update_fields=list(fields))
 
 
-def _renewed_secret(row: Secret) -> dict[str, Any]:
+def _renewed_secret(row: WebhookSecret) -> dict[str, Any]:
     anew = encrypt_anew(row.sealed, purpose=purpose_of_endpoint(row.endpoint_id))
     return {"sealed": anew} if anew else {}
 
@@ -110,7 +110,7 @@ SEALED = (
         lambda: Connection.objects.exclude(sealed_secret=""),
         _renewed_connection,
     ),
-    Sealed("webhook secrets", Secret.objects.all, _renewed_secret),
+    Sealed("webhook secrets", WebhookSecret.objects.all, _renewed_secret),
     Sealed(
         "mails to be sent",
         lambda: OutboxMessage.objects.filter(kind=mail.KIND, delivered_at__isnull=True),

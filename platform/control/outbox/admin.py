@@ -12,9 +12,8 @@ from django.urls import reverse
 from django.utils import timezone
 from unfold.decorators import action
 
+from control.admin.base import OperatorPage, ReadOnlyAdmin
 from control.admin.fields import indented
-from control.admin.pages import OperatorPage
-from control.admin.rows import ReadOnlyAdmin
 from control.outbox import services
 from control.outbox.models import OPEN, OutboxMessage
 from control.outbox.services import messages, queue_stats

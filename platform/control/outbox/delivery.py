@@ -12,7 +12,6 @@ from typing import Any
 from django.apps import apps
 from django.db import connection
 from django.dispatch import Signal
-from django.utils.module_loading import module_has_submodule
 
 MINUTE = timedelta(minutes=1)
 JITTER = 0.2
@@ -106,12 +105,12 @@ DEFAULT = RetryPolicy()
 
 @cache
 def registered(name: str) -> dict[str, Any]:
-    """Return what the apps' `deliveries.py` register under a name: DELIVERIES, the handler of each
-    kind; POLICIES, its retry policy where the default does not fit."""
+    """Return what the modules that apps name as `deliveries` hold under a name: DELIVERIES, the
+    handler of each kind; POLICIES, its retry policy where the default does not fit."""
     found: dict[str, Any] = {}
     for config in apps.get_app_configs():
-        if config.module is not None and module_has_submodule(config.module, "deliveries"):
-            found |= getattr(import_module(f"{config.name}.deliveries"), name, {})
+        if module := getattr(config, "deliveries", None):
+            found |= getattr(import_module(module), name, {})
     return found
 
 

@@ -8,6 +8,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 import structlog
+from celery import current_app
 from django.db import connection, transaction
 from django.db.models import Count, Min, Q, QuerySet
 from django.utils import timezone
@@ -100,7 +101,7 @@ def wake_on_commit() -> None:
 def wake() -> None:
     """Have the worker woken. Returns at once and never fails: the scheduler finds what is due
     anyway, so an unavailable broker costs seconds and loses nothing."""
-    _messenger.ring()
+    _waker.wake()
 
 
 class WorkerWaker:
@@ -111,7 +112,7 @@ class WorkerWaker:
         self._lock = Lock()
         self._thread: Thread | None = None
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Have the task sent, by a thread of this process."""
         self._bell.set()
         with self._lock:
@@ -120,17 +121,15 @@ class WorkerWaker:
                 self._thread.start()
 
     def _run(self) -> None:
-        from control.outbox.tasks import deliver
-
         while self._bell.wait():
             self._bell.clear()
             try:
-                deliver.apply_async(retry=False, expires=60)
+                current_app.send_task("outbox.deliver", retry=False, expires=60)
             except Exception as error:
                 logger.warning("outbox_not_woken", error=type(error).__name__)
 
 
-_messenger = WorkerWaker()
+_waker = WorkerWaker()
 
 
 def enqueue(

@@ -8,8 +8,8 @@ from django.utils import timezone
 from control.actor import Actor
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Model, Task, Variant
-from control.prices import selectors as prices
-from control.prices import services as pricing
+from control.pricing import selectors as prices
+from control.pricing import services as pricing
 from control.seeding.weights import Weights
 
 CENTS_PER_MILLION = {"bf16": (15, 60), "int8": (10, 40), "int4": (8, 32)}

@@ -9,9 +9,9 @@ from urllib.parse import quote, urlencode
 
 import jwt
 
+from control.egress import fetch_json, post_form, require_url
 from control.encryption import DecryptionError
 from control.errors import InvalidValue, NotPermitted
-from control.sso.fetching import checked, fetch_json, post_form
 from control.sso.models import Connection
 from control.sso.secrets import opened
 from control.sso.vouching import Vouched
@@ -48,7 +48,7 @@ def discover(issuer: str) -> dict[str, Any]:
     tenants at once vouches for none of them.
     """
     wanted = issuer.strip().removesuffix(WELL_KNOWN).rstrip("/")
-    found = fetch_json(checked(wanted + WELL_KNOWN))
+    found = fetch_json(require_url(wanted + WELL_KNOWN))
     named = str(found.get("issuer", ""))
     if named.rstrip("/") != wanted:
         raise InvalidValue(
@@ -59,8 +59,8 @@ def discover(issuer: str) -> dict[str, Any]:
     return {
         "issuer": named,
         "token_auth": POSTED if is_posted else "client_secret_basic",
-        **{name: checked(found.get(name)) for name in ENDPOINTS},
-        "userinfo_endpoint": checked(found["userinfo_endpoint"])
+        **{name: require_url(found.get(name)) for name in ENDPOINTS},
+        "userinfo_endpoint": require_url(found["userinfo_endpoint"])
         if "userinfo_endpoint" in found
         else "",
     }

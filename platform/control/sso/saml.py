@@ -18,9 +18,9 @@ from onelogin.saml2.errors import OneLogin_Saml2_Error, OneLogin_Saml2_Validatio
 from onelogin.saml2.idp_metadata_parser import OneLogin_Saml2_IdPMetadataParser
 from onelogin.saml2.response import OneLogin_Saml2_Response
 
+from control.egress import fetch, require_url
 from control.errors import InvalidValue, NotPermitted
 from control.mail.services import absolute
-from control.sso.fetching import checked, fetch
 from control.sso.models import Connection
 from control.sso.vouching import Vouched
 
@@ -99,7 +99,7 @@ def read_metadata(*, url: str, xml: str) -> dict[str, Any]:
         )
     return {
         "entity_id": entity[:2000],
-        "sso_url": checked(place["url"]),
+        "sso_url": require_url(place["url"]),
         "certificates": certificates,
     }
 

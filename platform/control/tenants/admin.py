@@ -12,8 +12,8 @@ from django.http import HttpRequest
 from unfold.admin import TabularInline
 
 from control.actor import Actor
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
 from control.admin.fields import dollars
-from control.admin.rows import OperatorAdmin, ReadOnlyAdmin, operator
 from control.operators import Duty, can
 from control.tenants import operators_admin, services
 from control.tenants.models import Membership, Organization, Project, User

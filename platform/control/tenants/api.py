@@ -8,8 +8,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.actor import person
-from control.api.once import once
-from control.api.sequences import SequencePagination
+from control.api.idempotency import idempotent
+from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.tenants import selectors, services
 from control.tenants.access import access, caller, organization_of_key
@@ -73,7 +73,7 @@ class Organizations(GenericAPIView[Organization]):
         page = self.paginate_queryset(found)
         return self.get_paginated_response(OrganizationSerializer(page, many=True).data)
 
-    @once
+    @idempotent
     @extend_schema(request=NewOrganizationSerializer, responses={201: OrganizationSerializer})
     def post(self, request: Request) -> Response:
         """Make an organization that the caller owns."""
@@ -145,7 +145,7 @@ class Deletion(GenericAPIView[Organization]):
         data = {"may_be_deleted": may, "consequences": follows}
         return Response(DeletionSerializer(data).data)
 
-    @once
+    @idempotent
     @extend_schema(request=NewOrganizationSerializer, responses=OrganizationSerializer)
     def post(self, request: Request, organization_id: str) -> Response:
         """Delete an organization, whose name is the proof that it is meant: its keys stop working
@@ -172,7 +172,7 @@ class Projects(GenericAPIView[Project]):
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(ProjectSerializer(page, many=True).data)
 
-    @once
+    @idempotent
     @extend_schema(responses={201: ProjectSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
         """Add a project."""
@@ -222,7 +222,7 @@ class ArchiveProject(GenericAPIView[Project]):
 
     serializer_class = ProjectSerializer
 
-    @once
+    @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Archive a project; its keys stop working within a second, for good."""
@@ -237,7 +237,7 @@ class RestoreProject(GenericAPIView[Project]):
 
     serializer_class = ProjectSerializer
 
-    @once
+    @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Open an archived project again; its keys stay ended."""

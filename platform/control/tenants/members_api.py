@@ -6,7 +6,7 @@ from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.once import once
+from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.tenants import selectors, services
 from control.tenants.access import access, caller
@@ -99,7 +99,7 @@ class Invitations(GenericAPIView[Invitation]):
         page = self.paginate_queryset(selectors.open_invitations(found.organization))
         return self.get_paginated_response(InvitationSerializer(page, many=True).data)
 
-    @once
+    @idempotent
     @extend_schema(responses={201: InvitationSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
         """Invite a person by mail."""
@@ -129,7 +129,7 @@ class AcceptInvitation(GenericAPIView[Invitation]):
 
     serializer_class = AcceptanceSerializer
 
-    @once
+    @idempotent
     @extend_schema(request=AcceptanceSerializer, responses={201: MemberSerializer})
     def post(self, request: Request) -> Response:
         """Accept an invitation that was mailed to the caller."""

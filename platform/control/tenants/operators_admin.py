@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from control.actor import Actor
-from control.admin.rows import OperatorAdmin
+from control.admin.base import OperatorAdmin
 from control.operators import Duty, can
 from control.tenants import selectors, services
 from control.tenants.models import Operator, OperatorInvitation

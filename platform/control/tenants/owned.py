@@ -7,8 +7,8 @@ from django.db.models import OuterRef, QuerySet, Subquery
 from django.http import HttpRequest
 from django.utils.html import format_html
 
+from control.admin.base import OperatorAdmin
 from control.admin.fields import NOTHING
-from control.admin.rows import OperatorAdmin
 from control.tenants.selectors import organizations
 
 

@@ -4,13 +4,13 @@ from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
-from control.admin.rows import ReadOnlyAdmin
+from control.admin.base import ReadOnlyAdmin
 from control.webhooks import selectors
-from control.webhooks.models import Endpoint
+from control.webhooks.models import WebhookEndpoint
 
 
-@admin.register(Endpoint)
-class EndpointAdmin(ReadOnlyAdmin):
+@admin.register(WebhookEndpoint)
+class WebhookEndpointAdmin(ReadOnlyAdmin):
     """Endpoints, the failing ones first. Their addresses may hold tokens of the customer's, so
     only the host is shown."""
 
@@ -24,11 +24,11 @@ class EndpointAdmin(ReadOnlyAdmin):
     )  # fmt: skip
     readonly_fields = ("host",)
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Endpoint]:
+    def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookEndpoint]:
         """Return what was not deleted."""
         return selectors.all_endpoints()
 
     @admin.display(description="host")
-    def host(self, endpoint: Endpoint) -> str:
+    def host(self, endpoint: WebhookEndpoint) -> str:
         """Return where it leads, without path and query."""
         return endpoint.host

@@ -1,68 +1,135 @@
 """Webhook endpoints in the management API."""
 
+from typing import Any
+
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.generics import GenericAPIView
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.once import once
+from control.api.idempotency import idempotent
+from control.api.serializers import ClosedSerializer
+from control.egress import URL_MAX
 from control.tenants.access import OF_ORGANIZATION, Access, access_asked
 from control.tenants.permissions import Action
 from control.webhooks import selectors, services
-from control.webhooks.models import Delivery, Endpoint
-from control.webhooks.serializers import (
-    CreatedEndpointSerializer,
-    DeliverySerializer,
-    EndpointSerializer,
-    NewEndpointSerializer,
-    SecretSerializer,
-    WholeDeliverySerializer,
-)
+from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookDelivery, WebhookEndpoint
+
+
+class NewWebhookEndpointSerializer(ClosedSerializer):
+    """What makes an endpoint: an `https://` address that is reached from the internet."""
+
+    url = serializers.CharField(max_length=URL_MAX)
+    description = serializers.CharField(
+        max_length=DESCRIPTION_MAX, allow_blank=True, required=False
+    )
+    kinds = serializers.ListField(
+        child=serializers.ChoiceField(choices=list(EVENT_TYPES)),
+        min_length=1,
+        max_length=len(EVENT_TYPES),
+    )
+
+
+class WebhookEndpointSerializer(NewWebhookEndpointSerializer):
+    """An endpoint without its secret. `disabled_reason` is set where the platform disabled it."""
+
+    id = serializers.CharField(read_only=True)
+    organization_id = serializers.CharField(read_only=True)
+    is_enabled = serializers.BooleanField(required=False)
+    disabled_reason = serializers.CharField(read_only=True)
+    failing_since = serializers.DateTimeField(read_only=True, allow_null=True)
+    created_at = serializers.DateTimeField(read_only=True)
+
+
+class CreatedWebhookEndpointSerializer(WebhookEndpointSerializer):
+    """An endpoint with its secret, shown this once."""
+
+    secret = serializers.CharField(read_only=True)
+
+
+class WebhookSecretSerializer(serializers.Serializer[Any]):
+    """A signing secret (Standard Webhooks), shown this once."""
+
+    secret = serializers.CharField(read_only=True)
+
+
+class WebhookDeliverySerializer(serializers.Serializer[Any]):
+    """A message on its way to the endpoint; `event_id` is its `webhook-id`."""
+
+    id = serializers.CharField()
+    event_id = serializers.CharField()
+    kind = serializers.CharField(source="event.kind")
+    state = serializers.ChoiceField(choices=["waiting", "delivered", "failed"])
+    is_repeat = serializers.BooleanField(help_text="Whether a person asked for it again.")
+    attempt_count = serializers.IntegerField()
+    created_at = serializers.DateTimeField()
+    delivered_at = serializers.DateTimeField(allow_null=True)
+    failed_at = serializers.DateTimeField(allow_null=True)
+    next_at = serializers.DateTimeField(allow_null=True)
+
+
+class WebhookAttemptSerializer(serializers.Serializer[Any]):
+    """One call: the status that was answered, or why there was none."""
+
+    at = serializers.DateTimeField()
+    duration_ms = serializers.IntegerField()
+    status = serializers.IntegerField(allow_null=True)
+    error = serializers.CharField()
+
+
+class WebhookDeliveryDetailSerializer(WebhookDeliverySerializer):
+    """A delivery with the body that is sent and every call."""
+
+    body = serializers.CharField(source="event.body")
+    attempts = WebhookAttemptSerializer(many=True)
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class Endpoints(GenericAPIView[Endpoint]):
+class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
     """The webhook endpoints of an organization."""
 
-    serializer_class = EndpointSerializer
+    serializer_class = WebhookEndpointSerializer
 
     @extend_schema(operation_id="webhook_endpoints_list")
     def get(self, request: Request) -> Response:
         """List endpoints, the newest first."""
         found = managed(request)
         page = self.paginate_queryset(selectors.endpoints(found.organization))
-        return self.get_paginated_response(EndpointSerializer(page, many=True).data)
+        return self.get_paginated_response(WebhookEndpointSerializer(page, many=True).data)
 
-    @once
-    @extend_schema(request=NewEndpointSerializer, responses={201: CreatedEndpointSerializer})
+    @idempotent
+    @extend_schema(
+        request=NewWebhookEndpointSerializer, responses={201: CreatedWebhookEndpointSerializer}
+    )
     def post(self, request: Request) -> Response:
         """Add an endpoint; the answer is the only place where its secret appears."""
         found = managed(request)
-        asked = NewEndpointSerializer.read(request.data)
+        asked = NewWebhookEndpointSerializer.read(request.data)
         endpoint, secret = services.create_endpoint(
             actor=found.actor, organization=found.organization, **asked
         )
-        return Response({**EndpointSerializer(endpoint).data, "secret": secret}, status=201)
+        return Response({**WebhookEndpointSerializer(endpoint).data, "secret": secret}, status=201)
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class OneEndpoint(GenericAPIView[Endpoint]):
+class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
     """One webhook endpoint."""
 
-    serializer_class = EndpointSerializer
+    serializer_class = WebhookEndpointSerializer
 
     def get(self, request: Request, endpoint_id: str) -> Response:
         """Show an endpoint."""
         _, endpoint = of_endpoint(request, endpoint_id)
-        return Response(EndpointSerializer(endpoint).data)
+        return Response(WebhookEndpointSerializer(endpoint).data)
 
     def patch(self, request: Request, endpoint_id: str) -> Response:
         """Change an endpoint; enabling it forgets its failures."""
         found, endpoint = of_endpoint(request, endpoint_id)
-        changes = EndpointSerializer.read(request.data, partial=True)
+        changes = WebhookEndpointSerializer.read(request.data, partial=True)
         endpoint = services.update_endpoint(actor=found.actor, endpoint=endpoint, **changes)
-        return Response(EndpointSerializer(endpoint).data)
+        return Response(WebhookEndpointSerializer(endpoint).data)
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, endpoint_id: str) -> Response:
@@ -73,13 +140,13 @@ class OneEndpoint(GenericAPIView[Endpoint]):
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class RotateSecret(GenericAPIView[Endpoint]):
+class RotateSecret(GenericAPIView[WebhookEndpoint]):
     """A new secret."""
 
-    serializer_class = SecretSerializer
+    serializer_class = WebhookSecretSerializer
 
-    @once
-    @extend_schema(request=None, responses=SecretSerializer)
+    @idempotent
+    @extend_schema(request=None, responses=WebhookSecretSerializer)
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Give the endpoint a new secret; the one before signs along for 24 hours."""
         found, endpoint = of_endpoint(request, endpoint_id)
@@ -89,61 +156,61 @@ class RotateSecret(GenericAPIView[Endpoint]):
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class SendTest(GenericAPIView[Delivery]):
+class SendTest(GenericAPIView[WebhookDelivery]):
     """A message to try the endpoint with."""
 
-    serializer_class = DeliverySerializer
+    serializer_class = WebhookDeliverySerializer
 
-    @once
-    @extend_schema(request=None, responses={202: DeliverySerializer})
+    @idempotent
+    @extend_schema(request=None, responses={202: WebhookDeliverySerializer})
     def post(self, request: Request, endpoint_id: str) -> Response:
         """Send a message of the kind `webhook.test`."""
         found, endpoint = of_endpoint(request, endpoint_id)
         delivery = services.send_test(actor=found.actor, endpoint=endpoint, now=timezone.now())
-        return Response(DeliverySerializer(delivery).data, status=202)
+        return Response(WebhookDeliverySerializer(delivery).data, status=202)
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class Deliveries(GenericAPIView[Delivery]):
+class Deliveries(GenericAPIView[WebhookDelivery]):
     """What was sent to an endpoint in the last 60 days."""
 
-    serializer_class = DeliverySerializer
+    serializer_class = WebhookDeliverySerializer
 
     @extend_schema(operation_id="webhook_deliveries_list")
     def get(self, request: Request, endpoint_id: str) -> Response:
         """List deliveries, the newest first."""
         _, endpoint = of_endpoint(request, endpoint_id)
         page = self.paginate_queryset(selectors.deliveries(endpoint))
-        return self.get_paginated_response(DeliverySerializer(page, many=True).data)
+        return self.get_paginated_response(WebhookDeliverySerializer(page, many=True).data)
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class OneDelivery(GenericAPIView[Delivery]):
+class OneDelivery(GenericAPIView[WebhookDelivery]):
     """One delivery."""
 
-    serializer_class = WholeDeliverySerializer
+    serializer_class = WebhookDeliveryDetailSerializer
 
     def get(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
         """Show a delivery, its body and every call."""
         _, endpoint = of_endpoint(request, endpoint_id)
         found = selectors.delivery(endpoint, delivery_id)
-        return Response(WholeDeliverySerializer(found).data)
+        return Response(WebhookDeliveryDetailSerializer(found).data)
 
 
 @extend_schema(parameters=[OF_ORGANIZATION])
-class Redeliver(GenericAPIView[Delivery]):
+class Redeliver(GenericAPIView[WebhookDelivery]):
     """The same message again."""
 
-    serializer_class = DeliverySerializer
+    serializer_class = WebhookDeliverySerializer
 
-    @once
-    @extend_schema(request=None, responses={202: DeliverySerializer})
+    @idempotent
+    @extend_schema(request=None, responses={202: WebhookDeliverySerializer})
     def post(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
         """Send the message again, under its own `webhook-id`."""
         found, endpoint = of_endpoint(request, endpoint_id)
         delivery = selectors.delivery(endpoint, delivery_id)
-        again = services.redeliver(actor=found.actor, delivery=delivery, now=timezone.now())
-        return Response(DeliverySerializer(again).data, status=202)
+        again = services.resend(actor=found.actor, delivery=delivery, now=timezone.now())
+        return Response(WebhookDeliverySerializer(again).data, status=202)
 
 
 def managed(request: Request) -> Access:
@@ -152,7 +219,7 @@ def managed(request: Request) -> Access:
     return access_asked(request, Action.MANAGE_WEBHOOKS)
 
 
-def of_endpoint(request: Request, endpoint_id: str) -> tuple[Access, Endpoint]:
+def of_endpoint(request: Request, endpoint_id: str) -> tuple[Access, WebhookEndpoint]:
     """Return the access and the endpoint of a request. Raises ObjectNotFound, NotPermitted."""
     found = managed(request)
     return found, selectors.endpoint(found.organization, endpoint_id)

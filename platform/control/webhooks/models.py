@@ -1,8 +1,5 @@
-"""Endpoints, their secrets, and every message and attempt.
-
-An event is one message, with one body and one id however often and wherever it is delivered; a
-delivery is its way to one endpoint; an attempt is one call.
-"""
+"""Webhook endpoints, their secrets, and what was sent to them; and the event types that customers
+subscribe to."""
 
 from urllib.parse import urlsplit
 
@@ -13,11 +10,22 @@ from django.db.models import Q
 from django.utils import timezone
 
 from control.db.models import new_id
+from control.egress import URL_MAX
 from control.tenants.models import ID_MAX, Organization
 
-URL_MAX = 2000
 DESCRIPTION_MAX = 200
 REASON_MAX = 200
+EVENT_TYPES = {
+    "balance.low": "The balance fell below a threshold.",
+    "budget.reached": "Spending reached a share of a limit.",
+    "spend.unusual": "Spending is far above the usual.",
+    "invoice.finalized": "An invoice was issued.",
+    "invoice.paid": "An invoice was paid in full.",
+    "payment.failed": "A payment was declined.",
+    "key.created": "An API key was created.",
+}
+TEST_EVENT = "webhook.test"
+"""What the test button sends; nobody subscribes to it."""
 
 
 def new_endpoint_id() -> str:
@@ -35,7 +43,7 @@ def new_delivery_id() -> str:
     return new_id("whd")
 
 
-class Endpoint(models.Model):
+class WebhookEndpoint(models.Model):
     """An address of a customer's, and what it is told. `failing_since` is the first failure after
     the last success."""
 
@@ -79,11 +87,11 @@ class Endpoint(models.Model):
         return urlsplit(self.url).netloc
 
 
-class Secret(models.Model):
+class WebhookSecret(models.Model):
     """What an endpoint's messages are signed with, encrypted (`control/vault.py`). The newest has
     no end; the one before signs along until its own."""
 
-    endpoint = models.ForeignKey(Endpoint, models.CASCADE, related_name="secrets")
+    endpoint = models.ForeignKey(WebhookEndpoint, models.CASCADE, related_name="secrets")
     sealed = models.TextField()
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
@@ -102,7 +110,7 @@ class Secret(models.Model):
         return f"secret {self.pk} of {self.endpoint_id}"
 
 
-class Event(models.Model):
+class WebhookEvent(models.Model):
     """One message, byte for byte as it is signed. Written once."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_event_id)
@@ -126,12 +134,12 @@ class Event(models.Model):
         return f"{self.kind} {self.id}"
 
 
-class Delivery(models.Model):
+class WebhookDelivery(models.Model):
     """A message on its way to an endpoint: open, delivered, or failed for good."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_delivery_id)
-    endpoint = models.ForeignKey(Endpoint, models.CASCADE, related_name="deliveries")
-    event = models.ForeignKey(Event, models.CASCADE, related_name="deliveries")
+    endpoint = models.ForeignKey(WebhookEndpoint, models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey(WebhookEvent, models.CASCADE, related_name="deliveries")
     is_repeat = models.BooleanField(default=False)
     """Whether a person asked for it again."""
     created_at = models.DateTimeField(default=timezone.now)
@@ -168,10 +176,10 @@ class Delivery(models.Model):
         return "failed" if self.failed_at is not None else "waiting"
 
 
-class Attempt(models.Model):
+class WebhookAttempt(models.Model):
     """One call. The answer's body is neither read nor kept. Written once."""
 
-    delivery = models.ForeignKey(Delivery, models.CASCADE, related_name="attempts")
+    delivery = models.ForeignKey(WebhookDelivery, models.CASCADE, related_name="attempts")
     at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
     status = models.PositiveSmallIntegerField(null=True)

@@ -6,19 +6,24 @@ from django.db.models import F, Q, QuerySet
 
 from control.errors import ObjectNotFound
 from control.tenants.models import Organization
-from control.webhooks.kinds import TEST
-from control.webhooks.models import Attempt, Delivery, Endpoint, Secret
+from control.webhooks.models import (
+    TEST_EVENT,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookSecret,
+)
 
 
-def endpoints(organization: Organization) -> QuerySet[Endpoint]:
+def endpoints(organization: Organization) -> QuerySet[WebhookEndpoint]:
     """Return the endpoints of an organization, the newest first."""
-    found = Endpoint.objects.select_related("organization")
+    found = WebhookEndpoint.objects.select_related("organization")
     return found.filter(organization=organization, deleted_at__isnull=True).order_by(
         "-created_at", "id"
     )
 
 
-def endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
+def endpoint(organization: Organization, endpoint_id: str) -> WebhookEndpoint:
     """Return one endpoint. Raises ObjectNotFound."""
     found = endpoints(organization).filter(id=endpoint_id).first()
     if found is None:
@@ -26,7 +31,7 @@ def endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
     return found
 
 
-def locked_endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
+def locked_endpoint(organization: Organization, endpoint_id: str) -> WebhookEndpoint:
     """Return an endpoint with its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = endpoints(organization).select_for_update(of=("self",), no_key=True)
     found = rows.filter(id=endpoint_id).first()
@@ -35,9 +40,9 @@ def locked_endpoint(organization: Organization, endpoint_id: str) -> Endpoint:
     return found
 
 
-def subscribed(organization_id: str, kind: str) -> list[Endpoint]:
+def subscribed(organization_id: str, kind: str) -> list[WebhookEndpoint]:
     """Return the endpoints that are told of a kind."""
-    found = Endpoint.objects.filter(
+    found = WebhookEndpoint.objects.filter(
         organization_id=organization_id,
         is_enabled=True,
         deleted_at__isnull=True,
@@ -46,25 +51,25 @@ def subscribed(organization_id: str, kind: str) -> list[Endpoint]:
     return list(found.order_by("id"))
 
 
-def valid_secrets(endpoint: Endpoint, now: datetime) -> list[Secret]:
+def valid_secrets(endpoint: WebhookEndpoint, now: datetime) -> list[WebhookSecret]:
     """Return what its messages are signed with at `now`, the newest first."""
-    rows = Secret.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
+    rows = WebhookSecret.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
     return list(rows.filter(endpoint=endpoint).order_by("-id"))
 
 
-def deliveries(endpoint: Endpoint) -> QuerySet[Delivery]:
+def deliveries(endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
     """Return what was sent to an endpoint, the newest first."""
-    found = Delivery.objects.select_related("event", "endpoint")
+    found = WebhookDelivery.objects.select_related("event", "endpoint")
     return found.filter(endpoint=endpoint).order_by("-created_at", "id")
 
 
-def by_hand_count(endpoint: Endpoint, since: datetime) -> int:
+def manual_count(endpoint: WebhookEndpoint, since: datetime) -> int:
     """Return how many tests and repeats people sent to an endpoint since a moment."""
-    by_hand = Q(is_repeat=True) | Q(event__kind=TEST)
+    by_hand = Q(is_repeat=True) | Q(event__kind=TEST_EVENT)
     return deliveries(endpoint).filter(by_hand, created_at__gt=since).count()
 
 
-def delivery(endpoint: Endpoint, delivery_id: str) -> Delivery:
+def delivery(endpoint: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
     """Return one delivery to an endpoint. Raises ObjectNotFound."""
     found = deliveries(endpoint).filter(id=delivery_id).first()
     if found is None:
@@ -72,12 +77,12 @@ def delivery(endpoint: Endpoint, delivery_id: str) -> Delivery:
     return found
 
 
-def attempts(delivery: Delivery) -> QuerySet[Attempt]:
+def attempts(delivery: WebhookDelivery) -> QuerySet[WebhookAttempt]:
     """Return the calls of a delivery, the first first."""
-    return Attempt.objects.filter(delivery=delivery).order_by("id")
+    return WebhookAttempt.objects.filter(delivery=delivery).order_by("id")
 
 
-def all_endpoints() -> QuerySet[Endpoint]:
+def all_endpoints() -> QuerySet[WebhookEndpoint]:
     """Return every endpoint that was not deleted, for operators: the failing first."""
-    rows = Endpoint.objects.select_related("organization").filter(deleted_at__isnull=True)
+    rows = WebhookEndpoint.objects.select_related("organization").filter(deleted_at__isnull=True)
     return rows.order_by(F("failing_since").asc(nulls_last=True), "-created_at")

@@ -1,4 +1,5 @@
-"""What may be done to endpoints, and telling them: verbs, one transaction each."""
+"""Create, change and delete webhook endpoints, and send events to them: verbs, one transaction
+each."""
 
 import json
 from collections.abc import Sequence
@@ -10,24 +11,34 @@ from django.db import connection, transaction
 from control.actor import Actor
 from control.audit import services as audit
 from control.db.row_changes import snapshot
-from control.errors import Conflict
+from control.egress import check_url
+from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef
 from control.outbox.services import enqueue
 from control.tenants import selectors as tenants
 from control.tenants.models import Organization
 from control.tenants.permissions import Action, require
-from control.webhooks import checks, selectors, signing
-from control.webhooks.addresses import check_url
-from control.webhooks.kinds import KINDS, TEST
-from control.webhooks.models import Delivery, Endpoint, Event, Secret, new_event_id
+from control.tenants.signals import Consequence, organization_end_asked, organization_ended
+from control.webhooks import selectors, signing
+from control.webhooks.models import (
+    DESCRIPTION_MAX,
+    EVENT_TYPES,
+    TEST_EVENT,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookEvent,
+    WebhookSecret,
+    new_event_id,
+)
 
 KIND = "webhook"
 OVERLAP = timedelta(hours=24)
 """How long the secret before the newest one signs along."""
 SECRETS_MAX = 3
 MINUTE = timedelta(minutes=1)
-KEEP = timedelta(days=60)
+RETENTION = timedelta(days=60)
 """How long messages and their log are kept, and a key makes its message once."""
-TRIM = (
+PURGE = (
     """
     /* The calls of messages that are kept no longer. */
     DELETE FROM webhooks_attempt USING webhooks_delivery, webhooks_event
@@ -45,6 +56,10 @@ TRIM = (
     """,
 )
 BODY_CHARACTERS_MAX = 20_000
+ENDPOINTS_MAX = 20
+"""Endpoints of one organization."""
+MANUAL_MAX = 20
+"""Tests and repeats to one endpoint within a minute: nobody's server is flooded from here."""
 
 
 @transaction.atomic
@@ -55,28 +70,28 @@ def create_endpoint(
     url: str,
     kinds: Sequence[str],
     description: str = "",
-) -> tuple[Endpoint, str]:
+) -> tuple[WebhookEndpoint, str]:
     """Add an endpoint; return it and its secret, which is told now or never.
 
     Raises InvalidValue for an address that webhooks do not go to, Conflict beyond 20 endpoints.
     """
     require(actor, organization, Action.MANAGE_WEBHOOKS)
     organization = tenants.locked_organization(organization.id)
-    if selectors.endpoints(organization).count() >= checks.ENDPOINTS_MAX:
-        raise Conflict(f"An organization has at most {checks.ENDPOINTS_MAX} webhook endpoints.")
-    endpoint = Endpoint.objects.create(
+    if selectors.endpoints(organization).count() >= ENDPOINTS_MAX:
+        raise Conflict(f"An organization has at most {ENDPOINTS_MAX} webhook endpoints.")
+    endpoint = WebhookEndpoint.objects.create(
         organization=organization,
         url=check_url(url),
-        kinds=checks.kinds(kinds),
-        description=checks.description(description),
+        kinds=checked_event_types(kinds),
+        description=checked_description(description),
     )
-    secret = _give_secret(endpoint)
+    secret = _issue_secret(endpoint)
     _record(actor, "webhook.create", endpoint, kinds=endpoint.kinds)
     return endpoint, secret
 
 
 @transaction.atomic
-def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endpoint:
+def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndpoint:
     """Change `url`, `kinds`, `description` or `is_enabled`; enabling forgets its failures."""
     require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
@@ -86,9 +101,9 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
     if "url" in changes:
         endpoint.url = check_url(changes["url"])
     if "kinds" in changes:
-        endpoint.kinds = checks.kinds(changes["kinds"])
+        endpoint.kinds = checked_event_types(changes["kinds"])
     if "description" in changes:
-        endpoint.description = checks.description(changes["description"])
+        endpoint.description = checked_description(changes["description"])
     if "is_enabled" in changes:
         endpoint.is_enabled = changes["is_enabled"]
         endpoint.disabled_reason = ""
@@ -99,21 +114,21 @@ def update_endpoint(*, actor: Actor, endpoint: Endpoint, **changes: Any) -> Endp
 
 
 @transaction.atomic
-def rotate_secret(*, actor: Actor, endpoint: Endpoint, now: datetime) -> str:
+def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> str:
     """Give an endpoint a new secret, told now or never; the one before signs along for a day."""
     require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
-    rows = Secret.objects.filter(endpoint=endpoint)
+    rows = WebhookSecret.objects.filter(endpoint=endpoint)
     rows.filter(expires_at__isnull=True).update(expires_at=now + OVERLAP)
     kept = [secret.pk for secret in selectors.valid_secrets(endpoint, now)[: SECRETS_MAX - 1]]
     rows.exclude(pk__in=kept).delete()
-    secret = _give_secret(endpoint)
+    secret = _issue_secret(endpoint)
     _record(actor, "webhook.rotate", endpoint)
     return secret
 
 
 @transaction.atomic
-def delete_endpoint(*, actor: Actor, endpoint: Endpoint, now: datetime) -> None:
+def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> None:
     """End an endpoint for good; nothing more is sent there, and its secrets are gone."""
     require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
@@ -125,17 +140,17 @@ def delete_endpoint(*, actor: Actor, endpoint: Endpoint, now: datetime) -> None:
 
 
 @transaction.atomic
-def send_test(*, actor: Actor, endpoint: Endpoint, now: datetime) -> Delivery:
+def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookDelivery:
     """Send a message of the kind `webhook.test`. Raises Conflict for a disabled endpoint."""
     endpoint = _enabled(actor, endpoint, now)
     data = {"endpoint_id": endpoint.id, "message": "This is a test."}
-    event = _event(endpoint.organization_id, TEST, new_event_id(), data, now)
+    event = _event(endpoint.organization_id, TEST_EVENT, new_event_id(), data, now)
     _record(actor, "webhook.test", endpoint)
     return _deliver(endpoint, event, now)
 
 
 @transaction.atomic
-def redeliver(*, actor: Actor, delivery: Delivery, now: datetime) -> Delivery:
+def resend(*, actor: Actor, delivery: WebhookDelivery, now: datetime) -> WebhookDelivery:
     """Send a message again, under its own id. Raises Conflict for a disabled endpoint."""
     endpoint = _enabled(actor, delivery.endpoint, now)
     _record(actor, "webhook.redeliver", endpoint, delivery=delivery.id)
@@ -143,46 +158,52 @@ def redeliver(*, actor: Actor, delivery: Delivery, now: datetime) -> Delivery:
 
 
 @transaction.atomic
-def emit(*, organization_id: str, kind: str, data: dict[str, Any], key: str, now: datetime) -> None:
+def send_event(
+    *, organization_id: str, kind: str, data: dict[str, Any], key: str, now: datetime
+) -> None:
     """Tell the organization's endpoints that want to know, in the caller's transaction.
 
     `key` makes it once per kind; `data` is JSON with ids, amounts and times, and no secret.
     Raises ValueError for an unknown kind or too much data.
     """
-    if kind not in KINDS:
+    if kind not in EVENT_TYPES:
         raise ValueError(f"{kind} is no kind of webhook")
     endpoints = selectors.subscribed(organization_id, kind)
     if not endpoints:
         return
     event = _event(organization_id, kind, key, data, now)
     for endpoint in endpoints:
-        if not Delivery.objects.filter(endpoint=endpoint, event=event).exists():
+        if not WebhookDelivery.objects.filter(endpoint=endpoint, event=event).exists():
             _deliver(endpoint, event, now)
 
 
-def trim(*, now: datetime) -> int:
+def purge(*, now: datetime) -> int:
     """Delete messages of over 60 days ago with their log; return how many."""
-    before = now - KEEP
+    before = now - RETENTION
     with transaction.atomic(), connection.cursor() as cursor:
-        for statement in TRIM:
+        for statement in PURGE:
             cursor.execute(statement, [before])
         return cursor.rowcount
 
 
-def _event(organization_id: str, kind: str, key: str, data: dict[str, Any], now: datetime) -> Event:
+def _event(
+    organization_id: str, kind: str, key: str, data: dict[str, Any], now: datetime
+) -> WebhookEvent:
     at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
     body = json.dumps({"type": kind, "timestamp": at, "data": data}, ensure_ascii=False)
     if len(body) > BODY_CHARACTERS_MAX:
         raise ValueError(f"a webhook has at most {BODY_CHARACTERS_MAX} characters")
-    made = Event(organization_id=organization_id, kind=kind, key=key, body=body, created_at=now)
-    Event.objects.bulk_create([made], ignore_conflicts=True)
-    return Event.objects.get(organization_id=organization_id, kind=kind, key=key)
+    made = WebhookEvent(
+        organization_id=organization_id, kind=kind, key=key, body=body, created_at=now
+    )
+    WebhookEvent.objects.bulk_create([made], ignore_conflicts=True)
+    return WebhookEvent.objects.get(organization_id=organization_id, kind=kind, key=key)
 
 
 def _deliver(
-    endpoint: Endpoint, event: Event, now: datetime, *, is_repeat: bool = False
-) -> Delivery:
-    delivery = Delivery.objects.create(
+    endpoint: WebhookEndpoint, event: WebhookEvent, now: datetime, *, is_repeat: bool = False
+) -> WebhookDelivery:
+    delivery = WebhookDelivery.objects.create(
         endpoint=endpoint, event=event, is_repeat=is_repeat, created_at=now, next_at=now
     )
     enqueue(
@@ -196,23 +217,23 @@ def _deliver(
     return delivery
 
 
-def _enabled(actor: Actor, endpoint: Endpoint, now: datetime) -> Endpoint:
+def _enabled(actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookEndpoint:
     require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     if not endpoint.is_enabled:
         raise Conflict("The webhook endpoint is disabled: enable it first.")
-    if selectors.by_hand_count(endpoint, now - MINUTE) >= checks.BY_HAND_MAX:
-        raise Conflict(f"{checks.BY_HAND_MAX} messages were sent by hand in a minute: wait a bit.")
+    if selectors.manual_count(endpoint, now - MINUTE) >= MANUAL_MAX:
+        raise Conflict(f"{MANUAL_MAX} messages were sent by hand in a minute: wait a bit.")
     return endpoint
 
 
-def _give_secret(endpoint: Endpoint) -> str:
+def _issue_secret(endpoint: WebhookEndpoint) -> str:
     secret = signing.new_secret()
-    Secret.objects.create(endpoint=endpoint, sealed=signing.sealed(endpoint, secret))
+    WebhookSecret.objects.create(endpoint=endpoint, sealed=signing.encrypted(endpoint, secret))
     return secret
 
 
-def _record(actor: Actor, action: str, endpoint: Endpoint, **details: Any) -> None:
+def _record(actor: Actor, action: str, endpoint: WebhookEndpoint, **details: Any) -> None:
     audit.record(
         actor=actor,
         action=action,
@@ -221,3 +242,46 @@ def _record(actor: Actor, action: str, endpoint: Endpoint, **details: Any) -> No
         organization_id=endpoint.organization_id,
         details=details,
     )
+
+
+def checked_event_types(values: Sequence[str]) -> list[str]:
+    """Return kinds in a fixed order, each once. Raises InvalidValue."""
+    if not values or not set(values) <= EVENT_TYPES.keys():
+        raise InvalidValue(f"kinds must be some of {', '.join(EVENT_TYPES)}.", param="kinds")
+    return [kind for kind in EVENT_TYPES if kind in values]
+
+
+def checked_description(value: str) -> str:
+    """Return a description without blanks around it. Raises InvalidValue."""
+    stripped = value.strip()
+    if len(stripped) > DESCRIPTION_MAX or not stripped.isprintable():
+        raise InvalidValue(
+            f"description must have at most {DESCRIPTION_MAX} printable characters.",
+            param="description",
+        )
+    return stripped
+
+
+def listen() -> None:
+    """End endpoints from now on."""
+    organization_end_asked.connect(
+        _on_deletion_previewed, dispatch_uid="control.webhooks.services.asked"
+    )
+    organization_ended.connect(_on_deleted, dispatch_uid="control.webhooks.services")
+
+
+def _on_deletion_previewed(
+    sender: object, organization: Organization, **_: Any
+) -> list[Consequence]:
+    count = selectors.endpoints(organization).count()
+    are_told = "1 webhook endpoint is" if count == 1 else f"{count} webhook endpoints are"
+    return [Consequence(f"{are_told} told nothing more.")] if count else []
+
+
+def _on_deleted(
+    sender: object, organization: Organization, now: datetime, **_: Any
+) -> list[FeedRef]:
+    ended = selectors.endpoints(organization)
+    WebhookSecret.objects.filter(endpoint__in=ended).delete()
+    ended.update(is_enabled=False, deleted_at=now)
+    return []

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from standardwebhooks import Webhook
 
 from control.encryption import decrypt, encrypt
-from control.webhooks.models import Endpoint, Secret
+from control.webhooks.models import WebhookEndpoint, WebhookSecret
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
@@ -18,12 +18,12 @@ def new_secret() -> str:
     return PREFIX + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
-def sealed(endpoint: Endpoint, secret: str) -> str:
+def encrypted(endpoint: WebhookEndpoint, secret: str) -> str:
     """Return what is stored of a secret."""
     return encrypt(secret, purpose=purpose_of(endpoint.id))
 
 
-def opened(endpoint: Endpoint, secret: Secret) -> str:
+def decrypted(endpoint: WebhookEndpoint, secret: WebhookSecret) -> str:
     """Return a secret. Raises DecryptionError where its vault key is gone."""
     return decrypt(secret.sealed, purpose=purpose_of(endpoint.id))
 

@@ -20,7 +20,7 @@ from control.actor import system
 from control.budgets.services import add_limit
 from control.outbox.models import OutboxMessage
 from control.tenants.models import Membership, User
-from control.webhooks.models import Endpoint, Event
+from control.webhooks.models import WebhookEndpoint, WebhookEvent
 from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.spending import charge_to
@@ -212,14 +212,14 @@ def test_the_tasks_run_on_an_empty_platform(db):
 
 def test_an_endpoint_that_subscribed_is_told_with_the_figures(customer, outsider):
     for one in (customer, outsider):
-        Endpoint.objects.create(
+        WebhookEndpoint.objects.create(
             organization=one.organization, url="https://hooks.example.com/in",
             kinds=["budget.reached"],
         )  # fmt: skip
     name = limit(customer)
     spend(name, 8 * DOLLAR)
     telling.look(now=NOW)
-    [event] = Event.objects.all()
+    [event] = WebhookEvent.objects.all()
     assert (event.organization_id, event.kind) == (customer.id, "budget.reached")
     data = json.loads(event.body)["data"]
     assert (data["budget_id"], data["percent"]) == (name, 80)

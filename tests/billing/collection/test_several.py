@@ -7,7 +7,7 @@ import pytest
 from billing.collection.models import State
 from billing.collection.services import looking
 from billing.collection.services.looking import look
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.collecting import Debt, day, make_debt, names, owe, pass_days, pay, state_of
 from tests.fixtures.invoicing import NOVEMBER, close, customer_of, finish_month, use_cents
 from tests.fixtures.organizations import make_organization

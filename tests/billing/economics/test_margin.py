@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from billing.economics.margin import Margin, allot, margins, share_out, summed
 from billing.economics.replica_hours import ReplicaHour
 from billing.metering.ingest import ingest
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.engines import HOUR, make_sample, send
 from tests.fixtures.organizations import make_deployment
 from tests.fixtures.usage import Customer, make_batch, make_event

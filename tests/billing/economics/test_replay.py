@@ -14,8 +14,8 @@ from billing.economics.replay import Band, Replayed, charge_sql, replay_day
 from billing.metering.ingest import ingest
 from billing.metering.models import Day
 from billing.rating.rate import rate
-from control.prices.models import Price, PriceBook
-from control.prices.selectors import contract_terms
+from control.pricing.models import Price, PriceBook
+from control.pricing.selectors import contract_terms
 from serving.contract.price import band_of, charge
 from tests.fixtures.usage import NOW, Customer, make_batch, make_event
 

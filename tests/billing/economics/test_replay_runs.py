@@ -18,12 +18,12 @@ from billing.economics.tasks import replay
 from billing.metering.ingest import ingest
 from billing.metering.models import Day
 from control.actor import person
-from control.admin.pages import row_url
+from control.admin.base import row_url
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.models import PublishedChange
-from control.prices import services as pricing
-from control.prices.models import Price, PriceBook
+from control.pricing import services as pricing
+from control.pricing.models import Price, PriceBook
 from control.tenants.models import User
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event

@@ -3,7 +3,7 @@
 import pytest
 
 from billing.invoicing.models import Invoice
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.fixtures.invoicing import (
     MILLION_CENTS,
     close,

@@ -12,7 +12,7 @@ from billing.invoicing.services.notes import issue_credit_note
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
 from control.tenants.models import Role
-from control.webhooks.models import Event
+from control.webhooks.models import WebhookEvent
 from control.webhooks.services import create_endpoint
 from tests.fixtures.invoicing import (
     AFTER,
@@ -84,7 +84,7 @@ def test_a_debt_that_is_given_up_is_told_nobody_as_paid(org, mailed, invoiced):
     deliver_due(now=AFTER)
     assert standing(invoiced).open_cents == 0
     assert len(mailed) == 1
-    assert not Event.objects.exists()
+    assert not WebhookEvent.objects.exists()
 
 
 def test_a_debt_of_which_a_part_is_given_up_is_told_as_paid_once_the_rest_is(org, mailed, invoiced):
@@ -114,7 +114,7 @@ def test_systems_are_told_of_the_invoice_and_its_payment(org, cents_price):
         organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="a",
         actor=OPERATOR, reason="bank transfer", now=AFTER,
     )  # fmt: skip
-    assert sorted(Event.objects.values_list("kind", flat=True)) == [
+    assert sorted(WebhookEvent.objects.values_list("kind", flat=True)) == [
         "invoice.finalized",
         "invoice.paid",
     ]

@@ -20,7 +20,7 @@ from billing.metering.ingest import ingest
 from billing.metering.models import Day, DeadLetter, Tally, UsageCorrection, UsageEvent
 from control.dataplane.gateways import name_gateway
 from control.feed.database_identity import database_id
-from control.prices.models import PriceBook
+from control.pricing.models import PriceBook
 from serving.contract.budget import limit_budget_id
 from serving.contract.credential import Caller
 from serving.contract.lease import Return

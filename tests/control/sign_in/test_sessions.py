@@ -12,11 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from control.audit.models import AuditEvent
+from control.tasks import purge_sessions
 from control.tenants.models import User
 from control.tenants.services import create_organization
 from control.tenants.sign_in import sessions
 from control.tenants.sign_in.words import device_name, waiting
-from control.tenants.tasks import forget_ended_sessions
 from tests.fixtures.mails import delivered, html_of, link_in
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.signing_in import CHROME, HOME, PASSWORD, browser, is_in, sign_in, signed_in
@@ -65,7 +65,7 @@ def test_what_is_over_is_deleted(ada: User) -> None:
     browser().get("/accounts/2fa/webauthn/login/")  # a stranger's, which is no person's
     over = timezone.now() - timedelta(seconds=1)
     Session.objects.exclude(session_key=new.session.session_key).update(expire_date=over)
-    forget_ended_sessions()
+    purge_sessions()
     assert [each.session_key for each in Session.objects.all()] == [new.session.session_key]
     assert [each.ip for each in UserSession.objects.all()] == [HOME]
     assert not is_in(old)

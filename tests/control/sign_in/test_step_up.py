@@ -8,7 +8,7 @@ from django.test import Client
 from django.urls import reverse
 
 from control.keys.models import ApiKey
-from control.prices.models import PriceBook
+from control.pricing.models import PriceBook
 from control.tenants.models import User
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from tests.fixtures.second_factor import let_time_pass

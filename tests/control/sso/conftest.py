@@ -1,8 +1,6 @@
 """Two organizations with domains that a real name server holds, and providers on the loopback."""
 
-import dataclasses
 from collections.abc import Iterator
-from ipaddress import ip_network
 
 import pytest
 from django.core.cache import cache
@@ -15,9 +13,9 @@ from tests.fixtures.identity_providers import (
     running_oidc,
     running_saml,
 )
-from tests.fixtures.name_server import NameServer, serving_names
+from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
-from tests.fixtures.sso import CONSOLE, verify
+from tests.fixtures.sso import verify
 
 
 @pytest.fixture(autouse=True)
@@ -36,20 +34,6 @@ def oidc() -> Iterator[OidcProvider]:
 def saml() -> Iterator[SamlProvider]:
     with running_saml() as provider:
         yield provider
-
-
-@pytest.fixture
-def names(settings) -> Iterator[NameServer]:
-    """A name server, and a platform that may reach providers on this machine."""
-    with serving_names() as server:
-        settings.CONFIG = dataclasses.replace(
-            settings.CONFIG,
-            console_url=CONSOLE,
-            dns_servers=server.servers,
-            webhook_http=True,
-            webhook_networks=(ip_network("127.0.0.0/8"),),
-        )
-        yield server
 
 
 @pytest.fixture

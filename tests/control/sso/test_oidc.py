@@ -9,6 +9,7 @@ from allauth.mfa.models import Authenticator
 from django.test import Client
 
 from control.audit.models import AuditEvent
+from control.egress import fetch_json
 from control.errors import InvalidValue
 from control.sso import oidc as flow
 from control.sso import services
@@ -306,7 +307,7 @@ def test_an_issuer_that_calls_itself_otherwise_is_refused(
 def test_an_issuer_that_leads_to_strange_places_is_refused(
     oidc: OidcProvider, acme: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = flow.fetch_json(f"{oidc.url}{flow.WELL_KNOWN}")
+    found = fetch_json(f"{oidc.url}{flow.WELL_KNOWN}")
     monkeypatch.setattr(flow, "fetch_json", lambda url: found)
     flow.discover(oidc.url)
     strange = ("http://169.254.169.254/x", "javascript:alert(1)", 7)

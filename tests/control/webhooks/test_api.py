@@ -5,7 +5,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from control.outbox.services import deliver_due
-from control.webhooks.models import Delivery, Endpoint
+from control.webhooks.models import WebhookDelivery, WebhookEndpoint
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.receiver import Receiver
 
@@ -15,10 +15,12 @@ WISH = {"url": "https://example.com/hooks", "kinds": ["invoice.paid", "key.creat
 
 
 @pytest.fixture
-def delivery(org: SeededOrganization, made: tuple[Endpoint, str], receiver: Receiver) -> Delivery:
+def delivery(
+    org: SeededOrganization, made: tuple[WebhookEndpoint, str], receiver: Receiver
+) -> WebhookDelivery:
     org.mint()
     deliver_due(now=timezone.now())
-    return Delivery.objects.get()
+    return WebhookDelivery.objects.get()
 
 
 def test_an_endpoint_is_made_and_its_secret_shown_once(api: APIClient) -> None:
@@ -43,7 +45,7 @@ def test_an_endpoint_is_changed_and_deleted(api: APIClient) -> None:
 
 
 def test_deliveries_are_listed_shown_and_repeated(
-    api: APIClient, made: tuple[Endpoint, str], delivery: Delivery, receiver: Receiver
+    api: APIClient, made: tuple[WebhookEndpoint, str], delivery: WebhookDelivery, receiver: Receiver
 ) -> None:
     one = f"{BASE}/{made[0].id}/deliveries"
     [listed] = api.get(one).json()["data"]
@@ -57,7 +59,7 @@ def test_deliveries_are_listed_shown_and_repeated(
     assert len(receiver.told) == 2
 
 
-def test_a_secret_is_rotated(api: APIClient, made: tuple[Endpoint, str]) -> None:
+def test_a_secret_is_rotated(api: APIClient, made: tuple[WebhookEndpoint, str]) -> None:
     secret = api.post(f"{BASE}/{made[0].id}/rotate").json()["secret"]
     assert secret.startswith("whsec_")
     assert secret != made[1]
@@ -78,4 +80,4 @@ def test_bad_input_is_refused_by_name(api: APIClient) -> None:
         reply = api.post(BASE, {**WISH, field: value})
         assert reply.status_code == 400, field
         assert str(reply.json()["error"]["param"]).startswith(field)
-    assert not Endpoint.objects.exists()
+    assert not WebhookEndpoint.objects.exists()

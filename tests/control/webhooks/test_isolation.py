@@ -9,8 +9,8 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from control.outbox.worker import OutboxWorker
-from control.webhooks.models import Delivery
-from control.webhooks.services import create_endpoint, emit
+from control.webhooks.models import WebhookDelivery
+from control.webhooks.services import create_endpoint, send_event
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.receiver import Receiver, receiving
 from tests.fixtures.waiting import wait_until
@@ -38,7 +38,7 @@ def subscribe(org: SeededOrganization, receiver: Receiver) -> None:
 def tell(org: SeededOrganization) -> None:
     for number in range(MESSAGES):
         key = f"inv_{number}"
-        emit(
+        send_event(
             organization_id=org.id,
             kind="invoice.paid",
             data={"invoice_id": key},
@@ -64,7 +64,7 @@ def test_a_slow_endpoint_of_one_organization_delays_no_other(
 
     running = Thread(target=run)
     running.start()
-    done = Delivery.objects.exclude(delivered_at=None)
+    done = WebhookDelivery.objects.exclude(delivered_at=None)
     try:
         wait_until(lambda: done.count() >= MESSAGES, "the quick endpoint's deliveries")
         assert set(done.values_list("endpoint__organization_id", flat=True)) == {quick.id}

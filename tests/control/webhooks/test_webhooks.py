@@ -16,19 +16,25 @@ from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due, retry
 from control.webhooks import selectors, services
-from control.webhooks.kinds import KINDS
-from control.webhooks.models import Attempt, Delivery, Endpoint, Event, Secret
+from control.webhooks.models import (
+    EVENT_TYPES,
+    WebhookAttempt,
+    WebhookDelivery,
+    WebhookEndpoint,
+    WebhookEvent,
+    WebhookSecret,
+)
 from infra.local.config import ROOT
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.receiver import Receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-Made = tuple[Endpoint, str]
+Made = tuple[WebhookEndpoint, str]
 DAY = timedelta(days=1)
 
 
 def emit(org: SeededOrganization, key: str = "inv_1", now: datetime | None = None) -> None:
-    services.emit(
+    services.send_event(
         organization_id=org.id,
         kind="invoice.paid",
         data={"invoice_id": key},
@@ -52,10 +58,10 @@ def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
     assert message["type"] == "key.created"
     assert message["data"]["key_id"] == key.id
     assert key_secret not in told.body.decode()
-    assert told.headers["webhook-id"] == Event.objects.get().id
-    delivery = Delivery.objects.get()
+    assert told.headers["webhook-id"] == WebhookEvent.objects.get().id
+    delivery = WebhookDelivery.objects.get()
     assert (delivery.state, delivery.attempt_count) == ("delivered", 1)
-    attempt = Attempt.objects.get()
+    attempt = WebhookAttempt.objects.get()
     assert (attempt.status, attempt.error) == (200, "")
 
 
@@ -92,11 +98,13 @@ def test_a_repeat_is_one_message(org: SeededOrganization, made: Made, receiver: 
 def test_only_who_subscribed_is_told(
     org: SeededOrganization, made: Made, outsider: SeededOrganization
 ) -> None:
-    services.emit(organization_id=org.id, kind="balance.low", data={}, key="1", now=timezone.now())
+    services.send_event(
+        organization_id=org.id, kind="balance.low", data={}, key="1", now=timezone.now()
+    )
     emit(outsider)
     assert not OutboxMessage.objects.exists()
     with pytest.raises(ValueError, match="no kind"):
-        services.emit(organization_id=org.id, kind="x", data={}, key="1", now=timezone.now())
+        services.send_event(organization_id=org.id, kind="x", data={}, key="1", now=timezone.now())
 
 
 def test_each_subscribed_endpoint_gets_the_same_message(
@@ -122,7 +130,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
     now = timezone.now()
     emit(org, now=now)
     deliver(now)
-    delivery = Delivery.objects.get()
+    delivery = WebhookDelivery.objects.get()
     assert delivery.state == "waiting"
     assert delivery.next_at == now + timedelta(seconds=5)
     receiver.status = 200
@@ -130,7 +138,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
     first, second = receiver.told
     assert first.headers["webhook-id"] == second.headers["webhook-id"]
     assert first.headers["webhook-timestamp"] != second.headers["webhook-timestamp"]
-    assert [a.error for a in Attempt.objects.all()] == ["answered 500", ""]
+    assert [a.error for a in WebhookAttempt.objects.all()] == ["answered 500", ""]
     delivery.refresh_from_db()
     assert (delivery.state, delivery.attempt_count) == ("delivered", 2)
 
@@ -150,7 +158,7 @@ def test_a_message_is_tried_ten_times_over_days_and_then_failed(
     hours = [round(moment.total_seconds() / 3600 / 1.1, 1) for moment in moments]
     assert len(moments) == 10
     assert 70 <= hours[-1] <= 85
-    assert Delivery.objects.get().state == "failed"
+    assert WebhookDelivery.objects.get().state == "failed"
     assert message.last_error == "answered 503"
 
 
@@ -173,10 +181,10 @@ def test_an_endpoint_that_asks_for_a_pause_gets_it(
     receiver.status, receiver.headers = 503, {"retry-after": asked}
     emit(org, now=now)
     deliver(now)
-    assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
+    assert WebhookDelivery.objects.get().next_at == now + timedelta(seconds=seconds)
     waits = OutboxMessage.objects.get().due_at - now
     assert timedelta(seconds=seconds) <= waits <= timedelta(seconds=max(seconds, 6))
-    assert Attempt.objects.get().error == "answered 503"
+    assert WebhookAttempt.objects.get().error == "answered 503"
 
 
 @pytest.mark.parametrize(("status", "seconds"), [(429, 120), (500, 5)])
@@ -187,7 +195,7 @@ def test_only_who_is_busy_may_ask_for_one(
     now = timezone.now()
     emit(org, now=now)
     deliver(now)
-    assert Delivery.objects.get().next_at == now + timedelta(seconds=seconds)
+    assert WebhookDelivery.objects.get().next_at == now + timedelta(seconds=seconds)
 
 
 def test_pauses_add_no_attempts(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
@@ -198,14 +206,14 @@ def test_pauses_add_no_attempts(org: SeededOrganization, made: Made, receiver: R
         deliver(message.due_at)
         message.refresh_from_db()
     assert message.attempts == 10
-    assert Delivery.objects.get().state == "failed"
+    assert WebhookDelivery.objects.get().state == "failed"
 
 
 def test_a_redirect_is_a_failure(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
     receiver.status, receiver.headers = 307, {"location": "http://127.0.0.1:1/"}
     emit(org)
     deliver()
-    assert Attempt.objects.get().error == "answered 307: redirects are not followed"
+    assert WebhookAttempt.objects.get().error == "answered 307: redirects are not followed"
 
 
 def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
@@ -217,7 +225,7 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     for day in range(6):
         emit(org, f"inv_{day}", start + day * DAY)
         deliver(start + day * DAY)
-    endpoint = Endpoint.objects.get()
+    endpoint = WebhookEndpoint.objects.get()
     assert not endpoint.is_enabled
     assert endpoint.disabled_reason == "Every call failed for 5 days."
     assert AuditEvent.objects.filter(action="webhook.disable").count() == 1
@@ -229,7 +237,7 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     emit(org, "inv_later", start + 7 * DAY)
     deliver(start + 30 * DAY)
     assert len(receiver.told) == calls
-    assert not Delivery.objects.filter(delivered_at=None, failed_at=None).exists()
+    assert not WebhookDelivery.objects.filter(delivered_at=None, failed_at=None).exists()
 
 
 def test_one_success_forgets_the_failures(
@@ -240,7 +248,7 @@ def test_one_success_forgets_the_failures(
         receiver.status = 200 if day == 4 else 500
         emit(org, f"inv_{day}", start + day * DAY)
         deliver(start + day * DAY)
-    assert Endpoint.objects.get().is_enabled
+    assert WebhookEndpoint.objects.get().is_enabled
 
 
 def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
@@ -249,8 +257,8 @@ def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
     receiver.status = 410
     emit(org)
     deliver()
-    assert Endpoint.objects.get().disabled_reason == "It answered 410: it is gone."
-    assert Delivery.objects.get().state == "failed"
+    assert WebhookEndpoint.objects.get().disabled_reason == "It answered 410: it is gone."
+    assert WebhookDelivery.objects.get().state == "failed"
 
 
 def test_rotation_overlaps_and_ends(
@@ -266,14 +274,14 @@ def test_rotation_overlaps_and_ends(
     assert len(selectors.valid_secrets(endpoint, now + services.OVERLAP)) == 1
     for _ in range(5):
         services.rotate_secret(actor=org.actor, endpoint=endpoint, now=now)
-    assert Secret.objects.count() == services.SECRETS_MAX
+    assert WebhookSecret.objects.count() == services.SECRETS_MAX
 
 
 def test_no_secret_lies_readable_in_the_database_or_the_audit(
     org: SeededOrganization, made: Made
 ) -> None:
     secret = made[1].removeprefix("whsec_")
-    assert secret not in Secret.objects.get().sealed
+    assert secret not in WebhookSecret.objects.get().sealed
     assert secret not in json.dumps(list(AuditEvent.objects.values("details")))
     assert "t0ken" not in json.dumps(list(AuditEvent.objects.values("details")))
     assert "t0ken" not in json.dumps(list(OutboxMessage.objects.values("payload")))
@@ -286,7 +294,7 @@ def test_a_test_message_and_a_redelivery(
     now = timezone.now()
     delivery = services.send_test(actor=org.actor, endpoint=endpoint, now=now)
     deliver()
-    again = services.redeliver(actor=org.actor, delivery=delivery, now=now)
+    again = services.resend(actor=org.actor, delivery=delivery, now=now)
     deliver()
     first, second = receiver.told
     assert first.verified(secret)["type"] == "webhook.test"
@@ -312,7 +320,7 @@ def test_nothing_is_sent_to_a_deleted_endpoint(
     deliver()
     assert receiver.told == []
     assert OutboxMessage.objects.get().delivered_at
-    assert not Secret.objects.exists()
+    assert not WebhookSecret.objects.exists()
     with pytest.raises(ObjectNotFound):
         selectors.endpoint(org.organization, made[0].id)
 
@@ -322,7 +330,7 @@ def test_a_disabled_endpoint_is_neither_tested_nor_told(
 ) -> None:
     endpoint = services.update_endpoint(actor=org.actor, endpoint=made[0], is_enabled=False)
     emit(org)
-    assert not Delivery.objects.exists()
+    assert not WebhookDelivery.objects.exists()
     with pytest.raises(Conflict):
         services.send_test(actor=org.actor, endpoint=endpoint, now=timezone.now())
 
@@ -339,7 +347,7 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
         actor=system("tests"), message=OutboxMessage.objects.get(kind="webhook"), now=timezone.now()
     )
     deliver()
-    assert Delivery.objects.get().state == "delivered"
+    assert WebhookDelivery.objects.get().state == "delivered"
 
 
 @pytest.mark.parametrize(
@@ -371,21 +379,21 @@ def test_an_organization_has_a_bounded_number(org: SeededOrganization, local: No
 def test_messages_and_calls_are_written_once(org: SeededOrganization, made: Made) -> None:
     emit(org)
     deliver()
-    for rows in (Event.objects.all(), Attempt.objects.all()):
+    for rows in (WebhookEvent.objects.all(), WebhookAttempt.objects.all()):
         with pytest.raises(ProgrammingError, match="Cannot update"), transaction.atomic():
-            rows.update(id="x" if rows.model is Event else 1)
+            rows.update(id="x" if rows.model is WebhookEvent else 1)
 
 
 def test_old_messages_are_trimmed_with_their_log(org: SeededOrganization, made: Made) -> None:
     now = timezone.now()
     emit(org, now=now)
     deliver(now)
-    assert services.trim(now=now + 59 * DAY) == 0
-    assert services.trim(now=now + 61 * DAY) == 1
-    assert not Attempt.objects.exists()
-    assert not Delivery.objects.exists()
+    assert services.purge(now=now + 59 * DAY) == 0
+    assert services.purge(now=now + 61 * DAY) == 1
+    assert not WebhookAttempt.objects.exists()
+    assert not WebhookDelivery.objects.exists()
 
 
 def test_every_kind_that_is_offered_says_in_the_docs_when_it_is_sent() -> None:
     words = (ROOT / "docs" / "billing.md").read_text()
-    assert not [kind for kind in KINDS if f"| `{kind}` |" not in words]
+    assert not [kind for kind in EVENT_TYPES if f"| `{kind}` |" not in words]

@@ -10,10 +10,10 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
 from control.actor import person
+from control.api.streaming import whole_export
+from control.data_requests import erasure, services
+from control.data_requests.models import RequestKind
 from control.errors import Conflict
-from control.privacy import erasing, selectors, services
-from control.privacy.answers import copy_answer
-from control.privacy.models import Kind
 from web.console.page import signed_in
 from web.console.refusals import carried_out
 
@@ -41,7 +41,7 @@ def personal_data_copy(request: HttpRequest) -> HttpResponse:
     """Ask for a copy."""
     user = signed_in(request)
     try:
-        services.ask(actor=person(user), asked_by=user, user=user, kind=Kind.COPY)
+        services.create_request(actor=person(user), asked_by=user, user=user, kind=RequestKind.COPY)
     except Conflict:
         messages.error(request, "A copy is being made already.")
     else:
@@ -54,7 +54,13 @@ def personal_data_copy(request: HttpRequest) -> HttpResponse:
 def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponseBase:
     """Send a copy to whom it is about."""
     user = signed_in(request)
-    return copy_answer(request, person(user), selectors.errand(user, errand_id))
+    asked = services.get_request(user, errand_id)
+    return whole_export(
+        request,
+        lambda: services.take_export(actor=person(user), request=asked),
+        content_type="application/zip",
+        name=asked.file_name,
+    )
 
 
 @require_POST
@@ -65,11 +71,11 @@ def personal_data_erase(request: HttpRequest) -> HttpResponse:
     user, form = signed_in(request), EraseForm(request.POST)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.ask(
+        lambda: services.create_request(
             actor=person(user),
             asked_by=user,
             user=user,
-            kind=Kind.ERASURE,
+            kind=RequestKind.ERASURE,
             confirmation=form.cleaned_data["confirmation"],
         ),
     ):
@@ -81,12 +87,12 @@ def personal_data_erase(request: HttpRequest) -> HttpResponse:
 def show(request: HttpRequest, form: EraseForm) -> HttpResponse:
     """Return the page, with the form as it was sent."""
     user = signed_in(request)
-    errands = selectors.errands_of(user)
+    errands = services.requests_of(user)
     context = {
         "errands": errands,
         "is_busy": any(errand.is_open for errand in errands),
-        "obstacles": erasing.obstacles(user),
-        "consequences": erasing.consequences(user),
+        "obstacles": erasure.obstacles(user),
+        "consequences": erasure.consequences(user),
         "form": form,
     }
     status = 400 if form.errors else 200

@@ -16,8 +16,7 @@ from django.views.decorators.http import require_POST
 from control.errors import Conflict, NotPermitted
 from control.tenants.permissions import Action
 from control.webhooks import selectors, services
-from control.webhooks.kinds import KINDS
-from control.webhooks.models import Endpoint
+from control.webhooks.models import EVENT_TYPES, WebhookEndpoint
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.webhook_forms import DeleteForm, EndpointForm
@@ -33,7 +32,7 @@ def webhooks(page: ConsolePage) -> HttpResponse:
         {"endpoint": each, "url": page.url("webhook", each.id)}
         for each in selectors.endpoints(page.organization)
     ]
-    return page.render("console/webhooks.html", {"rows": rows, "kinds": KINDS.items()})
+    return page.render("console/webhooks.html", {"rows": rows, "kinds": EVENT_TYPES.items()})
 
 
 @never_cache
@@ -43,7 +42,7 @@ def webhook_new(page: ConsolePage) -> HttpResponse:
     """The form, and after it the secret."""
     require_manager(page)
     form = EndpointForm(page.request.POST or None)
-    made: list[tuple[Endpoint, str]] = []
+    made: list[tuple[WebhookEndpoint, str]] = []
     if form.is_valid() and carried_out(
         form,
         lambda: made.append(
@@ -153,7 +152,7 @@ def webhook_redeliver(page: ConsolePage, endpoint_id: str, delivery_id: str) -> 
         page,
         found,
         "The message is on its way again; the log shows how it went.",
-        lambda: services.redeliver(actor=page.actor, delivery=delivery, now=timezone.now()),
+        lambda: services.resend(actor=page.actor, delivery=delivery, now=timezone.now()),
     )
 
 
@@ -163,14 +162,14 @@ def require_manager(page: ConsolePage) -> None:
         raise NotPermitted("An owner or admin looks after webhooks.")
 
 
-def endpoint_of(page: ConsolePage, endpoint_id: str) -> Endpoint:
+def endpoint_of(page: ConsolePage, endpoint_id: str) -> WebhookEndpoint:
     """Return an endpoint that the member may manage. Raises ObjectNotFound, NotPermitted."""
     require_manager(page)
     return selectors.endpoint(page.organization, endpoint_id)
 
 
 def said(
-    page: ConsolePage, endpoint: Endpoint, words: str, act: Callable[[], object]
+    page: ConsolePage, endpoint: WebhookEndpoint, words: str, act: Callable[[], object]
 ) -> HttpResponse:
     """Do it, say how it went, and go back to the endpoint."""
     try:
@@ -184,7 +183,7 @@ def said(
 
 def show_endpoint(
     page: ConsolePage,
-    endpoint: Endpoint,
+    endpoint: WebhookEndpoint,
     *,
     form: EndpointForm | None = None,
     delete: DeleteForm | None = None,

@@ -17,7 +17,7 @@ from billing.invoicing.typeset.pdf import invoice_pdf
 from billing.ledger.integrity import run
 from billing.metering.interning import CALLERS, SUPPLIES
 from control.actor import system
-from control.prices.models import Price
+from control.pricing.models import Price
 from tests.benchmarks.books.deeds.history import midnight
 from tests.benchmarks.books.deeds.world import callers, make_world
 from tests.fixtures.usage import make_price

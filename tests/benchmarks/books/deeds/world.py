@@ -12,7 +12,7 @@ from django.utils import timezone
 from billing.credit.selectors import key_at
 from billing.credit.services.budgets import open_budgets
 from control.keys.models import ApiKey
-from control.prices.models import Price
+from control.pricing.models import Price
 from control.tenants.models import BillingMode, Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.usage import make_price

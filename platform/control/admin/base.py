@@ -1,0 +1,121 @@
+"""What the operators' admin pages share: every write goes through a service, with its audit event
+and its published records, and a refusal becomes a message."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from django.contrib import messages
+from django.contrib.admin.utils import quote
+from django.contrib.postgres.fields import ArrayField
+from django.db.models import Model
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.generic.base import ContextMixin, TemplateResponseMixin, View
+from unfold.admin import ModelAdmin
+from unfold.views import UnfoldModelAdminViewMixin
+from unfold.widgets import UnfoldAdminTextareaWidget
+
+from control.actor import Actor, Person, person
+from control.admin.fields import DollarsMixin, LinesField
+from control.errors import NotPermitted, ServiceError
+from control.request_context import bind_log_ids
+
+
+def operator(request: HttpRequest) -> Actor:
+    """Return who uses the admin. Raises NotPermitted for nobody."""
+    if not request.user.is_authenticated:
+        raise NotPermitted("Log in first.")
+    found = person(cast(Person, request.user))
+    bind_log_ids(user_id=found.user_id)
+    return found
+
+
+class OperatorAdmin(DollarsMixin, ModelAdmin):
+    """Pages whose writes are services: subclasses say which in `add_row` and `change_row`."""
+
+    formfield_overrides = {
+        ArrayField: {"form_class": LinesField, "widget": UnfoldAdminTextareaWidget}
+    }
+    actions_on_bottom = False
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
+        """Make what the form describes and return it."""
+        raise NotImplementedError
+
+    def change_row(self, actor: Actor, row: Any, changes: dict[str, Any]) -> Model:
+        """Make the changes of the form and return the row."""
+        raise NotImplementedError
+
+    def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
+        """Hand the form to a service; `obj` becomes the row that it returns."""
+        values = {name: form.cleaned_data[name] for name in form.changed_data}
+        actor = operator(request)
+        row = self.change_row(actor, obj, values) if change else self.add_row(actor, values)
+        obj.__dict__.update(row.__dict__)
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Show a refusal as a message on the same page; nothing was changed then."""
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        except ServiceError as error:
+            messages.error(request, error.message)
+            return redirect(request.get_full_path())
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nothing is deleted: rows end by their own verbs."""
+        return False
+
+    def carry_out(
+        self, request: HttpRequest, rows: Iterable[Any], done: str, verb: Callable[..., object]
+    ) -> None:
+        """Do something to each selected row, and say how it went."""
+        for row in rows:
+            try:
+                verb(operator(request), row)
+            except ServiceError as error:
+                messages.error(request, f"{row}: {error.message}")
+            else:
+                messages.success(request, f"{row} {done}.")
+
+
+class ReadOnlyAdmin(OperatorAdmin):
+    """Pages to look at."""
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Nothing is added here."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nothing is changed here."""
+        return False
+
+
+def row_url(page: str, row_id: int | str) -> str:
+    """Return the address of a row's page: `_3B` in an id would be taken for a semicolon there, so
+    ids are quoted as the admin reads them."""
+    return reverse(page, args=[quote(row_id)])
+
+
+class OperatorPage(UnfoldModelAdminViewMixin, TemplateResponseMixin, ContextMixin, View):
+    """A page to look at, for staff who may see the rows it is made of.
+
+    Registered in its admin's `get_custom_urls`, as `Page.as_view(model_admin=self)`.
+    """
+
+    title: str
+    purpose: str
+    permission_required: str
+    raise_exception = True
+
+    def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Show the page; one that also sends files returns these."""
+        return self.render_to_response(self.get_context_data(**kwargs))
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Return what every page shows: the admin's frame, a title and a sentence of purpose."""
+        shared = {**kwargs, "purpose": self.purpose}
+        shared.pop("model_admin", None)  # the address names it too, the frame sets it
+        return super().get_context_data(**shared)

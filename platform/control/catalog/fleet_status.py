@@ -1,0 +1,53 @@
+"""What the fleet says is running, for people to look at."""
+
+import time
+import urllib.request
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+
+from django.conf import settings
+
+from serving.contract.codec import ContractError, decode
+from serving.contract.feed import Page
+from serving.contract.replica import ReplicaRecord
+
+TIMEOUT_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetStatus:
+    """The replicas there are; without an answer `is_down`, and nothing is known."""
+
+    replicas: tuple[ReplicaRecord, ...] = ()
+    is_down: bool = False
+
+    def of(self, deployment_id: str) -> list[ReplicaRecord]:
+        """Return the replicas of a deployment."""
+        return [each for each in self.replicas if each.deployment_id == deployment_id]
+
+    def summary(self, deployment_id: str) -> str:
+        """Return such as `1 ready, 2 loading`."""
+        if self.is_down:
+            return "unknown: the fleet does not answer"
+        states = Counter(each.state for each in self.of(deployment_id))
+        return ", ".join(f"{count} {state}" for state, count in states.items()) or "none"
+
+
+def fleet_status() -> FleetStatus:
+    """Return what the fleet says now, asked at most once a second."""
+    return _poll(int(time.monotonic()))
+
+
+@lru_cache(maxsize=1)
+def _poll(second: int) -> FleetStatus:
+    request = urllib.request.Request(  # noqa: S310 - the operator's own http address
+        f"{settings.CONFIG.fleet_url}/replicas?after=0",
+        headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
+    )
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as reply:  # noqa: S310
+            page = decode(reply.read(), Page)
+            return FleetStatus(tuple(decode(each.record, ReplicaRecord) for each in page.changes))
+    except (OSError, ContractError):
+        return FleetStatus(is_down=True)

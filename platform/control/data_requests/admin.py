@@ -1,0 +1,128 @@
+"""The operator's view of copies and erasures: they ask for one in a person's name."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.http import HttpRequest
+from django.http.response import HttpResponseBase
+from django.urls import URLPattern, path
+from django.utils.html import format_html, format_html_join
+from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
+
+from control.actor import Actor
+from control.admin.base import OperatorAdmin, operator, row_url
+from control.api.streaming import whole_export
+from control.data_requests import services
+from control.data_requests.models import DataSubjectRequest
+from control.errors import ObjectNotFound
+from control.operators import Duty, require_operator
+from control.tenants.selectors import locked_user, user_by_email
+
+
+class DataSubjectRequestForm(forms.ModelForm):
+    """Whose data, and what is to be done with them."""
+
+    email = forms.EmailField(label="Person's address", widget=UnfoldAdminEmailInputWidget)
+    confirmation = forms.CharField(
+        label="To erase: the address again",
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text="Erasing can't be undone. A rehearsal says what it would do.",
+    )
+
+    class Meta:
+        model = DataSubjectRequest
+        fields = ("kind",)
+
+    def clean_email(self) -> str:
+        """Find the person."""
+        email: str = self.cleaned_data["email"].lower()
+        if user_by_email(email) is None:
+            raise forms.ValidationError("Nobody has this address.")
+        return email
+
+
+@admin.register(DataSubjectRequest)
+class DataSubjectRequestAdmin(OperatorAdmin):
+    """Copies and erasures."""
+
+    form = DataSubjectRequestForm
+    list_display = ("created_at", "kind", "state", "percent", "person_id", "asked_by")
+    list_filter = ("kind", "state")
+    list_select_related = ("asked_by",)
+    search_fields = ("id", "person__id", "person__email")
+    add_fields = ("email", "kind", "confirmation")
+    look_fields = (
+        "id", "kind", "state", "percent", "person", "asked_by", "what_was_done", "download",
+        "created_at", "finished_at",
+    )  # fmt: skip
+
+    def get_fields(self, request: HttpRequest, obj: DataSubjectRequest | None = None) -> Any:
+        """Return what is asked of a new one, or what there is to see of another."""
+        return self.look_fields if obj else self.add_fields
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: DataSubjectRequest | None = None
+    ) -> Any:
+        """What was asked for stays so."""
+        return self.look_fields if obj else ()
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        """Return errands without the copies."""
+        return super().get_queryset(request).defer("copy")
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: DataSubjectRequest | None = None
+    ) -> bool:
+        """Nothing is changed here."""
+        return False
+
+    def get_urls(self) -> list[URLPattern]:
+        """Add the copies."""
+        page = self.admin_site.admin_view(self.copy_view)
+        return [
+            path("<path:errand_id>/copy/", page, name="privacy_datasubjectrequest_copy"),
+            *super().get_urls(),
+        ]
+
+    def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponseBase:
+        """Send a copy, for who helps customers."""
+        actor = operator(request)
+        require_operator(actor, Duty.HELP_CUSTOMERS)
+        asked = services.any_request(unquote(errand_id))
+        return whole_export(
+            request,
+            lambda: services.take_export(actor=actor, request=asked),
+            content_type="application/zip",
+            name=asked.file_name,
+        )
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> DataSubjectRequest:
+        """Ask for it."""
+        user = user_by_email(values["email"])
+        if user is None or actor.user_id is None:
+            raise ObjectNotFound("Nobody has this address.")
+        return services.create_request(
+            actor=actor,
+            asked_by=locked_user(actor.user_id),
+            user=user,
+            kind=values["kind"],
+            confirmation=values.get("confirmation", ""),
+        )
+
+    @admin.display(description="Told")
+    def what_was_done(self, row: DataSubjectRequest) -> str:
+        """Return what was done, or would be, line by line."""
+        return format_html_join("", "<div>{}</div>", ((each,) for each in row.told)) or "-"
+
+    @admin.display(description="Copy")
+    def download(self, row: DataSubjectRequest) -> str:
+        """Return the way to the copy."""
+        if not row.has_copy:
+            return "-"
+        url = row_url("admin:privacy_datasubjectrequest_copy", row.id)
+        return format_html(
+            '<a class="text-primary-600" href="{}">Download (kept for a week)</a>', url
+        )

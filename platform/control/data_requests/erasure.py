@@ -1,0 +1,103 @@
+"""The end of a person: what stands against it, what it would take with it, and doing it.
+
+What stays is an id without a name: deeds, keys and price books go on naming it, and an
+organization's books are the organization's.
+"""
+
+import secrets
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Q
+
+from control.actor import Actor, person
+from control.audit import services as audit
+from control.data_requests.inventory import (
+    RetentionRule,
+    inventory,
+    invitations,
+    outbox_mails,
+    sessions,
+    stored_emails,
+)
+from control.data_requests.models import DataSubjectRequest
+from control.errors import Conflict
+from control.keys.selectors import live_keys_of
+from control.tenants import selectors as tenants
+from control.tenants.models import User
+from control.tenants.services import remove_member
+
+
+def obstacles(user: User) -> list[str]:
+    """Return what must happen first."""
+    found = []
+    if user.operator_role:
+        found.append("They are an operator of the platform: an owner must dismiss them first.")
+    return found + [
+        f"{each.name} has no other owner: make somebody else one, or delete it."
+        for each in tenants.solely_owned_organizations(user)
+    ]
+
+
+def consequences(user: User) -> list[str]:
+    """Return what erasing would do, as things stand."""
+    names = [seat.organization.name for seat in tenants.memberships(user)]
+    count = live_keys_of(user).count()
+    end = "1 API key that they made ends" if count == 1 else f"{count} API keys that they made end"
+    return [
+        "The account loses address, name, password and second factors; nobody signs in again.",
+        f"The seat ends in {', '.join(names)}." if names else "There is no seat to end.",
+        f"{end} within a second." if count else "No API key ends.",
+        "Every session ends. Invitations and mails to the address are deleted.",
+        "Deeds, keys and price books go on naming an id, which is shown as “erased person”.",
+        "What organizations used and paid stays in their books.",
+    ]
+
+
+def erase(user: User, *, actor: Actor, now: datetime) -> list[str]:
+    """Erase a person; return what was done. Raises Conflict where something stands against it.
+
+    Each seat ends in a transaction of its own, as publishing wants, and the person in the last; so
+    it may be repeated from wherever it stopped.
+    """
+    _check(user)
+    done = consequences(user)
+    by = actor if actor.is_operator else person(user)
+    for seat in tenants.memberships(user):
+        remove_member(actor=by, membership=seat)
+    _end(user, actor, now)
+    return done
+
+
+@transaction.atomic
+def _end(user: User, actor: Actor, now: datetime) -> None:
+    user = tenants.locked_user(user.id)
+    _check(user)
+    for found in (*invitations(user), outbox_mails(user), stored_emails(user)):
+        found.delete()
+    for session in sessions(user, now):
+        session.delete()
+    for each in inventory():
+        if each.end == RetentionRule.DELETED:
+            each.model._default_manager.filter(Q(**{each.field: user.pk})).delete()
+    DataSubjectRequest.objects.filter(person=user).update(copy=None)
+    audit.record(actor=actor, action="person.erase", target_kind="user", target_id=user.id)
+    _forget(user, now)
+
+
+def _check(user: User) -> None:
+    if user.erased_at is not None:
+        raise Conflict("They are erased already.")
+    against = obstacles(user)
+    if against:
+        raise Conflict(" ".join(against))
+
+
+def _forget(user: User, now: datetime) -> None:
+    user.email = f"{secrets.token_hex(16)}@erased.invalid"
+    user.name = ""
+    user.is_active = False
+    user.last_login = None
+    user.erased_at = now
+    user.set_unusable_password()
+    user.save()

@@ -1,0 +1,98 @@
+"""The export of a person's data: a ZIP of JSON files, one for each kind of data."""
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import Q
+
+from control.audit.pseudonyms import without_names
+from control.audit.selectors import events_by
+from control.data_requests.inventory import (
+    inventory,
+    invitations,
+    outbox_mails,
+    sessions,
+    stored_emails,
+)
+from control.tenants.models import User
+
+ABOUT = """What this platform holds about you, as it stood at {now}, in UTC.
+
+Each file is a list. Deeds are what you did; where others are named in them, that is left out. Mails
+are listed by kind and time: their text is what was sent to you. What an organization used and paid
+is the organization's and stays in its books.
+"""
+Rows = Iterable[dict[str, Any]]
+
+
+def write_export(person: User, *, now: datetime, progress: Callable[[int], object]) -> bytes:
+    """Return the ZIP; `progress` hears percents."""
+    parts = dict(_parts(person, now))
+    with tempfile.TemporaryFile() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("README.txt", ABOUT.format(now=f"{now:%Y-%m-%d %H:%M}"))
+            for number, (name, rows) in enumerate(parts.items(), start=1):
+                with archive.open(f"{name}.json", "w") as part:
+                    _write(part, rows)
+                progress(100 * number // (len(parts) + 1))
+        file.seek(0)
+        return file.read()
+
+
+def _write(part: Any, rows: Rows) -> None:
+    part.write(b"[")
+    for number, row in enumerate(rows):
+        text = json.dumps(row, cls=DjangoJSONEncoder, indent=1, ensure_ascii=False)
+        part.write(b",\n" * bool(number) + text.encode())
+    part.write(b"]\n")
+
+
+def _parts(person: User, now: datetime) -> Iterator[tuple[str, Rows]]:
+    yield "account", [_account(person)]
+    for each in inventory():
+        if each.told:
+            table = each.table.partition(".")[2].lower()
+            found = each.model._default_manager.filter(Q(**{each.field: person.pk}))
+            yield f"{table}-{each.field}", found.order_by("pk").values(*each.told).iterator()
+    yield "sessions", [{"expires_at": each.expire_date} for each in sessions(person, now)]
+    offered, operator = invitations(person)
+    told = ("id", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
+    yield "invitations", offered.values("organization__name", *told)
+    yield "operator-invitations", operator.values(*told)
+    yield "mails", _mails(person)
+    yield "deeds", _audit_events(person)
+
+
+def _account(person: User) -> dict[str, Any]:
+    names = ("id", "email", "name", "is_active", "operator_role", "created_at", "last_login")
+    return {name: getattr(person, name) for name in names}
+
+
+def _mails(person: User) -> Iterator[dict[str, Any]]:
+    for each in outbox_mails(person).iterator():
+        yield {
+            "kind": each.payload.get("template"),
+            "to": each.payload.get("to"),
+            "created_at": each.created_at,
+            "delivered_at": each.delivered_at,
+        }
+    for letter in stored_emails(person).iterator():
+        yield {"subject": letter.subject, "to": letter.sent_to, "created_at": letter.received_at}
+
+
+def _audit_events(person: User) -> Iterator[dict[str, Any]]:
+    for deed in events_by(person.id).iterator(chunk_size=500):
+        yield {
+            "at": deed.created_at,
+            "action": deed.action,
+            "organization_id": deed.organization_id,
+            "target": f"{deed.target_kind} {deed.target_id}",
+            "details": without_names(deed.details),
+            "address": deed.address,
+            "request_id": deed.request_id,
+        }

@@ -1,0 +1,256 @@
+"""The operators' price books: filled in dollars per million tokens, published, cancelled."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
+from django.forms import BaseInlineFormSet, ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.utils.safestring import mark_safe
+from unfold.admin import ModelAdmin, TabularInline
+from unfold.decorators import action
+from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
+
+from control.actor import Actor
+from control.admin.base import OperatorAdmin, operator, row_url
+from control.admin.fields import DollarsMixin, dollars
+from control.errors import ServiceError
+from control.pricing import selectors, services
+from control.pricing.models import Price, PriceBook
+from control.pricing.price_changes import PriceChange, changes_in, confirmation_phrase
+
+BAND = ("variant", "tier", "input_tokens_min")
+"""What a price prices; another band is another price."""
+REPLAY = "admin:economics_replayrun_add"
+"""Where a draft is replayed: named, not imported, since control knows none of the layers above."""
+TEMPLATE = "admin/prices/decide.html"
+UNUSUAL = mark_safe('<strong class="text-red-600 dark:text-red-500">unusual</strong>')
+HEADERS = ("Price per million tokens", "In force then", "From this book", "")
+
+
+class PriceInline(DollarsMixin, TabularInline):
+    """The prices of a book, in dollars per million tokens."""
+
+    model = Price
+    verbose_name_plural = "prices in dollars per million tokens"
+    ordering = BAND
+    extra = 0
+    hide_title = True
+
+    input = dollars("input_nanos", "Input")
+    cached_input = dollars("cached_input_nanos", "Cached input")
+    output = dollars("output_nanos", "Output")
+
+    def get_fields(self, request: HttpRequest, obj: PriceBook | None = None) -> tuple[str, ...]:
+        """Return the meters to fill in, or to look at once the book is published."""
+        meters = ("input_nanos", "cached_input_nanos", "output_nanos")
+        if not self.has_change_permission(request, obj):
+            meters = ("input", "cached_input", "output")
+        return (*BAND, *meters)
+
+    def get_readonly_fields(
+        self, request: HttpRequest, obj: PriceBook | None = None
+    ) -> tuple[str, ...]:
+        """Return all fields of a published book."""
+        return () if self.has_change_permission(request, obj) else self.get_fields(request, obj)
+
+    def has_add_permission(self, request: HttpRequest, obj: PriceBook | None = None) -> bool:
+        """Only drafts take prices, from who may change books."""
+        may = bool(request.user.has_perm("prices.change_pricebook"))
+        return may and (obj is None or not obj.is_published)
+
+    has_change_permission = has_add_permission
+    has_delete_permission = has_add_permission
+
+
+@admin.register(PriceBook)
+class PriceBookAdmin(OperatorAdmin):
+    """Price books."""
+
+    list_display = (
+        "name", "state", "organization", "effective_at", "ends_at", "published_by", "created_at",
+    )  # fmt: skip
+    list_select_related = ("organization", "published_by")
+    search_fields = ("name", "id", "organization__name", "organization__id")
+    fields = (
+        "name", "organization", "effective_at", "ends_at",
+        "published_at", "published_by", "cancelled_at", "cancelled_by",
+    )  # fmt: skip
+    readonly_fields = ("published_at", "published_by", "cancelled_at", "cancelled_by")
+    autocomplete_fields = ("organization",)
+    inlines = (PriceInline,)
+    actions_detail = ("publish", "replay", "cancel")
+
+    @admin.display(description="State")
+    def state(self, book: PriceBook) -> str:
+        """Return how far the book has come."""
+        return book.state(timezone.now())
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """A published book never changes."""
+        published = isinstance(obj, PriceBook) and obj.is_published
+        return not published and super().has_change_permission(request, obj)
+
+    def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only drafts are published."""
+        state = selectors.book(unquote(object_id)).state(timezone.now())
+        return super().has_change_permission(request) and state == "draft"
+
+    def has_replay_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only drafts are replayed, where somebody brings the page."""
+        try:
+            reverse(REPLAY)
+        except NoReverseMatch:
+            return False
+        return self.has_publish_permission(request, object_id)
+
+    def has_cancel_permission(self, request: HttpRequest, object_id: str) -> bool:
+        """Only what has yet to take effect is cancelled."""
+        state = selectors.book(unquote(object_id)).state(timezone.now())
+        return super().has_change_permission(request) and state == "to come"
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> PriceBook:
+        """Begin a book."""
+        return services.draft_book(actor=actor, **values)
+
+    def change_row(self, actor: Actor, row: PriceBook, changes: dict[str, Any]) -> PriceBook:
+        """Change a draft."""
+        return services.update_book(actor=actor, book=row, changes=changes)
+
+    def save_formset(
+        self, request: HttpRequest, form: ModelForm, formset: BaseInlineFormSet, change: bool
+    ) -> None:
+        """Set and remove the prices that the table changed, through their services."""
+        actor = operator(request)
+        formset.save(commit=False)
+        moved = [price for price, changed in formset.changed_objects if {*changed} & {*BAND}]
+        for price in (*formset.deleted_objects, *moved):
+            services.remove_price(actor=actor, price=selectors.price(price.id))
+        changed = [price for price, _ in formset.changed_objects]
+        for price in (*changed, *formset.new_objects):
+            services.set_price(
+                actor=actor,
+                book=price.book,
+                variant=price.variant,
+                tier=price.tier,
+                input_tokens_min=price.input_tokens_min,
+                input_nanos=price.input_nanos,
+                cached_input_nanos=price.cached_input_nanos,
+                output_nanos=price.output_nanos,
+            )
+
+    @action(description="Publish", permissions=["publish"])
+    def publish(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Put the book in force; it never changes again."""
+        return publish_page(self, request, selectors.book(unquote(object_id)))
+
+    @action(description="Replay", permissions=["replay"])
+    def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what the draft would have charged for real usage: a page of the layers above."""
+        query = urlencode({"book": selectors.book(unquote(object_id)).id})
+        return redirect(f"{reverse(REPLAY)}?{query}")
+
+    @action(description="Cancel", permissions=["cancel"])
+    def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Take the book back before it takes effect."""
+        return cancel_page(self, request, selectors.book(unquote(object_id)))
+
+
+class PublishForm(forms.Form):
+    """When a book takes effect, and the words that confirm what looks mis-keyed."""
+
+    effective_at = forms.SplitDateTimeField(
+        required=False,
+        widget=UnfoldAdminSplitDateTimeWidget,
+        help_text="UTC. Left empty, it takes effect at once.",
+    )
+    confirmation = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget)
+
+    def ask_for(self, sentence: str) -> None:
+        """Say what is to be typed; without a sentence nothing is."""
+        self.fields[
+            "confirmation"
+        ].help_text = f"Unusual prices. If they are meant, type: {sentence}"
+        self.fields["confirmation"].widget.attrs["autocomplete"] = "off"
+
+
+def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
+    """Show old and new prices side by side, and publish the book when it is sent."""
+    form = PublishForm(request.POST or None, initial={"effective_at": book.effective_at})
+    if request.method == "POST" and form.is_valid():
+        try:
+            services.publish_book(actor=operator(request), book=book, **form.cleaned_data)
+        except ServiceError as error:
+            form.add_error(error.param if error.param in form.fields else None, error.message)
+        else:
+            return _done(request, book, "is published")
+    changes = _changes(book, form)
+    if unusual := [change for change in changes if change.is_unusual]:
+        form.ask_for(confirmation_phrase(book, unusual))
+    else:
+        del form.fields["confirmation"]
+    table = {"headers": HEADERS, "rows": [change_row(change) for change in changes]}
+    words = f"{audience(book)} From then on the book never changes; another one supersedes it."
+    return _page(
+        admin, request, book, title=f"Publish {book}", form=form, table=table, words=words,
+        button="Publish",
+    )  # fmt: skip
+
+
+def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
+    """Ask once, and take the book back when it is sent."""
+    form = forms.Form(request.POST or None)
+    if request.method == "POST":
+        try:
+            services.cancel_book(actor=operator(request), book=book)
+        except ServiceError as error:
+            messages.error(request, error.message)
+        else:
+            return _done(request, book, "is cancelled")
+    words = (
+        f"{audience(book)} They are to take effect on {book.effective_at:%Y-%m-%d %H:%M} UTC."
+        " Cancelled, the prices before them stay in force; the book stays on record."
+    )
+    return _page(
+        admin, request, book, title=f"Cancel {book}", form=form, table=None, words=words,
+        button="Cancel this book",
+    )  # fmt: skip
+
+
+def change_row(change: PriceChange) -> tuple[str, str, str, str]:
+    """Return a change as the page shows it."""
+    if change.is_unusual:
+        return (change.subject, change.old, change.new, UNUSUAL)
+    note = "as before" if change.old_nanos == change.new_nanos else ""
+    return (change.subject, change.old, change.new, note)
+
+
+def audience(book: PriceBook) -> str:
+    """Return for whom the book holds, as a sentence."""
+    if book.organization is None:
+        return "List prices, for everybody without a contract."
+    end = f" until {book.ends_at:%Y-%m-%d %H:%M} UTC" if book.ends_at else ""
+    return f"Contract prices of {book.organization}{end}."
+
+
+def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
+    asked_at = form.cleaned_data.get("effective_at") if form.is_bound else book.effective_at
+    return changes_in(book, selectors.prices(book), asked_at or timezone.now())
+
+
+def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
+    messages.success(request, f"{book} {words}.")
+    return redirect(row_url("admin:prices_pricebook_change", book.pk))
+
+
+def _page(
+    admin: ModelAdmin, request: HttpRequest, book: PriceBook, **context: Any
+) -> TemplateResponse:
+    shared = {**admin.admin_site.each_context(request), "opts": admin.opts, "original": book}
+    return TemplateResponse(request, TEMPLATE, {**shared, **context, "object": book})

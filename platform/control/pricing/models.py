@@ -1,0 +1,156 @@
+"""Price books: draft, then published with an effective time, then never changed but for being
+cancelled before that time (triggers of migrations/0001_initial see to it).
+Prices are nano-dollars per million tokens."""
+
+from datetime import datetime
+from typing import Literal
+
+from django.core.validators import MaxValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+
+from control.catalog.models import Variant
+from control.db.models import new_id
+from control.tenants.models import ID_MAX, NAME_MAX, Organization, User
+
+BookState = Literal["draft", "to come", "in effect", "ended", "cancelled"]
+INPUT_TOKENS_MAX = 10**9
+"""As far as the contract counts tokens."""
+
+
+def new_book_id() -> str:
+    """Return a fresh id of a price book."""
+    return new_id("book")
+
+
+def new_price_id() -> str:
+    """Return a fresh id of a price."""
+    return new_id("price")
+
+
+class PriceBook(models.Model):
+    """A dated set of prices; published ones are in force from `effective_at` on.
+
+    A book with an organization is a contract: it holds for that organization alone, before the
+    list prices, until `ends_at` where that is set.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_book_id)
+    name = models.CharField(max_length=NAME_MAX)
+    organization = models.ForeignKey(
+        Organization, models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    effective_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(null=True, blank=True)
+    published_at = models.DateTimeField(null=True, blank=True)
+    published_by = models.ForeignKey(User, models.PROTECT, null=True, blank=True, related_name="+")
+    cancelled_at = models.DateTimeField(null=True, blank=True)
+    cancelled_by = models.ForeignKey(User, models.PROTECT, null=True, blank=True, related_name="+")
+
+    class Meta:
+        db_table = "prices_price_book"
+        ordering = ["-created_at"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(published_at__isnull=True) | Q(effective_at__isnull=False),
+                name="published_book_is_dated",
+            ),
+            models.UniqueConstraint(
+                fields=["organization", "effective_at"],
+                name="one_book_takes_effect_at_a_time",
+                condition=Q(published_at__isnull=False, cancelled_at__isnull=True),
+                nulls_distinct=False,
+            ),
+            models.CheckConstraint(
+                condition=Q(ends_at__isnull=True) | Q(organization__isnull=False),
+                name="list_prices_have_no_end",
+            ),
+            models.CheckConstraint(
+                condition=Q(ends_at__isnull=True)
+                | Q(effective_at__isnull=True)
+                | Q(ends_at__gt=F("effective_at")),
+                name="contract_ends_after_it_begins",
+            ),
+            models.CheckConstraint(
+                condition=Q(cancelled_at__isnull=True)
+                | Q(published_at__isnull=False, cancelled_at__lt=F("effective_at")),
+                name="cancelled_before_it_took_effect",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the book is closed to changes."""
+        return self.published_at is not None
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the book was published and taken back before it took effect."""
+        return self.cancelled_at is not None
+
+    def state(self, at: datetime) -> BookState:
+        """Return how far the book has come; one that took effect may be superseded by now."""
+        if self.effective_at is None or not self.is_published:
+            return "draft"
+        if self.is_cancelled:
+            return "cancelled"
+        if at < self.effective_at:
+            return "to come"
+        return "in effect" if self.ends_at is None or at < self.ends_at else "ended"
+
+
+class ServiceTier(models.TextChoices):
+    """How urgent a request is."""
+
+    PRIORITY = "priority", "Priority"
+    DEFAULT = "default", "Default"
+    FLEX = "flex", "Flex"
+    BATCH = "batch", "Batch"
+
+
+class Price(models.Model):
+    """Three meters of one variant, tier and context band; cached input is never dearer than input.
+
+    The band begins at `input_tokens_min` and takes the whole request; 0 is the base band.
+    """
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_price_id)
+    book = models.ForeignKey(PriceBook, models.PROTECT, related_name="prices")
+    variant = models.ForeignKey(Variant, models.PROTECT, related_name="prices")
+    tier = models.CharField(max_length=16, choices=ServiceTier, default=ServiceTier.DEFAULT)
+    input_tokens_min = models.PositiveIntegerField(
+        "from input tokens", default=0, validators=[MaxValueValidator(INPUT_TOKENS_MAX)]
+    )
+    input_nanos = models.BigIntegerField()
+    cached_input_nanos = models.BigIntegerField()
+    output_nanos = models.BigIntegerField()
+
+    class Meta:
+        db_table = "prices_price"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["book", "variant", "tier", "input_tokens_min"], name="price_is_unique"
+            ),
+            models.CheckConstraint(
+                condition=Q(tier__in=ServiceTier.values), name="price_tier_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(cached_input_nanos__gte=0, output_nanos__gte=0)
+                & Q(input_nanos__gte=F("cached_input_nanos")),
+                name="cached_not_dearer_than_input",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        floor = f" from {self.input_tokens_min:,} input tokens" if self.input_tokens_min else ""
+        return f"{self.variant} {self.tier}{floor}"
+
+    @property
+    def is_contract(self) -> bool:
+        """Whether it is one organization's own."""
+        return self.book.organization_id is not None

@@ -1,0 +1,231 @@
+"""What operators do to price books: draft, set prices, publish once, cancel before it counts."""
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.actor import Actor
+from control.audit import services as audit
+from control.catalog.models import Variant
+from control.db.row_changes import apply_changes, create_row, snapshot
+from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRecord, publish
+from control.operators import Duty, require_operator
+from control.pricing import selectors
+from control.pricing.models import Price, PriceBook, ServiceTier
+from control.pricing.price_changes import changes_in, require_confirmation
+from control.tenants.models import Organization
+from serving.contract.records import ContractPriceRecord, PriceRecord
+
+BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})
+
+
+@transaction.atomic
+def draft_book(
+    *,
+    actor: Actor,
+    name: str,
+    organization: Organization | None = None,
+    effective_at: datetime | None = None,
+    ends_at: datetime | None = None,
+) -> PriceBook:
+    """Begin a price book, which is worth nothing before it is published.
+
+    With an organization it is that one's contract, until `ends_at` where given.
+    """
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book = PriceBook(
+        name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
+    )
+    create_row(book)
+    _record(actor, "price_book.draft", book, name=name)
+    return book
+
+
+@transaction.atomic
+def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) -> PriceBook:
+    """Change BOOK_FIELDS of a draft. Raises Conflict once the book is published."""
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book = _draft(book)
+    if not set(changes) <= BOOK_FIELDS:
+        raise InvalidValue(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
+    if differences := apply_changes(book, changes):
+        _record(actor, "price_book.update", book, **differences)
+    return book
+
+
+@transaction.atomic
+def set_price(
+    *,
+    actor: Actor,
+    book: PriceBook,
+    variant: Variant,
+    input_nanos: int,
+    cached_input_nanos: int,
+    output_nanos: int,
+    tier: str = ServiceTier.DEFAULT,
+    input_tokens_min: int = 0,
+) -> Price:
+    """Set what a variant costs in a draft, in nano-dollars per million tokens, for requests with
+    at least so many input tokens.
+
+    Raises Conflict once the book is published, InvalidValue where cached input is dearer than
+    input.
+    """
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book = _draft(book)
+    meters = {
+        "input_nanos": input_nanos,
+        "cached_input_nanos": cached_input_nanos,
+        "output_nanos": output_nanos,
+    }
+    price = selectors.price_of(book, variant, tier, input_tokens_min)
+    before = snapshot(price, meters) if price else None
+    if price is None:
+        price = Price(
+            book=book, variant=variant, tier=tier, input_tokens_min=input_tokens_min, **meters
+        )
+        create_row(price)
+    else:
+        apply_changes(price, meters)
+    _record(actor, "price_book.set_price", book, **_named(price), before=before, after=meters)
+    return price
+
+
+@transaction.atomic
+def remove_price(*, actor: Actor, price: Price) -> None:
+    """Take a price out of a draft: the price before stays in force for its variant."""
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book = _draft(price.book)
+    _record(actor, "price_book.remove_price", book, **_named(price))
+    price.delete()
+
+
+@transaction.atomic
+def publish_book(
+    *,
+    actor: Actor,
+    book: PriceBook,
+    effective_at: datetime | None = None,
+    confirmation: str = "",
+) -> PriceBook:
+    """Put a book's prices in force from `effective_at`, or now; it never changes again.
+
+    Raises InvalidValue for a moment in the past or a book that is not whole, Conflict when it is
+    published already or another book takes effect then, and Unconfirmed where prices look
+    mis-keyed and `confirmation` is not the sentence that the error names.
+    """
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book, now = _draft(book), timezone.now()
+    prices = list(selectors.prices(book))
+    check_complete(prices)
+    _check_effective_at(book, effective_at or now, now)
+    changes = changes_in(book, prices, effective_at or now)
+    require_confirmation(book, changes, confirmation)
+    book.effective_at, book.published_at = effective_at or now, now
+    book.published_by_id = actor.user_id
+    book.save(update_fields=["effective_at", "published_at", "published_by"])
+    confirmed = {"confirmation": confirmation} if confirmation else {}
+    moment = book.effective_at.isoformat()
+    _record(actor, "price_book.publish", book, effective_at=moment, **confirmed)
+    for price in prices:
+        price.book = book
+    publish(price_record(price) for price in prices)
+    return book
+
+
+@transaction.atomic
+def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
+    """Take a published book back before it takes effect; the prices before stay in force.
+
+    Raises Conflict for a draft, a cancelled book, and once it has taken effect.
+    """
+    require_operator(actor, Duty.KEEP_BOOKS)
+    book, now = selectors.locked_book(book.id), timezone.now()
+    if (state := book.state(now)) != "to come":
+        raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")
+    book.cancelled_at, book.cancelled_by_id = now, actor.user_id
+    book.save(update_fields=["cancelled_at", "cancelled_by"])
+    _record(actor, "price_book.cancel", book)
+    publish(cancelled_price_record(price) for price in selectors.prices(book))
+    return book
+
+
+def _draft(book: PriceBook) -> PriceBook:
+    book = selectors.locked_book(book.id)
+    if book.is_published:
+        raise Conflict(f"{book.name} is published and never changes: draft another one.")
+    return book
+
+
+def check_complete(prices: Collection[Price]) -> None:
+    """Raise Invalid where a book has no prices, or a band without its base: shorter requests would
+    have none."""
+    if not prices:
+        raise InvalidValue("The price book has no prices.")
+    based = {(price.variant_id, price.tier) for price in prices if price.input_tokens_min == 0}
+    for price in prices:
+        if (price.variant_id, price.tier) not in based:
+            raise InvalidValue(f"{price} has no base band: price it from 0 input tokens too.")
+
+
+def _check_effective_at(book: PriceBook, effective_at: datetime, now: datetime) -> None:
+    if effective_at < now:
+        raise InvalidValue("effective_at must not be in the past.", param="effective_at")
+    if book.ends_at is not None and book.ends_at <= effective_at:
+        raise InvalidValue("A contract ends after it takes effect.", param="ends_at")
+    if selectors.is_taken(book.organization_id, effective_at):
+        raise Conflict("Another price book takes effect at that moment.", param="effective_at")
+
+
+def _named(price: Price) -> dict[str, Any]:
+    """Return what a price prices, in words for the audit."""
+    return {
+        "variant": str(price.variant),
+        "tier": price.tier,
+        "input_tokens_min": price.input_tokens_min,
+    }
+
+
+def _record(actor: Actor, action: str, book: PriceBook, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="price_book",
+        target_id=book.id,
+        details=details,
+    )
+
+
+def price_record(price: Price) -> FeedRecord:
+    """Return what to publish of a price in a published book."""
+    if price.book.effective_at is None:
+        raise ValueError(f"{price.id} belongs to a draft, which is not published")
+    fields: dict[str, Any] = {
+        "price_id": price.id,
+        "variant_id": price.variant_id,
+        "tier": price.tier,
+        "input_tokens_min": price.input_tokens_min,
+        "input_nanos": price.input_nanos,
+        "cached_input_nanos": price.cached_input_nanos,
+        "output_nanos": price.output_nanos,
+        "effective_at": price.book.effective_at,
+    }
+    if price.book.organization_id is None:
+        return FeedRecord(_kind(price), price.id, PriceRecord(**fields))
+    own = ContractPriceRecord(
+        **fields, organization_id=price.book.organization_id, ends_at=price.book.ends_at
+    )
+    return FeedRecord(_kind(price), price.id, own)
+
+
+def cancelled_price_record(price: Price) -> FeedRecord:
+    """Return that a published price is no more."""
+    return FeedRecord(_kind(price), price.id, None)
+
+
+def _kind(price: Price) -> str:
+    return "contract_price" if price.is_contract else "price"

@@ -1,0 +1,348 @@
+"""A copy of what is known of a person, and their end: complete, refused where it must be, and
+nobody else's business."""
+
+import io
+import json
+import zipfile
+from datetime import timedelta
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from django.contrib.sessions.models import Session
+from django.test import Client
+from django.utils import timezone
+
+from control.actor import person
+from control.admin.base import row_url
+from control.audit import hash_chain
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import ERASED, NameResolver
+from control.data_requests import erasure, services
+from control.data_requests.inventory import STORED_DATA
+from control.data_requests.models import DataSubjectRequest, RequestKind, RequestState
+from control.data_requests.services import take_export
+from control.errors import Conflict, InvalidValue, NotPermitted
+from control.keys.models import ApiKey, Scope
+from control.keys.services import mint_key
+from control.outbox.models import OutboxMessage
+from control.tasks import run_data_requests
+from control.tenants import services as tenants
+from control.tenants.models import Invitation, Membership, OperatorInvitation, User
+from tests.fixtures.organizations import SeededOrganization
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def grace(org: SeededOrganization) -> User:
+    """An admin with keys, an address, a factor, a session, mails and invitations."""
+    user = org.join("admin")
+    EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
+    Authenticator.objects.create(user=user, type="totp", data={"secret": "TOTPSECRET"})
+    Client().force_login(user)
+    actor = org.actor_of(user)
+    for scope in (Scope.INFERENCE, Scope.MANAGE):
+        mint_key(actor=actor, project=org.project, name=f"Hers {scope}", scopes=[scope])
+    tenants.invite_member(
+        actor=actor, organization=org.organization, email="new@else.example", role="viewer"
+    )
+    return user
+
+
+def ask(
+    user: User, kind: str, confirmation: str = "", by: User | None = None
+) -> DataSubjectRequest:
+    asked_by = by or user
+    return services.create_request(
+        actor=person(asked_by), asked_by=asked_by, user=user, kind=kind, confirmation=confirmation
+    )
+
+
+def done(errand: DataSubjectRequest) -> DataSubjectRequest:
+    run_data_requests()
+    errand.refresh_from_db()
+    return errand
+
+
+def erased(user: User) -> User:
+    errand = done(ask(user, RequestKind.ERASURE, user.email))
+    assert errand.state == RequestState.DONE, errand.told
+    user.refresh_from_db()
+    return user
+
+
+def content_of(errand: DataSubjectRequest) -> dict[str, object]:
+    with zipfile.ZipFile(io.BytesIO(bytes(errand.copy or b""))) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".json")]
+        return {name.removesuffix(".json"): json.loads(archive.read(name)) for name in names}
+
+
+def operator(role: str) -> User:
+    return User.objects.create_user(f"{role}@penstock.test", operator_role=role)
+
+
+def test_every_table_that_names_a_user_has_its_place() -> None:
+    fields = [each for each in User._meta.get_fields(include_hidden=True) if each.auto_created]
+    found = {
+        (each.related_model._meta.label, each.field.name)  # type: ignore[union-attr]
+        for each in fields
+        if not each.concrete
+    }
+    placed = {(each.table, each.field) for each in STORED_DATA}
+    assert found - placed == set(), "say in control.data_requests.inventory what becomes of these"
+
+
+def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace: User) -> None:
+    errand = done(ask(grace, RequestKind.COPY))
+    assert (errand.state, errand.percent) == (RequestState.DONE, 100)
+    content = content_of(errand)
+    assert content["account"][0]["email"] == grace.email  # type: ignore[index]
+    assert [each["role"] for each in content["membership-user"]] == ["admin"]  # type: ignore[attr-defined]
+    keys = content["apikey-created_by"]
+    assert {each["name"] for each in keys} == {"Hers inference", "Hers manage"}  # type: ignore[attr-defined]
+    assert len(content["sessions"]) == 1  # type: ignore[arg-type]
+    assert content["emailaddress-user"] == [
+        {"email": grace.email, "verified": True, "primary": True}
+    ]
+    kinds = sorted(each["kind"] for each in content["mails"])  # type: ignore[attr-defined]
+    assert kinds == ["invitation", "news", "news"]
+    assert {each["action"] for each in content["deeds"]} >= {"key.mint", "member.invite"}  # type: ignore[attr-defined]
+    everything = json.dumps(content)
+    for secret in ("TOTPSECRET", "digest", "password", org.owner.email, "new@else.example"):
+        assert secret not in everything, secret
+
+
+def test_a_copy_is_deleted_after_a_week(grace: User) -> None:
+    errand = done(ask(grace, RequestKind.COPY))
+    now = timezone.now()
+    assert services.purge(now=now + timedelta(days=6)) == 0
+    assert services.purge(now=now + timedelta(days=8)) == 1
+    with pytest.raises(Conflict):
+        take_export(actor=person(grace), request=DataSubjectRequest.objects.get(id=errand.id))
+
+
+def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, grace: User) -> None:
+    email = grace.email
+    tenants.invite_member(
+        actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
+    )
+    tenants.invite_operator(actor=person(operator("owner")), email=email, role="viewer")
+    hash_chain.chain_events()
+    user = erased(grace)
+    assert user.email.endswith("@erased.invalid")
+    assert (user.name, user.is_active, user.has_usable_password()) == ("", False, False)
+    assert not Membership.objects.filter(user=user).exists()
+    assert not EmailAddress.objects.filter(user=user).exists()
+    assert not Authenticator.objects.filter(user=user).exists()
+    assert not ApiKey.objects.filter(created_by=user, revoked_at=None).exists()
+    assert Session.objects.count() == 0
+    assert not Invitation.objects.filter(email=email).exists()
+    assert not OperatorInvitation.objects.filter(email=email).exists()
+    assert not OutboxMessage.objects.filter(payload__to=email).exists()
+    assert Invitation.objects.filter(email="new@else.example").exists()
+    assert email not in str(list(AuditEvent.objects.values()))
+
+
+def test_deeds_stay_and_name_an_erased_person(org: SeededOrganization, grace: User) -> None:
+    minted = AuditEvent.objects.filter(action="key.mint", actor_id=grace.id)
+    assert NameResolver(minted).actor(minted[0]) == grace.email
+    hash_chain.chain_events()
+    user = erased(grace)
+    assert minted.count() == 2
+    accepted = AuditEvent.objects.get(action="member.accept", actor_id=user.id)
+    invited = AuditEvent.objects.filter(action="member.invite").order_by("id")[0]
+    names = NameResolver([minted[0], accepted, invited])
+    assert names.actor(minted[0]) == ERASED
+    assert names.details(accepted)["email"] == ERASED
+    assert names.details(invited)["email"] == ERASED
+    hash_chain.chain_events()
+    assert hash_chain.verify_chain(now=timezone.now()).faults == []
+
+
+def test_who_signs_up_again_is_somebody_new(
+    org: SeededOrganization, grace: User, client: Client
+) -> None:
+    email = grace.email
+    old = erased(grace)
+    client.post("/accounts/signup/", {"email": email, "password1": "correct horse battery staple"})
+    new = User.objects.get(email=email)
+    assert new.id != old.id
+    assert [seat.organization.name for seat in Membership.objects.filter(user=new)] != ["Acme"]
+    assert (
+        NameResolver(AuditEvent.objects.filter(actor_id=old.id)).actor(
+            AuditEvent(actor_kind="user", actor_id=old.id)
+        )
+        == ERASED
+    )
+
+
+def test_sessions_end_at_once(org: SeededOrganization, grace: User) -> None:
+    browser = Client()
+    browser.force_login(grace)
+    assert browser.get(f"/{org.id}/overview").status_code == 200
+    erased(grace)
+    reply = browser.get(f"/{org.id}/overview")
+    assert reply.status_code == 302
+    assert reply.headers["location"].startswith("/accounts/login/")
+
+
+def test_a_sole_owner_is_told_of_what_and_stays(org: SeededOrganization) -> None:
+    with pytest.raises(Conflict, match="Acme has no other owner"):
+        ask(org.owner, RequestKind.ERASURE, org.owner.email)
+    second = org.join("admin")
+    tenants.change_role(actor=org.actor, membership=org.seat(second), role="owner")
+    errand = ask(org.owner, RequestKind.ERASURE, org.owner.email)
+    tenants.change_role(actor=org.actor_of(second), membership=org.seat(second), role="admin")
+    assert done(errand).state == RequestState.REFUSED  # it changed meanwhile
+    assert "Acme has no other owner" in errand.told[0]
+    org.owner.refresh_from_db()
+    assert org.owner.is_active
+    assert org.seat(org.owner).role == "owner"
+
+
+def test_an_operator_is_dismissed_first() -> None:
+    user = operator("finance")
+    assert "operator" in erasure.obstacles(user)[0]
+    with pytest.raises(Conflict, match="dismiss"):
+        ask(user, RequestKind.ERASURE, user.email)
+
+
+def test_nobody_is_erased_without_the_address_typed(grace: User) -> None:
+    for typed in ("", "grace", "other@acme.example"):
+        with pytest.raises(InvalidValue):
+            ask(grace, RequestKind.ERASURE, typed)
+    assert not DataSubjectRequest.objects.exists()
+
+
+def test_a_rehearsal_changes_nothing_and_says_what_would(grace: User) -> None:
+    errand = done(ask(grace, RequestKind.REHEARSAL))
+    assert errand.state == RequestState.DONE
+    assert "The seat ends in Acme." in errand.told
+    assert "2 API keys that they made end within a second." in errand.told
+    grace.refresh_from_db()
+    assert grace.is_active
+    assert ApiKey.objects.filter(created_by=grace, revoked_at=None).count() == 2
+
+
+def test_others_may_not_ask_and_only_who_helps_may(
+    org: SeededOrganization, outsider: SeededOrganization
+) -> None:
+    for by in (outsider.owner, operator("viewer"), operator("finance"), operator("catalog")):
+        for kind in RequestKind.values:
+            with pytest.raises(NotPermitted):
+                ask(org.owner, kind, org.owner.email, by=by)
+    helper = operator("support")
+    errand = done(ask(org.owner, RequestKind.COPY, by=helper))
+    assert take_export(actor=person(helper), request=errand)
+    with pytest.raises(NotPermitted):
+        take_export(actor=person(outsider.owner), request=errand)
+    actions = AuditEvent.objects.filter(action__startswith="person.").values_list(
+        "action", "actor_id"
+    )
+    assert list(actions.order_by("id")) == [
+        ("person.ask_copy", helper.id), ("person.take_copy", helper.id)
+    ]  # fmt: skip
+
+
+def test_the_same_is_not_asked_twice_at_once(grace: User) -> None:
+    ask(grace, RequestKind.COPY)
+    with pytest.raises(Conflict):
+        ask(grace, RequestKind.COPY)
+    run_data_requests()
+    assert ask(grace, RequestKind.COPY).is_open
+
+
+def test_an_errand_is_done_once_and_given_up_after_three_tries(
+    grace: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errand = ask(grace, RequestKind.COPY)
+
+    def fail(*_: object, **__: object) -> bytes:
+        raise RuntimeError("disk")
+
+    monkeypatch.setattr(services, "write_export", fail)
+    for _ in range(services.ATTEMPTS_MAX):
+        with pytest.raises(RuntimeError):
+            run_data_requests()
+    assert done(errand).state == RequestState.FAILED
+
+
+def test_a_worker_that_died_is_followed_by_another(grace: User) -> None:
+    errand, now = ask(grace, RequestKind.COPY), timezone.now()
+    assert services._begin(errand.id, now) is not None
+    services.run(errand.id, now=now + timedelta(minutes=1))
+    errand.refresh_from_db()
+    assert errand.is_open  # the first may be at it still
+    services.run(errand.id, now=now + timedelta(minutes=6))
+    errand.refresh_from_db()
+    assert errand.state == RequestState.DONE
+
+
+def test_erasing_goes_on_from_where_it_stopped(
+    grace: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errand = ask(grace, RequestKind.ERASURE, grace.email)
+    with monkeypatch.context() as patch:
+        patch.setattr(erasure, "_forget", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run_data_requests()
+    assert not Membership.objects.filter(user=grace).exists()
+    assert done(errand).state == RequestState.DONE
+
+
+def test_what_an_operator_erases_is_their_deed(org: SeededOrganization, grace: User) -> None:
+    helper = operator("support")
+    done(ask(grace, RequestKind.ERASURE, grace.email, by=helper))
+    grace.refresh_from_db()
+    assert grace.erased_at is not None
+    by = {deed.action: deed.actor_id for deed in AuditEvent.objects.filter(actor_id=helper.id)}
+    assert set(by) == {"person.ask_erasure", "person.erase", "member.remove"}
+
+
+class TestAdmin:
+    def client(self, role: str) -> Client:
+        client = Client()
+        client.force_login(operator(role))
+        return client
+
+    def form(self, user: User, kind: str, confirmation: str = "") -> dict[str, str]:
+        return {"email": user.email, "kind": kind, "confirmation": confirmation}
+
+    def test_support_asks_and_downloads(self, grace: User) -> None:
+        client = self.client("support")
+        reply = client.post("/admin/privacy/datasubjectrequest/add/", self.form(grace, "copy"))
+        assert reply.status_code == 302, reply.content.decode()
+        errand = DataSubjectRequest.objects.get()
+        run_data_requests()
+        page = client.get(
+            row_url("admin:privacy_datasubjectrequest_change", errand.id), follow=True
+        )
+        assert "Download" in page.content.decode()
+        reply = client.get(row_url("admin:privacy_datasubjectrequest_copy", errand.id))
+        assert reply.headers["content-type"] == "application/zip"
+
+    def test_erasing_takes_the_address_again(self, grace: User) -> None:
+        client = self.client("support")
+        client.post("/admin/privacy/datasubjectrequest/add/", self.form(grace, "erasure"))
+        assert not DataSubjectRequest.objects.exists()
+        client.post(
+            "/admin/privacy/datasubjectrequest/add/", self.form(grace, "erasure", grace.email)
+        )
+        run_data_requests()
+        assert DataSubjectRequest.objects.get().state == RequestState.DONE
+
+    @pytest.mark.parametrize("role", ["viewer", "catalog", "finance"])
+    def test_others_see_nothing(self, grace: User, role: str) -> None:
+        errand = done(ask(grace, RequestKind.COPY))
+        client = self.client(role)
+        ways = [
+            row_url(f"admin:privacy_datasubjectrequest_{verb}", errand.id)
+            for verb in ("change", "copy")
+        ]
+        for path in (
+            "/admin/privacy/datasubjectrequest/",
+            "/admin/privacy/datasubjectrequest/add/",
+            *ways,
+        ):
+            assert client.get(path, follow=True).status_code == 403, path
