@@ -16,13 +16,13 @@ from billing.alerts.selectors import Standing
 from control.api.idempotency import idempotent
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
-from control.budgets import services as limits
-from control.budgets.models import LimitPeriod
-from control.budgets.selectors import Limit
-from control.budgets.selectors import limits as limits_of
-from control.tenants.access import OF_ORGANIZATION, Access, access_asked
-from control.tenants.checks import NANOS_MAX
-from control.tenants.permissions import Action
+from control.limits import spending as limits
+from control.limits.models import LimitPeriod
+from control.limits.spending import SpendingLimitRow
+from control.limits.spending import spending_limits as limits_of
+from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.organizations.validators import NANOS_MAX
+from control.permissions import Permission
 
 ENFORCEMENTS = ("hard", "soft")
 
@@ -110,7 +110,7 @@ class AlertSettingsSerializer(ClosedSerializer):
 class BudgetPagination(SequencePagination):
     """The organization's own budgets first, then its projects', then its keys'."""
 
-    def key(self, row: Limit) -> str:
+    def key(self, row: SpendingLimitRow) -> str:
         """Return a budget's id."""
         return row.budget_id
 
@@ -128,7 +128,7 @@ class Budgets(GenericAPIView[Any]):
     )
     def get(self, request: Request) -> Response:
         """List the organization's own budgets, its projects' and its keys'."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         page = self.paginate_queryset(limits_of(found.organization)) or []
         standings = selectors.standings_of(found.organization, page, timezone.now())
         return self.get_paginated_response(BudgetSerializer(standings, many=True).data)
@@ -142,7 +142,7 @@ class Budgets(GenericAPIView[Any]):
     @transaction.atomic
     def post(self, request: Request) -> Response:
         """Limit an organization, a project or a key by the month, the week or the day."""
-        found, now = access_asked(request, Action.SET_LIMITS), timezone.now()
+        found, now = get_query_access(request, Permission.LIMITS_WRITE), timezone.now()
         asked = NewBudgetSerializer.read(request.data)
         made = limits.add_limit(
             actor=found.actor,
@@ -165,13 +165,13 @@ class OneBudget(GenericAPIView[Any]):
     @extend_schema(parameters=[OF_ORGANIZATION])
     def get(self, request: Request, budget_id: str) -> Response:
         """Show a budget and how its running period stands."""
-        return shown(access_asked(request, Action.SEE_MONEY), budget_id)
+        return shown(get_query_access(request, Permission.BILLING_READ), budget_id)
 
     @extend_schema(parameters=[OF_ORGANIZATION], request=BudgetChangeSerializer)
     @transaction.atomic
     def patch(self, request: Request, budget_id: str) -> Response:
         """Change a budget, at once: what is held beyond a lowered limit is called back."""
-        found = access_asked(request, Action.SET_LIMITS)
+        found = get_query_access(request, Permission.LIMITS_WRITE)
         asked = BudgetChangeSerializer.read(request.data)
         enforcement = asked.get("enforcement")
         limits.change_limit(
@@ -189,7 +189,7 @@ class OneBudget(GenericAPIView[Any]):
     @transaction.atomic
     def delete(self, request: Request, budget_id: str) -> Response:
         """Lift a limit."""
-        found = access_asked(request, Action.SET_LIMITS)
+        found = get_query_access(request, Permission.LIMITS_WRITE)
         limits.remove_limit(
             actor=found.actor,
             organization=found.organization,
@@ -208,7 +208,7 @@ class Alerts(GenericAPIView[Alert]):
     @extend_schema(operation_id="alerts_list", parameters=[OF_ORGANIZATION])
     def get(self, request: Request) -> Response:
         """List what was told, the newest first."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         page = self.paginate_queryset(selectors.alerts(found.organization))
         return self.get_paginated_response(AlertSerializer(page, many=True).data)
 
@@ -221,13 +221,13 @@ class OneAlertSettings(GenericAPIView[Any]):
     @extend_schema(parameters=[OF_ORGANIZATION])
     def get(self, request: Request) -> Response:
         """Show what was chosen, or the defaults."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         return Response(AlertSettingsSerializer(selectors.alert_settings(found.organization)).data)
 
     @extend_schema(parameters=[OF_ORGANIZATION])
     def patch(self, request: Request) -> Response:
         """Choose; what is not named stays as it is."""
-        found = access_asked(request, Action.SET_LIMITS)
+        found = get_query_access(request, Permission.LIMITS_WRITE)
         before = AlertSettingsSerializer(selectors.alert_settings(found.organization)).data
         asked = AlertSettingsSerializer.read(request.data, partial=True)
         chosen = services.choose_alerts(
@@ -236,7 +236,7 @@ class OneAlertSettings(GenericAPIView[Any]):
         return Response(AlertSettingsSerializer(chosen).data)
 
 
-def choose(found: Access, budget_id: str, asked: dict[str, Any]) -> None:
+def choose(found: OrganizationAccess, budget_id: str, asked: dict[str, Any]) -> None:
     """Keep the percentages that were asked for, if any were."""
     if "alert_percents" in asked:
         services.choose_percents(
@@ -247,7 +247,7 @@ def choose(found: Access, budget_id: str, asked: dict[str, Any]) -> None:
         )
 
 
-def shown(found: Access, budget_id: str, *, status: int = 200) -> Response:
+def shown(found: OrganizationAccess, budget_id: str, *, status: int = 200) -> Response:
     """Return one budget as it stands. Raises ObjectNotFound."""
     standing = selectors.standing(found.organization, budget_id, timezone.now())
     return Response(BudgetSerializer(standing).data, status=status)

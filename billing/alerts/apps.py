@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class AlertsConfig(AppConfig):
@@ -11,4 +11,4 @@ class AlertsConfig(AppConfig):
     name = "billing.alerts"
     label = "alerts"
     verbose_name = "Alerts"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE

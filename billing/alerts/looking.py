@@ -27,7 +27,7 @@ LIMITED = """
         AND starts_at = ANY(%(starts)s) AND ends_at > %(now)s
     UNION ALL
     SELECT budget.organization_id, budget_id, starts_at, ends_at, posted_nanos, soft.limit_nanos
-    FROM budgets_spend_limit AS soft JOIN credit_budget AS budget USING (budget_id)
+    FROM limits_spending_limit AS soft JOIN credit_budget AS budget USING (budget_id)
     WHERE NOT soft.is_hard AND starts_at = ANY(%(starts)s) AND ends_at > %(now)s
     UNION ALL
     SELECT organization_id, budget_id, starts_at, NULL, greatest(posted_nanos - funded_nanos, 0),
@@ -81,7 +81,7 @@ BALANCES = f"""
         pace.nanos * CASE WHEN chosen.organization_id IS NULL THEN %(low_runway_days)s
             ELSE chosen.low_runway_days END AS low_runway_nanos
     FROM credit_budget AS budget
-    JOIN tenants_organization AS owner ON owner.id = budget.organization_id
+    JOIN organizations_organization AS owner ON owner.id = budget.organization_id
     LEFT JOIN alerts_settings AS chosen ON chosen.organization_id = owner.id
     LEFT JOIN (
         SELECT organization_id, sum(nanos)::bigint
@@ -139,7 +139,7 @@ WITH usual AS (
 """  # noqa: S608 -- constants of this module
 UNOPENED = """
 /* Soft budgets by the week and the day that have no row in their period, of who spends at all. */
-SELECT soft.budget_id FROM budgets_spend_limit AS soft
+SELECT soft.budget_id FROM limits_spending_limit AS soft
 JOIN credit_budget AS balance ON balance.budget_id = 'balance:' || soft.organization_id
 WHERE NOT soft.is_hard AND soft.period <> 'month' AND balance.posted_nanos > 0 AND NOT EXISTS (
     SELECT FROM credit_budget AS opened WHERE opened.budget_id = soft.budget_id

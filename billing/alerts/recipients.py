@@ -2,10 +2,13 @@
 billing profile names."""
 
 from billing.invoicing.selectors import billing_profile
-from control.tenants.selectors import people_to_tell
+from control.organizations.selectors import notification_recipients
 
 
 def recipients(organization_id: str) -> list[str]:
     """Return the addresses, each once however it is written."""
-    found = [*people_to_tell(organization_id), *billing_profile(organization_id).recipients]
+    found = [
+        *notification_recipients(organization_id),
+        *billing_profile(organization_id).recipients,
+    ]
     return sorted({address.casefold(): address for address in reversed(found)}.values())

@@ -10,9 +10,9 @@ from billing.alerts.defaults import LOW_RUNWAY_DAYS, PACE_DAYS, PERCENTS, UNUSUA
 from billing.alerts.models import Alert, AlertSettings, DaySpend, Thresholds
 from billing.credit.models import Budget
 from billing.credit.selectors import balance_nanos, budgets
-from control.budgets import selectors as limits
-from control.budgets.selectors import Limit, Owner
-from control.tenants.models import Organization
+from control.limits import spending as limits
+from control.limits.spending import Owner, SpendingLimitRow
+from control.organizations.models import Organization
 from serving.contract.budget import balance_budget_id, period_end, period_start
 
 
@@ -20,7 +20,7 @@ from serving.contract.budget import balance_budget_id, period_end, period_start
 class Standing:
     """A limit of spending and how its running period stands."""
 
-    limit: Limit
+    limit: SpendingLimitRow
     spent_nanos: int
     held_nanos: int
     starts_at: datetime
@@ -43,12 +43,12 @@ def standings(
     organization: Organization, now: datetime, *, among: Iterable[Owner] | None = None
 ) -> list[Standing]:
     """Return every limit of an organization, or of some of its owners, with how it stands."""
-    return standings_of(organization, limits.limits(organization, among), now)
+    return standings_of(organization, limits.spending_limits(organization, among), now)
 
 
 def standing(organization: Organization, budget_id: str, now: datetime) -> Standing:
     """Return one limit with how it stands. Raises ObjectNotFound."""
-    [found] = standings_of(organization, [limits.limit(organization, budget_id)], now)
+    [found] = standings_of(organization, [limits.spending_limit(organization, budget_id)], now)
     return found
 
 
@@ -93,7 +93,7 @@ def runway_days(organization: Organization, now: datetime) -> int | None:
 
 
 def standings_of(
-    organization: Organization, found: Sequence[Limit], now: datetime
+    organization: Organization, found: Sequence[SpendingLimitRow], now: datetime
 ) -> list[Standing]:
     """Return how some limits of an organization stand, in their order."""
     names = [one.budget_id for one in found]
@@ -112,7 +112,9 @@ def _percents(organization: Organization, budget_ids: Sequence[str]) -> dict[str
     return dict(chosen.values_list("budget_id", "percents"))
 
 
-def _standing(limit: Limit, row: Budget | None, percents: list[int], now: datetime) -> Standing:
+def _standing(
+    limit: SpendingLimitRow, row: Budget | None, percents: list[int], now: datetime
+) -> Standing:
     starts_at = period_start(limit.budget_id, now)
     return Standing(
         limit=limit,

@@ -7,14 +7,13 @@ from django.db import transaction
 
 from billing.alerts.defaults import PERCENTS
 from billing.alerts.models import AlertSettings, Thresholds
-from control.actor import Actor
 from control.audit import services as audit
-from control.budgets.selectors import limit
 from control.db.row_changes import snapshot
 from control.errors import InvalidValue
-from control.tenants.checks import NANOS_MAX
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
+from control.limits.spending import spending_limit
+from control.organizations.models import Organization
+from control.organizations.validators import NANOS_MAX
+from control.permissions import Actor, Permission, require
 from serving.contract.budget import balance_budget_id
 
 PERCENT_MAX = 1000
@@ -31,9 +30,9 @@ def choose_percents(
     Raises ObjectNotFound for another organization's, InvalidValue for percentages beyond 1 to
     1,000, or more than ten.
     """
-    require(actor, organization, Action.SET_LIMITS)
+    require(actor, organization.id, Permission.LIMITS_WRITE)
     if budget_id != balance_budget_id(organization.id):
-        limit(organization, budget_id)
+        spending_limit(organization, budget_id)
     chosen = sorted(set(percents))
     if len(chosen) > PERCENTS_MAX or any(not 1 <= one <= PERCENT_MAX for one in chosen):
         words = f"alert_percents must be at most {PERCENTS_MAX} numbers from 1 to {PERCENT_MAX}."
@@ -66,7 +65,7 @@ def choose_alerts(
 ) -> AlertSettings:
     """Tell below a balance, below so many days' runway, and from so many times the usual spending
     on; None turns one off. Raises InvalidValue."""
-    require(actor, organization, Action.SET_LIMITS)
+    require(actor, organization.id, Permission.LIMITS_WRITE)
     _between("low_balance_nanos", low_balance_nanos, 1, NANOS_MAX)
     _between("low_runway_days", low_runway_days, 1, 365)
     _between("unusual_factor", unusual_factor, 2, 100)

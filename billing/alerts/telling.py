@@ -17,8 +17,7 @@ from billing.alerts.models import Alert
 from billing.alerts.opening import open_soft_budgets
 from billing.alerts.recipients import recipients
 from billing.alerts.wording import context_of, subject_of
-from control.budgets.limits import soft_budget_ids
-from control.budgets.names import names_of
+from control.limits.spending import owner_names, soft_limit_ids
 from control.mail.services import absolute, send_mail
 from control.webhooks.services import send_event
 from serving.contract.budget import limited_id
@@ -65,8 +64,8 @@ def _tell_page(find: looking.Look, after: str, now: datetime) -> tuple[int, str]
     passed_over = {one.id for one in raised} - {one.id for one in chosen}
     Alert.objects.filter(id__in=passed_over).update(is_told=False)
     limited = {limited_id(one.budget_id) for one in chosen}
-    names = names_of({one.organization_id for one in chosen} | limited)
-    soft = soft_budget_ids({one.budget_id for one in chosen})
+    names = owner_names({one.organization_id for one in chosen} | limited)
+    soft = soft_limit_ids({one.budget_id for one in chosen})
     count = sum(_told(one, names, one.budget_id not in soft, now) for one in chosen)
     return count, raised[-1].budget_id if raised else ""
 

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class CockpitConfig(AppConfig):
@@ -11,6 +11,6 @@ class CockpitConfig(AppConfig):
     name = "billing.cockpit"
     label = "cockpit"
     verbose_name = "Cockpit"
-    duty = Duty.KEEP_BOOKS
-    facts = ("cockpit_day_revenue",)
+    change_permission = Permission.FINANCE_WRITE
+    append_only = ("cockpit_day_revenue",)
     checks = "billing.cockpit.integrity"

@@ -35,7 +35,7 @@ SELECT account.organization_id, coalesce(organization.name, account.organization
     coalesce(sum(-balance_nanos) FILTER (WHERE kind = 'customer_balance'), 0)::bigint,
     coalesce(sum(-balance_nanos) FILTER (WHERE kind = 'promotional_credit'), 0)::bigint
 FROM ledger_account AS account
-LEFT JOIN tenants_organization AS organization ON organization.id = account.organization_id
+LEFT JOIN organizations_organization AS organization ON organization.id = account.organization_id
 WHERE kind IN ('customer_balance', 'promotional_credit') AND balance_nanos <> 0
 GROUP BY 1, 2 ORDER BY sum(-balance_nanos) DESC, 1 LIMIT %(most)s
 """

@@ -43,7 +43,7 @@ SELECT receivable.organization_id, coalesce(organization.name, ''),
     coalesce(aged.to_60, 0), coalesce(aged.to_90, 0), coalesce(aged.over_90, 0),
     receivable.nanos
 FROM receivable LEFT JOIN aged ON aged.organization_id = receivable.organization_id
-LEFT JOIN tenants_organization AS organization ON organization.id = receivable.organization_id
+LEFT JOIN organizations_organization AS organization ON organization.id = receivable.organization_id
 ORDER BY coalesce(aged.over_90, 0) DESC, coalesce(aged.to_90, 0) DESC,
     coalesce(aged.to_60, 0) DESC, coalesce(aged.to_30, 0) DESC,
     receivable.nanos DESC, 1

@@ -27,8 +27,8 @@ from billing.economics.pages.margin_rows import Money
 from billing.ledger.models import Account, Cause
 from control.admin.base import OperatorPage, row_url
 from control.api.streaming import stream_export
-from control.tenants.models import Organization
-from control.tenants.selectors import organizations
+from control.organizations.models import Organization
+from control.organizations.selectors import organizations
 
 ROWS_MAX = 50
 FOUND_MAX = 50

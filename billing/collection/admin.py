@@ -20,10 +20,10 @@ from billing.collection.models import Case, ScheduledStep, Settings, State, Step
 from billing.collection.services import operator
 from billing.credit.decisions import Decision, ReasonForm, decide
 from billing.invoicing.printed import day, dollars
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin, row_url
 from control.admin.fields import NOTHING, idempotent_action
-from control.tenants.owned import OwnedAdmin
+from control.organizations.admin import OrganizationOwnedAdmin
+from control.permissions import Actor
 
 CHANGE = "collection.change_case"
 WAITS = {
@@ -297,7 +297,7 @@ class SettingsAdmin(OperatorAdmin):
 
 
 @admin.register(Step)
-class StepAdmin(OwnedAdmin, ReadOnlyAdmin):
+class StepAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """Every step that was taken, the newest first."""
 
     list_display = (

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class CollectionConfig(AppConfig):
@@ -12,8 +12,8 @@ class CollectionConfig(AppConfig):
     label = "collection"
     verbose_name = "Collection"
     deliveries = "billing.collection.deliveries"
-    duty = Duty.KEEP_BOOKS
-    facts = ("collection_step",)
+    change_permission = Permission.FINANCE_WRITE
+    append_only = ("collection_step",)
     checks = "billing.collection.integrity"
 
     def ready(self) -> None:

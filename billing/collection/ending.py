@@ -9,15 +9,21 @@ from billing.credit.selectors import balance_nanos, owed_nanos
 from billing.invoicing import selectors as invoicing
 from billing.payments.models import AutoTopUp
 from control.feed.services import FeedRef
-from control.tenants.models import Organization
-from control.tenants.signals import Consequence, organization_end_asked, organization_ended
+from control.organizations.models import Organization
+from control.organizations.signals import (
+    DeletionEffect,
+    organization_deleted,
+    organization_deletion_previewed,
+)
 from serving.contract.money import CENT_NANOS, format_dollars
 
 
 def listen() -> None:
     """Have a word in the end of organizations."""
-    organization_end_asked.connect(_on_end_asked, dispatch_uid="billing.collection.end_asked")
-    organization_ended.connect(_on_end, dispatch_uid="billing.collection.end")
+    organization_deletion_previewed.connect(
+        _on_end_asked, dispatch_uid="billing.collection.end_asked"
+    )
+    organization_deleted.connect(_on_end, dispatch_uid="billing.collection.end")
 
 
 def to_pay_nanos(organization_id: str) -> int:
@@ -30,24 +36,24 @@ def to_pay_nanos(organization_id: str) -> int:
 
 def _on_end_asked(
     sender: object, organization: Organization, now: datetime, **_: Any
-) -> list[Consequence]:
+) -> list[DeletionEffect]:
     found = []
     owed = to_pay_nanos(organization.id)
     if owed:
         words = f"{format_dollars(owed)} is owed: it is paid first, or invoiced and then paid."
-        found.append(Consequence(words, is_obstacle=True))
+        found.append(DeletionEffect(words, is_obstacle=True))
     coming = on_its_way_cents(organization.id, now)
     if coming:
         words = f"A payment of {format_dollars(coming * CENT_NANOS)} is on its way: wait for it."
-        found.append(Consequence(words, is_obstacle=True))
+        found.append(DeletionEffect(words, is_obstacle=True))
     credit = balance_nanos(organization.id)
     if credit > 0:
         words = (
             f"{format_dollars(credit)} of credit is left and can't be spent any more. Ask support"
             " first for what you paid and did not use."
         )
-        found.append(Consequence(words))
-    return [*found, Consequence("Invoices, usage and the audit stay in the operator's books.")]
+        found.append(DeletionEffect(words))
+    return [*found, DeletionEffect("Invoices, usage and the audit stay in the operator's books.")]
 
 
 def _on_end(sender: object, organization: Organization, **_: Any) -> list[FeedRef]:

@@ -21,9 +21,9 @@ from billing.payments.models import Purpose, StripePayment
 from billing.payments.signals import dispute_changed, payment_failed
 from billing.payments.telling import tell_bounced
 from control.db.models import new_id
+from control.organizations.models import Organization
+from control.organizations.signals import limits_changed
 from control.outbox.services import enqueue
-from control.tenants.models import Organization
-from control.tenants.signals import limits_changed
 from serving.contract.budget import balance_budget_id
 
 LOOK = "collection.look"

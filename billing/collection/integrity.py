@@ -7,7 +7,7 @@ CHECKS = (
         "Who pays afterwards has no credit line exactly while collection limits it",
         """
         SELECT b.organization_id, b.limit_nanos, c.limited_at
-        FROM credit_budget b JOIN tenants_organization o ON o.id = b.organization_id
+        FROM credit_budget b JOIN organizations_organization o ON o.id = b.organization_id
         LEFT JOIN collection_case c ON c.organization_id = b.organization_id
         WHERE b.kind = 'balance' AND o.billing_mode = 'postpaid'
             AND (b.limit_nanos IS NULL) <> (c.limited_at IS NULL)

@@ -4,8 +4,8 @@ every step that was taken."""
 from django.db import models
 from django.db.models import Q
 
-from control.db.models import append_only
-from control.tenants.models import ID_MAX, Organization
+from control.db.models import ID_MAX, append_only
+from control.organizations.models import Organization
 
 DAYS_MAX = 365
 REASON_MAX = 200

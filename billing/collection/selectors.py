@@ -14,7 +14,7 @@ from billing.invoicing.selectors import Standing
 from billing.payments.models import Mode, PaymentStatus, StripePayment
 from billing.payments.selectors import disputed_organizations
 from control.errors import ObjectNotFound
-from control.tenants.models import Membership, Organization
+from control.organizations.models import Membership, Organization
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations

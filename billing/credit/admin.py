@@ -20,10 +20,10 @@ from billing.credit.services.adjustments import issue_credit_note, refund_or_rec
 from billing.credit.services.grants import grant_credit, reverse_grant
 from billing.credit.services.leases import acknowledge_overrun, release_lease
 from billing.credit.services.payments import record_payment
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import NOTHING, DollarsField, dollars
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
+from control.permissions import Actor
 from serving.contract.money import exact_dollars
 
 

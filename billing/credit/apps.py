@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class CreditConfig(AppConfig):
@@ -12,10 +12,10 @@ class CreditConfig(AppConfig):
     label = "credit"
     verbose_name = "Credit"
     deliveries = "billing.credit.deliveries"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE
 
     moved_by_functions = ("credit_budget", "credit_lease")
-    facts = ("credit_payment", "credit_welcome")
+    append_only = ("credit_payment", "credit_welcome")
 
     def ready(self) -> None:
         """Listen for new organizations, verified people, changed limits and payments."""

@@ -19,7 +19,7 @@ CHECKS = (
         "A prepaid balance is limited to what funds it, one paid afterwards to that or not at all",
         """
         SELECT b.budget_id, o.billing_mode, b.limit_nanos, b.funded_nanos
-        FROM credit_budget b JOIN tenants_organization o ON o.id = b.organization_id
+        FROM credit_budget b JOIN organizations_organization o ON o.id = b.organization_id
         WHERE b.kind = 'balance' AND b.limit_nanos IS DISTINCT FROM b.funded_nanos
             AND (o.billing_mode = 'prepaid' OR b.limit_nanos IS NOT NULL)
         """,

@@ -21,9 +21,9 @@ from billing.credit.models import (
 )
 from billing.ledger.models import CREDIT_KINDS, AccountKind
 from billing.ledger.selectors import balance_nanos as account_balance_nanos
-from control.budgets.limits import fine_hard_limits
 from control.errors import ObjectNotFound
-from control.tenants.models import BillingMode, Organization
+from control.limits.spending import short_period_hard_limits
+from control.organizations.models import BillingMode, Organization
 from serving.contract.budget import balance_budget_id, limit_budget_id, period_start
 
 VOID_AFTER = timedelta(hours=24)
@@ -43,9 +43,9 @@ JOIN credit_budget budget ON budget.organization_id = owner.id
 WHERE budget.period IN ('week', 'day') AND budget.starts_at <= %s AND budget.ends_at > %s
 """
 ORGANIZATIONS_LIMITED = """
-SELECT organization.id FROM tenants_organization organization WHERE organization.id = ANY(%(ids)s)
-UNION SELECT organization_id FROM tenants_project WHERE id = ANY(%(ids)s)
-UNION SELECT organization_id FROM keys_api_key WHERE id = ANY(%(ids)s)
+SELECT id FROM organizations_organization WHERE id = ANY(%(ids)s)
+UNION SELECT organization_id FROM organizations_project WHERE id = ANY(%(ids)s)
+UNION SELECT organization_id FROM api_keys_api_key WHERE id = ANY(%(ids)s)
 """
 LEASE_TERMS = """
 SELECT id, organization_id, gateway_id, budget_id FROM credit_lease
@@ -197,7 +197,7 @@ def _opened_and_limits(organization: Organization, at: datetime) -> QuerySet[Any
     open, in one question: id, whether it is open, and the figures of a `_Standing`."""
     opened = budgets(organization, at).filter(kind__in=("balance", "organization")).order_by()
     nothing = Value(0, output_field=BigIntegerField())
-    unused = fine_hard_limits(organization).annotate(
+    unused = short_period_hard_limits(organization).annotate(
         is_open=Value(False), posted_nanos=nothing, pending_nanos=nothing, funded_nanos=nothing
     )
     columns = "budget_id", "is_open", "limit_nanos", "posted_nanos", "pending_nanos", "funded_nanos"

@@ -9,9 +9,9 @@ from django.db import connection, transaction
 from billing.credit.signals import payment_recorded
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos
-from control.limits.placing import note_paid
+from control.limits.usage_tiers import on_payment
+from control.organizations.selectors import locked_organization
 from control.outbox.services import enqueue
-from control.tenants.selectors import locked_organization
 
 PAID = "credit.paid"
 """The outbox's word for telling what an organization has paid."""
@@ -23,8 +23,9 @@ SELECT paid.organization_id FROM (
     SELECT organization_id, greatest(sum(balance_nanos), 0) AS nanos FROM ledger_account
     WHERE kind IN ('cash', 'tax_payable') GROUP BY organization_id
 ) AS paid
-JOIN tenants_organization AS organization ON organization.id = paid.organization_id
-LEFT JOIN limits_standing AS standing ON standing.organization_id = paid.organization_id
+JOIN organizations_organization AS organization ON organization.id = paid.organization_id
+LEFT JOIN limits_organization_usage_tier AS standing
+    ON standing.organization_id = paid.organization_id
 WHERE paid.nanos <> coalesce(standing.paid_nanos, 0)
 ORDER BY paid.organization_id LIMIT %s
 """
@@ -43,7 +44,7 @@ def tell_paid(organization_id: str, *, now: datetime) -> None:
     """
     locked_organization(organization_id)
     nanos = balance_nanos(organization_id, AccountKind.CASH, AccountKind.TAX_PAYABLE)
-    note_paid(organization_id=organization_id, paid_nanos=max(nanos, 0), now=now)
+    on_payment(organization_id=organization_id, paid_nanos=max(nanos, 0), now=now)
 
 
 def tell_untold(*, now: datetime) -> int:

@@ -11,15 +11,12 @@ from django.utils import timezone
 from billing.credit.models import GrantKind, Welcome
 from billing.credit.selectors import is_welcomed
 from billing.credit.services.grants import grant_credit
-from control.actor import system
-from control.tenants.models import Organization, User
-from control.tenants.selectors import (
-    first_owned_organization,
-    has_verified_address,
-    locked_user,
-    owner,
-)
-from control.tenants.signals import organization_created
+from control.accounts.models import User
+from control.accounts.selectors import has_verified_email, locked_user
+from control.organizations.models import Organization
+from control.organizations.selectors import first_owned_organization, owner
+from control.organizations.signals import organization_created
+from control.permissions import Actor
 
 
 def listen() -> None:
@@ -35,7 +32,7 @@ def welcome(user: User, organization: Organization) -> bool:
     Nothing for an address that is not verified, for who was welcomed before, or with a credit of 0.
     """
     amount_nanos, now = settings.CONFIG.signup_credit_nanos, timezone.now()
-    if amount_nanos == 0 or not has_verified_address(user):
+    if amount_nanos == 0 or not has_verified_email(user):
         return False
     locked_user(user.pk)
     if is_welcomed(user.pk):
@@ -45,7 +42,7 @@ def welcome(user: User, organization: Organization) -> bool:
         kind=GrantKind.PROMOTIONAL,
         amount_nanos=amount_nanos,
         idempotency_key=f"welcome:{user.pk}",
-        actor=system("sign-up"),
+        actor=Actor.for_system("sign-up"),
         reason="Welcome credit",
         now=now,
     )

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class EconomicsConfig(AppConfig):
@@ -11,4 +11,4 @@ class EconomicsConfig(AppConfig):
     name = "billing.economics"
     label = "economics"
     verbose_name = "Economics"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE

@@ -59,13 +59,13 @@ FROM (
 ) AS rollup
 JOIN metering_caller AS caller ON caller.id = rollup.caller_id
 JOIN metering_supply AS supply ON supply.id = rollup.supply_id
-LEFT JOIN tenants_organization AS organization ON organization.id = rollup.organization_id
-LEFT JOIN tenants_project AS project ON project.id = caller.project_id
-LEFT JOIN keys_api_key AS key ON key.id = caller.key_id
+LEFT JOIN organizations_organization AS organization ON organization.id = rollup.organization_id
+LEFT JOIN organizations_project AS project ON project.id = caller.project_id
+LEFT JOIN api_keys_api_key AS key ON key.id = caller.key_id
 LEFT JOIN catalog_variant AS variant ON variant.id = supply.variant_id
 LEFT JOIN catalog_model AS model ON model.id = variant.model_id
-LEFT JOIN prices_price AS price ON price.id = supply.price_id
-LEFT JOIN prices_price_book AS book ON book.id = price.book_id
+LEFT JOIN pricing_price AS price ON price.id = supply.price_id
+LEFT JOIN pricing_price_book AS book ON book.id = price.book_id
 GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 ORDER BY 1, 3, 5, 7, 9, 10, 11
 """
 

@@ -16,7 +16,7 @@ from billing.economics.replay_runs import last_month
 from control.admin.base import ReadOnlyAdmin, operator
 from control.api.streaming import stream_export
 from control.errors import ServiceError
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 
 
 class ExportForm(forms.Form):

@@ -25,12 +25,12 @@ from billing.economics.replay_runs import (
 )
 from billing.economics.tasks import replay
 from billing.reading.selectors import variant_names
-from control.actor import Actor
 from control.admin.base import ReadOnlyAdmin, operator
 from control.admin.fields import NOTHING
 from control.errors import ServiceError
+from control.organizations.selectors import organizations
+from control.permissions import Actor
 from control.pricing import selectors as prices
-from control.tenants.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
 
 PAGE = 50

@@ -14,10 +14,9 @@ from django.db import DatabaseError, DataError, OperationalError, connection, tr
 
 from billing.economics.models import ReplayRun
 from billing.economics.replay import COLUMNS, KEYS, SUMS, Band, Replayed, bands_of, replay_day
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors as prices
 from control.pricing.models import PriceBook
 from control.pricing.services import check_complete
@@ -49,7 +48,7 @@ def start_replay(
     Raises Conflict for a book that is no draft, InvalidValue for one that is not whole, and for
     days to come or more than DAYS_MAX.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book = prices.locked_book(book.id)
     if book.is_published:
         raise Conflict(f"{book.name} is published: only drafts are replayed.")
@@ -82,7 +81,7 @@ def cancel_replay(*, actor: Actor, run: ReplayRun, now: datetime) -> ReplayRun:
 
     Raises Conflict for one that has ended already.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     run = ReplayRun.objects.select_for_update(of=("self",)).select_related("book").get(id=run.id)
     if not run.is_unfinished:
         raise Conflict(f"The replay is {run.state} already.")

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class FollowingConfig(AppConfig):
@@ -11,8 +11,8 @@ class FollowingConfig(AppConfig):
     name = "billing.following"
     label = "following"
     verbose_name = "Following"
-    duty = Duty.KEEP_BOOKS
-    facts = ("following_seal", "following_proof")
+    change_permission = Permission.FINANCE_WRITE
+    append_only = ("following_seal", "following_proof")
 
     def ready(self) -> None:
         """Tell budgets that are opened in mid-period what was spent before, and `/metrics` whether

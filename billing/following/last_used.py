@@ -3,7 +3,7 @@
 from django.db import connection
 
 from billing.following.cursor import Page
-from control.keys.services import touch_keys
+from control.api_keys.services import record_key_usage
 
 LAST_USED = """
 /* The newest use of each key in a page. */
@@ -22,4 +22,4 @@ def follow_keys(page: Page) -> None:
         cursor.execute(LAST_USED, page.bounds)
         used_at = dict(cursor.fetchall())
     if used_at:
-        touch_keys(used_at)
+        record_key_usage(used_at)

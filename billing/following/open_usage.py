@@ -71,7 +71,7 @@ def _sums(source: str, sign: str) -> str:
                 9000000000000000000 / greatest(price.input_nanos, price.output_nanos, 1)
                     AS safe_tokens
             FROM metering_supply AS supply
-            LEFT JOIN prices_price AS price ON price.id = supply.price_id
+            LEFT JOIN pricing_price AS price ON price.id = supply.price_id
         ) AS priced USING (supply_id)
         GROUP BY {", ".join(KEYS)}
     """  # noqa: S608 -- constants of this room

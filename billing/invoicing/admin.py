@@ -21,8 +21,8 @@ from billing.invoicing.services.operator import (
     set_exchange_rate,
 )
 from billing.invoicing.services.profiles import set_billing_profile
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
+from control.permissions import Actor
 
 
 @admin.register(LegalEntity)

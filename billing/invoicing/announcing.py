@@ -9,7 +9,7 @@ from billing.invoicing.models import CreditNote, Invoice
 from billing.invoicing.printed import day, dollars
 from billing.invoicing.selectors import billing_profile
 from control.mail.services import Attachment, absolute, send_mail
-from control.tenants.selectors import people_to_tell
+from control.organizations.selectors import notification_recipients
 from control.webhooks.services import send_event
 from serving.contract.money import cents
 
@@ -77,7 +77,7 @@ def announce_paid(invoice: Invoice, *, now: datetime) -> None:
 
 def recipients(organization_id: str) -> Collection[str]:
     """Return who gets invoices: those whom the profile names, else the people who may pay."""
-    return billing_profile(organization_id).recipients or people_to_tell(organization_id)
+    return billing_profile(organization_id).recipients or notification_recipients(organization_id)
 
 
 def _emit(kind: str, invoice: Invoice, *, now: datetime) -> None:

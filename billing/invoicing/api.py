@@ -21,8 +21,8 @@ from control.api.pagination import Pagination
 from control.api.serializers import ClosedSerializer
 from control.api.streaming import whole_export
 from control.errors import ObjectNotFound
-from control.tenants.access import OF_ORGANIZATION, access, access_asked
-from control.tenants.permissions import Action
+from control.organizations.access import OF_ORGANIZATION, get_access, get_query_access
+from control.permissions import Permission
 
 MISSING = "There is no such invoice."
 
@@ -137,7 +137,7 @@ class Invoices(GenericAPIView[Invoice]):
     @extend_schema(operation_id="invoices_list", parameters=[OF_ORGANIZATION])
     def get(self, request: Request) -> Response:
         """List invoices, the newest month first."""
-        organization = access_asked(request, Action.SEE_MONEY).organization
+        organization = get_query_access(request, Permission.BILLING_READ).organization
         page = self.paginate_queryset(selectors.invoices(organization))
         found = selectors.standings(page or [])
         return self.get_paginated_response(InvoiceSerializer(found, many=True).data)
@@ -168,7 +168,7 @@ class Profile(APIView):
     @extend_schema(parameters=[OF_ORGANIZATION], responses=ProfileSerializer)
     def get(self, request: Request) -> Response:
         """Show whom invoices are for."""
-        organization = access_asked(request, Action.SEE_MONEY).organization
+        organization = get_query_access(request, Permission.BILLING_READ).organization
         return Response(ProfileSerializer(selectors.billing_profile(organization)).data)
 
     @extend_schema(
@@ -176,7 +176,7 @@ class Profile(APIView):
     )
     def patch(self, request: Request) -> Response:
         """Change some of it."""
-        found = access_asked(request, Action.EDIT_BILLING)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         asked = ProfileSerializer.read(request.data, partial=True)
         profile = set_billing_profile(
             organization=found.organization, actor=found.actor, changes=asked
@@ -191,7 +191,7 @@ def invoice_for(request: Request, invoice_id: str) -> Invoice:
     """
     invoice = selectors.invoice_by_id(invoice_id)
     try:
-        access(request, invoice.organization_id, Action.SEE_MONEY)
+        get_access(request, invoice.organization_id, Permission.BILLING_READ)
     except ObjectNotFound as error:
         raise ObjectNotFound(MISSING) from error
     return invoice

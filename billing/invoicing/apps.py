@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class InvoicingConfig(AppConfig):
@@ -12,8 +12,8 @@ class InvoicingConfig(AppConfig):
     label = "invoicing"
     verbose_name = "Invoicing"
     deliveries = "billing.invoicing.deliveries"
-    duty = Duty.KEEP_BOOKS
-    facts = (
+    change_permission = Permission.FINANCE_WRITE
+    append_only = (
         "invoicing_invoice",
         "invoicing_invoice_line",
         "invoicing_invoice_payment",

@@ -27,7 +27,7 @@ from billing.invoicing.services.closing import (
 from billing.invoicing.tasks import close_months
 from control.admin.base import OperatorPage, operator
 from control.errors import ServiceError
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 
 SHOWN_MAX = 100
 """Organizations of a dry run on the page; `penstock close-month --dry-run` prints all."""

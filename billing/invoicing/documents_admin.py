@@ -26,11 +26,11 @@ from billing.invoicing.selectors import credit_note_by_id, invoice_by_id, standi
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
-from control.actor import Actor
 from control.admin.base import ReadOnlyAdmin
 from control.admin.fields import dollars
 from control.api.streaming import whole_export
-from control.tenants.owned import OwnedAdmin
+from control.organizations.admin import OrganizationOwnedAdmin
+from control.permissions import Actor
 
 STATES = {
     "open": "Open",
@@ -101,7 +101,7 @@ class PaymentInline(TabularInline):
 
 
 @admin.register(Invoice)
-class InvoiceAdmin(OwnedAdmin, ReadOnlyAdmin):
+class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """Final invoices: to look at, to take back by credit note, to mark as disputed."""
 
     list_display = (
@@ -219,7 +219,7 @@ def end_disputes(*, invoice_id: str, actor: Actor, reason: str) -> None:
 
 
 @admin.register(CreditNote)
-class CreditNoteAdmin(OwnedAdmin, ReadOnlyAdmin):
+class CreditNoteAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """Credit notes."""
 
     list_display = ("number", "owner", "invoice", "total", "reason", "issued_at")

@@ -20,7 +20,7 @@ from billing.invoicing.selectors import (
     legal_entity_of,
     standings,
 )
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from serving.contract.money import cents
 
 PACE_AFTER_SECONDS = 3600

@@ -19,7 +19,7 @@ from billing.invoicing.models import (
 )
 from billing.invoicing.periods import Period
 from control.errors import Conflict, ObjectNotFound
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from serving.contract.money import CENT_NANOS, cents
 
 NO_NOTE = "There is no such credit note."

@@ -11,8 +11,8 @@ from billing.invoicing.closes import newest_begun, organizations_behind, unfinis
 from billing.invoicing.periods import Period, last_period
 from billing.invoicing.services.closing import close_month
 from billing.invoicing.services.settling import settle_invoices
-from control.actor import system
 from control.errors import Conflict
+from control.permissions import Actor
 
 RUN_SECONDS = 150
 """A run ends long before a task's limit; the next one goes on."""
@@ -27,7 +27,10 @@ def close_months() -> None:
     for period in due_months(now):
         try:
             close_month(
-                period=period, actor=system("billing"), now=now, goes_on=lambda: monotonic() < until
+                period=period,
+                actor=Actor.for_system("billing"),
+                now=now,
+                goes_on=lambda: monotonic() < until,
             )
         except Conflict as error:
             logger.info("month_not_closable", period=str(period), reason=error.message)

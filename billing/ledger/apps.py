@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class LedgerConfig(AppConfig):
@@ -11,5 +11,5 @@ class LedgerConfig(AppConfig):
     name = "billing.ledger"
     label = "ledger"
     verbose_name = "Ledger"
-    duty = Duty.KEEP_BOOKS
-    facts = ("ledger_account", "ledger_transaction", "ledger_entry")
+    change_permission = Permission.FINANCE_WRITE
+    append_only = ("ledger_account", "ledger_transaction", "ledger_entry")

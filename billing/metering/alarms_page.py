@@ -15,7 +15,7 @@ from billing.metering.alarms import OPERATOR
 from billing.metering.models import Tally
 from billing.metering.waiting import open_letter_count, silent_gateways, unseen_overruns
 from control.admin.base import OperatorPage
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 from serving.contract.money import exact_dollars, format_dollars
 
 DAYS = (1, 7, 30)
@@ -28,7 +28,7 @@ ADDRESSES: dict[Behind, tuple[str, dict[str, str]]] = {
     "leases": ("admin:credit_lease_changelist", {}),
     "events": ("admin:metering_usageevent_changelist", {"within": "7"}),
     "faults": ("admin:metering_usageevent_changelist", {"within": "7"}),
-    "prices": ("admin:prices_pricebook_changelist", {}),
+    "prices": ("admin:pricing_pricebook_changelist", {}),
     "engines": ("admin:economics_reconciliation", {"alarms": "1"}),
     "payments": ("admin:payments_standing", {}),
     "messages": ("admin:outbox_outboxmessage_changelist", {"state": "given_up"}),

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class MeteringConfig(AppConfig):
@@ -11,8 +11,8 @@ class MeteringConfig(AppConfig):
     name = "billing.metering"
     label = "metering"
     verbose_name = "Metering"
-    duty = Duty.KEEP_BOOKS
-    facts = (
+    change_permission = Permission.FINANCE_WRITE
+    append_only = (
         "metering_usage_event",
         "metering_usage_correction",
         "metering_caller",

@@ -80,7 +80,7 @@ class Table:
 
 # A key of another project, or a project of another organization, is somebody's mistake.
 FITS = f"""CASE WHEN EXISTS (
-    SELECT FROM keys_api_key AS key WHERE key.id = wanted.key_id
+    SELECT FROM api_keys_api_key AS key WHERE key.id = wanted.key_id
         AND key.project_id = wanted.project_id AND key.organization_id = wanted.organization_id
 ) THEN NULL ELSE '{FOREIGN_CALLER}' END"""
 

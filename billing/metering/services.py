@@ -8,10 +8,9 @@ from django.db import transaction
 from billing.metering.batch import AGE_MAX, canonical
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import moment_of
 from serving.contract.usage import UsageBatch
 
@@ -28,7 +27,7 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     be booked, as for good beyond the window of ingest (decision 0045), and for one that is booked
     already.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     if letter.booked_at is not None:
         raise Conflict("It is booked already.")
     if _is_too_old(letter, now):
@@ -51,7 +50,7 @@ def dismiss(*, actor: Actor, letter_id: str, reason: str, now: datetime) -> None
 
     Raises InvalidValue without a reason, Conflict for one that is booked or dismissed already.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     if not reason.strip():
         raise InvalidValue("Say why it is never to be booked.", param="reason")
     letter = DeadLetter.objects.select_for_update().get(pk=letter_id)

@@ -28,12 +28,12 @@ from billing.payments.selectors import gap, nanos, payment_by_id
 from billing.payments.services.codes import end_code, make_code, spelled
 from billing.payments.services.refunding import refund_payment, refundable_cents
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import DollarsField, dollars
 from control.errors import InvalidValue
-from control.tenants.owned import OwnedAdmin
-from control.tenants.selectors import organizations
+from control.organizations.admin import OrganizationOwnedAdmin
+from control.organizations.selectors import organizations
+from control.permissions import Actor
 from serving.contract.money import CENT_NANOS, exact_dollars
 
 HELD = (
@@ -64,7 +64,7 @@ def refund_in_nanos(*, request: HttpRequest, amount_nanos: int, **asked: Any) ->
 
 
 @admin.register(StripePayment)
-class StripePaymentAdmin(OwnedAdmin, ReadOnlyAdmin):
+class StripePaymentAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """Payments through Stripe."""
 
     list_display = (
@@ -112,7 +112,7 @@ class StripePaymentAdmin(OwnedAdmin, ReadOnlyAdmin):
 
 
 @admin.register(Refund)
-class RefundAdmin(OwnedAdmin, ReadOnlyAdmin):
+class RefundAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """What went back, or is on its way."""
 
     list_display = (
@@ -134,7 +134,7 @@ class RefundAdmin(OwnedAdmin, ReadOnlyAdmin):
 
 
 @admin.register(Dispute)
-class DisputeAdmin(OwnedAdmin, ReadOnlyAdmin):
+class DisputeAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """Payments that a customer's bank asks back; evidence is given in Stripe's dashboard."""
 
     list_display = (
@@ -167,7 +167,7 @@ def credit_as(*, organization: Any, **asked: Any) -> Gap:
 
 
 @admin.register(Gap)
-class GapAdmin(OwnedAdmin, ReadOnlyAdmin):
+class GapAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     """What Stripe and our books say differently."""
 
     list_display = (

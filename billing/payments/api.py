@@ -22,8 +22,8 @@ from control.api.idempotency import idempotent_outside_transaction
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.errors import InvalidValue, ObjectNotFound
-from control.tenants.access import OF_ORGANIZATION, Access, access_asked
-from control.tenants.permissions import Action
+from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.permissions import Permission
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 ONCE = OpenApiParameter(
@@ -131,7 +131,7 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
     )
     def get(self, request: Request) -> Response:
         """List the methods that can pay, the default first."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         rows = selectors.methods(found.organization.id, mode())
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(PaymentMethodSerializer(page, many=True).data)
@@ -142,7 +142,7 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
     )
     def post(self, request: Request) -> Response:
         """Open a page of Stripe's on which a person saves a card or bank account."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         url = start_method(organization=found.organization, actor=found.actor, now=timezone.now())
         return Response({"url": url}, status=201)
 
@@ -155,14 +155,14 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
     @extend_schema(parameters=[OF_ORGANIZATION])
     def get(self, request: Request, method_id: str) -> Response:
         """Show a method."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         row = selectors.method(found.organization.id, mode(), method_id)
         return Response(PaymentMethodSerializer(row).data)
 
     @extend_schema(parameters=[OF_ORGANIZATION])
     def patch(self, request: Request, method_id: str) -> Response:
         """Make a method the default."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         PaymentMethodSerializer.read(request.data)
         row = make_default(
             organization=found.organization,
@@ -175,7 +175,7 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
     @extend_schema(parameters=[OF_ORGANIZATION], responses={204: None})
     def delete(self, request: Request, method_id: str) -> Response:
         """Take a method off, here and at Stripe."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         remove_method(
             organization=found.organization,
             method_id=method_id,
@@ -193,7 +193,7 @@ class TopUps(GenericAPIView[StripePayment]):
     @extend_schema(operation_id="top_ups_list", parameters=[OF_ORGANIZATION])
     def get(self, request: Request) -> Response:
         """List top-ups, the newest first."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         rows = selectors.top_ups(found.organization.id, mode())
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(TopUpSerializer(page, many=True).data)
@@ -205,7 +205,7 @@ class TopUps(GenericAPIView[StripePayment]):
     )
     def post(self, request: Request) -> Response:
         """Top up, with a saved method or on a page of Stripe's; once per Idempotency-Key."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         key = request.headers.get(IDEMPOTENCY_KEY, "")
         if not key:
             raise InvalidValue(
@@ -226,7 +226,7 @@ class TopUpQuotes(GenericAPIView[StripePayment]):
     @extend_schema(parameters=[OF_ORGANIZATION], responses=TopUpQuoteSerializer)
     def post(self, request: Request) -> Response:
         """Show amount, tax and total before anything is charged; nothing is kept."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         asked = TopUpQuoteSerializer.read(request.data)
         quote = quote_top_up(
             organization=found.organization, actor=found.actor, now=timezone.now(), **asked
@@ -242,7 +242,7 @@ class OneTopUp(GenericAPIView[StripePayment]):
     @extend_schema(operation_id="top_ups_retrieve", parameters=[OF_ORGANIZATION])
     def get(self, request: Request, top_up_id: str) -> Response:
         """Show a top-up."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         rows = selectors.top_ups(found.organization.id, mode())
         payment = rows.filter(id=top_up_id).first()
         if payment is None:
@@ -258,7 +258,7 @@ class AutomaticTopUp(GenericAPIView[AutoTopUp]):
     @extend_schema(operation_id="auto_top_up_retrieve", parameters=[OF_ORGANIZATION])
     def get(self, request: Request) -> Response:
         """Show the settings; nothing was set where there are none."""
-        found = access_asked(request, Action.SEE_MONEY)
+        found = get_query_access(request, Permission.BILLING_READ)
         row = selectors.auto_top_up(found.organization.id)
         if row is None:
             raise ObjectNotFound("Automatic top-ups were never set.")
@@ -267,7 +267,7 @@ class AutomaticTopUp(GenericAPIView[AutoTopUp]):
     @extend_schema(parameters=[OF_ORGANIZATION])
     def put(self, request: Request) -> Response:
         """Set them; after declines this starts them again."""
-        found = access_asked(request, Action.PAY)
+        found = get_query_access(request, Permission.BILLING_WRITE)
         asked = AutoTopUpSerializer.read(request.data)
         row = set_auto_top_up(
             organization=found.organization, actor=found.actor, now=timezone.now(), **asked
@@ -275,7 +275,7 @@ class AutomaticTopUp(GenericAPIView[AutoTopUp]):
         return Response(AutoTopUpSerializer(row).data)
 
 
-def ask(found: Access, asked: dict[str, Any], key: str) -> StripePayment:
+def ask(found: OrganizationAccess, asked: dict[str, Any], key: str) -> StripePayment:
     """Ask for a top-up with the method that is named, or on a page of Stripe's."""
     common: dict[str, Any] = {
         "organization": found.organization,

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class PaymentsConfig(AppConfig):
@@ -12,9 +12,9 @@ class PaymentsConfig(AppConfig):
     label = "payments"
     verbose_name = "Payments"
     deliveries = "billing.payments.deliveries"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE
 
-    facts = ("payments_redemption",)
+    append_only = ("payments_redemption",)
 
     def ready(self) -> None:
         """Tell people what nobody sat at a screen for."""

@@ -18,14 +18,14 @@ from billing.payments.services.customers import ensure_customer
 from billing.payments.services.refunding import pay_back
 from billing.payments.stripe_api import API_VERSION, stripe_api
 from billing.payments.syncing import sync_method
-from control.actor import system
 from control.db.models import new_id
-from control.tenants.models import Organization
+from control.organizations.models import Organization
+from control.permissions import Actor
 
 STEPS = ("Keys", "Customer", "Payment method", "Top-up", "Webhook", "Refund", "Books")
 CENTS = 500
 CARD = "pm_card_visa"
-OPERATOR = system("stripe-check")
+OPERATOR = Actor.for_system("stripe-check")
 Tell = Callable[[str, str], None]
 
 

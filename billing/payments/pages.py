@@ -17,7 +17,7 @@ from billing.payments.selectors import (
     waiting_events_count,
 )
 from control.admin.base import OperatorPage, row_url
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 from serving.contract.money import exact_dollars
 
 SHOWN_MAX = 50

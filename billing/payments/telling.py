@@ -13,7 +13,7 @@ from billing.payments.signals import (
     top_up_stopped,
 )
 from control.mail.services import absolute, send_mail
-from control.tenants.selectors import organizations, people_to_tell
+from control.organizations.selectors import notification_recipients, organizations
 from control.webhooks.services import send_event
 from serving.contract.money import format_dollars
 
@@ -108,7 +108,7 @@ def _tell(
     owed = max(owed_nanos(organization_id), 0)
     send_mail(
         template=template,
-        to=people_to_tell(organization_id),
+        to=notification_recipients(organization_id),
         context={
             "organization": name,
             "billing_url": absolute(f"/{organization_id}/billing"),

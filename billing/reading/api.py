@@ -17,9 +17,9 @@ from billing.reading.buckets import Bucket, floor
 from billing.reading.filters import UsageFilters
 from billing.reading.renderer import ExactRenderer
 from billing.reading.sums import UsageSums
-from control.tenants.access import access_asked
-from control.tenants.models import Organization
-from control.tenants.permissions import Action
+from control.organizations.access import get_query_access
+from control.organizations.models import Organization
+from control.permissions import Permission
 
 BUCKETS: dict[str, tuple[Bucket, int, int]] = {
     "1m": ("minute", 60, 1440),
@@ -87,7 +87,7 @@ class CompletionsUsage(APIView):
     def get(self, request: Request) -> Response:
         """Return a page of buckets of usage."""
         asked = parse(CompletionsQuery, request)
-        organization = access_asked(request, Action.READ).organization
+        organization = get_query_access(request, Permission.ORGANIZATION_READ).organization
         width = BUCKETS[asked["bucket_width"]]
         return answer(organization, asked, width, pages.usage_result)
 
@@ -101,7 +101,7 @@ class Costs(APIView):
     def get(self, request: Request) -> Response:
         """Return a page of days of costs."""
         asked = parse(CostsQuery, request)
-        organization = access_asked(request, Action.SEE_MONEY).organization
+        organization = get_query_access(request, Permission.BILLING_READ).organization
         return answer(organization, asked, COST_DAYS, pages.cost_result)
 
 

@@ -2,7 +2,7 @@
 
 from django.apps import AppConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class ReadingConfig(AppConfig):
@@ -11,4 +11,4 @@ class ReadingConfig(AppConfig):
     name = "billing.reading"
     label = "reading"
     verbose_name = "Reading"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE

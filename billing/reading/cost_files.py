@@ -15,7 +15,7 @@ from billing.reading.buckets import WIDTH, floor
 from billing.reading.exports import csv_bytes, plain_dollars
 from billing.reading.filters import EVERYTHING, UsageFilters
 from billing.reading.sums import UsagePoint
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 FIGURES = (
     "requests",

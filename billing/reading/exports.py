@@ -15,7 +15,7 @@ import msgspec
 from billing.reading import selectors
 from billing.reading.filters import EVERYTHING, UsageFilters
 from billing.reading.sums import MONEY, Usage
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from serving.contract.money import exact_dollars
 
 COLUMNS = (

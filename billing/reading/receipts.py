@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from billing.reading import selectors
 from billing.reading.sums import Usage
 from control.errors import ObjectNotFound
+from control.organizations.models import Organization
 from control.pricing.models import Price
-from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)

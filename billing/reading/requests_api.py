@@ -22,8 +22,8 @@ from billing.reading.receipt_body import ReceiptSerializer, body_of
 from billing.reading.receipts import receipt
 from billing.reading.selectors import require_filed
 from control.api.streaming import stream_export
-from control.tenants.access import OF_ORGANIZATION, Access, access_asked
-from control.tenants.permissions import Action
+from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.permissions import Permission
 
 Pages = Callable[..., Iterator[bytes]]
 CSV, JSONL = "text/csv; charset=utf-8", "application/jsonl"
@@ -54,8 +54,8 @@ class OneRequest(APIView):
     )
     def get(self, request: Request, request_id: uuid.UUID) -> Response:
         """Show the receipt of a request by the id in its `x-request-id`, archived ones too."""
-        found = access_asked(request, Action.READ)
-        with_money = found.may(Action.SEE_MONEY)
+        found = get_query_access(request, Permission.ORGANIZATION_READ)
+        with_money = found.may(Permission.BILLING_READ)
         return Response(body_of(receipt(found.organization, request_id, with_money=with_money)))
 
 
@@ -67,16 +67,16 @@ class File(APIView):
     pages: Pages
     name: str
     content_type = CSV
-    action = Action.READ
+    action = Permission.ORGANIZATION_READ
 
     def send(self, request: Request) -> HttpResponseBase:
         """Return the file that was asked for."""
         asked = parse(self.query, request)
-        found = access_asked(request, self.action)
+        found = get_query_access(request, self.action)
         organization = found.organization
         start = moment(asked["start_time"])
         end = moment(asked["end_time"]) if "end_time" in asked else timezone.now()
-        if self.action == Action.READ:
+        if self.action == Permission.ORGANIZATION_READ:
             require_filed(start, end)
         ending = "csv" if self.content_type == CSV else "jsonl"
         name = f"{self.name}-{organization.id}-{start:%Y-%m-%d}-{end:%Y-%m-%d}.{ending}"
@@ -89,7 +89,7 @@ class File(APIView):
             organization_id=organization.id,
         )
 
-    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
+    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
         """Return what else was asked, by whom."""
         return {"filters": filters_of(asked)}
 
@@ -99,9 +99,9 @@ class RequestsFile(File):
 
     name = "requests"
 
-    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
+    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
         """Return what else was asked, and whether money is told."""
-        return super().questions(asked, found) | {"with_money": found.may(Action.SEE_MONEY)}
+        return super().questions(asked, found) | {"with_money": found.may(Permission.BILLING_READ)}
 
 
 class RequestsCsv(RequestsFile):
@@ -129,9 +129,9 @@ class RequestsJsonl(RequestsFile):
 class CostFile(File):
     """What each day of a period cost, by group."""
 
-    query, name, action = CostsQuery, "costs", Action.SEE_MONEY
+    query, name, action = CostsQuery, "costs", Permission.BILLING_READ
 
-    def questions(self, asked: dict[str, Any], found: Access) -> dict[str, Any]:
+    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
         """Return what else was asked."""
         return super().questions(asked, found) | {"group_by": asked["group_by"]}
 

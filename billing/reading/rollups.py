@@ -15,7 +15,7 @@ from billing.following.latency import BUCKET_COUNT
 from billing.reading.buckets import Bucket, Span
 from billing.reading.filters import COLUMN, EVERYTHING, Dimension, UsageFilters
 from billing.reading.sums import MEASURES, NO_TTFT, UsagePoint, UsageSums
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 # Minutes and hours share their columns; a span without rows costs one look into its index.
 SPAN = """

@@ -22,8 +22,8 @@ from billing.reading.days import midnight
 from billing.reading.filters import EVERYTHING, Dimension, UsageFilters
 from billing.reading.sums import Overview, Usage, UsageGroup, UsagePoint, UsageSums
 from control.catalog.models import Model, Variant
+from control.organizations.models import Organization
 from control.pricing.models import Price
-from control.tenants.models import Organization
 
 EXPORT_PAGE = 2000
 """Events read at once by an export: nothing is held in the database between two pages."""

@@ -24,7 +24,7 @@ from serving.contract.lease import Ask, Granted, LeaseReply, LeaseRequest, Retur
 
 KEPT = timedelta(days=14)
 OPEN = "SELECT id, closed_at FROM credit_lease"
-RESTORE = "UPDATE publish_lineage SET seed = gen_random_uuid()"
+RESTORE = "UPDATE feed_database_identity SET seed = gen_random_uuid()"
 PENDING = "SELECT sum(pending_nanos)::bigint FROM credit_budget"
 
 

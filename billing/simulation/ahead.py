@@ -10,9 +10,9 @@ from billing.credit.services.leases import ClockAheadError, answer
 from billing.metering.ingest import ingest
 from billing.simulation.cast import OPERATOR, Cast
 from billing.simulation.oracle import CLOCKS_APART, require
-from control.budgets.services import add_limit, change_limit, remove_limit
 from control.errors import ObjectNotFound
-from control.tenants.models import Organization
+from control.limits.spending import add_limit, change_limit, remove_limit
+from control.organizations.models import Organization
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Ask, Granted, LeaseRequest, Return
 from serving.contract.usage import UsageBatch

@@ -11,10 +11,10 @@ from billing.simulation.gateway import Gateway
 from billing.simulation.payers import Payers, make_payers
 from billing.simulation.plan import GATEWAYS
 from billing.simulation.world import World
-from control.actor import system
+from control.permissions import Actor
 from serving.contract.lease import LeaseRequest
 
-OPERATOR = system("simulation")
+OPERATOR = Actor.for_system("simulation")
 SKEW_MAX_SECONDS = 240
 RATINGS = (2, 2, 1)
 """The rules by which gateways charge: an old one has yet to learn of the new one."""

@@ -64,7 +64,7 @@ SELECT posted_nanos - funded_nanos - (
         AND account.kind IN ('customer_balance', 'promotional_credit', 'accounts_receivable')
 )::bigint FROM credit_budget WHERE budget_id = 'balance:' || %s
 """
-PREPAID = "SELECT id FROM tenants_organization WHERE billing_mode = 'prepaid' ORDER BY id"
+PREPAID = "SELECT id FROM organizations_organization WHERE billing_mode = 'prepaid' ORDER BY id"
 UNKNOWN = {
     "balance:nobody": "credit_balance_exhausted",
     "balance:": "credit_balance_exhausted",

@@ -12,14 +12,14 @@ from billing.simulation.oracle import require
 from billing.simulation.watch import BUDGETS, LEASES, BudgetRow, LeaseRow
 from billing.simulation.world import World
 from control.errors import ObjectNotFound
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 OWNERS = "SELECT id, organization_id FROM credit_budget"
 TERMS = """
 SELECT id, billing_mode, spend_limit_nanos, (
-    SELECT coalesce(jsonb_object_agg(period, limit_nanos), '{}') FROM budgets_spend_limit
+    SELECT coalesce(jsonb_object_agg(period, limit_nanos), '{}') FROM limits_spending_limit
     WHERE limited_id = organization.id AND is_hard
-) FROM tenants_organization AS organization
+) FROM organizations_organization AS organization
 """
 GRANTS = """
 SELECT granted.id, granted.organization_id, granted.kind, granted_at, expires_at, reversed_at,
@@ -36,17 +36,18 @@ WHERE account.kind = 'accounts_receivable' GROUP BY 1
 LIMITS = """
 /* Budgets that go on, with the limits that are not control's. */
 SELECT budget.budget_id, budget.starts_at, limit_nanos, wanted.nanos FROM credit_budget AS budget
-LEFT JOIN tenants_organization AS organization ON organization.id = budget.organization_id
+LEFT JOIN organizations_organization AS organization ON organization.id = budget.organization_id
 CROSS JOIN LATERAL (SELECT CASE
     WHEN kind = 'balance' THEN CASE billing_mode WHEN 'prepaid' THEN funded_nanos END
     WHEN period <> 'month' THEN (
-        SELECT hard.limit_nanos FROM budgets_spend_limit AS hard
+        SELECT hard.limit_nanos FROM limits_spending_limit AS hard
         WHERE hard.budget_id = budget.budget_id AND is_hard)
     ELSE coalesce(
-        (SELECT spend_limit_nanos FROM tenants_organization
+        (SELECT spend_limit_nanos FROM organizations_organization
          WHERE id = split_part(budget_id, ':', 2)),
-        (SELECT spend_limit_nanos FROM tenants_project WHERE id = split_part(budget_id, ':', 2)),
-        (SELECT spend_limit_nanos FROM keys_api_key WHERE id = split_part(budget_id, ':', 2)))
+        (SELECT spend_limit_nanos FROM organizations_project
+         WHERE id = split_part(budget_id, ':', 2)),
+        (SELECT spend_limit_nanos FROM api_keys_api_key WHERE id = split_part(budget_id, ':', 2)))
     END AS nanos) AS wanted
 WHERE (ends_at IS NULL OR ends_at > %s) AND limit_nanos IS DISTINCT FROM wanted.nanos
 """

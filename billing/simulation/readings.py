@@ -13,7 +13,7 @@ from billing.simulation.audit_sums import NANOS, OUTCOMES, SUMS, TOKENS
 from billing.simulation.facts import Fact
 from billing.simulation.oracle import received_at, require
 from billing.simulation.world import World
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 RECEIPTS_MAX = 3

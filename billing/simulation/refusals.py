@@ -16,8 +16,8 @@ from billing.metering.models import DeadLetter
 from billing.metering.services import book_again, dismiss
 from billing.simulation.cast import OPERATOR, Cast, Transfer, Wish
 from billing.simulation.oracle import require
-from control.actor import Actor
 from control.errors import NotPermitted, ServiceError
+from control.permissions import Actor
 
 STRANGER = Actor("user", "user_1", "stranger@example.com")
 GRANT_MAX, KEY_MAX = 10**18, 100

@@ -27,8 +27,10 @@ from billing.simulation.documents import half_up
 from billing.simulation.oracle import require
 from billing.simulation.payers import TopUp
 from billing.simulation.refusals import GRANT_MAX, KEY_MAX, STRANGER
+from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound, ServiceError
-from control.tenants.models import Membership, Organization, Role, User
+from control.organizations.models import Membership, Organization
+from control.permissions import Role
 
 WORTH, DAYS = 30_000, 5
 LONGEST_KEY = 64

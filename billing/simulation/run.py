@@ -40,11 +40,11 @@ from control.feed import database_identity
 from serving.contract.lease import Deferred, LeaseReply, LeaseRequest
 
 LIMITS = """
-SELECT id, spend_limit_nanos FROM tenants_organization
-UNION ALL SELECT id, spend_limit_nanos FROM tenants_project
-UNION ALL SELECT id, spend_limit_nanos FROM keys_api_key
+SELECT id, spend_limit_nanos FROM organizations_organization
+UNION ALL SELECT id, spend_limit_nanos FROM organizations_project
+UNION ALL SELECT id, spend_limit_nanos FROM api_keys_api_key
 """
-FINE_LIMITS = "SELECT budget_id FROM budgets_spend_limit WHERE is_hard"
+FINE_LIMITS = "SELECT budget_id FROM limits_spending_limit WHERE is_hard"
 
 PAYING_SCALES = SCALES[-1:]
 """Who pays by card pays dollars."""

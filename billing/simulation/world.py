@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from billing.simulation.clock import Clock
+from control.api_keys.models import ApiKey
 from control.catalog.models import Model, Variant
-from control.keys.models import ApiKey
+from control.organizations.models import BillingMode, Organization, Project
 from control.pricing.models import Price, PriceBook
-from control.tenants.models import BillingMode, Organization, Project
 from serving.contract.budget import LimitPeriod, balance_budget_id, limit_budget_id
 
 BAND = 1000

@@ -1,21 +1,20 @@
 """The control plane's Django apps, and what each connects at start: who listens to what.
 
-An app's attributes: `duty` is what an operator needs to change its rows in the admin (without one,
-an owner), `duty_to_look` what it takes to see them; `facts` are tables that only ever grow;
-`deliveries` names the module whose DELIVERIES handle the app's outbox messages.
+An app's attributes: `change_permission` is what an operator needs to change its rows in the admin
+(without one, an owner's), `view_permission` what it takes to see them; `append_only` are tables
+that only ever grow; `deliveries` names the module whose DELIVERIES handle its outbox messages.
 """
 
 from django.apps import AppConfig
 from django.contrib.admin.apps import AdminConfig
 
-from control.operators import Duty
+from control.permissions import Permission
 
 
 class ControlConfig(AppConfig):
     """Commands, and the Celery app that tasks are bound to."""
 
     name = "control"
-    label = "control"
 
     def ready(self) -> None:
         """Make `control.celery.app` the current one, so that every process sends its tasks to the
@@ -33,88 +32,107 @@ class ApiConfig(AppConfig):
     """The management API."""
 
     name = "control.api"
-    label = "api"
 
 
-class TenantsConfig(AppConfig):
-    """Users, organizations, projects and members."""
+class AccountsConfig(AppConfig):
+    """People, and how they sign in."""
 
-    name = "control.tenants"
-    label = "tenants"
-    verbose_name = "Tenants"
-    duty = Duty.HELP_CUSTOMERS
+    name = "control.accounts"
+    verbose_name = "Accounts"
+    change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
-        """Audit sign-ins, and keep a person's sessions few."""
-        from control.tenants.sign_in import deeds, sessions
+        """Send account events, keep a person's sessions few, and name people in the audit log."""
+        from control.accounts import sessions, signals
+        from control.accounts.selectors import UserDirectory
+        from control.audit.pseudonyms import register
 
-        deeds.listen()
+        signals.listen()
         sessions.listen()
+        register(UserDirectory())
 
 
-class KeysConfig(AppConfig):
+class OrganizationsConfig(AppConfig):
+    """Organizations, projects and members."""
+
+    name = "control.organizations"
+    verbose_name = "Organizations"
+    change_permission = Permission.CUSTOMERS_WRITE
+
+    def ready(self) -> None:
+        """Audit account events, and name invited people in the audit log."""
+        from control.audit.pseudonyms import register
+        from control.organizations import account_events
+        from control.organizations.selectors import InvitationDirectory
+
+        account_events.listen()
+        register(InvitationDirectory())
+
+
+class OperatorsConfig(AppConfig):
+    """The operators of the platform."""
+
+    name = "control.operators"
+    verbose_name = "Operators"
+
+    def ready(self) -> None:
+        """Name invited operators in the audit log."""
+        from control.audit.pseudonyms import register
+        from control.operators.selectors import OperatorInvitationDirectory
+
+        register(OperatorInvitationDirectory())
+
+
+class ApiKeysConfig(AppConfig):
     """API keys."""
 
-    name = "control.keys"
-    label = "keys"
+    name = "control.api_keys"
     verbose_name = "API keys"
-    duty = Duty.HELP_CUSTOMERS
+    change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
-        """End keys with what they belong to."""
-        from control.keys import ending
+        """Revoke keys with what they belong to."""
+        from control.api_keys import lifecycle
 
-        ending.listen()
-
-
-class BudgetsConfig(AppConfig):
-    """Spending limits beside the monthly ones."""
-
-    name = "control.budgets"
-    label = "budgets"
-    verbose_name = "Budgets"
+        lifecycle.listen()
 
 
 class CatalogConfig(AppConfig):
     """Models, variants, quality reports and deployments."""
 
     name = "control.catalog"
-    label = "catalog"
     verbose_name = "Catalog"
-    duty = Duty.RUN_MODELS
+    change_permission = Permission.CATALOG_WRITE
 
 
 class PricingConfig(AppConfig):
     """Price books."""
 
     name = "control.pricing"
-    label = "prices"
     verbose_name = "Prices"
-    duty = Duty.KEEP_BOOKS
+    change_permission = Permission.FINANCE_WRITE
 
 
 class LimitsConfig(AppConfig):
-    """Usage tiers, and the rate limits of organizations, projects and keys."""
+    """Usage tiers, rate limits and spending limits."""
 
     name = "control.limits"
-    label = "limits"
-    verbose_name = "Rate limits"
-    duty = Duty.HELP_CUSTOMERS
+    verbose_name = "Limits"
+    change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
         """Put new organizations into a usage tier."""
-        from control.limits import placing
+        from control.limits import usage_tiers
 
-        placing.listen()
+        usage_tiers.listen()
 
 
 class AuditConfig(AppConfig):
     """The audit log."""
 
     name = "control.audit"
-    label = "audit"
     verbose_name = "Audit"
-    facts = ("audit_entry", "audit_link", "audit_proof")
+    append_only = ("audit_event", "audit_chain_link", "audit_chain_verification")
 
     def ready(self) -> None:
         """Record what operators view, and register the audit log's metrics."""
@@ -130,9 +148,8 @@ class MailConfig(AppConfig):
     """Emails, and the local mailbox that shows them where none leave."""
 
     name = "control.mail"
-    label = "mail"
     verbose_name = "Mail"
-    duty_to_look = Duty.MANAGE_OPERATORS
+    view_permission = Permission.OPERATORS_WRITE
     """An email may hold a live link of another operator's."""
     deliveries = "control.mail.delivery"
 
@@ -141,9 +158,8 @@ class OutboxConfig(AppConfig):
     """Messages to the outside that are delivered until done."""
 
     name = "control.outbox"
-    label = "outbox"
     verbose_name = "Outbox"
-    duty = Duty.HELP_CUSTOMERS
+    change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
         """Register the outbox's metrics."""
@@ -157,33 +173,15 @@ class FeedConfig(AppConfig):
     """The change feed that the data plane follows."""
 
     name = "control.feed"
-    label = "publish"
     verbose_name = "Change feed"
-
-
-class GatewaysConfig(AppConfig):
-    """Which credential owns which gateway, and which gateways are alive."""
-
-    name = "control.gateways"
-    label = "gateways"
-    verbose_name = "Gateways"
-    facts = ("gateways_named",)
-
-
-class IdempotencyConfig(AppConfig):
-    """Idempotency keys of inference requests."""
-
-    name = "control.idempotency"
-    label = "idempotency"
-    verbose_name = "Idempotency"
 
 
 class DataplaneConfig(AppConfig):
     """What gateways and the fleet call."""
 
     name = "control.dataplane"
-    label = "dataplane"
     verbose_name = "Data plane"
+    append_only = ("dataplane_gateway_owner",)
 
     def ready(self) -> None:
         """Erase stored responses where an organization turns idempotency off, or is deleted."""
@@ -196,7 +194,6 @@ class WebhooksConfig(AppConfig):
     """Customers' webhook endpoints, and what was sent to them."""
 
     name = "control.webhooks"
-    label = "webhooks"
     verbose_name = "Webhooks"
     deliveries = "control.webhooks.delivery"
 
@@ -212,22 +209,20 @@ class SsoConfig(AppConfig):
     """Identity providers of organizations, their domains, and whom SCIM provisions."""
 
     name = "control.sso"
-    label = "sso"
     verbose_name = "Single sign-on"
-    duty = Duty.HELP_CUSTOMERS
+    change_permission = Permission.CUSTOMERS_WRITE
 
     def ready(self) -> None:
         """End connections with their organization."""
-        from control.sso import ending
+        from control.sso import connections
 
-        ending.listen()
+        connections.listen()
 
 
 class DataRequestsConfig(AppConfig):
     """Exports and erasures of a person's data."""
 
     name = "control.data_requests"
-    label = "privacy"
-    verbose_name = "Privacy"
-    duty = Duty.HELP_CUSTOMERS
-    duty_to_look = Duty.HELP_CUSTOMERS
+    verbose_name = "Data requests"
+    change_permission = Permission.CUSTOMERS_WRITE
+    view_permission = Permission.CUSTOMERS_WRITE

@@ -7,10 +7,10 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 
+from control.api_keys import selectors as keys
 from control.catalog.fleet_status import fleet_status
 from control.feed import selectors as published
-from control.keys import selectors as keys
-from control.tenants import selectors as tenants
+from control.organizations import selectors as tenants
 
 PAGES = (
     ({"title": "Alarms", "icon": "notifications"}, "metering.view_tally", "admin:metering_alarms"),

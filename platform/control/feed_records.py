@@ -6,13 +6,17 @@ from collections.abc import Collection, Sequence
 
 from msgspec import UNSET
 
-from control.budgets.limits import fine_budget_ids
+from control.api_keys import models as keys
+from control.api_keys.models import ApiKey
+from control.api_keys.selectors import previous_secrets_of
 from control.feed.services import FeedRecord
-from control.keys import models as keys
-from control.keys.models import ApiKey
-from control.keys.selectors import old_secrets_of
-from control.limits.records import OfOrganization, of_organizations, own_limits
-from control.tenants.models import Organization, Project
+from control.limits.rate_limits import (
+    OrganizationRateLimits,
+    organization_rate_limits,
+    own_limits_of,
+)
+from control.limits.spending import short_period_limit_ids
+from control.organizations.models import Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.records import (
     ApiKeyRecord,
@@ -28,7 +32,7 @@ def build_key_records(ids: Collection[str]) -> list[FeedRecord]:
 
     Keys of a suspended organization stay: who uses one is told why it is refused.
     """
-    fine, own, old = fine_budget_ids(ids), own_limits(ids), old_secrets_of(ids)
+    fine, own, old = short_period_limit_ids(ids), own_limits_of(ids), previous_secrets_of(ids)
     return [
         FeedRecord(
             "api_key",
@@ -46,7 +50,7 @@ def _is_active(key: ApiKey) -> bool:
 
 
 def _key_record(
-    key: ApiKey, fine: tuple[str, ...], limits: Limits, old: Sequence[keys.OldSecret]
+    key: ApiKey, fine: tuple[str, ...], limits: Limits, old: Sequence[keys.PreviousSecret]
 ) -> ApiKeyRecord:
     monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
     return ApiKeyRecord(
@@ -66,7 +70,7 @@ def _key_record(
 
 def build_organization_records(ids: Collection[str]) -> list[FeedRecord]:
     """Return what to publish of organizations: their balance always, their limits where set."""
-    fine, rates = fine_budget_ids(ids), of_organizations(ids)
+    fine, rates = short_period_limit_ids(ids), organization_rate_limits(ids)
     return [
         FeedRecord(
             "organization", one.id, _organization_record(one, fine.get(one.id, ()), rates[one.id])
@@ -77,7 +81,7 @@ def build_organization_records(ids: Collection[str]) -> list[FeedRecord]:
 
 def build_project_records(ids: Collection[str]) -> list[FeedRecord]:
     """Return what to publish of projects; they have budgets where they have limits."""
-    fine, own = fine_budget_ids(ids), own_limits(ids)
+    fine, own = short_period_limit_ids(ids), own_limits_of(ids)
     return [
         FeedRecord(
             "project", one.id, _project_record(one, fine.get(one.id, ()), own.get(one.id, Limits()))
@@ -87,7 +91,7 @@ def build_project_records(ids: Collection[str]) -> list[FeedRecord]:
 
 
 def _organization_record(
-    organization: Organization, fine: tuple[str, ...], rates: OfOrganization
+    organization: Organization, fine: tuple[str, ...], rates: OrganizationRateLimits
 ) -> OrganizationRecord:
     return OrganizationRecord(
         organization_id=organization.id,

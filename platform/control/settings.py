@@ -46,9 +46,11 @@ INSTALLED_APPS = [
     "django_htmx",
     "pgtrigger",
     "control.apps.ControlConfig",
-    "control.apps.TenantsConfig",
-    "control.apps.KeysConfig",
-    "control.apps.BudgetsConfig",
+    "control.apps.ApiConfig",
+    "control.apps.AccountsConfig",
+    "control.apps.OrganizationsConfig",
+    "control.apps.OperatorsConfig",
+    "control.apps.ApiKeysConfig",
     "control.apps.CatalogConfig",
     "control.apps.PricingConfig",
     "control.apps.LimitsConfig",
@@ -56,13 +58,10 @@ INSTALLED_APPS = [
     "control.apps.MailConfig",
     "control.apps.OutboxConfig",
     "control.apps.FeedConfig",
-    "control.apps.GatewaysConfig",
-    "control.apps.IdempotencyConfig",
     "control.apps.DataplaneConfig",
     "control.apps.WebhooksConfig",
     "control.apps.SsoConfig",
     "control.apps.DataRequestsConfig",
-    "control.apps.ApiConfig",
     # The layers above are named, not imported: control knows none of them.
     "billing.ledger",
     "billing.credit",
@@ -85,8 +84,6 @@ INTERNAL_URLS = [
 """What the data plane may call, all under /internal/v1/ and on the internal listener only."""
 FEED_RECORDS = "control.feed_records.build_records"
 """Builds the records that `control.feed.services.publish` publishes for a FeedRef."""
-AUDIT_PEOPLE = "control.tenants.people.UsersAndInvited"
-"""What the audit asks who is meant by an address or an id (`control.audit.pseudonyms`)."""
 API_URLS = ["billing.api_urls"]
 """What the layers above add to the management API, under /api/v1/."""
 PUBLIC_URLS = ["billing.payments.urls"]
@@ -163,7 +160,7 @@ DATABASES: dict[str, dict[str, Any]] = {
 }
 
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
-AUTH_USER_MODEL = "tenants.User"
+AUTH_USER_MODEL = "accounts.User"
 AUTHENTICATION_BACKENDS = [
     "allauth.account.auth_backends.AuthenticationBackend",
 ]
@@ -178,7 +175,7 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 # The others are read, and written anew at the next sign-in.
 PASSWORD_HASHERS = [
-    "control.tenants.sign_in.hashing.Argon2Hasher",
+    "control.accounts.models.Argon2Hasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
 # What limits count: in Redis for all processes, or in each while Redis is away.
@@ -203,7 +200,7 @@ ACCOUNT_SESSION_REMEMBER = True
 # For addresses too, not for factors alone: a stolen session would add one and reset the password.
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
 ACCOUNT_EMAIL_NOTIFICATIONS = True
-# Wrong passwords and codes are counted by `control.tenants.sign_in.tries`.
+# Wrong passwords and codes are counted by `control.accounts.login_attempts`.
 ACCOUNT_RATE_LIMITS = {
     "login": None,
     "login_failed": None,
@@ -211,20 +208,20 @@ ACCOUNT_RATE_LIMITS = {
     "device_link": "20/m/ip,5/h/key",
     "sso": "120/m/ip",
 }
-MFA_ADAPTER = "control.tenants.sign_in.factors.FactorAdapter"
+MFA_ADAPTER = "control.accounts.mfa.MfaAdapter"
 MFA_SUPPORTED_TYPES = ["webauthn", "totp", "recovery_codes"]
 MFA_PASSKEY_LOGIN_ENABLED = True
 MFA_WEBAUTHN_USER_VERIFICATION = "required"
 MFA_RATE_LIMITS = {"webauthn_login": "60/m/ip"}
 MFA_FORMS = {
-    form: f"control.tenants.sign_in.factors.{ours}"
+    form: f"control.accounts.mfa.{ours}"
     for form, ours in (
-        ("add_webauthn", "AddPasskeyForm"),
-        ("authenticate_webauthn", "PasskeyForm"),
-        ("login_webauthn", "PasskeyAloneForm"),
-        ("reauthenticate_webauthn", "PasskeyAgainForm"),
-        ("authenticate", "CodeForm"),
-        ("reauthenticate", "CodeAgainForm"),
+        ("add_webauthn", "PasskeyCreateForm"),
+        ("authenticate_webauthn", "PasskeyAuthenticateForm"),
+        ("login_webauthn", "PasskeyLoginForm"),
+        ("reauthenticate_webauthn", "PasskeyReauthenticateForm"),
+        ("authenticate", "MfaCodeForm"),
+        ("reauthenticate", "MfaReauthenticateForm"),
     )
 }
 # Browsers let a page without TLS use passkeys on the machine itself only, as `localhost`.
@@ -294,7 +291,7 @@ SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "control.keys.authentication.KeyAuthentication",
+        "control.api_keys.authentication.KeyAuthentication",
         "control.api.authentication.SessionAuthentication",
     ],
     "DEFAULT_PERMISSION_CLASSES": ["rest_framework.permissions.IsAuthenticated"],

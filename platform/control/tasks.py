@@ -11,16 +11,16 @@ from celery.schedules import crontab
 from celery.signals import worker_shutting_down
 from django.utils import timezone
 
+from control.accounts import sessions
 from control.api.idempotency import purge_requests
 from control.audit import hash_chain
 from control.data_requests import services as data_requests
 from control.dataplane import idempotency
 from control.feed.services import compact
-from control.limits.placing import place_all
+from control.limits import usage_tiers
 from control.mail import backend
 from control.outbox import services as outbox
 from control.outbox.worker import OutboxWorker
-from control.tenants.sign_in.sessions import forget_ended
 from control.webhooks import services as webhooks
 
 FEED_RETENTION = timedelta(hours=24)
@@ -100,7 +100,7 @@ def compact_feed() -> int:
 @shared_task(name="limits.update_usage_tiers")
 def update_usage_tiers() -> int:
     """Move organizations to the usage tier that their payments reach; return how many."""
-    return place_all(now=timezone.now())
+    return usage_tiers.update_usage_tiers(now=timezone.now())
 
 
 @shared_task(name="data_requests.run_pending")
@@ -130,7 +130,7 @@ def purge_idempotent_requests() -> int:
 @shared_task(name="accounts.purge_sessions")
 def purge_sessions() -> None:
     """Delete sessions that expired."""
-    forget_ended(now=timezone.now())
+    sessions.purge_sessions(now=timezone.now())
 
 
 @shared_task(name="mail.purge")

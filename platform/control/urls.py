@@ -10,20 +10,14 @@ from django.views.generic.base import RedirectView
 from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerSplitView
 from rest_framework.permissions import AllowAny
 
-from control.keys import api as keys
+from control.accounts.views import device_link, end_session, sessions, sign_in, trust_device_view
+from control.api_keys import api as keys
 from control.limits import api as limits
+from control.operators.views import operator_invitation
+from control.organizations import api as members
+from control.organizations import api as tenants
 from control.pricing import api as models
 from control.telemetry.metrics import metrics
-from control.tenants import api as tenants
-from control.tenants import members_api as members
-from control.tenants.operator_invitations import operator_invitation
-from control.tenants.sign_in.views import (
-    device_link,
-    end_session,
-    known_device,
-    sessions,
-    sign_in,
-)
 from control.webhooks import api as webhooks
 
 handler404 = "control.error_pages.not_found"
@@ -60,11 +54,11 @@ API: Addresses = [
     path(PROJECT, tenants.OneProject.as_view()),
     path(f"{PROJECT}/archive", tenants.ArchiveProject.as_view()),
     path(f"{PROJECT}/restore", tenants.RestoreProject.as_view()),
-    path(f"{ORGANIZATION}/keys", keys.Keys.as_view()),
-    path(KEY, keys.OneKey.as_view()),
-    path(f"{KEY}/rotate", keys.RotateKey.as_view()),
-    path(f"{KEY}/end-old-secrets", keys.EndOldSecrets.as_view()),
-    path(f"{KEY}/revoke", keys.RevokeKey.as_view()),
+    path(f"{ORGANIZATION}/keys", keys.ApiKeys.as_view()),
+    path(KEY, keys.OneApiKey.as_view()),
+    path(f"{KEY}/rotate", keys.RotateApiKey.as_view()),
+    path(f"{KEY}/end-old-secrets", keys.RevokePreviousSecrets.as_view()),
+    path(f"{KEY}/revoke", keys.RevokeApiKey.as_view()),
     path(f"{ORGANIZATION}/rate-limits", limits.RateLimits.as_view()),
     path(f"{PROJECT}/rate-limits", limits.ProjectRateLimits.as_view()),
     path(f"{KEY}/rate-limits", limits.KeyRateLimits.as_view()),
@@ -91,7 +85,7 @@ urlpatterns: Addresses = [
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
     path("accounts/login/", sign_in, name="account_login"),
     path("accounts/login/device/", device_link, name="device_link"),
-    path("accounts/login/device/<str:token>/", known_device, name="known_device"),
+    path("accounts/login/device/<str:token>/", trust_device_view, name="known_device"),
     path(
         "accounts/2fa/webauthn/",
         RedirectView.as_view(pattern_name="mfa_index"),
@@ -100,7 +94,7 @@ urlpatterns: Addresses = [
     path("accounts/sessions/", sessions, name="usersessions_list"),
     path("accounts/sessions/<int:session_id>/end/", end_session, name="end_session"),
     path("accounts/", include("allauth.urls")),
-    path("", include("control.sso.urls")),
+    path("", include("control.sso.views")),
     path("admin/", admin.site.urls),
     path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),
     path("api/v1/", include([*DOCS, *API])),

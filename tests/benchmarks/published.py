@@ -11,7 +11,7 @@ from serving.contract.budget import balance_budget_id
 from serving.contract.codec import encode
 
 KEYS_EACH = 10
-COPY = "COPY publish_change (kind, record_id, record, created_at) FROM STDIN"
+COPY = "COPY feed_published_change (kind, record_id, record, created_at) FROM STDIN"
 
 
 def _name(prefix: str, number: int) -> str:
@@ -50,8 +50,8 @@ def publish(url: str, keys: int) -> int:
         with connection.cursor().copy(COPY) as copy:
             for kind, id_, record in _told(keys):
                 copy.write_row((kind, id_, encode(record).decode(), "2026-01-01T00:00:00Z"))
-        connection.execute("ANALYZE publish_change")
-        found = connection.execute("SELECT count(*) FROM publish_change").fetchone()
+        connection.execute("ANALYZE feed_published_change")
+        found = connection.execute("SELECT count(*) FROM feed_published_change").fetchone()
     return int(found[0]) if found else 0
 
 

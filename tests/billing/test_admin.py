@@ -14,10 +14,10 @@ from billing.credit.services.leases import charge
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again
-from control.actor import person, system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
-from control.tenants.models import User
+from control.permissions import Actor
 from tests.fixtures.spending import settle, use
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_batch, make_event
 
@@ -222,7 +222,7 @@ def letter_of(payload):
 
 def test_a_dead_letter_is_booked_once_nothing_is_in_its_way(customer, price):
     letter = letter_of(msgspec.json.encode(make_event(customer, price)))
-    book_again(actor=system("tests"), letter=letter, now=NOW)
+    book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)
     assert balance_nanos(customer.id) == -132_000
     assert DeadLetter.objects.get().booked_at == NOW
     assert UsageEvent.objects.count() == 1
@@ -235,20 +235,20 @@ def test_an_event_of_a_clock_ahead_is_kept_and_booked_when_its_time_has_come(cus
     assert Tally.objects.get(kind="dead_letter").count == 1
     letter = DeadLetter.objects.get()
     with pytest.raises(Conflict, match="clock ahead"):
-        book_again(actor=system("tests"), letter=letter, now=NOW)
-    book_again(actor=system("tests"), letter=letter, now=NOW + timedelta(minutes=1))
+        book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)
+    book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW + timedelta(minutes=1))
     assert balance_nanos(customer.id) == -2 * 132_000
 
 
 def test_a_dead_letter_that_is_no_event_stays_one():
     with pytest.raises(Conflict):
-        book_again(actor=system("tests"), letter=letter_of(b"7"), now=NOW)
+        book_again(actor=Actor.for_system("tests"), letter=letter_of(b"7"), now=NOW)
     assert not UsageEvent.objects.exists()
 
 
 def test_only_operators_book_dead_letters(customer, price):
     letter = letter_of(msgspec.json.encode(make_event(customer, price)))
-    stranger = person(User.objects.create_user("stranger@acme.test"))
+    stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):
         book_again(actor=stranger, letter=letter, now=NOW)
 

@@ -24,13 +24,13 @@ from billing.credit.services.payments import record_payment
 from billing.metering import ingest as ingesting
 from billing.metering.ingest import ingest
 from billing.metering.models import UsageEvent
-from control.actor import system
 from control.audit.models import AuditEvent
-from control.budgets.models import SpendLimit
 from control.errors import Conflict
 from control.feed.database_identity import database_id
-from control.tenants.models import BillingMode, Organization
-from control.tenants.services import set_organization_terms
+from control.limits.models import SpendingLimit
+from control.organizations.models import BillingMode, Organization
+from control.organizations.services import set_organization_terms
+from control.permissions import Actor
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from serving.contract.ids import new_id
 from serving.contract.lease import Answer, Ask, Deferred, Granted, LeaseRequest, Refused, Return
@@ -51,7 +51,7 @@ from tests.fixtures.usage import (
 from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 THREADS = 16
 LONG_MILLISECONDS = 20_000
 """Far longer than anything here takes: what waits for a row shows."""
@@ -488,7 +488,7 @@ def test_a_day_opened_in_the_midst_of_ingest_misses_nothing_and_counts_nothing_t
     customer, price, now = make_customer("Acme"), make_price(), datetime.now(UTC)
     give_credit(customer, 10**12, now=now)
     name = limit_budget_id(customer.id, "day")
-    SpendLimit.objects.create(
+    SpendingLimit.objects.create(
         budget_id=name, organization=customer.organization, limited_id=customer.id,
         period="day", limit_nanos=10**11, is_hard=True,
     )  # fmt: skip

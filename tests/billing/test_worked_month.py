@@ -13,8 +13,8 @@ from billing.following.posting import post_through
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos
 from billing.metering.ingest import ingest
-from control.actor import system
 from control.feed.database_identity import database_id
+from control.permissions import Actor
 from serving.contract.lease import Return
 from tests.fixtures.following import catch_up
 from tests.fixtures.usage import (
@@ -76,7 +76,7 @@ def test_the_worked_month() -> None:
     assert month.figures() == (500, 125, 375)
     record_payment(
         organization_id=acme.id, amount_nanos=5000 * CENT, idempotency_key="card", reason="card",
-        actor=system("tests"), now=november(3),
+        actor=Actor.for_system("tests"), now=november(3),
     )  # fmt: skip
     month.use(200, november(10))
     assert month.figures() == (5500, 325, 5175)

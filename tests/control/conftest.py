@@ -9,7 +9,7 @@ import pytest
 from django.db import connections
 from rest_framework.test import APIClient
 
-from control.keys.models import ApiKey
+from control.api_keys.models import ApiKey
 from tests.fixtures.name_server import NameServer, serving_names
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.receiver import Receiver, receiving

@@ -13,9 +13,11 @@ from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client
 
+from control.accounts.models import User
+from control.api_keys.models import Scope
 from control.audit.models import AuditEvent
-from control.keys.models import Scope
-from control.tenants.models import Membership, Role, User
+from control.organizations.models import Membership
+from control.permissions import Role
 from tests.fixtures.amounts import amounts_in
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document

@@ -9,13 +9,15 @@ from django.contrib.auth.hashers import MD5PasswordHasher
 from django.core.cache import cache
 from django.test import Client
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict
 from control.feed.models import PublishedChange
+from control.organizations.models import Membership, Organization
+from control.organizations.selectors import notification_recipients
+from control.organizations.signals import organization_created
 from control.outbox.models import OutboxMessage
-from control.tenants.models import Membership, Organization, Role, User
-from control.tenants.selectors import people_to_tell
-from control.tenants.signals import organization_created
+from control.permissions import Role
 from tests.fixtures.mails import delivered, html_of, link_in
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.signing_in import without_tokens
@@ -235,7 +237,7 @@ def test_a_sign_up_whose_mail_cannot_be_decided_leaves_nothing(
     def refuse(**_: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("control.tenants.adapter.send_mail", refuse)
+    monkeypatch.setattr("control.accounts.adapter.send_mail", refuse)
     with pytest.raises(ZeroDivisionError):
         sign_up(client)
     assert not User.objects.exists()
@@ -249,5 +251,5 @@ def test_people_to_tell_are_those_with_money_and_a_verified_address(
         user = org.join(role)
         EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
     EmailAddress.objects.create(user=org.owner, email=org.owner.email, verified=False)
-    told = [address.split(".")[0] for address in people_to_tell(org.id)]
+    told = [address.split(".")[0] for address in notification_recipients(org.id)]
     assert told == ["admin", "billing", "owner"]

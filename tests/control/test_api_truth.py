@@ -23,7 +23,7 @@ from schemathesis.checks import load_all_checks, not_a_server_error
 from schemathesis.specs.openapi import checks
 
 from billing.simulation.stripe_double import StripeDouble
-from control.keys.models import Scope
+from control.api_keys.models import Scope
 from tests.fixtures.corpus import quarter
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document

@@ -11,10 +11,10 @@ from django.utils import timezone
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.actor import Actor
 from control.audit import hash_chain
 from control.audit.models import AuditEvent, ChainLink, UnchainedEvent
 from control.audit.services import record
+from control.permissions import Actor
 from control.tasks import chain_audit_events, verify_audit_log
 
 ROBOT = Actor(kind="system", id="", name="tests")
@@ -113,16 +113,16 @@ def test_two_sealers_make_one_chain() -> None:
 
 
 FORGERIES = {
-    "a deed is changed": "UPDATE audit_entry SET actor_name = 'somebody else' WHERE id = %(id)s",
-    "its time is changed": "UPDATE audit_entry SET created_at = created_at - interval '1 day' "
+    "a deed is changed": "UPDATE audit_event SET actor_name = 'somebody else' WHERE id = %(id)s",
+    "its time is changed": "UPDATE audit_event SET created_at = created_at - interval '1 day' "
     "WHERE id = %(id)s",
-    "its address is changed": "UPDATE audit_entry SET address = '203.0.113.9' WHERE id = %(id)s",
-    "a link is changed": r"UPDATE audit_link SET digest = '\x00' WHERE deed_id = %(id)s",
-    "a link is taken out": "DELETE FROM audit_link WHERE deed_id = %(id)s",
-    "a deed is taken out": "DELETE FROM audit_entry WHERE id = %(id)s",
-    "both are taken out": "DELETE FROM audit_link WHERE deed_id = %(id)s; "
-    "DELETE FROM audit_entry WHERE id = %(id)s",
-    "a deed is put in": "INSERT INTO audit_entry (organization_id, actor_kind, actor_id, "
+    "its address is changed": "UPDATE audit_event SET address = '203.0.113.9' WHERE id = %(id)s",
+    "a link is changed": r"UPDATE audit_chain_link SET digest = '\x00' WHERE deed_id = %(id)s",
+    "a link is taken out": "DELETE FROM audit_chain_link WHERE deed_id = %(id)s",
+    "a deed is taken out": "DELETE FROM audit_event WHERE id = %(id)s",
+    "both are taken out": "DELETE FROM audit_chain_link WHERE deed_id = %(id)s; "
+    "DELETE FROM audit_event WHERE id = %(id)s",
+    "a deed is put in": "INSERT INTO audit_event (organization_id, actor_kind, actor_id, "
     "actor_name, action, target_kind, target_id, details, request_id, created_at) VALUES "
     "('', 'system', '', 'x', 'key.mint', 'api_key', 'key_9', '{}', '', now())",
 }
@@ -145,11 +145,11 @@ def test_an_end_that_was_cut_off_is_missed(superuser_connection: psycopg.Connect
     hash_chain.chain_events()
     noted = hash_chain.head()
     verify_audit_log()
-    for table, column in (("audit_link", "deed_id"), ("audit_entry", "id")):
+    for table, column in (("audit_chain_link", "deed_id"), ("audit_event", "id")):
         statement = f"DELETE FROM {table} WHERE {column} = %s"  # noqa: S608 -- constants
         superuser_connection.execute(statement, [deeds[2].pk])  # type: ignore[arg-type]
     assert faults() == [f"the chain does not hold {noted} any more"]
-    superuser_connection.execute("DELETE FROM audit_proof")
+    superuser_connection.execute("DELETE FROM audit_chain_verification")
     assert faults() == []  # whoever can write everything can; what was noted elsewhere still tells
     assert hash_chain.verify_chain(now=timezone.now(), noted=[noted]).faults
 

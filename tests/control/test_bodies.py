@@ -138,7 +138,7 @@ def test_a_head_without_end_is_refused(address: str) -> None:
         ("/api/v1/organizations", 2**20),
         ("/scim/v2/Users", 2**20),
         ("/stripe/webhook", 512 * 2**10),
-        ("/admin/prices/price/", 2 * 2**20),
+        ("/admin/pricing/price/", 2 * 2**20),
         ("/org_1/playground/stream", 2 * 2**20),
         ("/org_1/team/sso/saml", 2 * 2**20),
     ],

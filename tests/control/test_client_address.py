@@ -4,7 +4,7 @@ import pytest
 from django.test import RequestFactory
 from rest_framework.test import APIClient
 
-from control.keys.models import Scope
+from control.api_keys.models import Scope
 from control.request_context import client_address
 from tests.fixtures.organizations import SeededOrganization
 

@@ -18,25 +18,25 @@ from control.db.privileges import (
     grant,
     privilege_violations,
 )
-from control.tenants.models import Project
+from control.organizations.models import Project
 from tests.fixtures.environment import APP, OWNER
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 alone = pytest.mark.django_db(transaction=True, databases=["default", "owner"])
 DECLARED = declared_privileges(apps.get_app_configs())
-REFUSER = "prices_refuse_published_book()"
+REFUSER = "pricing_refuse_published_book()"
 """A trigger function of the platform's."""
 REFUSED = [
-    "UPDATE audit_entry SET action = 'nothing'",
-    "DELETE FROM audit_entry",
-    "TRUNCATE audit_entry",
-    "TRUNCATE tenants_project CASCADE",
-    "DROP TABLE audit_entry",
-    "ALTER TABLE audit_entry DISABLE TRIGGER ALL",
-    "ALTER TABLE audit_entry ADD COLUMN more int",
-    f"ALTER TABLE audit_entry OWNER TO {APP.name}",
-    f"CREATE TRIGGER mine AFTER INSERT ON audit_entry EXECUTE FUNCTION {REFUSER}",
+    "UPDATE audit_event SET action = 'nothing'",
+    "DELETE FROM audit_event",
+    "TRUNCATE audit_event",
+    "TRUNCATE organizations_project CASCADE",
+    "DROP TABLE audit_event",
+    "ALTER TABLE audit_event DISABLE TRIGGER ALL",
+    "ALTER TABLE audit_event ADD COLUMN more int",
+    f"ALTER TABLE audit_event OWNER TO {APP.name}",
+    f"CREATE TRIGGER mine AFTER INSERT ON audit_event EXECUTE FUNCTION {REFUSER}",
     f"CREATE OR REPLACE FUNCTION {REFUSER} RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "CREATE TABLE mine (id int)",
     "CREATE SCHEMA mine",
@@ -54,7 +54,7 @@ def test_the_application_is_refused(org: SeededOrganization, statement: str) -> 
 
 def test_the_application_may_have_temporary_tables() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("CREATE TEMPORARY TABLE mine (LIKE audit_entry) ON COMMIT DROP")
+        cursor.execute("CREATE TEMPORARY TABLE mine (LIKE audit_event) ON COMMIT DROP")
         cursor.execute("TRUNCATE mine")
 
 
@@ -121,8 +121,8 @@ def test_an_operators_own_limit_stays() -> None:
 
 @alone
 def test_rights_that_somebody_added_are_taken_away(owner_connection: psycopg.Connection) -> None:
-    owner_connection.execute(f"GRANT ALL ON audit_entry TO PUBLIC, {APP.name}")
-    owner_connection.execute("GRANT UPDATE (action) ON audit_entry TO PUBLIC")
+    owner_connection.execute(f"GRANT ALL ON audit_event TO PUBLIC, {APP.name}")
+    owner_connection.execute("GRANT UPDATE (action) ON audit_event TO PUBLIC")
     prepare()
     with pytest.raises(ProgrammingError, match="permission denied"), connection.cursor() as cursor:
         cursor.execute(REFUSED[0])
@@ -163,11 +163,11 @@ def found(superuser_connection: psycopg.Connection) -> Callable[..., list[str]]:
         (f"ALTER ROLE {APP.name} CREATEROLE", "powers over the whole server: {app}"),
         (f"GRANT {OWNER.name} TO {APP.name}", "is a member of: .*{owner}"),
         (f"GRANT pg_write_all_data TO {APP.name}", "is a member of: pg_write_all_data"),
-        (f"ALTER TABLE tenants_project OWNER TO {APP.name}", "owns: .*tenants_project"),
+        (f"ALTER TABLE organizations_project OWNER TO {APP.name}", "owns: .*organizations_project"),
         ("GRANT CREATE ON SCHEMA public TO PUBLIC", "may make objects in: public"),
-        (f"GRANT UPDATE (action) ON audit_entry TO {APP.name}", "audit_entry gives .* UPDATE"),
-        ("GRANT TRUNCATE ON keys_api_key TO PUBLIC", "keys_api_key gives .* TRUNCATE"),
-        (f"REVOKE INSERT ON audit_entry FROM {APP.name}", "audit_entry .* SELECT; wanted INSERT"),
+        (f"GRANT UPDATE (action) ON audit_event TO {APP.name}", "audit_event gives .* UPDATE"),
+        ("GRANT TRUNCATE ON api_keys_api_key TO PUBLIC", "api_keys_api_key gives .* TRUNCATE"),
+        (f"REVOKE INSERT ON audit_event FROM {APP.name}", "audit_event .* SELECT; wanted INSERT"),
     ],
 )
 def test_whatever_is_amiss_is_named(found, statement: str, words: str) -> None:
@@ -222,15 +222,15 @@ def test_partitions_and_views_let_nobody_round_the_facts(superuser_connection) -
                 superuser_connection.execute(statement)
 
 
-class Room:
+class Declaring:
     """An AppConfig, as far as rights go."""
 
-    facts = ("event", "draw")
+    append_only = ("event", "draw")
     moved_by_functions = ("balance", "draw")
 
 
 def test_rights_are_what_apps_declare() -> None:
-    assert declared_privileges([Room(), object()]) == {  # type: ignore[list-item]
+    assert declared_privileges([Declaring(), object()]) == {  # type: ignore[list-item]
         "event": ADD,
         "draw": ADD,
         "balance": READ,

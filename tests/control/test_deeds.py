@@ -4,13 +4,14 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
-from control.actor import Actor, person
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import ERASED, NameResolver
 from control.audit.selectors import EventFilters, events
 from control.audit.services import record
-from control.tenants import services
-from control.tenants.models import User
+from control.organizations.members import change_role, invite_member, remove_member
+from control.organizations.services import rename_organization
+from control.permissions import Actor
 from control.webhooks.services import create_endpoint, update_endpoint
 from tests.fixtures.organizations import SeededOrganization
 
@@ -48,9 +49,11 @@ def test_an_address_that_a_proxy_made_up_is_none(org: SeededOrganization, base: 
 
 def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None:
     grace = org.join("developer")
-    services.change_role(actor=org.actor, membership=org.seat(grace), role="viewer")
-    services.remove_member(actor=org.actor, membership=org.seat(grace))
-    note(person(org.owner), **{grace.email: ["To GRACE@nowhere.example", {"x": grace.email}]})
+    change_role(actor=org.actor, membership=org.seat(grace), role="viewer")
+    remove_member(actor=org.actor, membership=org.seat(grace))
+    note(
+        Actor.for_user(org.owner), **{grace.email: ["To GRACE@nowhere.example", {"x": grace.email}]}
+    )
     found = list(AuditEvent.objects.all())
     assert len(found) > 5
     for deed in found:
@@ -62,7 +65,7 @@ def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None
 
 
 def test_people_are_shown_by_name_and_an_invited_one_too(org: SeededOrganization) -> None:
-    services.invite_member(
+    invite_member(
         actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
     )
     invited = AuditEvent.objects.get(action="member.invite")
@@ -86,9 +89,7 @@ def test_people_are_found_by_name_and_only_in_the_organization(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     for each in (org, outsider):
-        services.rename_organization(
-            actor=each.actor, organization=each.organization, name="Another"
-        )
+        rename_organization(actor=each.actor, organization=each.organization, name="Another")
     found = events(org.id, filters=EventFilters(by="OWNER@"), limit=50)
     assert {deed.organization_id for deed in found} == {org.id}
     assert events(org.id, filters=EventFilters(by="owner@outsider"), limit=50) == []

@@ -10,13 +10,17 @@ from rest_framework.test import APIClient
 from billing.credit.models import GrantKind
 from billing.credit.services.grants import grant_credit
 from billing.payments.models import AutoTopUp
+from control.api_keys.models import ApiKey, Scope
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.selectors import last_record
-from control.keys.models import ApiKey, Scope
-from control.tenants import selectors, services
-from control.tenants.models import Invitation, Organization, Role
-from control.tenants.signals import Consequence, organization_end_asked
+from control.organizations import selectors
+from control.organizations.deletion import delete_organization, preview_deletion
+from control.organizations.members import invite_member
+from control.organizations.models import Invitation, Organization
+from control.organizations.services import resume_organization, suspend_organization
+from control.organizations.signals import DeletionEffect, organization_deletion_previewed
+from control.permissions import Role
 from control.webhooks.models import WebhookEndpoint, WebhookSecret
 from control.webhooks.services import create_endpoint
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
@@ -27,17 +31,17 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 def delete(org: SeededOrganization, **changes: Any) -> Organization:
     actor = changes.pop("actor", None) or org.actor
     wish = {"organization": org.organization, "name": "Acme", **changes}
-    return services.delete_organization(actor=actor, **wish)
+    return delete_organization(actor=actor, **wish)
 
 
 def test_keys_seats_and_invitations_end_and_the_feed_says_so(
     org: SeededOrganization, key: ApiKey
 ) -> None:
     org.join(Role.ADMIN)
-    services.invite_member(
+    invite_member(
         actor=org.actor, organization=org.organization, email="x@example.com", role="viewer"
     )
-    said = [each.words for each in services.consequences(org.organization)]
+    said = [each.words for each in preview_deletion(org.organization)]
     assert "2 members lose the seat at once, you too." in said
     assert "1 API key stops working within a second, on every gateway." in said
     assert "1 open invitation is withdrawn." in said
@@ -71,17 +75,17 @@ def test_webhooks_and_automatic_top_ups_end_with_it(org: SeededOrganization) -> 
 def test_what_stands_in_the_way_is_said_first_and_refused(
     org: SeededOrganization, key: ApiKey
 ) -> None:
-    def owed(**_: Any) -> list[Consequence]:
-        return [Consequence("$3.00 is owed.", is_obstacle=True)]
+    def owed(**_: Any) -> list[DeletionEffect]:
+        return [DeletionEffect("$3.00 is owed.", is_obstacle=True)]
 
-    organization_end_asked.connect(owed)
+    organization_deletion_previewed.connect(owed)
     try:
-        first = services.consequences(org.organization)[0]
-        assert first == Consequence("$3.00 is owed.", is_obstacle=True)
+        first = preview_deletion(org.organization)[0]
+        assert first == DeletionEffect("$3.00 is owed.", is_obstacle=True)
         with pytest.raises(Conflict, match=r"\$3\.00 is owed"):
             delete(org)
     finally:
-        organization_end_asked.disconnect(owed)
+        organization_deletion_previewed.disconnect(owed)
     key.refresh_from_db()
     assert key.revoked_at is None
 
@@ -91,7 +95,7 @@ def test_credit_that_is_left_is_named(org: SeededOrganization) -> None:
         organization_id=org.id, kind=GrantKind.PROMOTIONAL, amount_nanos=5 * 10**9,
         idempotency_key="a", actor=OPERATOR, reason="test", now=timezone.now() - timedelta(hours=1),
     )  # fmt: skip
-    said = " ".join(each.words for each in services.consequences(org.organization))
+    said = " ".join(each.words for each in preview_deletion(org.organization))
     assert "$5.00 of credit is left" in said
 
 
@@ -104,7 +108,7 @@ def test_it_needs_the_name_and_an_owner_and_ends_once(org: SeededOrganization) -
     delete(org, actor=owner)
     with pytest.raises(Conflict):
         delete(org, actor=owner)
-    for verb in (services.resume_organization, services.suspend_organization):
+    for verb in (resume_organization, suspend_organization):
         with pytest.raises(Conflict):
             verb(actor=OPERATOR, organization=org.organization)
 
@@ -132,7 +136,7 @@ def test_the_key_of_a_deleted_organization_is_not_valid(org: SeededOrganization,
 def test_a_person_owns_so_many_organizations_at_most(
     api: APIClient, org: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control.tenants.services.organizations.ORGANIZATIONS_MAX", 2)
+    monkeypatch.setattr("control.organizations.services.ORGANIZATIONS_MAX", 2)
     assert api.post("/api/v1/organizations", {"name": "Two"}).status_code == 201
     assert api.post("/api/v1/organizations", {"name": "Three"}).status_code == 409
 

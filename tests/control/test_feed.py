@@ -19,13 +19,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from control.api_keys.services import revoke_key
 from control.feed import views
 from control.feed.database_identity import current_database_id
 from control.feed.models import CompactionHorizon, PublishedChange
 from control.feed.selectors import FeedCursor, FeedCursorExpired, FeedQuery, page_for
 from control.feed.services import FeedRecord, compact, publish
 from control.feed.views import notifier
-from control.keys.services import revoke_key
 from serving.contract.codec import ContractError, encode
 from serving.contract.feed import RECORD_OF_KIND, Page
 from serving.contract.records import FleetSizeRecord, ProjectRecord

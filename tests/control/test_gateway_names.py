@@ -8,7 +8,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from control.gateways.models import GatewayOwner
+from control.dataplane.models import GatewayOwner
 from serving.contract.codec import encode
 from serving.contract.idempotency import (
     Claim,
@@ -103,8 +103,8 @@ def test_nobody_ends_or_answers_anothers_claim(org: SeededOrganization) -> None:
 
 def test_the_database_itself_keeps_names() -> None:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT has_table_privilege('gateways_named', 'SELECT')")
+        cursor.execute("SELECT has_table_privilege('dataplane_gateway_owner', 'SELECT')")
         assert cursor.fetchone() == (True,)
         for right in ("UPDATE", "DELETE"):
-            cursor.execute("SELECT has_table_privilege('gateways_named', %s)", [right])
+            cursor.execute("SELECT has_table_privilege('dataplane_gateway_owner', %s)", [right])
             assert cursor.fetchone() == (False,)

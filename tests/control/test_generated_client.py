@@ -9,8 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.db import connections
 
+from control.api_keys.models import Scope
 from control.asgi import application
-from control.keys.models import Scope
 from tests.fixtures.furnished import furnish
 from tests.fixtures.generated_client import GeneratedClient, generated, untold
 from tests.fixtures.openapi import openapi_document

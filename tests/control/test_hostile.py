@@ -21,12 +21,11 @@ from django.db import connection
 from django.http import QueryDict
 from django.test import Client
 
+from control.accounts.models import User
 from control.api.parsers import BODY_BYTES_MAX
-from control.keys.models import ApiKey, Scope
-from control.sso import services as sso
-from control.sso.models import Connection, ScimGroup, ScimUser
-from control.sso.secrets import sealed
-from control.tenants.models import User
+from control.api_keys.models import ApiKey, Scope
+from control.sso.connections import create_scim_token
+from control.sso.models import ScimGroup, ScimUser, SsoConnection, encrypted_secret
 from infra.local.config import ROOT
 from serving.contract.credential import ROLES
 from tests.fixtures.corpus import quarter
@@ -300,7 +299,7 @@ SCIM_FILTERS = ["filter", "startIndex", "count", "attributes", "excludedAttribut
 def scim(org: SeededOrganization) -> tuple[Client, Ids]:
     """A provider with its token, and whom it knows."""
     patiently()
-    token = sso.make_token(actor=org.actor, organization=org.organization)
+    token = create_scim_token(actor=org.actor, organization=org.organization)
     user = ScimUser.objects.create(
         organization=org.organization, user=org.owner, user_name=org.owner.email
     )
@@ -356,9 +355,9 @@ def test_no_body_of_scim_fails(scim: tuple[Client, Ids], part: int) -> None:
 def test_no_answer_of_a_provider_fails(org: SeededOrganization, protocol: str, part: int) -> None:
     """Whatever comes back with a sign-in that was begun here; the provider is out of reach."""
     address = "https://127.0.0.1/x"
-    Connection.objects.create(
+    SsoConnection.objects.create(
         organization=org.organization, protocol=protocol, issuer=address, client_id="x",
-        sealed_secret=sealed(org.organization, "x"),
+        sealed_secret=encrypted_secret(org.organization, "x"),
         provider={
             "token_auth": "client_secret_basic", "token_endpoint": address, "jwks_uri": address,
             "entity_id": address, "sso_url": address, "certificates": ["x"],

@@ -11,10 +11,10 @@ from rest_framework.test import APIClient
 
 from control import asgi
 from control import settings as control_settings
+from control.accounts.models import User
+from control.api_keys.models import Scope
 from control.feed.selectors import FeedQuery
-from control.keys.models import Scope
 from control.telemetry.health import Application
-from control.tenants.models import User
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization
 
@@ -56,7 +56,7 @@ async def test_asynchronous_answers_carry_the_policy_too(async_client: AsyncClie
         "{base}/keys/%00",
         "/api/v1/webhook-endpoints?organization_id=%00",
         "/{id}/usage?model=%00",
-        "/admin/tenants/organization/%00/change/",
+        "/admin/organizations/organization/%00/change/",
     ],
 )
 def test_an_address_with_a_null_character_leads_nowhere(

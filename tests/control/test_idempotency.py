@@ -18,13 +18,13 @@ from rest_framework.test import APIClient
 
 from control.audit.models import AuditEvent
 from control.dataplane import idempotency
+from control.dataplane.models import EarlyClaimEnding, IdempotencyQuota
+from control.dataplane.models import IdempotencyClaim as Row
 from control.errors import NotPermitted
 from control.feed.selectors import last_record
-from control.idempotency.models import EarlyClaimEnding, IdempotencyQuota
-from control.idempotency.models import IdempotencyClaim as Row
+from control.organizations.services import set_idempotency_enabled
+from control.permissions import Role
 from control.tasks import purge_idempotency_keys
-from control.tenants.models import Role
-from control.tenants.services import set_taking_idempotency_keys
 from serving.contract import idempotency as contract
 from serving.contract.codec import decode, encode
 from serving.contract.idempotency import (
@@ -69,7 +69,7 @@ def keyed(org: SeededOrganization) -> SeededOrganization:
 
 
 def turn_on(org: SeededOrganization, takes: bool = True) -> SeededOrganization:
-    set_taking_idempotency_keys(
+    set_idempotency_enabled(
         actor=org.actor, organization=org.organization, takes_idempotency_keys=takes
     )
     return org
@@ -372,7 +372,7 @@ def test_owners_and_admins_decide(org: SeededOrganization, role: Role) -> None:
     actor = org.actor if role == Role.OWNER else org.actor_of(org.join(role))
 
     def act() -> None:
-        set_taking_idempotency_keys(
+        set_idempotency_enabled(
             actor=actor, organization=org.organization, takes_idempotency_keys=True
         )
 

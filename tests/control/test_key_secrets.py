@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from control.api_keys.models import ApiKey, PreviousSecret
+from control.api_keys.playground import playground_secret
+from control.api_keys.secrets import digests_of
+from control.api_keys.selectors import key_by_digests
+from control.api_keys.services import (
+    PREVIOUS_SECRETS_MAX,
+    DuplicateSubmission,
+    create_api_key,
+    revoke_key,
+    revoke_previous_secrets,
+    rotate_key,
+    update_api_key,
+)
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue
 from control.feed.selectors import last_record
-from control.keys.digest import digests_of
-from control.keys.models import ApiKey, OldSecret
-from control.keys.secrets import OLD_SECRETS_MAX
-from control.keys.selectors import key_by_digests
-from control.keys.services import (
-    FormSentTwice,
-    edit_key,
-    end_old_secrets,
-    mint_key,
-    playground_secret,
-    revoke_key,
-    rotate_key,
-)
-from control.tenants.models import Role
-from control.tenants.services import remove_member
+from control.organizations.members import remove_member
+from control.permissions import Role
 from serving.contract.codec import decode
 from serving.contract.key import pepper_id
 from serving.contract.records import ApiKeyRecord
@@ -67,9 +67,9 @@ def test_every_replaced_secret_works_to_its_own_end(org: SeededOrganization) -> 
     )  # fmt: skip
     key, third = rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     assert all(map(opens, (first, second, third)))
-    OldSecret.objects.filter(last_four=first[-4:]).update(ends_at=now)
+    PreviousSecret.objects.filter(last_four=first[-4:]).update(ends_at=now)
     assert [opens(each) for each in (first, second, third)] == [False, True, True]
-    end_old_secrets(actor=org.actor, key=key)
+    revoke_previous_secrets(actor=org.actor, key=key)
     assert [opens(each) for each in (first, second, third)] == [False, False, True]
 
 
@@ -90,9 +90,9 @@ def test_an_overlap_has_an_end_and_old_secrets_a_number(org: SeededOrganization)
             old_secret_ends_at=timezone.now() + timedelta(days=31),
         )  # fmt: skip
     assert refused.value.param == "old_secret_ends_at"
-    for _ in range(OLD_SECRETS_MAX):
+    for _ in range(PREVIOUS_SECRETS_MAX):
         key, _ = rotate_key(actor=org.actor, key=key, last_four=key.last_four)
-    with pytest.raises(Conflict, match="end them first"):
+    with pytest.raises(Conflict, match="revoke them first"):
         rotate_key(actor=org.actor, key=key, last_four=key.last_four)
 
 
@@ -108,7 +108,7 @@ def test_who_rotates_a_key_has_it_and_who_leaves_takes_the_old_secret_along(
     org: SeededOrganization,
 ) -> None:
     dev = org.join(Role.DEVELOPER)
-    key, first = mint_key(actor=org.actor_of(dev), project=org.project, name="Theirs")
+    key, first = create_api_key(actor=org.actor_of(dev), project=org.project, name="Theirs")
     key, second = rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     assert key.created_by == org.owner
     assert (opens(first), opens(second)) == (True, True)
@@ -123,13 +123,13 @@ def test_the_playgrounds_keys_are_neither_changed_nor_rotated(org: SeededOrganiz
     with pytest.raises(Conflict):
         rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     with pytest.raises(Conflict):
-        edit_key(actor=org.actor, key=key, scopes=["manage"])
+        update_api_key(actor=org.actor, key=key, scopes=["manage"])
     revoke_key(actor=org.actor, key=key)
 
 
 def test_a_form_makes_one_key(org: SeededOrganization) -> None:
     key, _ = org.mint(form_token="a")
-    with pytest.raises(FormSentTwice) as twice:
+    with pytest.raises(DuplicateSubmission) as twice:
         org.mint(form_token="a")
     assert twice.value.key == key
     assert ApiKey.objects.count() == 1

@@ -11,27 +11,22 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from control.actor import Actor
+from control.api_keys.models import ApiKey, ApiKeyKind, Scope
+from control.api_keys.playground import LIFETIME, playground_secret
+from control.api_keys.services import (
+    create_api_key,
+    record_key_usage,
+    revoke_key,
+    revoke_previous_secrets,
+    rotate_key,
+    update_api_key,
+)
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.feed.selectors import last_record
-from control.keys.models import ApiKey, Kind, Scope
-from control.keys.playground import LIFETIME
-from control.keys.services import (
-    edit_key,
-    end_old_secrets,
-    mint_key,
-    playground_secret,
-    revoke_key,
-    rotate_key,
-    touch_keys,
-)
-from control.tenants.models import Role
-from control.tenants.services import (
-    archive_project,
-    remove_member,
-    resume_organization,
-    suspend_organization,
-)
+from control.organizations.members import remove_member
+from control.organizations.projects import archive_project
+from control.organizations.services import resume_organization, suspend_organization
+from control.permissions import Actor, Role
 from serving.contract import key as secret_form
 from serving.contract.codec import decode
 from serving.contract.records import ApiKeyRecord
@@ -121,7 +116,7 @@ def test_a_revoked_key_is_deleted_from_the_feed_and_stays_revoked(org: SeededOrg
     with pytest.raises(Conflict):
         revoke_key(actor=org.actor, key=key)
     with pytest.raises(Conflict):
-        edit_key(actor=org.actor, key=key, name="Again")
+        update_api_key(actor=org.actor, key=key, name="Again")
 
 
 def test_archiving_a_project_revokes_its_keys(org: SeededOrganization) -> None:
@@ -157,9 +152,9 @@ def test_no_key_is_minted_where_keys_have_ended(org: SeededOrganization) -> None
 def test_a_developer_mints_keys_but_none_that_manage(org: SeededOrganization) -> None:
     developer = org.actor_of(org.join(Role.DEVELOPER))
     fields = {"actor": developer, "project": org.project, "name": "Mine"}
-    mint_key(**fields)
+    create_api_key(**fields)
     with pytest.raises(NotPermitted):
-        mint_key(**fields, scopes=[Scope.MANAGE])
+        create_api_key(**fields, scopes=[Scope.MANAGE])
 
 
 def test_a_developer_neither_revokes_nor_rotates_a_managing_key(org: SeededOrganization) -> None:
@@ -171,13 +166,13 @@ def test_a_developer_neither_revokes_nor_rotates_a_managing_key(org: SeededOrgan
         rotate_key(actor=developer, key=key, last_four=key.last_four)
     rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     with pytest.raises(NotPermitted):
-        end_old_secrets(actor=developer, key=key)
+        revoke_previous_secrets(actor=developer, key=key)
 
 
 CHANGES: dict[str, Callable[[Actor, ApiKey], object]] = {
     "rotate": lambda actor, key: rotate_key(actor=actor, key=key, last_four=key.last_four),
-    "edit": lambda actor, key: edit_key(actor=actor, key=key, networks=None, name="Other"),
-    "end old secrets": lambda actor, key: end_old_secrets(actor=actor, key=key),
+    "edit": lambda actor, key: update_api_key(actor=actor, key=key, networks=None, name="Other"),
+    "end old secrets": lambda actor, key: revoke_previous_secrets(actor=actor, key=key),
     "revoke": lambda actor, key: revoke_key(actor=actor, key=key),
 }
 
@@ -188,8 +183,8 @@ def test_a_developer_changes_only_their_own_keys(
 ) -> None:
     owners, _ = org.mint()
     developer, admin = org.actor_of(org.join(Role.DEVELOPER)), org.actor_of(org.join(Role.ADMIN))
-    own, _ = mint_key(actor=developer, project=org.project, name="Mine")
-    of_nobody, _ = mint_key(actor=OPERATOR, project=org.project, name="Platform")
+    own, _ = create_api_key(actor=developer, project=org.project, name="Mine")
+    of_nobody, _ = create_api_key(actor=OPERATOR, project=org.project, name="Platform")
     for key in (owners, own, of_nobody):
         rotated, _ = rotate_key(actor=OPERATOR, key=key, last_four=key.last_four)
         key.last_four = rotated.last_four
@@ -208,15 +203,15 @@ def test_who_was_removed_a_moment_ago_makes_and_takes_no_key(org: SeededOrganiza
     remove_member(actor=org.actor, membership=org.seat(admin))
     for actor in (person, program):
         with pytest.raises(ObjectNotFound):
-            mint_key(actor=actor, project=org.project, name="Late")
+            create_api_key(actor=actor, project=org.project, name="Late")
         with pytest.raises(ObjectNotFound):
             rotate_key(actor=actor, key=key, last_four=key.last_four)
 
 
 def test_use_is_noted_and_never_set_back(org: SeededOrganization) -> None:
     key, now = org.mint()[0], timezone.now()
-    touch_keys({key.id: now, "key_unknown": now})
-    touch_keys({key.id: now - timedelta(hours=1)})
+    record_key_usage({key.id: now, "key_unknown": now})
+    record_key_usage({key.id: now - timedelta(hours=1)})
     key.refresh_from_db()
     assert key.last_used_at == now
 
@@ -224,7 +219,7 @@ def test_use_is_noted_and_never_set_back(org: SeededOrganization) -> None:
 def test_the_playground_has_one_key_per_person_and_project(org: SeededOrganization) -> None:
     first = playground_secret(user=org.owner, project=org.project)
     again = playground_secret(user=org.owner, project=org.project)
-    key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
+    key = ApiKey.objects.get(kind=ApiKeyKind.PLAYGROUND)
     record = published(key)
     assert first == again
     assert secret_form.is_well_formed(first)
@@ -234,7 +229,7 @@ def test_the_playground_has_one_key_per_person_and_project(org: SeededOrganizati
 
 def test_a_playground_key_is_renewed_before_it_ends(org: SeededOrganization) -> None:
     old = playground_secret(user=org.owner, project=org.project)
-    key = ApiKey.objects.get(kind=Kind.PLAYGROUND)
+    key = ApiKey.objects.get(kind=ApiKeyKind.PLAYGROUND)
     ApiKey.objects.filter(id=key.id).update(expires_at=timezone.now() + timedelta(minutes=5))
     new = playground_secret(user=org.owner, project=org.project)
     key.refresh_from_db()

@@ -3,11 +3,12 @@
 import pytest
 from rest_framework.test import APIClient
 
+from control.api_keys.models import ApiKey, Scope
+from control.api_keys.services import create_api_key, revoke_key
 from control.feed.selectors import last_record
-from control.keys.models import ApiKey, Scope
-from control.keys.services import mint_key, revoke_key
-from control.tenants.models import Role
-from control.tenants.services import remove_member, resume_organization, suspend_organization
+from control.organizations.members import remove_member
+from control.organizations.services import resume_organization, suspend_organization
+from control.permissions import Role
 from serving.contract.key import is_well_formed, make_secret
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 
@@ -204,7 +205,7 @@ def test_a_key_made_by_a_key_ends_with_the_person_behind_it(
 ) -> None:
     admin = org.join(Role.ADMIN)
     fields = {"actor": org.actor_of(admin), "project": org.project, "scopes": [Scope.MANAGE]}
-    _, secret = mint_key(name="First", **fields)
+    _, secret = create_api_key(name="First", **fields)
     made = []
     for scopes in (["manage"], ["inference"]):
         wish = {"project_id": org.project.id, "name": "Next", "scopes": scopes}
@@ -226,7 +227,7 @@ def test_a_key_does_to_members_no_more_than_an_admin_whosever_it_is(
 ) -> None:
     """The person behind a key may leave by themselves; the key may not leave for its owner."""
     owner = org.join(Role.OWNER)
-    _, secret = mint_key(
+    _, secret = create_api_key(
         actor=org.actor_of(owner), project=org.project, name="Key", scopes=[Scope.MANAGE]
     )
     caller = APIClient(headers={"authorization": f"Bearer {secret}"})

@@ -8,11 +8,11 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from control.accounts.models import User
 from control.admin.base import row_url
+from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
 from control.audit.selectors import events
-from control.keys.models import ApiKey
-from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization, make_model
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -42,7 +42,7 @@ def looks() -> list[tuple[str, str, str]]:
 def test_a_look_says_who_saw_what_of_whose_and_whence(
     org: SeededOrganization, key: ApiKey, operator: User, browser: Client
 ) -> None:
-    reply = browser.get(page("keys_apikey", key.id))
+    reply = browser.get(page("api_keys_apikey", key.id))
     assert reply.status_code == 200
     [deed] = events(org.id, limit=1)
     assert (deed.action, deed.target_kind, deed.target_id) == (
@@ -52,16 +52,16 @@ def test_a_look_says_who_saw_what_of_whose_and_whence(
     )
     assert (deed.actor_kind, deed.actor_id) == ("user", operator.id)
     assert (deed.address, deed.request_id) == ("203.0.113.7", reply.headers["x-request-id"])
-    assert deed.details == {"page": "keys_apikey_change"}
+    assert deed.details == {"page": "api_keys_apikey_change"}
 
 
 def test_a_minute_of_the_same_is_one_look(
     org: SeededOrganization, key: ApiKey, browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = [
-        page("tenants_organization", org.id),
-        page("tenants_organization", org.id, "history"),
-        page("tenants_project", org.project.id),
+        page("organizations_organization", org.id),
+        page("organizations_organization", org.id, "history"),
+        page("organizations_project", org.project.id),
     ]
     for each in [*pages, *pages]:
         assert browser.get(each).status_code == 200
@@ -84,20 +84,20 @@ def test_two_operators_look_twice(org: SeededOrganization, browser: Client) -> N
     other = Client()
     other.force_login(User.objects.create_superuser("op2@penstock.test"))
     for client in (browser, other):
-        client.get(page("tenants_organization", org.id))
+        client.get(page("organizations_organization", org.id))
     assert len(looks()) == 2
 
 
 def test_a_list_that_is_narrowed_to_an_organization_is_a_look(
     org: SeededOrganization, browser: Client
 ) -> None:
-    browser.get(f"/admin/keys/apikey/?q={org.id}")
+    browser.get(f"/admin/api_keys/apikey/?q={org.id}")
     browser.get(f"{reverse('admin:cockpit_statement')}?organization={org.id}")
     assert looks() == [("organization.look", "organization", org.id)]
 
 
 def test_a_person_is_looked_at_too(org: SeededOrganization, browser: Client) -> None:
-    browser.get(page("tenants_user", org.owner.id))
+    browser.get(page("accounts_user", org.owner.id))
     assert looks() == [("user.look", "user", org.owner.id)]
 
 
@@ -105,9 +105,9 @@ def test_what_is_no_tenants_or_was_not_shown_is_no_look(
     org: SeededOrganization, outsider: SeededOrganization, browser: Client
 ) -> None:
     browser.get("/admin/")
-    browser.get("/admin/tenants/organization/")
+    browser.get("/admin/organizations/organization/")
     assert browser.get(page("catalog_model", make_model().id)).status_code == 200
-    browser.get(page("tenants_organization", "org_none"))
-    Client().get(page("tenants_organization", org.id))
-    outsider.browser().get(page("tenants_organization", org.id))
+    browser.get(page("organizations_organization", "org_none"))
+    Client().get(page("organizations_organization", org.id))
+    outsider.browser().get(page("organizations_organization", org.id))
     assert looks() == []

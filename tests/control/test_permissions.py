@@ -3,10 +3,8 @@
 
 import pytest
 
-from control.actor import person
 from control.errors import NotPermitted, ObjectNotFound
-from control.tenants.models import Role
-from control.tenants.permissions import Action, require
+from control.permissions import Actor, Permission, Role, require
 from tests.fixtures.organizations import SeededOrganization
 
 
@@ -14,17 +12,17 @@ def test_a_member_of_another_organization_finds_nothing(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     with pytest.raises(ObjectNotFound):
-        require(outsider.actor, org.organization, Action.READ)
+        require(outsider.actor, org.organization.id, Permission.ORGANIZATION_READ)
 
 
 def test_a_person_without_a_seat_finds_nothing(
     org: SeededOrganization, outsider: SeededOrganization
 ) -> None:
     with pytest.raises(ObjectNotFound):
-        require(person(outsider.owner), org.organization, Action.READ)
+        require(Actor.for_user(outsider.owner), org.organization.id, Permission.ORGANIZATION_READ)
 
 
-def test_a_lesser_role_is_told_so(org: SeededOrganization) -> None:
+def test_a_lesser_role_hears_what_it_lacks(org: SeededOrganization) -> None:
     viewer = org.actor_of(org.join(Role.VIEWER))
-    with pytest.raises(NotPermitted, match="viewer may not make keys"):
-        require(viewer, org.organization, Action.MAKE_KEYS)
+    with pytest.raises(NotPermitted, match="viewer lacks the permission api_keys:write"):
+        require(viewer, org.organization.id, Permission.API_KEYS_WRITE)

@@ -9,10 +9,10 @@ import pytest
 from django.conf import settings as django_settings
 from django.core.management import call_command
 
+from control.accounts.models import User
 from control.config import ControlConfig, Database
 from control.mail.server_url import MailServer
 from control.management.production import Flaw, flaws, is_local
-from control.tenants.models import User
 
 PUBLIC = {
     "DATABASE_URL": "postgresql://app:x@db.internal.example/penstock?sslmode=verify-full",

@@ -7,15 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
 from control.dataplane.gateways import record_heartbeat
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.feed.selectors import last_record, last_version
-from control.keys.models import ApiKey
-from control.limits import selectors, services
-from control.limits.models import FIGURES, LimitTier
-from control.limits.placing import note_paid, place_all
-from control.tenants.services import archive_project, rename_organization
+from control.limits import rate_limits
+from control.limits.models import RATE_LIMIT_FIELDS, UsageTier
+from control.limits.usage_tiers import on_payment, update_usage_tiers
+from control.organizations.projects import archive_project
+from control.organizations.services import rename_organization
 from serving.contract.records import (
     ApiKeyRecord,
     FleetSizeRecord,
@@ -42,8 +43,8 @@ def organization(org: SeededOrganization) -> OrganizationRecord:
     return found
 
 
-def tier(name: str = "One", paid: int = 0, **figures: int) -> LimitTier:
-    return services.create_tier(
+def tier(name: str = "One", paid: int = 0, **figures: int) -> UsageTier:
+    return rate_limits.create_usage_tier(
         actor=OPERATOR, name=name, paid_min_nanos=paid, figures=figures or TEN
     )
 
@@ -54,14 +55,14 @@ def tier(name: str = "One", paid: int = 0, **figures: int) -> LimitTier:
 def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     made = tier(requests_per_minute=60, output_tokens_per_minute=9_000)
     model = make_model()
-    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=TEN)
+    rate_limits.set_usage_tier_model_limit(actor=OPERATOR, tier=made, model=model, figures=TEN)
     record = said("limit_tier", made.id, LimitTierRecord)
     assert record.limits == Limits(requests_per_minute=60, output_tokens_per_minute=9_000)
     assert record.model_limits == (ModelLimits(model.id, Limits(requests_per_minute=10)),)
-    services.change_tier(
+    rate_limits.change_usage_tier(
         actor=OPERATOR, tier=made, changes={"requests_per_minute": None, "name": "First"}
     )
-    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=model, figures=None)
+    rate_limits.set_usage_tier_model_limit(actor=OPERATOR, tier=made, model=model, figures=None)
     record = said("limit_tier", made.id, LimitTierRecord)
     assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
     actions = set(AuditEvent.objects.filter(target_id=made.id).values_list("action", flat=True))
@@ -73,13 +74,15 @@ def test_a_tier_says_which_service_tiers_its_organizations_may_use(
 ) -> None:
     made = tier()
     assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
-    services.change_tier(
+    rate_limits.change_usage_tier(
         actor=OPERATOR, tier=made, changes={"service_tiers": ["flex", "default", "flex"]}
     )
     assert said("limit_tier", made.id, LimitTierRecord).service_tiers == ("default", "flex")
     with pytest.raises(InvalidValue, match=r"service_tiers is 'fast'; wanted .*priority, default"):
-        services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": ["fast"]})
-    services.change_tier(actor=OPERATOR, tier=made, changes={"service_tiers": []})
+        rate_limits.change_usage_tier(
+            actor=OPERATOR, tier=made, changes={"service_tiers": ["fast"]}
+        )
+    rate_limits.change_usage_tier(actor=OPERATOR, tier=made, changes={"service_tiers": []})
     assert said("limit_tier", made.id, LimitTierRecord).service_tiers is None
 
 
@@ -90,7 +93,7 @@ def test_two_tiers_share_neither_name_nor_amount(org: SeededOrganization) -> Non
             tier(name, paid)
     two = tier("Two", 5)
     with pytest.raises(Conflict):
-        services.change_tier(actor=OPERATOR, tier=two, changes={"paid_min_nanos": 0})
+        rate_limits.change_usage_tier(actor=OPERATOR, tier=two, changes={"paid_min_nanos": 0})
 
 
 @pytest.mark.parametrize("value", [0, -1, 10**9 + 1])
@@ -98,7 +101,7 @@ def test_a_limit_that_no_gateway_would_read_is_refused(org: SeededOrganization, 
     with pytest.raises(InvalidValue):
         tier(requests_per_minute=value)
     with pytest.raises(InvalidValue):
-        services.set_own_limits(
+        rate_limits.set_own_limits(
             actor=org.actor, organization=org.organization, owner_id=org.project.id,
             figures={"concurrent_requests": value},
         )  # fmt: skip
@@ -106,9 +109,9 @@ def test_a_limit_that_no_gateway_would_read_is_refused(org: SeededOrganization, 
 
 def test_members_set_neither_tiers_nor_their_organizations_limits(org: SeededOrganization) -> None:
     with pytest.raises(NotPermitted):
-        services.create_tier(actor=org.actor, name="Mine", paid_min_nanos=0, figures={})
+        rate_limits.create_usage_tier(actor=org.actor, name="Mine", paid_min_nanos=0, figures={})
     with pytest.raises(NotPermitted):
-        services.set_organization_limits(
+        rate_limits.set_rate_limit_override(
             actor=org.actor, organization=org.organization, model=None, figures=TEN
         )
 
@@ -121,9 +124,9 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
     org = make_organization("Riser")
     assert organization(org).limit_tier_id == first.id
     for paid, stands in ((999_999_999, first), (10**9, second), (10**10, third), (0, first)):
-        note_paid(organization_id=org.id, paid_nanos=paid, now=NOW)
+        on_payment(organization_id=org.id, paid_nanos=paid, now=NOW)
         assert organization(org).limit_tier_id == stands.id
-        standing = selectors.standing(org.organization)
+        standing = rate_limits.organization_usage_tier(org.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
     moves = AuditEvent.objects.filter(target_id=org.id, action="organization.limit_tier")
     assert [entry.details["after"] for entry in moves.order_by("id")] == [
@@ -133,36 +136,38 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
 
 def test_what_changes_no_tier_publishes_nothing(org: SeededOrganization) -> None:
     version = last_version()
-    note_paid(organization_id=org.id, paid_nanos=10**12, now=NOW)
+    on_payment(organization_id=org.id, paid_nanos=10**12, now=NOW)
     assert last_version() == version
     with pytest.raises(ObjectNotFound):
-        note_paid(organization_id="org_nobody", paid_nanos=1, now=NOW)
+        on_payment(organization_id="org_nobody", paid_nanos=1, now=NOW)
 
 
 def test_changed_tiers_move_who_should_stand_elsewhere_once(
     org: SeededOrganization, outsider: SeededOrganization, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("control.limits.placing.PAGE", 1)
-    note_paid(organization_id=org.id, paid_nanos=10**9, now=NOW)
+    monkeypatch.setattr("control.limits.usage_tiers.PAGE", 1)
+    on_payment(organization_id=org.id, paid_nanos=10**9, now=NOW)
     first = tier("One")
-    assert place_all(now=NOW) == 2
+    assert update_usage_tiers(now=NOW) == 2
     second = tier("Two", 10**9)
-    assert [place_all(now=NOW), place_all(now=NOW)] == [1, 0]
+    assert [update_usage_tiers(now=NOW), update_usage_tiers(now=NOW)] == [1, 0]
     assert organization(org).limit_tier_id == second.id
     assert organization(outsider).limit_tier_id == first.id
-    services.change_tier(actor=OPERATOR, tier=second, changes={"paid_min_nanos": 2 * 10**9})
-    assert place_all(now=NOW) == 1
+    rate_limits.change_usage_tier(
+        actor=OPERATOR, tier=second, changes={"paid_min_nanos": 2 * 10**9}
+    )
+    assert update_usage_tiers(now=NOW) == 1
     assert organization(org).limit_tier_id == first.id
 
 
 def test_other_news_of_an_organization_keep_its_limits(org: SeededOrganization) -> None:
     made = tier()
-    place_all(now=NOW)
-    services.set_organization_limits(
+    update_usage_tiers(now=NOW)
+    rate_limits.set_rate_limit_override(
         actor=OPERATOR, organization=org.organization, model=None, figures=TEN
     )
     rename_organization(actor=org.actor, organization=org.organization, name="Other")
-    services.set_own_limits(
+    rate_limits.set_own_limits(
         actor=org.actor, organization=org.organization, owner_id=org.project.id, figures=TEN
     )
     record = organization(org)
@@ -178,7 +183,7 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
     model, mine = make_model(), org.organization
 
     def put(model: Any, figures: dict[str, int] | None) -> OrganizationRecord:
-        services.set_organization_limits(
+        rate_limits.set_rate_limit_override(
             actor=OPERATOR, organization=mine, model=model, figures=figures
         )
         return organization(org)
@@ -198,26 +203,26 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
 
 def test_what_holds_is_the_tiers_row_but_for_the_operators(org: SeededOrganization) -> None:
     made, small, large = tier(), make_model("small"), make_model("large")
-    services.set_tier_model_limits(actor=OPERATOR, tier=made, model=small, figures=TEN)
-    place_all(now=NOW)
-    services.set_organization_limits(
+    rate_limits.set_usage_tier_model_limit(actor=OPERATOR, tier=made, model=small, figures=TEN)
+    update_usage_tiers(now=NOW)
+    rate_limits.set_rate_limit_override(
         actor=OPERATOR, organization=org.organization, model=large, figures=TEN
     )
-    rows = [(row.model_name, row.is_own) for row in selectors.in_force(org.organization)]
+    rows = [(row.model_name, row.is_own) for row in rate_limits.effective_limits(org.organization)]
     assert rows == [("", False), ("large", True), ("small", False)]
 
 
 def test_members_limit_a_project_and_a_key(org: SeededOrganization, key: ApiKey) -> None:
     for owner_id in (org.project.id, key.id):
-        limits = services.set_own_limits(
+        limits = rate_limits.set_own_limits(
             actor=org.actor, organization=org.organization, owner_id=owner_id, figures=TEN
         )
         assert limits == Limits(requests_per_minute=10)
     assert said("project", org.project.id, ProjectRecord).limits == limits
     assert said("api_key", key.id, ApiKeyRecord).limits == limits
-    lifted = services.set_own_limits(
+    lifted = rate_limits.set_own_limits(
         actor=org.actor, organization=org.organization, owner_id=key.id,
-        figures=dict.fromkeys(FIGURES),
+        figures=dict.fromkeys(RATE_LIMIT_FIELDS),
     )  # fmt: skip
     assert said("api_key", key.id, ApiKeyRecord).limits == lifted == Limits()
 
@@ -227,17 +232,17 @@ def test_another_organizations_projects_and_keys_are_not_there(
 ) -> None:
     for owner_id in (org.project.id, key.id, org.id, "proj_nobody"):
         with pytest.raises(ObjectNotFound):
-            services.set_own_limits(
+            rate_limits.set_own_limits(
                 actor=outsider.actor, organization=outsider.organization, owner_id=owner_id,
                 figures=TEN,
             )  # fmt: skip
-        assert selectors.own_limits(outsider.organization, owner_id) == Limits()
+        assert rate_limits.own_limits(outsider.organization, owner_id) == Limits()
 
 
 def test_what_has_ended_is_not_limited(org: SeededOrganization) -> None:
     archive_project(actor=org.actor, project=org.project)
     with pytest.raises(Conflict):
-        services.set_own_limits(
+        rate_limits.set_own_limits(
             actor=org.actor, organization=org.organization, owner_id=org.project.id,
             figures=TEN,
         )  # fmt: skip

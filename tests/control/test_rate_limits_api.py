@@ -12,9 +12,9 @@ import pytest
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from control.keys.models import ApiKey
-from control.limits import services, use
-from control.limits.placing import place_all
+from control.api_keys.models import ApiKey
+from control.limits import live_usage, rate_limits
+from control.limits.usage_tiers import update_usage_tiers
 from serving.contract.records import Limits, OrganizationRecord
 from serving.contract.units import TIERS
 from serving.limits.checks import make_plan
@@ -37,10 +37,10 @@ def redis_server(tmp_path_factory: Any, settings: Any) -> Iterator[RedisServer]:
     """A Redis that control reads."""
     with running_redis(tmp_path_factory.mktemp("redis")) as server:
         settings.CONFIG = dataclasses.replace(settings.CONFIG, redis_url=server.url)
-        use._client.cache_clear()
+        live_usage._client.cache_clear()
         yield server
-        use._client().close()
-        use._client.cache_clear()
+        live_usage._client().close()
+        live_usage._client.cache_clear()
 
 
 async def use_up(server: RedisServer, organization_id: str, times: int, **limits: int) -> None:
@@ -66,10 +66,10 @@ async def use_up(server: RedisServer, organization_id: str, times: int, **limits
 def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
     api: APIClient, base: str, org: SeededOrganization, redis_server: RedisServer
 ) -> None:
-    services.create_tier(actor=OPERATOR, name="One", paid_min_nanos=0, figures=FIGURES)
-    services.create_tier(actor=OPERATOR, name="Two", paid_min_nanos=10**9, figures={})
-    place_all(now=timezone.now())
-    services.set_organization_limits(
+    rate_limits.create_usage_tier(actor=OPERATOR, name="One", paid_min_nanos=0, figures=FIGURES)
+    rate_limits.create_usage_tier(actor=OPERATOR, name="Two", paid_min_nanos=10**9, figures={})
+    update_usage_tiers(now=timezone.now())
+    rate_limits.set_rate_limit_override(
         actor=OPERATOR, organization=org.organization, model=make_model(), figures=FIGURES
     )
     asyncio.run(use_up(redis_server, org.id, 2, **FIGURES))
@@ -94,13 +94,13 @@ def test_an_organization_sees_its_tier_its_limits_and_what_it_uses(
 def test_without_redis_the_use_is_not_known_and_nobody_waits(
     api: APIClient, base: str, org: SeededOrganization, redis_server: RedisServer
 ) -> None:
-    services.set_organization_limits(
+    rate_limits.set_rate_limit_override(
         actor=OPERATOR, organization=org.organization, model=None, figures=FIGURES
     )
     redis_server.freeze()
     began = time.monotonic()
     told = api.get(f"{base}/rate-limits").json()
-    assert time.monotonic() - began < 20 * use.WAIT_SECONDS
+    assert time.monotonic() - began < 20 * live_usage.WAIT_SECONDS
     assert [one["used"] for one in told["in_force"][0]["use"]] == [None, None]
 
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from control.actor import system
+from control.api_keys.services import revoke_key
 from control.feed.models import PublishedChange
 from control.feed.selectors import last_record, last_version
-from control.keys.services import revoke_key
 from control.management.republishing import republish_outdated
-from control.tenants.services import suspend_organization
+from control.organizations.services import suspend_organization
+from control.permissions import Actor
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
 from tests.fixtures.organizations import SeededOrganization
@@ -28,7 +28,7 @@ def test_keys_of_an_organization_that_older_code_suspended_are_known_again(
     key, _ = org.mint()
     revoked, _ = org.mint()
     revoke_key(actor=org.actor, key=revoked)
-    suspend_organization(actor=system("tests"), organization=org.organization)
+    suspend_organization(actor=Actor.for_system("tests"), organization=org.organization)
     say("api_key", key.id, None)
     before = last_version()
     assert republish_outdated() == 1

@@ -8,7 +8,12 @@ from tests.fixtures import database
 from tests.fixtures.usage import make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
-TOUCHED = ("auth_permission", "collection_settings", "django_content_type", "tenants_organization")
+TOUCHED = (
+    "auth_permission",
+    "collection_settings",
+    "django_content_type",
+    "organizations_organization",
+)
 
 
 def rows(connection: psycopg.Connection) -> dict[str, list[tuple[object, ...]]]:
@@ -39,6 +44,6 @@ def test_rows_made_changed_and_deleted_are_as_they_were(
 
 def test_a_table_that_was_empty_is_empty_again(superuser_connection: psycopg.Connection) -> None:
     make_customer()
-    assert rows(superuser_connection)["tenants_organization"]
+    assert rows(superuser_connection)["organizations_organization"]
     database.restore()
-    assert not rows(superuser_connection)["tenants_organization"]
+    assert not rows(superuser_connection)["organizations_organization"]

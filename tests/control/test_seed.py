@@ -10,12 +10,13 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.utils import timezone
 
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.selectors import last_version
-from control.keys.models import ApiKey
+from control.organizations.models import Organization
 from control.pricing.models import PriceBook
 from control.pricing.selectors import prices_in_force
-from control.tenants.models import Organization, User
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import quality_report
 

@@ -18,9 +18,9 @@ from billing.reading import requests_api
 from billing.reading.requests_api import RequestsCsv
 from control import http_protocol
 from control.api import streaming
+from control.api_keys.services import create_api_key
 from control.asgi import application, internal_application
-from control.keys.services import mint_key
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from tests.fixtures.credentials import bearer
 from tests.fixtures.organizations import SeededOrganization, make_organization
 from tests.fixtures.serving import serving
@@ -64,7 +64,7 @@ def tenants() -> list[str]:
 
 
 def key_of(org: SeededOrganization) -> str:
-    return mint_key(actor=org.actor, project=org.project, name="x", scopes=["manage"])[1]
+    return create_api_key(actor=org.actor, project=org.project, name="x", scopes=["manage"])[1]
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 from rest_framework.test import APIClient
 
-from control.keys.models import Scope
+from control.api_keys.models import Scope
 from control.request_context import RequestContext, current_request, request_context
 from control.tasks import chain_audit_events
 from control.telemetry import celery_signals, tracing
@@ -86,7 +86,7 @@ def test_log_lines_name_whom_they_concern_by_id(
 ) -> None:
     seen: list[dict[str, object]] = []
     monkeypatch.setattr(
-        "control.tenants.access.require",
+        "control.organizations.access.require",
         lambda *_: seen.append(structlog.contextvars.get_contextvars()),
     )
     _, secret = org.mint(scopes=[Scope.MANAGE])

@@ -10,13 +10,33 @@ import pytest
 from django.db import ProgrammingError, connection
 from django.utils import timezone
 
-from control.actor import system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound, ServiceError
 from control.feed.selectors import last_record
-from control.tenants import selectors, services
-from control.tenants.models import BillingMode, Invitation, Organization, Project, Role, User
-from control.tenants.signals import organization_created
+from control.organizations import selectors
+from control.organizations.members import (
+    accept_invitation,
+    change_role,
+    invite_member,
+    remove_member,
+    revoke_invitation,
+)
+from control.organizations.models import BillingMode, Invitation, Organization, Project
+from control.organizations.projects import (
+    archive_project,
+    create_project,
+    rename_project,
+    set_project_limit,
+)
+from control.organizations.services import (
+    rename_organization,
+    set_organization_limit,
+    set_organization_terms,
+    suspend_organization,
+)
+from control.organizations.signals import organization_created
+from control.permissions import Actor, Role
 from tests.fixtures.mails import delivered
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 
@@ -52,25 +72,23 @@ def test_a_postpaid_organization_does_not_raise_its_own_credit_line(
     org: SeededOrganization,
 ) -> None:
     limit: Any = {"organization": org.organization, "spend_limit_nanos": 10**12}
-    services.set_organization_limit(actor=org.actor, **limit)
-    services.set_organization_terms(
-        actor=OPERATOR, billing_mode=BillingMode.POSTPAID, weight=2, **limit
-    )
+    set_organization_limit(actor=org.actor, **limit)
+    set_organization_terms(actor=OPERATOR, billing_mode=BillingMode.POSTPAID, weight=2, **limit)
     with pytest.raises(NotPermitted):
-        services.set_organization_limit(actor=org.actor, **limit)
+        set_organization_limit(actor=org.actor, **limit)
 
 
 def test_only_operators_suspend(org: SeededOrganization) -> None:
     with pytest.raises(NotPermitted):
-        services.suspend_organization(actor=org.actor, organization=org.organization)
+        suspend_organization(actor=org.actor, organization=org.organization)
 
 
 def test_a_project_is_a_budget_where_it_has_a_limit(org: SeededOrganization) -> None:
-    project = services.create_project(
+    project = create_project(
         actor=org.actor, organization=org.organization, name="Search", spend_limit_nanos=7
     )
     limited = last_record("project", project.id)
-    services.set_project_limit(actor=org.actor, project=project, spend_limit_nanos=None)
+    set_project_limit(actor=org.actor, project=project, spend_limit_nanos=None)
     assert limited is not None
     assert f'"budget_ids":["limit:{project.id}"]' in limited
     assert '"budget_ids":[]' in (last_record("project", project.id) or "")
@@ -78,32 +96,28 @@ def test_a_project_is_a_budget_where_it_has_a_limit(org: SeededOrganization) -> 
 
 def test_a_projects_name_is_free_again_once_it_is_archived(org: SeededOrganization) -> None:
     def create() -> Project:
-        return services.create_project(
-            actor=org.actor, organization=org.organization, name="Search"
-        )
+        return create_project(actor=org.actor, organization=org.organization, name="Search")
 
     project = create()
     with pytest.raises(Conflict):
         create()
-    services.archive_project(actor=org.actor, project=project)
+    archive_project(actor=org.actor, project=project)
     assert create().id != project.id
     with pytest.raises(Conflict, match="archived"):
-        services.rename_project(actor=org.actor, project=project, name="Old")
+        rename_project(actor=org.actor, project=project, name="Old")
 
 
 def invite(org: SeededOrganization, email: str = "new@example.com", role: str = Role.VIEWER) -> Any:
-    return services.invite_member(
-        actor=org.actor, organization=org.organization, email=email, role=role
-    )
+    return invite_member(actor=org.actor, organization=org.organization, email=email, role=role)
 
 
 def test_an_invitation_goes_out_by_mail_and_is_taken_once(org: SeededOrganization) -> None:
     _, secret = invite(org)
     user = User.objects.create_user("new@example.com")
     assert secret in str(delivered()[0].body)
-    assert services.accept_invitation(user=user, secret=secret).role == Role.VIEWER
+    assert accept_invitation(user=user, secret=secret).role == Role.VIEWER
     with pytest.raises(ObjectNotFound):
-        services.accept_invitation(user=user, secret=secret)
+        accept_invitation(user=user, secret=secret)
 
 
 def test_an_invitation_is_for_one_address(
@@ -111,18 +125,18 @@ def test_an_invitation_is_for_one_address(
 ) -> None:
     _, secret = invite(org)
     with pytest.raises(ObjectNotFound):
-        services.accept_invitation(user=outsider.owner, secret=secret)
+        accept_invitation(user=outsider.owner, secret=secret)
 
 
 @pytest.mark.parametrize("ending", ["revoked", "expired"])
 def test_an_ended_invitation_opens_nothing(org: SeededOrganization, ending: str) -> None:
     invitation, secret = invite(org)
     if ending == "revoked":
-        services.revoke_invitation(actor=org.actor, invitation=invitation)
+        revoke_invitation(actor=org.actor, invitation=invitation)
     else:
         Invitation.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
     with pytest.raises(ObjectNotFound):
-        services.accept_invitation(user=User.objects.create_user("new@example.com"), secret=secret)
+        accept_invitation(user=User.objects.create_user("new@example.com"), secret=secret)
 
 
 def test_nobody_is_invited_twice_or_into_a_strange_role(org: SeededOrganization) -> None:
@@ -145,8 +159,8 @@ def test_an_expired_invitation_is_renewed(org: SeededOrganization) -> None:
     assert [each.id for each in selectors.open_invitations(org.organization)] == [renewed.id]
     user = User.objects.create_user("new@example.com")
     with pytest.raises(ObjectNotFound):
-        services.accept_invitation(user=user, secret=old)
-    assert services.accept_invitation(user=user, secret=secret).role == Role.ADMIN
+        accept_invitation(user=user, secret=old)
+    assert accept_invitation(user=user, secret=secret).role == Role.ADMIN
     assert AuditEvent.objects.filter(action="member.revoke_invitation").count() == 1
 
 
@@ -164,11 +178,11 @@ def test_an_admin_neither_makes_nor_unmakes_owners(org: SeededOrganization) -> N
     admin = org.actor_of(org.join(Role.ADMIN))
     seat = org.seat(org.owner)
     with pytest.raises(NotPermitted):
-        services.change_role(actor=admin, membership=seat, role=Role.VIEWER)
+        change_role(actor=admin, membership=seat, role=Role.VIEWER)
     with pytest.raises(NotPermitted):
-        services.remove_member(actor=admin, membership=seat)
+        remove_member(actor=admin, membership=seat)
     with pytest.raises(NotPermitted):
-        services.invite_member(
+        invite_member(
             actor=admin, organization=org.organization, email="x@example.com", role=Role.OWNER
         )
 
@@ -176,14 +190,14 @@ def test_an_admin_neither_makes_nor_unmakes_owners(org: SeededOrganization) -> N
 def test_the_last_owner_stays(org: SeededOrganization) -> None:
     seat = org.seat(org.owner)
     with pytest.raises(Conflict):
-        services.remove_member(actor=org.actor, membership=seat)
+        remove_member(actor=org.actor, membership=seat)
     with pytest.raises(Conflict):
-        services.change_role(actor=org.actor, membership=seat, role=Role.ADMIN)
+        change_role(actor=org.actor, membership=seat, role=Role.ADMIN)
 
 
 def test_anybody_else_may_leave(org: SeededOrganization) -> None:
     viewer = org.join(Role.VIEWER)
-    services.remove_member(actor=org.actor_of(viewer), membership=org.seat(viewer))
+    remove_member(actor=org.actor_of(viewer), membership=org.seat(viewer))
     with pytest.raises(ObjectNotFound):
         org.seat(viewer)
 
@@ -198,7 +212,7 @@ def test_two_owners_who_leave_at_once_do_not_both_leave() -> None:
     def leave(number: int) -> None:
         actor = org.actor_of(seats[number].user)
         with closing(connection), suppress(ServiceError):
-            services.remove_member(actor=actor, membership=seats[number])
+            remove_member(actor=actor, membership=seats[number])
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(leave, range(2)))
@@ -214,7 +228,7 @@ def test_what_is_done_is_audited_without_secrets(org: SeededOrganization) -> Non
     assert all(secret not in str(each.details) and key not in str(each.details) for each in entries)
 
 
-CHANGES = ["UPDATE audit_entry SET action = 'nothing'", "DELETE FROM audit_entry"]
+CHANGES = ["UPDATE audit_event SET action = 'nothing'", "DELETE FROM audit_event"]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -235,5 +249,7 @@ def test_an_audit_entry_is_written_once(
 
 
 def test_the_platform_itself_may_act(org: SeededOrganization) -> None:
-    services.rename_organization(actor=system("seed"), organization=org.organization, name="Seeded")
+    rename_organization(
+        actor=Actor.for_system("seed"), organization=org.organization, name="Seeded"
+    )
     assert AuditEvent.objects.first().actor_name == "seed"  # type: ignore[union-attr]

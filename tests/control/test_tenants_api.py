@@ -10,8 +10,9 @@ from billing.credit.models import Budget
 from billing.credit.selectors import budget
 from control.audit.models import AuditEvent
 from control.errors import Conflict
-from control.tenants.models import BillingMode, Membership, Organization, Project, Role
-from control.tenants.signals import limits_changed
+from control.organizations.models import BillingMode, Membership, Organization, Project
+from control.organizations.signals import limits_changed
+from control.permissions import Role
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.organizations import SeededOrganization
 

@@ -15,15 +15,15 @@ from django.test import Client
 from django.utils import timezone
 
 from control import encryption
-from control.actor import person
+from control.accounts.models import User
 from control.mail.delivery import build_message
 from control.mail.services import send_mail
 from control.outbox.delivery import Delivery
 from control.outbox.models import OutboxMessage
-from control.sso.models import Connection, Protocol
-from control.sso.secrets import opened as provider_secret
-from control.sso.secrets import sealed as seal_for_provider
-from control.tenants.models import User
+from control.permissions import Actor
+from control.sso.models import Protocol, SsoConnection
+from control.sso.models import decrypted_secret as provider_secret
+from control.sso.models import encrypted_secret as seal_for_provider
 from control.webhooks.models import WebhookEndpoint, WebhookSecret
 from control.webhooks.services import create_endpoint
 from control.webhooks.signing import decrypted as endpoint_secret
@@ -44,7 +44,7 @@ class Sealed:
     operator: User
     endpoint: WebhookEndpoint
     secret: str
-    connection: Connection
+    connection: SsoConnection
     mail: OutboxMessage
 
     def opens(self, client: Client, code: str = "") -> None:
@@ -53,7 +53,7 @@ class Sealed:
         reply = client.post(LOGIN_CODE, {"code": code or code_of(APP_SECRET)})
         assert reply.status_code == 302, reply.content.decode()
         assert client.get("/admin/").status_code == 200
-        assert provider_secret(Connection.objects.get(pk=self.connection.pk)) == "the provider's"
+        assert provider_secret(SsoConnection.objects.get(pk=self.connection.pk)) == "the provider's"
         kept = WebhookSecret.objects.get(endpoint=self.endpoint)
         assert endpoint_secret(self.endpoint, kept) == self.secret
         assert "https://console.example/live-link" in str(build_message(self.delivery()).body)
@@ -86,7 +86,7 @@ def sealed(org: SeededOrganization, config: Any) -> Sealed:
         url="https://1.1.1.1/hook",
         kinds=["key.created"],
     )
-    connection = Connection.objects.create(
+    connection = SsoConnection.objects.create(
         organization=org.organization,
         protocol=Protocol.OIDC,
         sealed_secret=seal_for_provider(org.organization, "the provider's"),
@@ -95,7 +95,7 @@ def sealed(org: SeededOrganization, config: Any) -> Sealed:
         template="invitation",
         to=["x@example.com"],
         context={
-            "inviter": person(operator).name, "organization": "Acme", "role": "viewer",
+            "inviter": Actor.for_user(operator).name, "organization": "Acme", "role": "viewer",
             "accept_url": "https://console.example/live-link", "days": 7,
         },
         key="drill",
@@ -155,7 +155,7 @@ def test_what_no_key_opens_is_named_and_left(sealed: Sealed, config: Any) -> Non
         rotate()
     assert WebhookSecret.objects.get().sealed == "v1:bm9uc2Vuc2U="
     config(vault_keys=(NEW,))
-    assert provider_secret(Connection.objects.get()) == "the provider's"
+    assert provider_secret(SsoConnection.objects.get()) == "the provider's"
 
 
 def test_without_its_key_a_second_factor_is_refused_in_words(sealed: Sealed, config: Any) -> None:

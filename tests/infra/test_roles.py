@@ -96,7 +96,7 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     assert "One role for everything" in prepare_database(scratch_url)
     with psycopg.connect(scratch_url) as connection:
         connection.execute(
-            "INSERT INTO audit_entry (organization_id, actor_kind, actor_id, actor_name, action,"
+            "INSERT INTO audit_event (organization_id, actor_kind, actor_id, actor_name, action,"
             " target_kind, target_id, details, created_at, request_id)"
             " VALUES ('', 'system', '', 'tests', 'kept', '', '', '{}', now(), '')"
         )
@@ -105,7 +105,7 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     for _ in range(2):
         assert f"{APP.name} has its rights and no more" in prepare_database(app_url, owner_url)
     with psycopg.connect(app_url) as connection:
-        kept = connection.execute("SELECT action FROM audit_entry").fetchall()
+        kept = connection.execute("SELECT action FROM audit_event").fetchall()
         assert kept == [("kept",)]
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            connection.execute("DELETE FROM audit_entry")
+            connection.execute("DELETE FROM audit_event")

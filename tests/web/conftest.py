@@ -10,8 +10,8 @@ from django.utils import timezone
 from playwright.sync_api import Browser
 from pytest_django import DjangoDbBlocker
 
-from control.keys.models import ApiKey
-from control.keys.services import mint_key
+from control.api_keys.models import ApiKey
+from control.api_keys.services import create_api_key
 from control.pricing.models import Price
 from tests.fixtures.browser import running_browser
 from tests.fixtures.console import book, make_catalog, weeks_of_usage
@@ -52,7 +52,7 @@ def prices(db: None) -> dict[str, Price]:
 
 @pytest.fixture
 def key(org: SeededOrganization) -> ApiKey:
-    return mint_key(actor=org.actor, project=org.project, name="Backend")[0]
+    return create_api_key(actor=org.actor, project=org.project, name="Backend")[0]
 
 
 @pytest.fixture

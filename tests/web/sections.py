@@ -7,7 +7,7 @@ from typing import Any
 
 from django.urls import reverse
 
-from control.tenants.models import Role
+from control.permissions import Role
 from web.console.urls import urlpatterns
 
 PARAMETERS = {each.name: tuple(each.pattern.converters) for each in urlpatterns}

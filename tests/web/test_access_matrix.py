@@ -11,7 +11,7 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from control.tenants.models import Role
+from control.permissions import Role
 from tests.fixtures.amounts import amounts_in
 from tests.fixtures.second_factor import let_time_pass
 from tests.fixtures.shared_organization import SharedOrganization

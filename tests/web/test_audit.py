@@ -6,9 +6,9 @@ from io import StringIO
 import pytest
 from django.test import Client
 
-from control.actor import Actor
 from control.audit.services import record
-from control.tenants import services
+from control.organizations.services import rename_organization
+from control.permissions import Actor
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
@@ -36,7 +36,7 @@ def shown(client: Client, org: SeededOrganization, **parameters: str) -> str:
 def test_what_was_done_is_told_with_before_and_after(
     member: Client, org: SeededOrganization
 ) -> None:
-    services.rename_organization(actor=org.actor, organization=org.organization, name="Acme Labs")
+    rename_organization(actor=org.actor, organization=org.organization, name="Acme Labs")
     note(org, "organization.set_limit", before={"limit_nanos": None}, after={"limit_nanos": 10**9})
     page = shown(member, org)
     assert "organization.rename" in page

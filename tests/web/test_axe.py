@@ -13,9 +13,9 @@ from axe_playwright_python.sync_playwright import Axe
 from django.utils import timezone
 from playwright.sync_api import Browser, Page
 
-from control.keys.models import ApiKey
+from control.api_keys.models import ApiKey
+from control.organizations.members import invite_member
 from control.pricing.models import Price
-from control.tenants.services import invite_member
 from tests.fixtures.browser import DESKTOP, watched_page
 from tests.fixtures.console import book, weeks_of_usage
 from tests.fixtures.furnished import furnish

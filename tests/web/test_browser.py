@@ -8,7 +8,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, Route, expect
 
-from control.keys.models import ApiKey
+from control.api_keys.models import ApiKey
 from tests.fixtures.browser import (
     DESKTOP,
     LOOKS,

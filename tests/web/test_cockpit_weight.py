@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import NoReverseMatch, URLPattern, URLResolver, reverse
 
 from billing.collection.services.looking import look
-from control.tenants.models import User
+from control.accounts.models import User
 from tests.fixtures.collecting import day
 from tests.fixtures.debts import make_debts
 

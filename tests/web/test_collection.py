@@ -4,8 +4,8 @@ import pytest
 from django.utils import timezone
 
 from billing.collection.models import Case, State
-from control.tenants.models import Role
-from control.tenants.services import suspend_organization
+from control.organizations.services import suspend_organization
+from control.permissions import Role
 from tests.fixtures.collecting import owe, pass_days, pay
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_organization
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from control.keys.models import ApiKey
-from control.tenants.models import Invitation, Organization, Project, User
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
+from control.organizations.models import Invitation, Organization, Project
 from control.webhooks.models import WebhookEndpoint
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.organizations import SeededOrganization

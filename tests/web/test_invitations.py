@@ -5,9 +5,10 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from control.actor import system
-from control.tenants.models import Membership, Role, User
-from control.tenants.services import invite_member
+from control.accounts.models import User
+from control.organizations.members import invite_member
+from control.organizations.models import Membership
+from control.permissions import Actor, Role
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.organizations import SeededOrganization
 
@@ -20,7 +21,10 @@ EMAIL = "guest@acme.example"
 def link(org: SeededOrganization) -> str:
     """The path in the mail."""
     invite_member(
-        actor=system("tests"), organization=org.organization, email=EMAIL, role=Role.VIEWER
+        actor=Actor.for_system("tests"),
+        organization=org.organization,
+        email=EMAIL,
+        role=Role.VIEWER,
     )
     return urlsplit(link_in(delivered()[-1], "/invitations/")).path
 

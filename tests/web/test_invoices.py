@@ -10,7 +10,7 @@ from billing.invoicing.models import Invoice
 from billing.invoicing.periods import last_period
 from billing.invoicing.services.closing import close_month
 from billing.invoicing.services.notes import issue_credit_note
-from control.actor import system
+from control.permissions import Actor
 from tests.fixtures.collecting import owe, pay
 from tests.fixtures.following import finish
 from tests.fixtures.invoicing import MILLION_CENTS, use_cents
@@ -19,7 +19,7 @@ from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.usage import Customer, make_key, make_price, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 
 
 @pytest.fixture

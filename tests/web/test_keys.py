@@ -3,8 +3,10 @@
 import pytest
 from django.test import Client
 
-from control.keys.models import ApiKey
-from control.tenants.models import Membership, Role, User
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
+from control.organizations.models import Membership
+from control.permissions import Role
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address

@@ -4,9 +4,9 @@ import httpx
 import pytest
 from django.utils import timezone
 
+from control.accounts.models import User
 from control.mail.server_url import MAILBOX_BACKEND
 from control.outbox.services import deliver_due
-from control.tenants.models import User
 from tests.fixtures.mailbox import Mailbox
 from tests.fixtures.organizations import PASSWORD
 

@@ -13,8 +13,8 @@ from django.http import HttpResponseBase
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from control.tenants.models import User
-from control.tenants.services import suspend_organization
+from control.accounts.models import User
+from control.organizations.services import suspend_organization
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.shared_organization import SharedOrganization
 from tests.web.sections import MAY_LOOK, PARAMETERS, address_of

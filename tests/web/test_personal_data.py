@@ -7,9 +7,10 @@ import zipfile
 import pytest
 from django.test import Client
 
+from control.accounts.models import User
 from control.data_requests.models import DataSubjectRequest, RequestState
+from control.organizations.models import Membership
 from control.tasks import run_data_requests
-from control.tenants.models import Membership, User
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.integration

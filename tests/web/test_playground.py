@@ -10,7 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.test import AsyncClient, Client
 
-from control.keys.models import ApiKey, Kind
+from control.api_keys.models import ApiKey, ApiKeyKind
 from control.pricing.models import Price
 from serving.contract.key import is_well_formed
 from serving.contract.price import charge
@@ -81,7 +81,7 @@ async def test_the_gateway_is_asked_with_a_derived_key_of_the_member(
     await ask(org, temperature=0.5, max_tokens=64)
     key = await ApiKey.objects.aget()
     (secret,), (body,) = gateway.secrets, gateway.bodies
-    assert key.kind == Kind.PLAYGROUND
+    assert key.kind == ApiKeyKind.PLAYGROUND
     assert is_well_formed(secret)
     assert (body["temperature"], body["max_tokens"], body["stream"]) == (0.5, 64, True)
 

@@ -3,10 +3,12 @@
 import pytest
 from django.test import Client
 
-from control.keys.models import ApiKey
-from control.tenants import selectors
-from control.tenants.models import Membership, Organization, Project, Role, User
-from control.tenants.services import suspend_organization
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
+from control.organizations import selectors
+from control.organizations.models import Membership, Organization, Project
+from control.organizations.services import suspend_organization
+from control.permissions import Role
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.page import address
 

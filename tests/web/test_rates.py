@@ -4,9 +4,9 @@ keys, and nobody sees another organization's."""
 import pytest
 from django.test import Client
 
-from control.limits.selectors import own_limits
-from control.limits.services import create_tier, set_organization_limits
-from control.tenants.models import Membership, User
+from control.accounts.models import User
+from control.limits.rate_limits import create_usage_tier, own_limits, set_rate_limit_override
+from control.organizations.models import Membership
 from serving.contract.records import Limits
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from web.console.page import address
@@ -21,8 +21,8 @@ def page(org: SeededOrganization) -> str:
 
 
 def test_where_one_stands_and_what_holds_is_shown(org, member, page):
-    create_tier(actor=OPERATOR, name="Gold", paid_min_nanos=50 * 10**9, figures={})
-    set_organization_limits(
+    create_usage_tier(actor=OPERATOR, name="Gold", paid_min_nanos=50 * 10**9, figures={})
+    set_rate_limit_override(
         actor=OPERATOR, organization=org.organization, model=None,
         figures={"requests_per_minute": 12_000},
     )  # fmt: skip

@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from control.keys.models import ApiKey
+from control.api_keys.models import ApiKey
 from control.pricing.models import Price
 from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent

@@ -11,8 +11,8 @@ from django.db import connections
 from django.test import AsyncClient, Client
 from django.utils import timezone
 
-from control.keys.models import ApiKey
-from control.keys.services import mint_key
+from control.api_keys.models import ApiKey
+from control.api_keys.services import create_api_key
 from control.pricing.models import Price
 from serving.contract.usage import UsageEvent
 from tests.fixtures.console import book, make_request
@@ -26,7 +26,7 @@ TODAY = date(2026, 11, 21)
 @pytest.fixture
 def events(org: SeededOrganization, key: ApiKey, prices: dict[str, Price]) -> list[UsageEvent]:
     """A request of each of four days, the oldest by another key."""
-    other = mint_key(actor=org.actor, project=org.project, name="Other")[0]
+    other = create_api_key(actor=org.actor, project=org.project, name="Other")[0]
     now = timezone.now()
     keys = [other, key, key, key]
     made = [

@@ -3,9 +3,11 @@
 import pytest
 from django.test import Client
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.feed.selectors import last_record
-from control.tenants.models import Membership, Organization, Project, Role, User
+from control.organizations.models import Membership, Organization, Project
+from control.permissions import Role
 from serving.contract.codec import decode
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from tests.fixtures.organizations import SeededOrganization

@@ -7,10 +7,12 @@ from ipaddress import ip_network
 import pytest
 from django.test import Client
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
-from control.sso import selectors, services
-from control.sso.models import Connection, Domain, ScimAccess
-from control.tenants.models import Membership, User
+from control.organizations.models import Membership
+from control.sso import selectors
+from control.sso.domains import add_domain
+from control.sso.models import ScimToken, SsoConnection, SsoDomain
 from tests.fixtures.identity_providers import OidcProvider, running_oidc
 from tests.fixtures.name_server import NameServer, serving_names
 from tests.fixtures.organizations import SeededOrganization
@@ -50,27 +52,27 @@ def joined(org: SeededOrganization, role: str) -> Client:
     return client
 
 
-def domain_of(org: SeededOrganization) -> Domain:
+def domain_of(org: SeededOrganization) -> SsoDomain:
     [domain] = selectors.domains(org.organization)
     return domain
 
 
 def state(org: SeededOrganization) -> tuple[object, ...]:
     return (
-        list(Connection.objects.filter(organization=org.organization).values()),
-        list(Domain.objects.values()),
-        list(ScimAccess.objects.values()),
+        list(SsoConnection.objects.filter(organization=org.organization).values()),
+        list(SsoDomain.objects.values()),
+        list(ScimToken.objects.values()),
     )
 
 
 @pytest.fixture
-def domain(org: SeededOrganization) -> Domain:
-    return services.add_domain(actor=org.actor, organization=org.organization, name="acme.example")
+def domain(org: SeededOrganization) -> SsoDomain:
+    return add_domain(actor=org.actor, organization=org.organization, name="acme.example")
 
 
 @pytest.mark.parametrize("name", ["sso_oidc", "sso_saml"])
 def test_admins_do_not_choose_who_vouches_for_owners(
-    name: str, org: SeededOrganization, domain: Domain, names: NameServer, oidc: OidcProvider
+    name: str, org: SeededOrganization, domain: SsoDomain, names: NameServer, oidc: OidcProvider
 ) -> None:
     admin, before = joined(org, "admin"), state(org)
     assert admin.get(at(org, "sso")).status_code == 200
@@ -100,16 +102,16 @@ def test_an_owner_sets_it_up(
     assert "yourself first" in refused.content.decode()
     sign_in(Client(), oidc, org.owner.email)
     member.post(at(org, "sso_enforce"), {"is_enforced": "1"})
-    assert Connection.objects.get().is_enforced
+    assert SsoConnection.objects.get().is_enforced
     page = member.get(at(org, "sso")).content.decode()
     for deed in ("sso.enforce", "sso.sign_in", "sso.set_up", "sso.verify_domain"):
         assert deed in page
     member.post(at(org, "sso_enforce"), {"is_enforced": "0"})
-    assert not Connection.objects.get().is_enforced
+    assert not SsoConnection.objects.get().is_enforced
     actions = set(
         AuditEvent.objects.filter(action__startswith="sso.").values_list("action", flat=True)
     )
-    assert {"sso.add_domain", "sso.make_optional"} <= actions
+    assert {"sso.add_ssodomain", "sso.make_optional"} <= actions
 
 
 def test_nothing_typed_is_lost(member: Client, org: SeededOrganization, names: NameServer) -> None:
@@ -127,7 +129,7 @@ def test_nothing_typed_is_lost(member: Client, org: SeededOrganization, names: N
 def test_roles_are_mapped(member: Client, org: SeededOrganization) -> None:
     form = {"role_claim": "groups", "role_map": "Eng = Developer\n\nA = B = admin"}
     assert member.post(at(org, "sso_roles"), form).status_code == 302
-    connection = Connection.objects.get()
+    connection = SsoConnection.objects.get()
     assert connection.role_map == {"Eng": "developer", "A = B": "admin"}
     assert "A = B = admin" in member.get(at(org, "sso")).content.decode()
 
@@ -141,9 +143,9 @@ def test_a_token_is_shown_once(member: Client, org: SeededOrganization) -> None:
     assert token not in member.get(at(org, "sso")).content.decode()
     assert token not in str(state(org))
     member.post(at(org, "scim_heir"), {"heir": ids_of_owner(org)})
-    assert ScimAccess.objects.get().heir_id == ids_of_owner(org)
+    assert ScimToken.objects.get().heir_id == ids_of_owner(org)
     member.post(at(org, "scim_end"))
-    assert not ScimAccess.objects.exists()
+    assert not ScimToken.objects.exists()
 
 
 def ids_of_owner(org: SeededOrganization) -> str:

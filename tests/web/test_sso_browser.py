@@ -10,12 +10,17 @@ import pytest
 from django.conf import LazySettings
 from playwright.sync_api import Browser, Page, expect
 
-from control.keys.models import ApiKey
-from control.keys.services import mint_key
-from control.sso import services
-from control.tenants import selectors
-from control.tenants.models import User
-from control.tenants.permissions import member
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
+from control.api_keys.services import create_api_key
+from control.organizations import selectors
+from control.organizations.access import actor_for_member
+from control.sso.connections import (
+    create_oidc_connection,
+    create_saml_connection,
+    create_scim_token,
+)
+from control.sso.domains import add_domain, verify_domain
 from tests.fixtures.browser import (
     DESKTOP,
     LOOKS,
@@ -56,9 +61,9 @@ def console_at_home(console: str, org: SeededOrganization, settings: LazySetting
             webhook_networks=(ip_network("127.0.0.0/8"),),
         )
         whose = {"actor": org.actor, "organization": org.organization}
-        domain = services.add_domain(name="acme.example", **whose)
+        domain = add_domain(name="acme.example", **whose)
         names.texts[domain.record_name] = [domain.record_value]
-        services.verify_domain(domain_id=domain.id, **whose)
+        verify_domain(domain_id=domain.id, **whose)
         yield home
 
 
@@ -76,7 +81,7 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
     whose = {"actor": org.actor, "organization": org.organization}
     page.route("https://**", lambda route: route.abort())  # the provider's page wants a stylesheet
     with running_oidc() as oidc:
-        services.set_up_oidc(issuer=oidc.url, client_id="penstock", client_secret="x", **whose)
+        create_oidc_connection(issuer=oidc.url, client_id="penstock", client_secret="x", **whose)
         oidc.know("grace", email=GRACE, name="Grace Hopper")
         ask(page, console_at_home)
         page.get_by_placeholder("sub").fill("grace")
@@ -84,8 +89,8 @@ def test_somebody_comes_in_by_openid_and_scim_suspends_them(
         page.wait_for_url(f"{console_at_home}/{org.organization.id}/overview")
     user = User.objects.get(email=GRACE)
     seat = selectors.membership(user, org.organization.id)
-    key, _ = mint_key(actor=member(seat), project=org.project, name="Grace's")
-    token = services.make_token(**whose)
+    key, _ = create_api_key(actor=actor_for_member(seat), project=org.project, name="Grace's")
+    token = create_scim_token(**whose)
     base, headers = f"{console_at_home}/scim/v2", {"authorization": f"Bearer {token}"}
     made = httpx.post(f"{base}/Users", json={"userName": GRACE}, headers=headers)
     off = {"Operations": [{"op": "replace", "value": {"active": False}}]}
@@ -104,7 +109,7 @@ def test_somebody_comes_in_by_saml_from_another_site(
 ) -> None:
     page = watched.page
     with running_saml() as saml:
-        services.set_up_saml(
+        create_saml_connection(
             actor=org.actor,
             organization=org.organization,
             metadata_url=saml.metadata_url,
@@ -128,9 +133,7 @@ def test_the_page_fits_its_window(
         page.goto(f"{console}/sso/")
         assert widest_overflow(page) <= 0
         bring_session(page, console, org.owner)
-        services.add_domain(
-            actor=org.actor, organization=org.organization, name=f"{'long-' * 9}x.example"
-        )
+        add_domain(actor=org.actor, organization=org.organization, name=f"{'long-' * 9}x.example")
         page.goto(console + address(org.organization, "sso"))
         assert widest_overflow(page) <= 0
         assert not watched.complaints

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 import pytest
 from django.test import Client
 
+from control.accounts.models import User
+from control.api_keys.models import ApiKey, Scope
+from control.api_keys.services import create_api_key
 from control.audit.models import AuditEvent
-from control.keys.models import ApiKey, Scope
-from control.keys.services import mint_key
-from control.tenants import services
-from control.tenants.models import Invitation, Membership, Role, User
-from control.tenants.permissions import member as as_actor
+from control.organizations.access import actor_for_member as as_actor
+from control.organizations.members import invite_member
+from control.organizations.models import Invitation, Membership
+from control.permissions import Role
 from tests.fixtures.organizations import SeededOrganization
 from web.console.page import address
 
@@ -39,7 +41,9 @@ def remove(client: Client, org: SeededOrganization, seat: Membership, **form: st
 def keys_of(org: SeededOrganization, seat: Membership) -> dict[str, ApiKey]:
     """Make a key for each scope, by somebody."""
     return {
-        scope: mint_key(actor=as_actor(seat), project=org.project, name=scope, scopes=(scope,))[0]
+        scope: create_api_key(
+            actor=as_actor(seat), project=org.project, name=scope, scopes=(scope,)
+        )[0]
         for scope in (Scope.INFERENCE, Scope.MANAGE)
     }
 
@@ -136,7 +140,7 @@ def test_lesser_roles_see_members_and_no_invitations(org: SeededOrganization) ->
     seat, theirs = join(org, Role.BILLING), Client()
     other = join(org, Role.VIEWER, "other")
     theirs.force_login(seat.user)
-    services.invite_member(
+    invite_member(
         actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
     page = theirs.get(address(org.organization, "team")).content.decode()
@@ -166,7 +170,7 @@ def test_keys_go_to_no_stranger(
 
 def test_keys_are_offered_to_who_may_have_them(member: Client, org: SeededOrganization) -> None:
     seat, admin, viewer = (join(org, role) for role in (Role.DEVELOPER, Role.ADMIN, Role.VIEWER))
-    mint_key(actor=as_actor(seat), project=org.project, name="Theirs")
+    create_api_key(actor=as_actor(seat), project=org.project, name="Theirs")
     page = member.get(address(org.organization, "member", seat.id)).content.decode()
     offered = {each.id: f'value="{each.id}"' in page for each in (seat, admin, viewer)}
     assert offered == {seat.id: False, admin.id: True, viewer.id: False}

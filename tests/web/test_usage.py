@@ -10,8 +10,8 @@ from django.test import Client
 from django.utils import timezone
 
 from control.api import streaming
-from control.keys.models import ApiKey
-from control.keys.services import mint_key
+from control.api_keys.models import ApiKey
+from control.api_keys.services import create_api_key
 from control.pricing.models import Price
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
@@ -23,7 +23,7 @@ TODAY = date(2026, 11, 21)
 
 @pytest.fixture
 def two_keys(org: SeededOrganization, key: ApiKey, prices: dict[str, Price]) -> list[ApiKey]:
-    other = mint_key(actor=org.actor, project=org.project, name="=Batch")[0]
+    other = create_api_key(actor=org.actor, project=org.project, name="=Batch")[0]
     now = timezone.now()
     events = [make_request(k, prices["bf16"], now - timedelta(hours=1)) for k in (key, key, other)]
     book(*events, now=now)

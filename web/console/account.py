@@ -10,8 +10,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.functional import SimpleLazyObject
 
-from control.tenants import selectors as tenants
-from control.tenants.models import User
+from control.accounts.models import User
+from control.organizations import selectors as tenants
 from web.console.page import Choice, ConsolePage, open_page
 
 PREFIX = "/accounts/"

@@ -10,7 +10,7 @@ from billing.collection.models import Case, State
 from billing.collection.selectors import Debt
 from billing.collection.services.telling import sentence
 from billing.invoicing.printed import day, dollars
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console.page import ConsolePage
 
 OPERATORS = "The operator suspended this organization: its API keys are refused. Ask support why."
@@ -40,7 +40,7 @@ def notice_of(page: ConsolePage, now: datetime) -> Notice | None:
     case = selectors.case(page.organization) if page.is_overdue else None
     if case is None or not case.is_open:
         return None if page.organization.is_active else Notice(True, "Suspended", OPERATORS)
-    if not page.may(Action.SEE_MONEY):
+    if not page.may(Permission.BILLING_READ):
         words = " ".join(filter(None, (WORDS.get(State(case.state), ""), ASK)))
         return Notice(case.has_measures, title_of(case, ""), words)
     owed = selectors.debt(page.organization.id, now)
@@ -51,7 +51,7 @@ def notice_of(page: ConsolePage, now: datetime) -> Notice | None:
         title=title_of(case, dollars(owed.cents)),
         words=words_of(case),
         invoices=invoices_of(page, owed),
-        pay_url=pay_url(page, owed) if page.may(Action.PAY) else "",
+        pay_url=pay_url(page, owed) if page.may(Permission.BILLING_WRITE) else "",
     )
 
 

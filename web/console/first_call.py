@@ -6,8 +6,8 @@ from functools import cached_property
 
 from django.conf import settings
 
-from control.keys import selectors as keys
-from control.keys.models import ApiKey
+from control.api_keys import selectors as keys
+from control.api_keys.models import ApiKey
 from web.console.names import Names
 from web.console.page import ConsolePage
 

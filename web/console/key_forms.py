@@ -7,8 +7,9 @@ from typing import Any
 
 from django import forms
 
-from control.keys.models import FORM_TOKEN_MAX, ApiKey, Scope
-from control.tenants.models import NAME_MAX, Project
+from control.accounts.models import NAME_MAX
+from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, Scope
+from control.organizations.models import Project
 from serving.contract.money import parse_dollars
 
 LIFETIMES = {"": "Never", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}

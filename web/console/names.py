@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from billing.reading.sums import Usage
+from control.api_keys import selectors as keys
+from control.api_keys.models import ApiKey, ApiKeyKind
 from control.catalog import selectors as catalog
 from control.catalog.models import Variant
-from control.keys import selectors as keys
-from control.keys.models import ApiKey, Kind
 from web.console.offers import public_id_of
 from web.console.page import ConsolePage
 
@@ -71,6 +71,6 @@ class Names:
 
 def key_name(key: ApiKey) -> str:
     """Return what a key is called in tables."""
-    if key.kind == Kind.PLAYGROUND:
+    if key.kind == ApiKeyKind.PLAYGROUND:
         return f"Playground ({key.project.name})"
     return f"{key.name} (revoked)" if key.revoked_at else key.name

@@ -7,10 +7,10 @@ from django.utils import timezone
 
 from control.catalog import selectors as catalog
 from control.catalog.models import Model, QualityReport, Variant
+from control.organizations.models import Organization
 from control.pricing import selectors as prices
 from control.pricing.models import Price
 from control.pricing.selectors import Schedule
-from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,15 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from billing.collection.selectors import marked
-from control.actor import Actor
+from control import permissions
+from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound, ServiceError
+from control.organizations import selectors as tenants
+from control.organizations.access import actor_for_member
+from control.organizations.models import Membership, Organization, Project
+from control.permissions import Actor
 from control.reauthentication import ask, is_recent
 from control.request_context import bind_log_ids
-from control.tenants import permissions
-from control.tenants import selectors as tenants
-from control.tenants.models import Membership, Organization, Project, User
 
 P = ParamSpec("P")
 
@@ -39,10 +41,10 @@ SECTIONS = {
 }
 """The pages there are; a page that does not exist yet is not offered."""
 FOR_SOME = {
-    "billing": permissions.Action.SEE_MONEY,
-    "invoices": permissions.Action.SEE_MONEY,
-    "webhooks": permissions.Action.MANAGE_WEBHOOKS,
-    "audit": permissions.Action.SEE_AUDIT,
+    "billing": permissions.Permission.BILLING_READ,
+    "invoices": permissions.Permission.BILLING_READ,
+    "webhooks": permissions.Permission.WEBHOOKS_WRITE,
+    "audit": permissions.Permission.AUDIT_READ,
 }
 """What not every role may see."""
 NEED_RECENT_PROOF = {"billing", "invoices", "keys", "limits"}
@@ -82,9 +84,9 @@ class ConsolePage:
     @property
     def actor(self) -> Actor:
         """The member, as services know them."""
-        return permissions.member(self.membership)
+        return actor_for_member(self.membership)
 
-    def may(self, action: permissions.Action) -> bool:
+    def may(self, action: permissions.Permission) -> bool:
         """Whether the member's role allows an action."""
         return permissions.can(self.membership.role, action)
 
@@ -105,12 +107,12 @@ class ConsolePage:
     @property
     def may_manage_projects(self) -> bool:
         """Whether the switcher offers to create a project."""
-        return self.may(permissions.Action.MANAGE_PROJECTS)
+        return self.may(permissions.Permission.PROJECTS_WRITE)
 
     @property
     def may_see_money(self) -> bool:
         """Whether a page points to Billing."""
-        return self.may(permissions.Action.SEE_MONEY)
+        return self.may(permissions.Permission.BILLING_READ)
 
     @property
     def all_projects_url(self) -> str:

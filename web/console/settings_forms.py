@@ -4,7 +4,8 @@ from typing import Any
 
 from django import forms
 
-from control.tenants.models import NAME_MAX, Organization, Project
+from control.accounts.models import NAME_MAX
+from control.organizations.models import Organization, Project
 
 
 class TitleForm(forms.Form):

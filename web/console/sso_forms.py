@@ -5,8 +5,8 @@ from typing import Any
 
 from django import forms
 
-from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, Connection
-from control.tenants.models import Membership
+from control.organizations.models import Membership
+from control.sso.models import DOMAIN_MAX, GRANTABLE, URL_MAX, SsoConnection
 
 OFF = {"autocomplete": "off"}
 METADATA_MAX = 500_000
@@ -98,7 +98,7 @@ class RolesForm(forms.Form):
         return found
 
     @classmethod
-    def of(cls, connection: Connection) -> "RolesForm":
+    def of(cls, connection: SsoConnection) -> "RolesForm":
         """Return the form as it stands."""
         lines = [f"{value} = {role}" for value, role in connection.role_map.items()]
         return cls(

@@ -5,7 +5,9 @@ from typing import Any
 
 from django import forms
 
-from control.tenants.models import EMAIL_MAX, Membership, Role
+from control.accounts.models import EMAIL_MAX
+from control.organizations.models import Membership
+from control.permissions import Role
 
 ROLES = {
     Role.OWNER: "everything, the organization's name and its owners included",

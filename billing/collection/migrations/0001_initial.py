@@ -21,7 +21,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('tenants', '0001_initial'),
+        ('organizations', '0001_initial'),
     ]
 
     operations = [
@@ -53,7 +53,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='Case',
             fields=[
-                ('organization', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='+', serialize=False, to='tenants.organization')),
+                ('organization', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='+', serialize=False, to='organizations.organization')),
                 ('state', models.CharField(choices=[('current', 'Nothing overdue'), ('retrying', 'Being charged or reminded'), ('grace', 'Grace'), ('limited', 'Limited'), ('suspended', 'Suspended'), ('written_off', 'Written off')], default='current', max_length=16)),
                 ('round', models.PositiveIntegerField(default=0)),
                 ('invoice_id', models.CharField(blank=True, max_length=64)),

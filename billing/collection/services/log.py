@@ -4,8 +4,8 @@ from datetime import datetime
 
 from billing.collection.models import Case, Step
 from billing.collection.services.measures import COLLECTION
-from control.actor import Actor
 from control.audit import services as audit
+from control.permissions import Actor
 
 
 def log_step(

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from billing.collection.models import Case, Settings
 from billing.collection.selectors import Debt
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 
 @dataclass(frozen=True, slots=True)

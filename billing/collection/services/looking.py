@@ -18,7 +18,7 @@ from billing.collection.services.steps import proceed
 from billing.credit.services.budgets import BEAT_WAIT_MILLISECONDS, BusyError, waiting_at_most
 from billing.credit.services.grants import hold_balance
 from billing.invoicing.selectors import overdue
-from control.tenants.selectors import locked_organization
+from control.organizations.selectors import locked_organization
 
 AFTER_FAILURE = timedelta(minutes=10)
 PAGE = 500

@@ -5,12 +5,12 @@ from datetime import datetime
 
 from billing.collection.models import Case
 from billing.credit.services.budgets import set_limits
-from control.actor import Actor, system
-from control.tenants.models import BillingMode, Organization, OrganizationStatus
-from control.tenants.services import resume_organization, suspend_organization
+from control.organizations.models import BillingMode, Organization, OrganizationStatus
+from control.organizations.services import resume_organization, suspend_organization
+from control.permissions import Actor
 from serving.contract.budget import balance_budget_id
 
-COLLECTION = system("collection")
+COLLECTION = Actor.for_system("collection")
 
 
 def limit(case: Case, *, now: datetime) -> None:

@@ -19,11 +19,10 @@ from billing.collection.services.looking import held
 from billing.collection.services.steps import count_as_taken, end_pause, plan, save
 from billing.credit.selectors import owed_nanos
 from billing.credit.services.adjustments import write_off as give_up_debt
-from control.actor import Actor
 from control.audit import services as audit
 from control.db.models import new_id
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 PAUSE_DAYS_MAX = 365
 MIN_CENTS_MAX = 2**31 - 1
@@ -146,7 +145,7 @@ def schedule_step(
     *, actor: Actor, days: int, kind: str, step: ScheduledStep | None = None
 ) -> ScheduledStep:
     """Add a step to the schedule, or move one. Raises NotPermitted, InvalidValue, Conflict."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     steps = {row.days: row.kind for row in ScheduledStep.objects.select_for_update()}
     if step is not None:
         steps.pop(step.days, None)
@@ -163,7 +162,7 @@ def schedule_step(
 @transaction.atomic
 def unschedule_step(*, actor: Actor, step: ScheduledStep) -> None:
     """Take a step out of the schedule."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     ScheduledStep.objects.filter(pk=step.pk).delete()
     _record_schedule(actor, "collection.unschedule", days=step.days, kind=step.kind)
 
@@ -171,7 +170,7 @@ def unschedule_step(*, actor: Actor, step: ScheduledStep) -> None:
 @transaction.atomic
 def set_settings(*, actor: Actor, min_cents: int, hour: int) -> Settings:
     """Set what is too little to collect, and from which hour (UTC) on steps are taken."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     if not 0 <= hour <= 23:
         raise InvalidValue(f"hour is {hour}; wanted 0 to 23.", param="hour")
     if not 0 <= min_cents <= MIN_CENTS_MAX:
@@ -196,7 +195,7 @@ def _decided(
     is_open: bool = True,
 ) -> Iterator[Look]:
     """Hold a case while it is decided about; then log the decision, plan on and keep it."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     reason = reason.strip()
     if not 0 < len(reason) <= REASON_MAX:
         message = f"reason has {len(reason)} characters; wanted 1 to {REASON_MAX}."

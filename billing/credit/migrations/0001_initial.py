@@ -18,10 +18,10 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('budgets', '0001_initial'),
-        ('keys', '0001_initial'),
+        ('limits', '0001_initial'),
+        ('api_keys', '0001_initial'),
         ('ledger', '0001_initial'),
-        ('tenants', '0001_initial'),
+        ('organizations', '0001_initial'),
     ]
 
     operations = [

@@ -28,10 +28,9 @@ from billing.credit.signals import receivables_changed
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import balance_nanos, posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 from serving.contract.money import exact_dollars
 
@@ -68,7 +67,7 @@ def refund(
     Raises NotPermitted, InvalidValue, ObjectNotFound, Conflict for more than is left or a key used
     before, and HeldByGateways where it is left, but not free.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos, idempotency_key)
     row = hold_balance(organization_id, now=now)
     source = f"refund:{organization_id}:{idempotency_key}"
@@ -141,7 +140,7 @@ def write_off(
     Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than is owed or a key
     used before.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos, idempotency_key)
     row = hold_balance(organization_id, now=now)
     source = f"write-off:{organization_id}:{idempotency_key}"
@@ -180,7 +179,7 @@ def issue_credit_note(
     Raises NotPermitted, InvalidValue, ObjectNotFound, and Conflict for more than was ever earned of
     the organization, or a key used before with another amount.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos, idempotency_key)
     row = hold_balance(organization_id, now=now)
     source = f"credit-note:{organization_id}:{idempotency_key}"

@@ -10,7 +10,7 @@ from django.db import OperationalError, connection, transaction
 
 from billing.credit.selectors import BudgetKey, budget_rows, key_at, organizations_limited
 from control.feed.database_identity import on_change
-from control.tenants.signals import limits_changed
+from control.organizations.signals import limits_changed
 from serving.contract.budget import (
     balance_budget_id,
     is_fine,

@@ -27,10 +27,9 @@ from billing.credit.services.expiries import may_add_expiry
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import funding_account
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 
 GRANT_MAX_NANOS = 10**18
@@ -69,7 +68,7 @@ def grant_credit(
     is no operator, InvalidValue on an amount that is not positive or a missing key, Conflict when
     the key came with another kind or amount, ObjectNotFound for an unknown organization.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos, idempotency_key)
     if expires_at is not None:
         may_add_expiry()
@@ -179,7 +178,7 @@ def expire_grant(*, grant_id: str, organization_id: str, now: datetime) -> bool:
         )  # fmt: skip
         fund(row, -nanos, now=now)
         grant.expired_nanos += nanos
-        _record(system("billing"), "credit.expire", grant, nanos)
+        _record(Actor.for_system("billing"), "credit.expire", grant, nanos)
     if nanos == remaining_nanos:
         grant.closed_at = now
     grant.save(update_fields=["expired_nanos", "closed_at"])
@@ -192,7 +191,7 @@ def reverse_grant(*, actor: Actor, grant_id: str, reason: str, now: datetime) ->
 
     Raises NotPermitted, ObjectNotFound, Conflict when it is reversed or closed already.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     organization_id = grant_with_account(grant_id).organization_id
     row = hold_balance(organization_id, now=now)
     grant = grant_with_account(grant_id)

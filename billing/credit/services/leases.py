@@ -31,11 +31,10 @@ from billing.credit.services.budgets import (
     open_budgets,
     waiting_at_most,
 )
-from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict
 from control.feed.database_identity import database_id
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.budget import BudgetKind, kind_of, period_end
 from serving.contract.lease import (
     Answer,
@@ -217,7 +216,7 @@ def void_abandoned_leases(*, now: datetime) -> int:
     for gone in abandoned_leases(database_id(), now):
         try:
             with waiting_at_most(BEAT_WAIT_MILLISECONDS):
-                held = void(gone, actor=system("billing"), reason="abandoned", now=now)
+                held = void(gone, actor=Actor.for_system("billing"), reason="abandoned", now=now)
             voided += held is not None
         except BusyError:
             logger.warning("lease_busy", lease_id=gone.wire_id)
@@ -253,7 +252,7 @@ def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) ->
 
     Events that arrive all the same are booked, with an alarm. Raises Conflict when it is closed.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     if void(lease(lease_id), actor=actor, reason=reason, now=now) is None:
         raise Conflict("The lease is closed already.")
 
@@ -261,7 +260,7 @@ def release_lease(*, actor: Actor, lease_id: int, reason: str, now: datetime) ->
 @transaction.atomic
 def acknowledge_overrun(*, actor: Actor, lease_id: int, reason: str, now: datetime) -> None:
     """Note that a person looked into a lease that took more than it was granted."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     seen = lease(lease_id)
     if seen.settled_nanos <= seen.granted_nanos:
         raise Conflict("The lease took no more than it was granted.")

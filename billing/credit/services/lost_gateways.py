@@ -16,9 +16,8 @@ from billing.credit.services.budgets import (
     waiting_at_most,
 )
 from billing.credit.services.leases import void
-from control.actor import Actor
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 AT_ONCE = 50
 """Leases released in one transaction: their budgets are locked while it lasts."""
@@ -60,7 +59,7 @@ def release_gateway(*, actor: Actor, gateway_id: str, reason: str, now: datetime
     Events that arrive all the same are booked, with an alarm. Raises Conflict as `held_by` does,
     InvalidValue without a reason.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     if not reason.strip():
         raise InvalidValue("Say why its leases are released.", param="reason")
     held_by(gateway_id, now=now)

@@ -11,10 +11,9 @@ from billing.credit.services.grants import check_once, hold_balance, open_grant,
 from billing.credit.signals import payment_recorded
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 
 
@@ -36,7 +35,7 @@ def record_payment(
     NotPermitted, InvalidValue, ObjectNotFound, and Conflict when the key came with another amount
     or tax.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos, idempotency_key)
     if not 0 <= tax_nanos < amount_nanos:
         wanted = f"0 or more, and less than the amount of {amount_nanos}"

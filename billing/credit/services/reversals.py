@@ -15,9 +15,8 @@ from billing.credit.signals import receivables_changed
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.selectors import posted_nanos
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import Actor
 from control.audit import services as audit
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 
 
@@ -38,7 +37,7 @@ def take_back(
     owed, the balance falls by 100. A part so small that it is tax alone takes no credit. Once per
     cause and key; returns whether it was now. Raises NotPermitted, InvalidValue, ObjectNotFound.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos + tax_nanos, key)
     row = hold_balance(organization_id, now=now)
     source = f"{cause}:{organization_id}:{key}"
@@ -76,7 +75,7 @@ def give_back(
     Once per cause and key; returns whether it was now. Raises NotPermitted, InvalidValue,
     ObjectNotFound.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     check_once(amount_nanos + tax_nanos, key)
     row = hold_balance(organization_id, now=now)
     source, grant_key = f"{cause}:{organization_id}:{key}", f"{cause}:{key}"

@@ -43,12 +43,12 @@ BEGIN
         END, wanted.posted, 0, 0
     FROM unnest(ids, kinds, periods, limited_ids, starts, ends, posted)
         AS wanted (id, kind, period, limited_id, starts_at, ends_at, posted)
-    LEFT JOIN tenants_organization organization
+    LEFT JOIN organizations_organization organization
         ON wanted.kind IN ('balance', 'organization') AND organization.id = wanted.limited_id
-    LEFT JOIN tenants_project project
+    LEFT JOIN organizations_project project
         ON wanted.kind = 'project' AND project.id = wanted.limited_id
-    LEFT JOIN keys_api_key key ON wanted.kind = 'key' AND key.id = wanted.limited_id
-    LEFT JOIN budgets_spend_limit fine ON fine.budget_id = wanted.id
+    LEFT JOIN api_keys_api_key key ON wanted.kind = 'key' AND key.id = wanted.limited_id
+    LEFT JOIN limits_spending_limit fine ON fine.budget_id = wanted.id
     WHERE coalesce(organization.id, project.id, key.id) IS NOT NULL
     ORDER BY wanted.id, wanted.starts_at
     ON CONFLICT (budget_id, starts_at) DO NOTHING;

@@ -8,7 +8,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('following', '0001_initial'),
-        ('prices', '0001_initial'),
+        ('pricing', '0001_initial'),
     ]
 
     operations = [
@@ -54,7 +54,7 @@ class Migration(migrations.Migration):
             name='ReplayRun',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('book', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='prices.pricebook')),
+                ('book', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to='pricing.pricebook')),
                 ('organization_id', models.CharField(max_length=64, null=True)),
                 ('prices', models.JSONField()),
                 ('first_day', models.DateField()),

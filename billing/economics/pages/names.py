@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from control.catalog.selectors import deployments, models
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('tenants', '0001_initial'),
+        ('organizations', '0001_initial'),
     ]
 
     operations = [
@@ -90,7 +90,7 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='BillingProfile',
             fields=[
-                ('organization', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='+', serialize=False, to='tenants.organization')),
+                ('organization', models.OneToOneField(on_delete=django.db.models.deletion.PROTECT, primary_key=True, related_name='+', serialize=False, to='organizations.organization')),
                 ('legal_name', models.CharField(blank=True, max_length=200)),
                 ('line1', models.CharField(blank=True, max_length=200, verbose_name='address')),
                 ('line2', models.CharField(blank=True, max_length=200, verbose_name='address, second line')),

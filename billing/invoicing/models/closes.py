@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from control.tenants.models import ID_MAX
+from control.db.models import ID_MAX
 
 
 class Close(models.Model):

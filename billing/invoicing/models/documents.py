@@ -8,8 +8,7 @@ from django.db.models import F, Q
 
 from billing.invoicing.models.parties import LegalEntity, Paper
 from billing.invoicing.periods import Period
-from control.db.models import append_only, new_id
-from control.tenants.models import ID_MAX
+from control.db.models import ID_MAX, append_only, new_id
 from serving.contract.money import CENT_NANOS
 
 

@@ -6,8 +6,9 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Q
 
-from control.db.models import new_id
-from control.tenants.models import EMAIL_MAX, ID_MAX, Organization
+from control.accounts.models import EMAIL_MAX
+from control.db.models import ID_MAX, new_id
+from control.organizations.models import Organization
 
 TEXT_MAX = 200
 COUNTRY_MAX = 2

@@ -4,8 +4,7 @@ from django.db import models
 from django.db.models import Q
 
 from billing.invoicing.models.documents import Invoice
-from control.db.models import append_only
-from control.tenants.models import ID_MAX
+from control.db.models import ID_MAX, append_only
 
 
 class InvoicePayment(models.Model):

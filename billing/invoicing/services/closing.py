@@ -17,11 +17,10 @@ from billing.invoicing.services.finalizing import (
     quote,
     require_closable,
 )
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, ObjectNotFound, ServiceError
-from control.operators import Duty, require_operator
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
+from control.permissions import Actor, Permission, require_operator
 
 REASON_MAX = 500
 logger = structlog.get_logger(__name__)
@@ -67,7 +66,7 @@ def close_month(
     many; `goes_on` is asked before each. Raises NotPermitted, ObjectNotFound for an unknown
     organization, Conflict while the month is not closable.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     due = due_organizations(period, organization_id, now=now)
     run = _Run(_begin(period, actor, now), period, actor, now)
     for done, owner in enumerate(due):
@@ -83,7 +82,7 @@ def close_month(
 @transaction.atomic
 def request_close(*, period: Period, actor: Actor, now: datetime) -> Close:
     """Let a worker close a month: it goes on with what was begun. Raises as `close_month`."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     due_organizations(period, now=now)
     close = _begin(period, actor, now)
     audit.record(actor=actor, action="month.close", target_kind="month", target_id=str(period))

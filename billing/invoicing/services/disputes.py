@@ -6,15 +6,14 @@ from django.db import transaction
 
 from billing.invoicing.models import Dispute
 from billing.invoicing.selectors import invoice_by_id
-from control.actor import Actor
 from control.audit import services as audit
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 
 @transaction.atomic
 def open_dispute(*, invoice_id: str, key: str, actor: Actor, reason: str, now: datetime) -> Dispute:
     """Note that an invoice is disputed, once per key. Raises NotPermitted, ObjectNotFound."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     invoice = invoice_by_id(invoice_id)
     dispute, is_new = Dispute.objects.get_or_create(
         invoice=invoice,
@@ -36,7 +35,7 @@ def close_dispute(
 ) -> None:
     """Note that a dispute ended, and why where somebody says so. Raises NotPermitted,
     ObjectNotFound."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     invoice = invoice_by_id(invoice_id)
     rows = Dispute.objects.select_for_update().filter(
         invoice=invoice, key=key, closed_at__isnull=True

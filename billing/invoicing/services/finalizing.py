@@ -29,9 +29,9 @@ from billing.invoicing.tax import Tax
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
 from billing.metering.models import Day
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict
+from control.permissions import Actor
 from serving.contract.ids import new_id
 
 NUMBER_DIGITS = 6

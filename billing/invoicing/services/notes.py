@@ -21,10 +21,9 @@ from billing.invoicing.services.finalizing import next_number
 from billing.invoicing.services.settling import allot, settle
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.ids import new_id
 from serving.contract.money import CENT_NANOS
 
@@ -56,7 +55,7 @@ def issue_credit_note(
     lower what is owed by 59.50; of a paid one they become 59.50 of credit. Raises NotPermitted,
     ObjectNotFound, InvalidValue, and Conflict for more than is left or a key used before.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     _check(idempotency_key, reason)
     invoice = invoice_by_id(invoice_id)
     row = hold_balance(invoice.organization_id, now=now)

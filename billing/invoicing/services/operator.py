@@ -11,11 +11,10 @@ from billing.invoicing.models.parties import RATE_MAX, TEXT_MAX
 from billing.invoicing.services.profiles import country_code, plain_text
 from billing.invoicing.tax import calculator
 from billing.invoicing.typeset.pdf import is_picture
-from control.actor import Actor
 from control.audit import services as audit
 from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 CURRENCY_LETTERS = 3
 
@@ -28,7 +27,7 @@ def save_legal_entity(
 
     Raises NotPermitted, InvalidValue, Conflict for prefixes of documents that were given out.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     values = dict(values)
     row = LegalEntity.objects.select_for_update().get(pk=entity.pk) if entity else LegalEntity()
     _check_entity(row, values)
@@ -53,7 +52,7 @@ def save_tax_rate(
 ) -> TaxRate:
     """Add a tax rate, or change one; final invoices keep theirs. Raises NotPermitted,
     InvalidValue."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     row = TaxRate.objects.select_for_update().get(pk=rate.pk) if rate else TaxRate()
     before = snapshot(row, values) if rate else None
     for name, value in values.items():
@@ -80,7 +79,7 @@ def save_tax_rate(
 @transaction.atomic
 def set_exchange_rate(*, actor: Actor, currency: str, micros: int, as_of: date) -> ExchangeRate:
     """Tell what a dollar is worth in a currency (millionths). Raises NotPermitted, InvalidValue."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     code = plain_text(currency, CURRENCY_LETTERS, "currency").upper()
     if len(code) != CURRENCY_LETTERS or not code.isascii() or not code.isalpha() or code == "USD":
         message = f"currency is {code!r}; wanted three letters, and not USD."

@@ -14,12 +14,11 @@ from billing.invoicing.models import BillingProfile, ExchangeRate, LegalEntity, 
 from billing.invoicing.models.parties import TERMS_DAYS_MAX, TEXT_MAX
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.tax_ids import checked_tax_id
-from control.actor import Actor
+from control.accounts.models import EMAIL_MAX
 from control.audit import services as audit
 from control.errors import InvalidValue, NotPermitted
-from control.operators import Duty, can
-from control.tenants.models import EMAIL_MAX, Organization
-from control.tenants.permissions import Action, require
+from control.organizations.models import Organization
+from control.permissions import Actor, Permission, operator_can, require
 
 RECIPIENTS_MAX = 20
 TEXTS = {
@@ -44,9 +43,9 @@ def set_billing_profile(
     Raises ObjectNotFound, NotPermitted (terms and legal entity are the operator's to set),
     InvalidValue naming the field.
     """
-    require(actor, organization, Action.EDIT_BILLING)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     for name in OF_THE_OPERATOR:
-        if name in changes and not can(actor.operator_role, Duty.KEEP_BOOKS):
+        if name in changes and not operator_can(actor.operator_role, Permission.FINANCE_WRITE):
             raise NotPermitted(f"{name} is set by the operator.", param=name)
     BillingProfile.objects.get_or_create(organization=organization)
     BillingProfile.objects.select_for_update().get(organization=organization)

@@ -29,8 +29,8 @@ from billing.payments.services.gaps import open_gap
 from billing.payments.services.methods import method_for
 from billing.payments.signals import payment_failed, payment_succeeded
 from billing.payments.stripe_api import PAYMENT, named_in
-from control.actor import system
 from control.audit import services as audit
+from control.permissions import Actor
 
 REFUSED_CODE = "refused"
 """Why a payment ended that Stripe did not even take the question for."""
@@ -167,7 +167,7 @@ def _book(payment: StripePayment, *, now: datetime) -> str:
         amount_nanos=nanos(payment.total_cents),
         tax_nanos=nanos(payment.tax_cents),
         idempotency_key=booking_key(payment.id),
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         reason=f"{payment.get_purpose_display()}{method}",
         now=now,
     )
@@ -176,7 +176,7 @@ def _book(payment: StripePayment, *, now: datetime) -> str:
 
 def _tell(payment: StripePayment, *, now: datetime) -> None:
     audit.record(
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         action=f"payment.{payment.status}",
         target_kind="stripe_payment",
         target_id=payment.id,

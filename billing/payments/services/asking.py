@@ -11,12 +11,11 @@ from billing.payments.selectors import default_method, nanos, payment_like, paym
 from billing.payments.services.sessions import open_checkout
 from billing.payments.services.taxes import tax_on_top_up
 from billing.payments.stripe_api import stripe_mode
-from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue
+from control.organizations.models import Organization
 from control.outbox.services import enqueue
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
+from control.permissions import Actor, Permission, require
 from serving.contract.money import exact_dollars
 
 TOP_UP_MIN_CENTS = 500
@@ -46,7 +45,7 @@ def quote_top_up(
     *, organization: Organization, amount_cents: int, actor: Actor, now: datetime
 ) -> TopUpQuote:
     """Return what a top-up would come to now. Raises NotPermitted, InvalidValue, NoTaxKnown."""
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     check_amount(amount_cents)
     return TopUpQuote(amount_cents, tax_on_top_up(organization.id, amount_cents, now=now))
 
@@ -68,7 +67,7 @@ def top_up(
     ObjectNotFound, InvalidValue naming the bad field, Conflict when the key came with something
     else or the total is another.
     """
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     check_top_up(amount_cents, idempotency_key)
     wanted = StripePayment(
         organization_id=organization.id,
@@ -100,7 +99,7 @@ def start_checkout(
 
     The payment's `action_url` leads there. Raises as `top_up` does, and StripeAway.
     """
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     check_top_up(amount_cents, idempotency_key)
     wanted = StripePayment(
         organization_id=organization.id,
@@ -144,7 +143,7 @@ def ask_for_invoice(
         requested_by="billing",
         created_at=now,
     )
-    return ask(wanted_payment, actor=system("billing"), now=now)
+    return ask(wanted_payment, actor=Actor.for_system("billing"), now=now)
 
 
 def ask(wanted: StripePayment, *, actor: Actor, now: datetime) -> StripePayment:

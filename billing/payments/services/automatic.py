@@ -19,13 +19,12 @@ from billing.payments.selectors import (
 from billing.payments.services.taxes import NoTaxKnown, tax_on_top_up
 from billing.payments.signals import top_up_stopped
 from billing.payments.stripe_api import stripe_mode
-from control.actor import Actor, system
 from control.audit import services as audit
 from control.db.models import new_id
 from control.db.row_changes import snapshot
 from control.errors import Conflict, InvalidValue
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
+from control.organizations.models import Organization
+from control.permissions import Actor, Permission, require
 
 TOLD = ("is_on", "threshold_cents", "amount_cents", "monthly_cap_cents")
 """What the audit holds of the settings."""
@@ -55,7 +54,7 @@ def set_auto_top_up(
     """
     from billing.payments.services.asking import TOP_UP_MAX_CENTS, TOP_UP_MIN_CENTS
 
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     mode = stripe_mode()
     _within("threshold_cents", threshold_cents, 0, TOP_UP_MAX_CENTS)
     _within("amount_cents", amount_cents, TOP_UP_MIN_CENTS, TOP_UP_MAX_CENTS)
@@ -124,7 +123,7 @@ def _top_up_one(organization_id: str, mode: str, *, now: datetime) -> StripePaym
                 return None
             wanted = _wanted(settings, method, mode, now)
             wanted.tax_cents = tax_cents
-            return ask(wanted, actor=system("automatic top-up"), now=now)
+            return ask(wanted, actor=Actor.for_system("automatic top-up"), now=now)
     except (Conflict, IntegrityError):  # another run was first
         return None
 
@@ -175,7 +174,7 @@ def note_decline(organization_id: str, *, now: datetime) -> None:
     if settings.decline_count >= DECLINES_MAX and settings.stopped_at is None:
         settings.stopped_at = now
         audit.record(
-            actor=system("stripe"),
+            actor=Actor.for_system("stripe"),
             action="auto_top_up.stop",
             target_kind="organization",
             target_id=organization_id,

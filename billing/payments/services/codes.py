@@ -9,13 +9,14 @@ from billing.credit.services.grants import GRANT_MAX_NANOS, grant_credit
 from billing.payments.models import PromotionalCode, Redemption
 from billing.payments.models.codes import CODE_MAX
 from billing.payments.selectors import has_redeemed, promotional_code
-from control.actor import Actor, system
+from control.accounts.models import User
+from control.accounts.selectors import has_verified_email, locked_user
 from control.audit import services as audit
 from control.errors import Conflict, InvalidValue, ObjectNotFound
-from control.operators import Duty, require_operator
-from control.tenants.models import Organization, User
-from control.tenants.permissions import Action, member, require
-from control.tenants.selectors import has_verified_address, locked_user, membership
+from control.organizations.access import actor_for_member
+from control.organizations.models import Organization
+from control.organizations.selectors import membership
+from control.permissions import Actor, Permission, require, require_operator
 
 CREDIT_DAYS_MAX = 3_650
 
@@ -32,7 +33,7 @@ def make_code(
 ) -> PromotionalCode:
     """Make a code worth credit. Raises NotPermitted, InvalidValue naming the field, Conflict for
     one there is already."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     word = spelled(code)
     if not (0 < len(word) <= CODE_MAX and word.replace("-", "").isalnum() and word.isascii()):
         wanted = f"1 to {CODE_MAX} letters, figures and hyphens"
@@ -68,7 +69,7 @@ def make_code(
 @transaction.atomic
 def end_code(*, code: str, actor: Actor, now: datetime) -> PromotionalCode:
     """Let nobody redeem a code from now on. Raises NotPermitted, ObjectNotFound, Conflict."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     found = promotional_code(spelled(code))
     if found is None:
         raise ObjectNotFound("There is no such code.")
@@ -87,9 +88,9 @@ def redeem_code(*, organization: Organization, user: User, code: str, now: datet
     Raises NotPermitted for who may not pay there, InvalidValue for a word that is no code (any
     more), Conflict for one that this person used, and for who has no verified address.
     """
-    actor = member(membership(user, organization.id))
-    require(actor, organization, Action.PAY)
-    if not has_verified_address(user):
+    actor = actor_for_member(membership(user, organization.id))
+    require(actor, organization.id, Permission.BILLING_WRITE)
+    if not has_verified_email(user):
         raise Conflict("Verify your address first.", code="address_not_verified")
     locked_user(user.pk)
     found = promotional_code(spelled(code))
@@ -103,7 +104,7 @@ def redeem_code(*, organization: Organization, user: User, code: str, now: datet
         kind=GrantKind.PROMOTIONAL,
         amount_nanos=found.amount_nanos,
         idempotency_key=f"code:{found.code}:{user.pk}"[:100],
-        actor=system("promotional code"),
+        actor=Actor.for_system("promotional code"),
         reason=f"Code {found.code}",
         now=now,
         expires_at=None if days is None else now + timedelta(days=days),

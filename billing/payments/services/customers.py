@@ -10,7 +10,7 @@ from billing.payments.models.customers import NAME_MAX
 from billing.payments.selectors import customer
 from billing.payments.stripe_api import StripeApi, stripe_api
 from control.db.models import new_id
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 
 logger = structlog.get_logger(__name__)
 

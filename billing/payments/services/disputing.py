@@ -14,8 +14,8 @@ from billing.payments.selectors import dispute as dispute_by_id
 from billing.payments.selectors import locked_payment, nanos, payment_of_intent
 from billing.payments.services.shares import credit_in_part
 from billing.payments.signals import dispute_changed
-from control.actor import system
 from control.audit import services as audit
+from control.permissions import Actor
 
 OVER = ("won", "lost", "warning_closed", "prevented")
 
@@ -79,7 +79,7 @@ def _withdraw(dispute: Dispute, *, now: datetime) -> None:
         tax_nanos=nanos(dispute.taken_tax_cents),
         cause=Cause.DISPUTE,
         key=dispute.stripe_id,
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         now=now,
     )
     _record("dispute.withdraw", dispute)
@@ -93,7 +93,7 @@ def _reinstate(dispute: Dispute, *, now: datetime) -> None:
         tax_nanos=nanos(dispute.taken_tax_cents),
         cause=Cause.DISPUTE_REVERSAL,
         key=dispute.stripe_id,
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         now=now,
     )
     _record("dispute.reinstate", dispute)
@@ -106,7 +106,7 @@ def _intent_id(said: stripe.Dispute) -> str | None:
 
 def _record(action: str, dispute: Dispute) -> None:
     audit.record(
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         action=action,
         target_kind="dispute",
         target_id=dispute.stripe_id,

@@ -10,9 +10,9 @@ from billing.credit.services.adjustments import refund as refund_credit
 from billing.payments.models import Refund, RefundStatus
 from billing.payments.models.payments import WORDS_MAX
 from billing.payments.selectors import locked_payment, nanos, refund_by_id
-from control.actor import Actor, system
 from control.audit import services as audit
 from control.errors import Conflict
+from control.permissions import Actor
 
 
 class StillHeldError(Exception):
@@ -58,14 +58,19 @@ def _look_again(refund: Refund, *, now: datetime) -> Refund:
     try:
         if payment.disputes.filter(closed_at__isnull=True).exists():
             raise Conflict("The payment was disputed meanwhile.")
-        if not take_credit(refund, system("stripe"), now):
+        if not take_credit(refund, Actor.for_system("stripe"), now):
             return refund
         refund.status = RefundStatus.CREATED
     except Conflict as refused:
         refund.status, refund.settled_at = RefundStatus.FAILED, now
         refund.failure_words = refused.message[:WORDS_MAX]
     refund.save()
-    record(system("stripe"), f"refund.{refund.status}", refund, words=refund.failure_words[:200])
+    record(
+        Actor.for_system("stripe"),
+        f"refund.{refund.status}",
+        refund,
+        words=refund.failure_words[:200],
+    )
     return refund
 
 

@@ -8,8 +8,8 @@ from django.db import transaction
 
 from billing.metering.alarms import raise_alarms
 from billing.payments.models import Gap, GapKind
-from control.actor import Actor, system
 from control.audit import services as audit
+from control.permissions import Actor
 
 WORDS_MAX = 500
 
@@ -54,7 +54,7 @@ def open_gap(
 def close_fitting(references: Collection[str], *, now: datetime) -> None:
     """Close the gaps of what was looked at again and fits by now."""
     for gap in Gap.objects.filter(closed_at__isnull=True, reference__in=references):
-        close(gap, "", "It fits by now", now, system("reconciliation"))
+        close(gap, "", "It fits by now", now, Actor.for_system("reconciliation"))
 
 
 def close(gap: Gap, by: str, because: str, now: datetime, actor: Actor) -> Gap:

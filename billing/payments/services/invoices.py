@@ -9,10 +9,9 @@ from billing.payments.selectors import payment_of_invoice, tries_of_invoice
 from billing.payments.services.asking import ask, ask_for_invoice, check_charge
 from billing.payments.services.sessions import open_checkout
 from billing.payments.stripe_api import stripe_mode
-from control.actor import Actor
 from control.errors import Conflict
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
+from control.organizations.models import Organization
+from control.permissions import Actor, Permission, require
 
 
 def charge_invoice(invoice_id: str, *, now: datetime) -> StripePayment:
@@ -47,7 +46,7 @@ def start_invoice_checkout(
     StripeAway, Conflict where nothing is left or it is disputed, InvalidValue for less than a card
     takes.
     """
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     key = _next_try(invoice_id)
     stands = standing(invoice(organization, invoice_id))
     _require_open(stands)

@@ -14,12 +14,11 @@ from billing.payments.selectors import (
 )
 from billing.payments.selectors import method as method_by_id
 from billing.payments.stripe_api import stripe_api, stripe_mode
-from control.actor import Actor, system
 from control.audit import services as audit
+from control.organizations.models import Organization
+from control.organizations.selectors import locked_organization
 from control.outbox.services import enqueue
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
-from control.tenants.selectors import locked_organization
+from control.permissions import Actor, Permission, require
 
 DETACH = "stripe.detach"
 """The outbox's word for taking a method off at Stripe."""
@@ -58,7 +57,7 @@ def keep_method(found: stripe.PaymentMethod, *, now: datetime) -> PaymentMethod 
             },
         )
         if is_new:
-            _record(system("stripe"), "method.save", known)
+            _record(Actor.for_system("stripe"), "method.save", known)
         return known
     PaymentMethod.objects.filter(pk=known.pk).update(**facts)
     known.refresh_from_db()
@@ -70,7 +69,7 @@ def make_default(
     *, organization: Organization, method_id: str, actor: Actor, now: datetime
 ) -> PaymentMethod:
     """Let a method pay where none is named. Raises NoStripe, NotPermitted, ObjectNotFound."""
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     locked_organization(organization.id)
     chosen = method_by_id(organization.id, stripe_mode(), method_id)
     mine = PaymentMethod.objects.filter(organization_id=organization.id, mode=chosen.mode)
@@ -87,7 +86,7 @@ def remove_method(
 ) -> None:
     """Take a method off: here at once, and at Stripe by the outbox. The next of the others becomes
     the default. Raises NoStripe, NotPermitted, ObjectNotFound."""
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     locked_organization(organization.id)
     chosen = method_by_id(organization.id, stripe_mode(), method_id)
     _retire(chosen, now=now)

@@ -30,10 +30,9 @@ from billing.payments.services.freeing import record, take_credit, take_freed
 from billing.payments.services.shares import credit_in_part, tax_of_part
 from billing.payments.signals import payment_returned
 from billing.payments.stripe_api import ORGANIZATION, StripeApi, named_in, stripe_api, stripe_mode
-from control.actor import Actor, system
 from control.errors import Conflict, InvalidValue
-from control.operators import Duty, require_operator
 from control.outbox.services import enqueue
+from control.permissions import Actor, Permission, require_operator
 from serving.contract.money import exact_dollars
 
 PAY_BACK = "stripe.refund"
@@ -69,7 +68,7 @@ def refund_payment(
     called back, and the refund waits for it. A repeat returns the first refund. Raises NoStripe,
     NotPermitted, ObjectNotFound, InvalidValue, Conflict.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     mode = stripe_mode()
     payment = locked_payment(payment_id)
     before = refund_by_key(payment.organization_id, idempotency_key)
@@ -189,10 +188,10 @@ def _end(refund: Refund, status: RefundStatus, words: str, *, now: datetime) -> 
             tax_nanos=nanos(refund.tax_cents),
             cause=Cause.REFUND_REVERSAL,
             key=refund.id,
-            actor=system("stripe"),
+            actor=Actor.for_system("stripe"),
             now=now,
         )
-    record(system("stripe"), f"refund.{status}", refund, words=words[:200])
+    record(Actor.for_system("stripe"), f"refund.{status}", refund, words=words[:200])
 
 
 def _made_elsewhere(payment: StripePayment, made: stripe.Refund, *, now: datetime) -> Refund | None:
@@ -221,10 +220,10 @@ def _made_elsewhere(payment: StripePayment, made: stripe.Refund, *, now: datetim
         tax_nanos=nanos(tax_cents),
         cause=Cause.REFUND,
         key=f"stripe:{made.id}",
-        actor=system("stripe"),
+        actor=Actor.for_system("stripe"),
         now=now,
     )
-    record(system("stripe"), "refund.elsewhere", refund, words="")
+    record(Actor.for_system("stripe"), "refund.elsewhere", refund, words="")
     payment_returned.send(sender=Refund, refund=refund, now=now)
     return refund
 

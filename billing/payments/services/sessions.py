@@ -12,11 +12,10 @@ from billing.payments.models import OPEN, PaymentStatus, Purpose, StripePayment
 from billing.payments.services.applying import refuse
 from billing.payments.services.customers import ensure_customer
 from billing.payments.stripe_api import ORGANIZATION, PAYMENT, stripe_api
-from control.actor import Actor
 from control.db.models import new_id
 from control.errors import Conflict
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
+from control.organizations.models import Organization
+from control.permissions import Actor, Permission, require
 
 NO_PAGE = "The payment service opens no page at the moment. We look into it."
 SESSION_LIVES = timedelta(hours=2)
@@ -57,7 +56,7 @@ def start_method(*, organization: Organization, actor: Actor, now: datetime) -> 
 
     Raises NoStripe, NotPermitted, ObjectNotFound, StripeAway, Conflict.
     """
-    require(actor, organization, Action.PAY)
+    require(actor, organization.id, Permission.BILLING_WRITE)
     api = stripe_api()
     back = f"{settings.CONFIG.console_url}/{organization.id}/billing"
     asked: SessionCreateParams = {

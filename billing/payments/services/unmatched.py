@@ -11,9 +11,8 @@ from billing.payments.selectors import booking_key, nanos, payment_by_id, paymen
 from billing.payments.selectors import gap as gap_by_id
 from billing.payments.services.applying import give_up
 from billing.payments.services.gaps import close
-from control.actor import Actor
 from control.errors import Conflict
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 
 @transaction.atomic
@@ -25,7 +24,7 @@ def credit_gap(
     Raises NotPermitted, ObjectNotFound, InvalidValue for one that brought nothing, Conflict for one
     that is no dollars, closed already, or in the books as a payment of ours.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     gap = _locked(gap_id, "Paid otherwise than asked, and credited", now=now)
     if gap.kind not in (GapKind.UNKNOWN_PAYMENT, GapKind.UNLIKE_PAYMENT):
         raise Conflict("Only a payment can be credited.")
@@ -50,7 +49,7 @@ def credit_gap(
 def dismiss_gap(*, gap_id: int, reason: str, actor: Actor, now: datetime) -> Gap:
     """Close a gap that needs nothing booked, with a reason. Raises NotPermitted, ObjectNotFound,
     Conflict."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     gap = _locked(gap_id, "Paid otherwise than asked", now=now)
     return close(gap, actor.name, reason, now, actor)
 

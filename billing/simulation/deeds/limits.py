@@ -7,12 +7,12 @@ from typing import Any
 from billing.simulation.cast import OPERATOR, Cast, Prepared
 from billing.simulation.plan import Deed
 from billing.simulation.world import FINE
-from control.budgets.models import SpendLimit
-from control.budgets.services import add_limit, change_limit, remove_limit
 from control.errors import Conflict, ObjectNotFound
-from control.tenants.models import Organization, Project
-from control.tenants.services.organizations import set_organization_limit, set_organization_terms
-from control.tenants.services.projects import set_project_limit
+from control.limits.models import SpendingLimit
+from control.limits.spending import add_limit, change_limit, remove_limit
+from control.organizations.models import Organization, Project
+from control.organizations.projects import set_project_limit
+from control.organizations.services import set_organization_limit, set_organization_terms
 from serving.contract.budget import limit_budget_id
 
 
@@ -31,7 +31,7 @@ def _fine_limit(cast: Cast, deed: Deed, rng: random.Random, name: str) -> Prepar
         with suppress(ObjectNotFound, Conflict):
             if nanos is None:
                 remove_limit(**asked, budget_id=budget_id)
-            elif SpendLimit.objects.filter(budget_id=budget_id).exists():
+            elif SpendingLimit.objects.filter(budget_id=budget_id).exists():
                 change_limit(**asked, budget_id=budget_id, limit_nanos=nanos, is_hard=is_hard)
             else:
                 terms: Any = {"period": period, "limit_nanos": nanos, "is_hard": is_hard}

@@ -22,9 +22,9 @@ from billing.simulation.cast import OPERATOR, Cast, Prepared
 from billing.simulation.payers import SAVED, PaidBack, TopUp
 from billing.simulation.plan import Deed
 from control.errors import ServiceError
+from control.organizations.models import Organization
 from control.outbox.claims import claim
 from control.outbox.worker import mark_delivered, run_attempt
-from control.tenants.models import Organization
 
 LEAST_CENTS = 500
 """The least that can be topped up."""

@@ -1,1 +1,2 @@
-"""What the operator's pages share; each noun's own stand in its room, in `admin.py`."""
+"""The base of the operators' admin: sign-in with a second factor, and pages whose writes go through
+services. Each package's pages stand in its own `admin.py`."""

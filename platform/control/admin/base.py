@@ -18,9 +18,9 @@ from unfold.admin import ModelAdmin
 from unfold.views import UnfoldModelAdminViewMixin
 from unfold.widgets import UnfoldAdminTextareaWidget
 
-from control.actor import Actor, Person, person
 from control.admin.fields import DollarsMixin, LinesField
 from control.errors import NotPermitted, ServiceError
+from control.permissions import Actor, UserLike
 from control.request_context import bind_log_ids
 
 
@@ -28,7 +28,7 @@ def operator(request: HttpRequest) -> Actor:
     """Return who uses the admin. Raises NotPermitted for nobody."""
     if not request.user.is_authenticated:
         raise NotPermitted("Log in first.")
-    found = person(cast(Person, request.user))
+    found = Actor.for_user(cast(UserLike, request.user))
     bind_log_ids(user_id=found.user_id)
     return found
 

@@ -25,14 +25,14 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from unfold.sites import UnfoldAdminSite
 
-from control.operators import Duty
+from control.permissions import Permission
 from control.reauthentication import ask, is_recent
 
 page_shown = Signal()
 """Sent with `request` and `response` once a page is made, before it leaves."""
 SECOND_FACTOR = "mfa"
 """What allauth calls it in a session's records of how its person proved who they are."""
-PROVEN_APPS = ("keys", "tenants")
+PROVEN_APPS = ("api_keys", "accounts", "organizations", "operators")
 """Whose forms need a recent proof beside those of the books and prices."""
 PROVING = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
 """Recovery codes are made when one of these is."""
@@ -88,8 +88,9 @@ def _needs_recent_proof(request: HttpRequest) -> bool:
     """Tell whether a form moves money, sets prices or terms, or concerns keys or people."""
     match request.resolver_match and request.resolver_match.route.split("/"):
         case ["admin", app_label, _, *_] if request.method == "POST":
-            is_of_money = getattr(apps.app_configs.get(app_label), "duty", None) == Duty.KEEP_BOOKS
-            return is_of_money or app_label in PROVEN_APPS
+            config = apps.app_configs.get(app_label)
+            wanted = getattr(config, "change_permission", None)
+            return wanted == Permission.FINANCE_WRITE or app_label in PROVEN_APPS
     return False
 
 

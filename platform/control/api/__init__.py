@@ -1,1 +1,2 @@
-"""What the pages of the management API share; each noun's own stand in its room, in `api.py`."""
+"""The base of the management API: errors, pages, idempotency, throttling and its OpenAPI document.
+Each package's views stand in its own `api.py`."""

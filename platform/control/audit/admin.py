@@ -7,7 +7,7 @@ from django.contrib.admin.views.main import ChangeList
 
 from control.admin.base import ReadOnlyAdmin
 from control.audit.models import AuditEvent, ChainVerification
-from control.audit.pseudonyms import NameResolver, name_directory
+from control.audit.pseudonyms import NameResolver, by_people_named
 
 
 class NamedChangeList(ChangeList):
@@ -51,7 +51,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         """Find deeds by the people in them, who stand there by reference, too."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         if search_term.strip():
-            found |= queryset.filter(actor_id__in=name_directory().called(search_term.strip()))
+            found |= queryset.filter(by_people_named(search_term.strip()))
         return found, may_repeat
 
     @admin.display(description="By")

@@ -31,8 +31,8 @@ LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('control.audit.hash_chain'))"
 
 WAITING = f"""
 /* The deeds that wait, in the order of their ids. */
-SELECT deed.id, {CONTENT} FROM audit_waiting AS waiting
-JOIN audit_entry AS deed ON deed.id = waiting.deed_id ORDER BY deed.id LIMIT %s
+SELECT deed.id, {CONTENT} FROM audit_unchained_event AS waiting
+JOIN audit_event AS deed ON deed.id = waiting.deed_id ORDER BY deed.id LIMIT %s
 """  # noqa: S608 -- constants of this room
 
 PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL statement_timeout = '10min'"
@@ -44,7 +44,7 @@ SELECT position, deed_id, position <> expected AS is_gap FROM (
         sha256(
             coalesce(lag(link.digest) OVER chain, ''::bytea) || coalesce({CONTENT}, ''::bytea)
         ) AS wanted
-    FROM audit_link AS link LEFT JOIN audit_entry AS deed ON deed.id = link.deed_id
+    FROM audit_chain_link AS link LEFT JOIN audit_event AS deed ON deed.id = link.deed_id
     WINDOW chain AS (ORDER BY link.position)
 ) AS each WHERE position <> expected OR digest IS DISTINCT FROM wanted
 ORDER BY position LIMIT %s
@@ -52,9 +52,9 @@ ORDER BY position LIMIT %s
 
 LOOSE = """
 /* Deeds that are neither in the chain nor wait for it. */
-SELECT deed.id FROM audit_entry AS deed
-WHERE NOT EXISTS (SELECT FROM audit_link AS link WHERE link.deed_id = deed.id)
-    AND NOT EXISTS (SELECT FROM audit_waiting AS waiting WHERE waiting.deed_id = deed.id)
+SELECT deed.id FROM audit_event AS deed
+WHERE NOT EXISTS (SELECT FROM audit_chain_link AS link WHERE link.deed_id = deed.id)
+    AND NOT EXISTS (SELECT FROM audit_unchained_event AS waiting WHERE waiting.deed_id = deed.id)
 ORDER BY deed.id LIMIT %s
 """
 

@@ -31,7 +31,7 @@ class AuditEvent(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "audit_entry"
+        db_table = "audit_event"
         verbose_name_plural = "deeds"
         ordering = ["-id"]
         indexes = [
@@ -44,7 +44,7 @@ class AuditEvent(models.Model):
                 name="deed_waits",
                 operation=pgtrigger.Insert,
                 when=pgtrigger.After,
-                func="INSERT INTO audit_waiting (deed_id) VALUES (NEW.id); RETURN NULL;",
+                func="INSERT INTO audit_unchained_event (deed_id) VALUES (NEW.id); RETURN NULL;",
             ),
         ]
 
@@ -58,7 +58,7 @@ class UnchainedEvent(models.Model):
     deed = models.OneToOneField(AuditEvent, models.PROTECT, primary_key=True, db_constraint=False)
 
     class Meta:
-        db_table = "audit_waiting"
+        db_table = "audit_unchained_event"
 
     def __str__(self) -> str:
         return f"deed {self.deed_id}"
@@ -72,7 +72,7 @@ class ChainLink(models.Model):
     digest = models.BinaryField()
 
     class Meta:
-        db_table = "audit_link"
+        db_table = "audit_chain_link"
         triggers = append_only("link")
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class ChainVerification(models.Model):
     faults = models.JSONField(default=list, blank=True)
 
     class Meta:
-        db_table = "audit_proof"
+        db_table = "audit_chain_verification"
         ordering = ["-id"]
         triggers = append_only("proof")
 

@@ -21,7 +21,7 @@ from control.audit.models import ID_MAX
 from control.audit.services import record_once_within
 
 PAUSE = timedelta(minutes=1)
-ORGANIZATION = "tenants.Organization"
+ORGANIZATION = "organizations.Organization"
 ORGANIZATION_ID = re.compile(r"org_[0-9A-Za-z]{24}")
 
 
@@ -64,7 +64,8 @@ def record_operator_views(
 
 
 def _of_address(page: ResolverMatch) -> Iterator[OperatorView]:
-    """Yield the tenant's row that an address names, such as `admin/keys/apikey/<id>/change/`."""
+    """Yield the tenant's row that an address names, such as
+    `admin/api_keys/apikey/<id>/change/`."""
     ids = [str(value) for name, value in page.kwargs.items() if name.endswith("_id")]
     place = page.route.split("/")[1:3]
     if ids and tuple(place) in apps_with_rows():

@@ -1,47 +1,69 @@
-"""People in deeds stand by reference, so that who is erased is named nowhere and no deed changes.
-
-Who knows people is above this room: the settings name it (`AUDIT_PEOPLE`).
+"""People stand in audit events by reference, so that whoever is erased is named nowhere and no
+event changes. Who they are is asked of directories, which the packages above register.
 """
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from django.conf import settings
-from django.db.models import QuerySet
-from django.utils.module_loading import import_string
+from django.db.models import Q, QuerySet
 
 from control.audit.models import AuditEvent
 
 EMAIL = re.compile(r"[^\s<>\"'(),:;/\[\]@]+@((?:[\w-]+\.)+[A-Za-z]{2,})")
 MARKS = re.compile("[⟦⟧]")
 """Around a reference; whatever else says them loses them, so that nobody can ask who an id is."""
-REFERENCE = re.compile(r"⟦((?:user|inv_)[0-9A-Za-z]{1,60})⟧")
+REFERENCE = re.compile(r"⟦((?:user|inv_|opinv_)[0-9A-Za-z]{1,60})⟧")
 ERASED = "erased person"
 PERSON = "user"
 
 
-class NameDirectory(Protocol):
-    """What is asked of who knows people."""
+class NameDirectory:
+    """Knows the people behind some ids. Packages above register theirs (`control.apps`)."""
 
     def references(self, emails: Iterable[str]) -> dict[str, str]:
         """Return the ids of the users with these addresses (lower case), by address."""
-        ...
+        return {}
 
     def names(self, references: Iterable[str]) -> dict[str, str]:
-        """Return the addresses of users and of who was invited, by id; erased ones are left out."""
-        ...
+        """Return people's addresses by the ids that it knows; erased ones are left out."""
+        return {}
 
-    def called(self, text: str) -> QuerySet[Any, str]:
-        """Return the ids of users whose address or name holds a text."""
-        ...
+    def search(self, text: str) -> QuerySet[Any, str] | None:
+        """Return the ids of users whose address or name holds a text; None where it knows none."""
+        return None
 
 
-@cache
-def name_directory() -> NameDirectory:
-    """Return who knows people."""
-    return cast(NameDirectory, import_string(settings.AUDIT_PEOPLE)())
+_directories: list[NameDirectory] = []
+
+
+def register(directory: NameDirectory) -> None:
+    """Ask this directory too, once per process."""
+    if all(type(each) is not type(directory) for each in _directories):
+        _directories.append(directory)
+
+
+def by_people_named(text: str) -> Q:
+    """Return the filter of events by users whose address or name holds a text."""
+    found = Q(pk__in=[])
+    for directory in _directories:
+        if (ids := directory.search(text)) is not None:
+            found |= Q(actor_id__in=ids)
+    return found
+
+
+def _ids_of(emails: Iterable[str]) -> dict[str, str]:
+    asked, found = list(emails), dict[str, str]()
+    for directory in _directories:
+        found |= directory.references(asked)
+    return found
+
+
+def _names_of(references: Iterable[str]) -> dict[str, str]:
+    asked, found = list(references), dict[str, str]()
+    for directory in _directories:
+        found |= directory.names(asked)
+    return found
 
 
 def pseudonymize(details: dict[str, Any], target_kind: str, target_id: str) -> dict[str, Any]:
@@ -52,7 +74,7 @@ def pseudonymize(details: dict[str, Any], target_kind: str, target_id: str) -> d
     emails = {found[0].lower() for text in _texts(details) for found in EMAIL.finditer(text)}
     if not emails:
         return details
-    known = name_directory().references(emails)
+    known = _ids_of(emails)
 
     def refer(found: re.Match[str]) -> str:
         if found[0].lower() in known:
@@ -75,7 +97,7 @@ class NameResolver:
         asked = {deed.actor_id for deed in self._deeds if deed.actor_kind == PERSON}
         for deed in self._deeds:
             asked.update(each for text in _texts(deed.details) for each in REFERENCE.findall(text))
-        self._names = name_directory().names(asked) if asked else {}
+        self._names = _names_of(asked) if asked else {}
 
     def actor(self, deed: AuditEvent) -> str:
         """Return who did it."""

@@ -6,9 +6,9 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from control.actor import Actor
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import PERSON, pseudonymize
+from control.permissions import Actor
 from control.request_context import current_request
 
 LOOKED_BACK = 200

@@ -8,12 +8,12 @@ from django.http import HttpRequest
 from django.utils.html import format_html, format_html_join
 from unfold.admin import TabularInline
 
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin
 from control.admin.fields import indented
 from control.catalog import selectors, services
 from control.catalog.fleet_status import fleet_status
 from control.catalog.models import Deployment, Model, QualityReport, Variant
+from control.permissions import Actor
 
 
 class VariantAdminMixin(OperatorAdmin):

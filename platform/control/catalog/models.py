@@ -6,8 +6,9 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
-from control.db.models import new_id
-from control.tenants.models import ID_MAX, NAME_MAX, Organization
+from control.accounts.models import NAME_MAX
+from control.db.models import ID_MAX, new_id
+from control.organizations.models import Organization
 from serving.contract.capabilities import ISOLATING
 
 PUBLIC_ID_MAX = 100

@@ -4,7 +4,7 @@ from django.db.models import Prefetch, Q, QuerySet
 
 from control.catalog.models import Deployment, Model, QualityReport, Variant
 from control.errors import ObjectNotFound
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 
 def models_for(organization: Organization) -> QuerySet[Model]:

@@ -7,7 +7,6 @@ import msgspec
 from django.db import transaction
 from django.utils import timezone
 
-from control.actor import Actor
 from control.audit import services as audit
 from control.catalog import selectors
 from control.catalog.feed import deployment_record, model_record
@@ -15,7 +14,7 @@ from control.catalog.models import Deployment, Model, QualityReport, Task, Varia
 from control.db.row_changes import apply_changes, create_row
 from control.errors import Conflict, InvalidValue
 from control.feed.services import publish
-from control.operators import Duty, require_operator
+from control.permissions import Actor, Permission, require_operator
 
 MODEL_FIELDS = frozenset({"name", "description", "organization_ids"})
 VARIANT_FIELDS = frozenset(
@@ -47,7 +46,7 @@ def create_model(
     organization_ids: list[str] | None = None,
 ) -> Model:
     """Add a model; nobody can name it before it has a published variant."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     model = Model(
         public_id=public_id,
         name=name,
@@ -63,7 +62,7 @@ def create_model(
 @transaction.atomic
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
     """Change MODEL_FIELDS of a model. Its public id and its task stay for ever."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
     if differences := apply_changes(model, changes):
@@ -75,7 +74,7 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
 @transaction.atomic
 def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Model:
     """Let the model's own name mean another, published variant."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     model = selectors.locked_model(model.id)
     variant = selectors.locked_variant(variant.id)
     if variant.model_id != model.id or variant.published_at is None:
@@ -89,7 +88,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
 @transaction.atomic
 def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any) -> Variant:
     """Add a variant with some of VARIANT_FIELDS and a `parent`, unpublished."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create_row(variant)
@@ -100,7 +99,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
 @transaction.atomic
 def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
     """Change VARIANT_FIELDS of a variant; its deployments follow."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     if differences := apply_changes(variant, changes):
@@ -113,7 +112,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
 @transaction.atomic
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
     """Keep a quality report of a variant; the newest counts. Raises InvalidValue for no report."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     report = QualityReport(variant=variant, document=document, **quality_columns(document))
     create_row(report)
     _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
@@ -126,7 +125,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
 
     Raises Conflict for a quantized variant without a quality report.
     """
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     model = selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
     if variant.parent_id is not None and selectors.latest_report(variant) is None:
@@ -143,7 +142,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
 @transaction.atomic
 def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     """Take a variant from the customers' list. Raises Conflict for a model's default."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
     if variant.is_default:
@@ -157,7 +156,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
 @transaction.atomic
 def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deployment:
     """Add a deployment with some of DEPLOYMENT_FIELDS; the fleet starts `replicas_min`."""
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
     create_row(deployment)
@@ -174,7 +173,7 @@ def update_deployment(
 
     Another hourly cost holds from now on: what engines counted before was worth the one before.
     """
-    require_operator(actor, Duty.RUN_MODELS)
+    require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := apply_changes(deployment, changes):

@@ -1,2 +1,2 @@
-"""What a person may ask about their data: a copy of it, or its end. It knows every noun that holds
-something of people; nothing beneath knows it."""
+"""Exports and erasures of a person's data. It knows every package that keeps something about
+people; none of them knows it."""

@@ -11,14 +11,13 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html, format_html_join
 from unfold.widgets import UnfoldAdminEmailInputWidget, UnfoldAdminTextInputWidget
 
-from control.actor import Actor
+from control.accounts.selectors import locked_user, user_by_email
 from control.admin.base import OperatorAdmin, operator, row_url
 from control.api.streaming import whole_export
 from control.data_requests import services
 from control.data_requests.models import DataSubjectRequest
 from control.errors import ObjectNotFound
-from control.operators import Duty, require_operator
-from control.tenants.selectors import locked_user, user_by_email
+from control.permissions import Actor, Permission, require_operator
 
 
 class DataSubjectRequestForm(forms.ModelForm):
@@ -83,14 +82,14 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         """Add the copies."""
         page = self.admin_site.admin_view(self.copy_view)
         return [
-            path("<path:errand_id>/copy/", page, name="privacy_datasubjectrequest_copy"),
+            path("<path:errand_id>/copy/", page, name="data_requests_datasubjectrequest_copy"),
             *super().get_urls(),
         ]
 
     def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponseBase:
         """Send a copy, for who helps customers."""
         actor = operator(request)
-        require_operator(actor, Duty.HELP_CUSTOMERS)
+        require_operator(actor, Permission.CUSTOMERS_WRITE)
         asked = services.any_request(unquote(errand_id))
         return whole_export(
             request,
@@ -122,7 +121,7 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         """Return the way to the copy."""
         if not row.has_copy:
             return "-"
-        url = row_url("admin:privacy_datasubjectrequest_copy", row.id)
+        url = row_url("admin:data_requests_datasubjectrequest_copy", row.id)
         return format_html(
             '<a class="text-primary-600" href="{}">Download (kept for a week)</a>', url
         )

@@ -10,7 +10,9 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Q
 
-from control.actor import Actor, person
+from control.accounts.models import User
+from control.accounts.selectors import locked_user
+from control.api_keys.selectors import live_keys_of
 from control.audit import services as audit
 from control.data_requests.inventory import (
     RetentionRule,
@@ -22,10 +24,9 @@ from control.data_requests.inventory import (
 )
 from control.data_requests.models import DataSubjectRequest
 from control.errors import Conflict
-from control.keys.selectors import live_keys_of
-from control.tenants import selectors as tenants
-from control.tenants.models import User
-from control.tenants.services import remove_member
+from control.organizations import selectors as tenants
+from control.organizations.members import remove_member
+from control.permissions import Actor
 
 
 def obstacles(user: User) -> list[str]:
@@ -62,7 +63,7 @@ def erase(user: User, *, actor: Actor, now: datetime) -> list[str]:
     """
     _check(user)
     done = consequences(user)
-    by = actor if actor.is_operator else person(user)
+    by = actor if actor.is_operator else Actor.for_user(user)
     for seat in tenants.memberships(user):
         remove_member(actor=by, membership=seat)
     _end(user, actor, now)
@@ -71,7 +72,7 @@ def erase(user: User, *, actor: Actor, now: datetime) -> list[str]:
 
 @transaction.atomic
 def _end(user: User, actor: Actor, now: datetime) -> None:
-    user = tenants.locked_user(user.id)
+    user = locked_user(user.id)
     _check(user)
     for found in (*invitations(user), outbox_mails(user), stored_emails(user)):
         found.delete()

@@ -10,6 +10,7 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Q
 
+from control.accounts.models import User
 from control.audit.pseudonyms import without_names
 from control.audit.selectors import events_by
 from control.data_requests.inventory import (
@@ -19,7 +20,6 @@ from control.data_requests.inventory import (
     sessions,
     stored_emails,
 )
-from control.tenants.models import User
 
 ABOUT = """What this platform holds about you, as it stood at {now}, in UTC.
 

@@ -10,10 +10,12 @@ from django.apps import apps
 from django.contrib.sessions.models import Session
 from django.db.models import Model, Q, QuerySet
 
+from control.accounts.models import User
 from control.mail.models import StoredEmail
 from control.mail.services import KIND as MAIL
+from control.operators.models import OperatorInvitation
+from control.organizations.models import Invitation
 from control.outbox.models import OutboxMessage
-from control.tenants.models import Invitation, OperatorInvitation, User
 
 
 class RetentionRule(StrEnum):
@@ -54,25 +56,25 @@ STORED_DATA = (
         RetentionRule.DELETED,
     ),
     StoredData(
-        "tenants.Membership",
+        "organizations.Membership",
         "user",
         ("id", "organization_id", "organization__name", "role", "created_at"),
         RetentionRule.BY_VERB,
     ),
     StoredData(
-        "tenants.Invitation",
+        "organizations.Invitation",
         "invited_by",
         ("id", "organization_id", "role", "created_at", "accepted_at", "revoked_at"),
         RetentionRule.REFERENCE,
     ),
     StoredData(
-        "tenants.OperatorInvitation",
+        "operators.OperatorInvitation",
         "invited_by",
         ("id", "role", "created_at", "accepted_at", "revoked_at"),
         RetentionRule.REFERENCE,
     ),
     StoredData(
-        "keys.ApiKey",
+        "api_keys.ApiKey",
         "created_by",
         (
             "id", "organization_id", "project_id", "name", "prefix", "last_four", "scopes",
@@ -81,13 +83,13 @@ STORED_DATA = (
         RetentionRule.REFERENCE,
     ),
     StoredData(
-        "keys.OldSecret",
+        "api_keys.PreviousSecret",
         "made_by",
         ("id", "key_id", "prefix", "last_four", "ends_at"),
         RetentionRule.REFERENCE,
     ),
     StoredData(
-        "sso.Identity",
+        "sso.SsoIdentity",
         "user",
         ("organization_id", "subject", "created_at", "last_used_at"),
         RetentionRule.DELETED,
@@ -101,24 +103,24 @@ STORED_DATA = (
         ),
         RetentionRule.DELETED,
     ),
-    StoredData("prices.PriceBook", "published_by", ("id", "name"), RetentionRule.REFERENCE),
-    StoredData("prices.PriceBook", "cancelled_by", ("id", "name"), RetentionRule.REFERENCE),
+    StoredData("pricing.PriceBook", "published_by", ("id", "name"), RetentionRule.REFERENCE),
+    StoredData("pricing.PriceBook", "cancelled_by", ("id", "name"), RetentionRule.REFERENCE),
     StoredData(
-        "privacy.DataSubjectRequest",
+        "data_requests.DataSubjectRequest",
         "person",
         ("id", "kind", "state", "created_at", "finished_at"),
         RetentionRule.BY_VERB,
     ),
     StoredData(
-        "privacy.DataSubjectRequest",
+        "data_requests.DataSubjectRequest",
         "asked_by",
         ("id", "kind", "created_at"),
         RetentionRule.REFERENCE,
     ),
     StoredData("admin.LogEntry", "user", ("action_time", "action_flag"), RetentionRule.DELETED),
     # Django's own, which nothing here fills: roles are a column.
-    StoredData("tenants.User_groups", "user", (), RetentionRule.DELETED),
-    StoredData("tenants.User_user_permissions", "user", (), RetentionRule.DELETED),
+    StoredData("accounts.User_groups", "user", (), RetentionRule.DELETED),
+    StoredData("accounts.User_user_permissions", "user", (), RetentionRule.DELETED),
 )  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from control.db.models import new_id
-from control.tenants.models import ID_MAX, User
+from control.accounts.models import User
+from control.db.models import ID_MAX, new_id
 
 
 def new_errand_id() -> str:
@@ -49,7 +49,7 @@ class DataSubjectRequest(models.Model):
     finished_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
-        db_table = "privacy_errand"
+        db_table = "data_requests_request"
         ordering = ["-created_at"]
         constraints = [
             models.UniqueConstraint(

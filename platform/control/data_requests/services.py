@@ -7,15 +7,14 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from control.actor import Actor, person
+from control.accounts.models import User
+from control.accounts.selectors import locked_user
 from control.audit import services as audit
 from control.data_requests.erasure import consequences, erase, obstacles
 from control.data_requests.export import write_export
 from control.data_requests.models import DataSubjectRequest, RequestKind, RequestState
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound, ServiceError
-from control.operators import Duty, require_operator
-from control.tenants import selectors as tenants
-from control.tenants.models import User
+from control.permissions import Actor, Permission, require_operator
 
 EXPORT_RETENTION = timedelta(days=7)
 SHOWN = 10
@@ -38,8 +37,8 @@ def create_request(
     while the same is under way or something stands against it.
     """
     if actor.user_id != user.id:
-        require_operator(actor, Duty.HELP_CUSTOMERS)
-    user = tenants.locked_user(user.id)
+        require_operator(actor, Permission.CUSTOMERS_WRITE)
+    user = locked_user(user.id)
     if user.erased_at is not None:
         raise Conflict("They are erased already.")
     if kind == RequestKind.ERASURE:
@@ -92,7 +91,7 @@ def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
 
 
 def _do(request: DataSubjectRequest, now: datetime) -> None:
-    user, actor = request.person, person(request.asked_by)
+    user, actor = request.person, Actor.for_user(request.asked_by)
     if request.kind == RequestKind.REHEARSAL:
         against = obstacles(user)
         told = [f"Refused as things stand: {each}" for each in against]
@@ -136,7 +135,7 @@ def run_pending(*, now: datetime) -> int:
 def take_export(*, actor: Actor, request: DataSubjectRequest) -> bytes:
     """Return an export, and write down who took it. Raises Conflict for one that is not there."""
     if actor.user_id != request.person_id:
-        require_operator(actor, Duty.HELP_CUSTOMERS)
+        require_operator(actor, Permission.CUSTOMERS_WRITE)
     if request.person.erased_at is not None and not actor.is_operator:
         raise NotPermitted("They are erased.")
     if not request.copy:

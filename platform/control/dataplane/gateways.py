@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import structlog
 from django.db import transaction
 
+from control.dataplane.models import GatewayHeartbeat, GatewayOwner
 from control.errors import NotPermitted
 from control.feed.selectors import last_record
 from control.feed.services import FeedRecord, publish
-from control.gateways.models import GatewayHeartbeat, GatewayOwner
 from serving.contract.codec import encode
 from serving.contract.credential import Caller
 from serving.contract.presence import MISSED_SECONDS

@@ -12,10 +12,10 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 
+from control.dataplane.models import EarlyClaimEnding, IdempotencyClaim, IdempotencyQuota
 from control.feed.services import FeedRef
-from control.idempotency.models import EarlyClaimEnding, IdempotencyClaim, IdempotencyQuota
-from control.tenants.models import Organization
-from control.tenants.signals import idempotency_keys_refused, organization_ended
+from control.organizations.models import Organization
+from control.organizations.signals import idempotency_keys_refused, organization_deleted
 from serving.contract import idempotency as contract
 
 KEEP = timedelta(hours=contract.HOURS_KEPT)
@@ -200,7 +200,7 @@ def _purge_some(organization_id: str, now: datetime) -> int:
 def listen() -> None:
     """Erase answers in the transaction that refuses keys."""
     idempotency_keys_refused.connect(_on_refusal, dispatch_uid="control.dataplane.idempotency")
-    organization_ended.connect(_on_end, dispatch_uid="control.dataplane.idempotency.end")
+    organization_deleted.connect(_on_end, dispatch_uid="control.dataplane.idempotency.end")
 
 
 def _on_refusal(sender: object, organization: Organization, **_: Any) -> None:

@@ -40,3 +40,6 @@ def no_truncate(name: str) -> pgtrigger.Trigger:
         operation=pgtrigger.Truncate,
         func=REFUSE_TRUNCATE,
     )
+
+
+ID_MAX = 64

@@ -1,7 +1,7 @@
 """What the application's database role may do: declared by the apps, granted by the owner, verified
 against PostgreSQL's catalog, so that privileges by membership, PUBLIC or a stray GRANT are found.
 
-An AppConfig may name tables in `facts: tuple[str, ...]` (append-only) and in
+An AppConfig may name tables in `append_only: tuple[str, ...]` and in
 `moved_by_functions: tuple[str, ...]` (changed only by functions of the owner).
 """
 
@@ -65,7 +65,7 @@ def declared_privileges(apps: Iterable[AppConfig]) -> dict[str, frozenset[str]]:
     """
     apps = list(apps)
     moved = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
-    return moved | {table: ADD for app in apps for table in getattr(app, "facts", ())}
+    return moved | {table: ADD for app in apps for table in getattr(app, "append_only", ())}
 
 
 def grant(owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]) -> None:

@@ -16,7 +16,7 @@ REMEMBERED_SECONDS = 5.0
 # loaded into another database or cluster, and a cluster restored or promoted is on a new timeline.
 LINEAGE = """
 SELECT left(encode(sha256(convert_to(concat_ws(' ',
-    (SELECT seed FROM publish_lineage ORDER BY id LIMIT 1), control.system_identifier,
+    (SELECT seed FROM feed_database_identity ORDER BY id LIMIT 1), control.system_identifier,
     checkpoint.timeline_id, database.oid), 'UTF8')), 'hex'), 12)
 FROM pg_control_system() AS control, pg_control_checkpoint() AS checkpoint,
     pg_database AS database

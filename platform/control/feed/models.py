@@ -17,7 +17,7 @@ class PublishedChange(models.Model):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "publish_change"
+        db_table = "feed_published_change"
         indexes = [
             models.Index(fields=["kind", "record_id", "-version"], name="change_newest_of_record")
         ]
@@ -32,7 +32,7 @@ class CompactionHorizon(models.Model):
     version = models.BigIntegerField(default=0)
 
     class Meta:
-        db_table = "publish_horizon"
+        db_table = "feed_compaction_horizon"
 
     def __str__(self) -> str:
         return str(self.version)
@@ -44,7 +44,7 @@ class DatabaseIdentity(models.Model):
     seed = models.UUIDField(default=uuid.uuid4)
 
     class Meta:
-        db_table = "publish_lineage"
+        db_table = "feed_database_identity"
 
     def __str__(self) -> str:
         return str(self.seed)

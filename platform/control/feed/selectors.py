@@ -16,7 +16,7 @@ CHANGES_MAX = 5_000
 # Of each record the newest change up to a version, deletions left out, from a place on.
 STATE = """
 SELECT version, kind, record_id, record FROM (
-    SELECT DISTINCT ON (kind, record_id) version, kind, record_id, record FROM publish_change
+    SELECT DISTINCT ON (kind, record_id) version, kind, record_id, record FROM feed_published_change
     WHERE version <= %(version)s AND (kind, record_id) > (%(kind)s, %(record_id)s)
       AND (%(kinds)s::text[] IS NULL OR kind = ANY(%(kinds)s))
     ORDER BY kind, record_id, version DESC
@@ -25,12 +25,12 @@ SELECT version, kind, record_id, record FROM (
 # The newest change of each record of some kinds, deletions left out; %(ids)s of NULL means all.
 RECORDS = """
 SELECT kind, record_id, record FROM (
-    SELECT DISTINCT ON (kind, record_id) kind, record_id, record FROM publish_change
+    SELECT DISTINCT ON (kind, record_id) kind, record_id, record FROM feed_published_change
     WHERE kind = ANY(%(kinds)s) AND (%(ids)s::text[] IS NULL OR record_id = ANY(%(ids)s))
     ORDER BY kind, record_id, version DESC
 ) AS newest WHERE record IS NOT NULL
 """
-LAST = "SELECT coalesce(max(version), 0) FROM publish_change"
+LAST = "SELECT coalesce(max(version), 0) FROM feed_published_change"
 
 
 class FeedCursorExpired(Exception):

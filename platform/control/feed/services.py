@@ -22,12 +22,12 @@ NUMBERING_LOCK = 0x70656E73746F636B
 COMPACT = """
 WITH cut AS (
     SELECT max(version) FILTER (WHERE created_at < %(before)s) AS version, max(version) AS newest
-    FROM publish_change
+    FROM feed_published_change
 ), gone AS (
-    DELETE FROM publish_change AS old USING cut
+    DELETE FROM feed_published_change AS old USING cut
     WHERE old.version <= cut.version AND old.version < cut.newest
       AND (old.record IS NULL OR EXISTS (
-          SELECT FROM publish_change AS newer
+          SELECT FROM feed_published_change AS newer
           WHERE newer.kind = old.kind AND newer.record_id = old.record_id
             AND newer.version > old.version))
     RETURNING old.version

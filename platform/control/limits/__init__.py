@@ -1,2 +1,2 @@
-"""Rate limits: what each limit tier allows, who stands in which, what operators and members set
-otherwise, and how many gateways there are to share a limit while Redis is away."""
+"""Spending limits, rate limits and usage tiers of organizations, projects and API keys. Gateways
+enforce them; billing counts against the spending limits."""

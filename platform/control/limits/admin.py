@@ -1,5 +1,4 @@
-"""The operator's limit tiers, with what they allow on single models, and what single organizations
-have instead."""
+"""The operators' view of usage tiers, rate limits and spending limits."""
 
 from typing import Any
 
@@ -9,31 +8,52 @@ from django.forms import BaseInlineFormSet, ModelForm
 from django.http import HttpRequest
 from unfold.admin import TabularInline
 
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
 from control.admin.fields import dollars
-from control.gateways.models import GatewayHeartbeat
-from control.limits import services
-from control.limits.models import FIGURES, LimitTier, OrganizationLimits, Standing, TierModelLimits
+from control.limits import rate_limits
+from control.limits.models import (
+    RATE_LIMIT_FIELDS,
+    OrganizationUsageTier,
+    RateLimitOverride,
+    SpendingLimit,
+    UsageTier,
+    UsageTierModelLimit,
+)
+from control.permissions import Actor
 
 
-class TierModelInline(TabularInline):
+@admin.register(SpendingLimit)
+class SpendingLimitAdmin(ReadOnlyAdmin):
+    """Limits that organizations set for themselves."""
+
+    list_display = ("budget_id", "organization", "period", "limit", "is_hard", "created_at")
+    list_filter = ("period", "is_hard")
+    list_select_related = ("organization",)
+    search_fields = ("budget_id", "organization__name", "organization__id")
+    fields = ("budget_id", "organization", "period", "limit", "is_hard", "created_at")
+    readonly_fields = ("limit",)
+    ordering = ("-created_at",)
+
+    limit = dollars("limit_nanos", "Limit")
+
+
+class UsageTierModelInline(TabularInline):
     """What a tier allows on single models; an emptied row stays and limits nothing."""
 
-    model = TierModelLimits
-    fields = ("model", *FIGURES)
+    model = UsageTierModelLimit
+    fields = ("model", *RATE_LIMIT_FIELDS)
     extra = 0
     hide_title = True
     verbose_name_plural = "limits on single models"
 
 
-@admin.register(LimitTier)
-class LimitTierAdmin(OperatorAdmin):
+@admin.register(UsageTier)
+class UsageTierAdmin(OperatorAdmin):
     """Limit tiers: each organization stands in the highest that what it has paid reaches."""
 
-    list_display = ("name", "paid_min", *FIGURES, "organizations")
-    fields = ("name", "paid_min_nanos", "service_tiers", *FIGURES)
-    inlines = (TierModelInline,)
+    list_display = ("name", "paid_min", *RATE_LIMIT_FIELDS, "organizations")
+    fields = ("name", "paid_min_nanos", "service_tiers", *RATE_LIMIT_FIELDS)
+    inlines = (UsageTierModelInline,)
     dollars_help = {"paid_min_nanos": "In dollars, paid in all so far; 0 for who has paid nothing."}
 
     paid_min = dollars("paid_min_nanos", "Paid at least")
@@ -47,19 +67,19 @@ class LimitTierAdmin(OperatorAdmin):
         """Return how many stand in it."""
         return int(tier.standing_count)
 
-    def add_row(self, actor: Actor, values: dict[str, Any]) -> LimitTier:
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> UsageTier:
         """Add a tier."""
-        return services.create_tier(
+        return rate_limits.create_usage_tier(
             actor=actor,
             name=values["name"],
             paid_min_nanos=values.get("paid_min_nanos", 0),
-            figures={name: values.get(name) for name in FIGURES},
+            figures={name: values.get(name) for name in RATE_LIMIT_FIELDS},
             service_tiers=values.get("service_tiers"),
         )
 
-    def change_row(self, actor: Actor, row: LimitTier, changes: dict[str, Any]) -> LimitTier:
+    def change_row(self, actor: Actor, row: UsageTier, changes: dict[str, Any]) -> UsageTier:
         """Change a tier."""
-        return services.change_tier(actor=actor, tier=row, changes=changes)
+        return rate_limits.change_usage_tier(actor=actor, tier=row, changes=changes)
 
     def save_formset(
         self, request: HttpRequest, form: ModelForm, formset: BaseInlineFormSet, change: bool
@@ -67,25 +87,25 @@ class LimitTierAdmin(OperatorAdmin):
         """Set and lift the limits that the table changed, through their service."""
         actor = operator(request)
         for row in formset.save(commit=False):
-            figures = {name: getattr(row, name) for name in FIGURES}
-            services.set_tier_model_limits(
+            figures = {name: getattr(row, name) for name in RATE_LIMIT_FIELDS}
+            rate_limits.set_usage_tier_model_limit(
                 actor=actor, tier=row.tier, model=row.model, figures=figures
             )
         for row in formset.deleted_objects:
-            services.set_tier_model_limits(
+            rate_limits.set_usage_tier_model_limit(
                 actor=actor, tier=row.tier, model=row.model, figures=None
             )
 
 
-@admin.register(OrganizationLimits)
-class OrganizationLimitsAdmin(OperatorAdmin):
+@admin.register(RateLimitOverride)
+class RateLimitOverrideAdmin(OperatorAdmin):
     """What organizations may do instead of what their tier says: the whole row, not one figure."""
 
-    list_display = ("organization", "model", *FIGURES, "created_at")
+    list_display = ("organization", "model", *RATE_LIMIT_FIELDS, "created_at")
     list_select_related = ("organization", "model")
     search_fields = ("organization__name", "organization__id")
     autocomplete_fields = ("organization",)
-    fields = ("organization", "model", *FIGURES)
+    fields = ("organization", "model", *RATE_LIMIT_FIELDS)
     actions = ("lift",)
 
     def get_readonly_fields(
@@ -98,31 +118,31 @@ class OrganizationLimitsAdmin(OperatorAdmin):
         """Give an organization limits of its own."""
         return self._set(actor, values["organization"], values.get("model"), values)
 
-    def change_row(self, actor: Actor, row: OrganizationLimits, changes: dict[str, Any]) -> Model:
+    def change_row(self, actor: Actor, row: RateLimitOverride, changes: dict[str, Any]) -> Model:
         """Change them."""
         return self._set(actor, row.organization, row.model, changes)
 
     def _set(self, actor: Actor, organization: Any, model: Any, values: dict[str, Any]) -> Model:
-        figures = {name: values[name] for name in FIGURES if name in values}
-        row = services.set_organization_limits(
+        figures = {name: values[name] for name in RATE_LIMIT_FIELDS if name in values}
+        row = rate_limits.set_rate_limit_override(
             actor=actor, organization=organization, model=model, figures=figures
         )
         assert row is not None  # noqa: S101 - figures were given
         return row
 
     @admin.action(description="Lift: the tier's limits hold again", permissions=["change"])
-    def lift(self, request: HttpRequest, queryset: QuerySet[OrganizationLimits]) -> None:
+    def lift(self, request: HttpRequest, queryset: QuerySet[RateLimitOverride]) -> None:
         """Give the organizations their tier's limits back."""
         self.carry_out(
             request, queryset, "is lifted",
-            lambda actor, row: services.set_organization_limits(
+            lambda actor, row: rate_limits.set_rate_limit_override(
                 actor=actor, organization=row.organization, model=row.model, figures=None
             ),
         )  # fmt: skip
 
 
-@admin.register(Standing)
-class StandingAdmin(ReadOnlyAdmin):
+@admin.register(OrganizationUsageTier)
+class OrganizationUsageTierAdmin(ReadOnlyAdmin):
     """Where organizations stand: by what they paid, less what they got back."""
 
     list_display = ("organization", "tier", "paid", "since")
@@ -133,10 +153,3 @@ class StandingAdmin(ReadOnlyAdmin):
     readonly_fields = ("paid",)
 
     paid = dollars("paid_nanos", "Paid")
-
-
-@admin.register(GatewayHeartbeat)
-class LiveGatewayAdmin(ReadOnlyAdmin):
-    """Gateways that live: without Redis each holds callers to its part of their limits."""
-
-    list_display = ("gateway_id", "seen_at")

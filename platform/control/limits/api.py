@@ -10,13 +10,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.serializers import ClosedSerializer
-from control.keys import selectors as keys
-from control.limits import selectors, services
-from control.limits.models import FIGURES, LIMIT_MAX, LimitTier
-from control.limits.use import Subject, Use, uses_of
-from control.tenants import selectors as tenants
-from control.tenants.access import Access, access
-from control.tenants.permissions import Action
+from control.api_keys import selectors as keys
+from control.limits import rate_limits
+from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
+from control.limits.models import LIMIT_MAX, RATE_LIMIT_FIELDS, UsageTier
+from control.organizations import selectors as tenants
+from control.organizations.access import OrganizationAccess, get_access
+from control.permissions import Permission
 from serving.contract.limits import MEASURES
 from serving.contract.units import TIERS
 
@@ -36,7 +36,7 @@ class LimitsSerializer(ClosedSerializer):
     concurrent_requests = _figure()
 
 
-class UseSerializer(serializers.Serializer[Use]):
+class UseSerializer(serializers.Serializer[LimitUsage]):
     """One limit, and how much of it is used now: above the limit is a debt, null is not known."""
 
     measure = serializers.ChoiceField(MEASURES)
@@ -53,7 +53,7 @@ class InForceSerializer(serializers.Serializer[Any]):
     use = UseSerializer(many=True)
 
 
-class TierSerializer(serializers.Serializer[LimitTier]):
+class TierSerializer(serializers.Serializer[UsageTier]):
     """A limit tier, reached by having paid so much in all."""
 
     name = serializers.CharField()
@@ -88,11 +88,13 @@ class RateLimits(GenericAPIView[Any]):
 
     def get(self, request: Request, organization_id: str) -> Response:
         """Show the organization's limit tier, its limits and how much of them is used."""
-        found = access(request, organization_id)
+        found = get_access(request, organization_id)
         organization = found.organization
-        standing = selectors.tier_standing(organization, with_money=found.may(Action.SEE_MONEY))
-        rows = selectors.in_force(organization)
-        uses = uses_of(Subject(organization.id, row.limits, row.model_id) for row in rows)
+        standing = rate_limits.usage_tier_status(
+            organization, with_money=found.may(Permission.BILLING_READ)
+        )
+        rows = rate_limits.effective_limits(organization)
+        uses = read_usage(LimitSubject(organization.id, row.limits, row.model_id) for row in rows)
         shown = {
             "tier": standing.tier,
             "paid_nanos": standing.paid_nanos,
@@ -115,17 +117,17 @@ class OwnRateLimits(GenericAPIView[Any]):
 
     serializer_class = OwnRatesSerializer
 
-    def shown(self, found: Access, owner_id: str) -> Response:
+    def shown(self, found: OrganizationAccess, owner_id: str) -> Response:
         """Return what members set, and how much of it is used."""
-        limits = selectors.own_limits(found.organization, owner_id)
-        [use] = uses_of([Subject(owner_id, limits)])
+        limits = rate_limits.own_limits(found.organization, owner_id)
+        [use] = read_usage([LimitSubject(owner_id, limits)])
         return Response(OwnRatesSerializer({"limits": limits, "use": use}).data)
 
-    def changed(self, request: Request, found: Access, owner_id: str) -> Response:
+    def changed(self, request: Request, found: OrganizationAccess, owner_id: str) -> Response:
         """Set what the body names."""
         asked = LimitsSerializer.read(request.data, partial=True)
-        figures = {name: asked[name] for name in FIGURES if name in asked}
-        services.set_own_limits(
+        figures = {name: asked[name] for name in RATE_LIMIT_FIELDS if name in asked}
+        rate_limits.set_own_limits(
             actor=found.actor,
             organization=found.organization,
             owner_id=owner_id,
@@ -139,13 +141,13 @@ class ProjectRateLimits(OwnRateLimits):
 
     def get(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Show what members set for a project."""
-        found = access(request, organization_id)
+        found = get_access(request, organization_id)
         return self.shown(found, tenants.project(found.organization, project_id).id)
 
     @extend_schema(request=LimitsSerializer)
     def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
         """Limit a project; what is not named stays, null lifts. It holds within a second."""
-        found = access(request, organization_id, Action.SET_LIMITS)
+        found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         owner = tenants.project(found.organization, project_id)
         return self.changed(request, found, owner.id)
 
@@ -155,12 +157,12 @@ class KeyRateLimits(OwnRateLimits):
 
     def get(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Show what members set for a key."""
-        found = access(request, organization_id)
+        found = get_access(request, organization_id)
         return self.shown(found, keys.key(found.organization, key_id).id)
 
     @extend_schema(request=LimitsSerializer)
     def patch(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Limit a key; what is not named stays, null lifts. It holds within a second."""
-        found = access(request, organization_id, Action.SET_LIMITS)
+        found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         owner = keys.key(found.organization, key_id)
         return self.changed(request, found, owner.id)

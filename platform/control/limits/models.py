@@ -1,4 +1,5 @@
-"""Rate limits as operators and members set them, who stands in which tier, and who serves."""
+"""Rate limits as operators and members set them, usage tiers and who is in which, and spending
+limits beside the monthly ones."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -6,14 +7,15 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
+from control.accounts.models import NAME_MAX
 from control.catalog.models import Model
-from control.db.models import new_id
-from control.tenants.models import ID_MAX, NAME_MAX, Organization
+from control.db.models import ID_MAX, new_id
+from control.organizations.models import Organization
 from serving.contract.records import Limits
 from serving.contract.units import TIERS, Tier
 
 LIMIT_MAX = 10**9
-FIGURES = (
+RATE_LIMIT_FIELDS = (
     "requests_per_minute",
     "input_tokens_per_minute",
     "output_tokens_per_minute",
@@ -22,7 +24,7 @@ FIGURES = (
 """The four limits, as the contract names them."""
 
 
-def new_limit_tier_id() -> str:
+def new_usage_tier_id() -> str:
     """Return a fresh id of a limit tier."""
     return new_id("tier")
 
@@ -39,14 +41,14 @@ class LimitField(models.PositiveIntegerField):
 def positive(name: str) -> models.CheckConstraint:
     """Return the constraint that no limit of a row is 0, which no gateway would read."""
     condition = Q()
-    for figure in FIGURES:
+    for figure in RATE_LIMIT_FIELDS:
         condition &= Q(**{f"{figure}__isnull": True}) | Q(
             **{f"{figure}__gte": 1, f"{figure}__lte": LIMIT_MAX}
         )
     return models.CheckConstraint(condition=condition, name=name)
 
 
-class Limited(models.Model):
+class RateLimitFields(models.Model):
     """A row of the four limits. Input tokens are those that were not cached."""
 
     requests_per_minute = LimitField()
@@ -60,14 +62,14 @@ class Limited(models.Model):
     @property
     def limits(self) -> Limits:
         """The row as gateways need it."""
-        return Limits(**{figure: getattr(self, figure) for figure in FIGURES})
+        return Limits(**{figure: getattr(self, figure) for figure in RATE_LIMIT_FIELDS})
 
 
-class LimitTier(Limited):
+class UsageTier(RateLimitFields):
     """What organizations may do that have paid so much: each stands in the highest tier that it
     reaches, by itself."""
 
-    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_limit_tier_id)
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_usage_tier_id)
     name = models.CharField(max_length=NAME_MAX, unique=True)
     paid_min_nanos = models.BigIntegerField(unique=True)
     service_tiers = ArrayField(
@@ -77,7 +79,7 @@ class LimitTier(Limited):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "limits_tier"
+        db_table = "limits_usage_tier"
         ordering = ["paid_min_nanos"]
         constraints = [
             positive("tier_limits_positive"),
@@ -96,14 +98,14 @@ class LimitTier(Limited):
         return [tier for tier in TIERS if named is None or tier in named]
 
 
-class TierModelLimits(Limited):
+class UsageTierModelLimit(RateLimitFields):
     """What a tier allows on one model, besides what it allows on all together."""
 
-    tier = models.ForeignKey(LimitTier, models.CASCADE, related_name="model_limits")
+    tier = models.ForeignKey(UsageTier, models.CASCADE, related_name="model_limits")
     model = models.ForeignKey(Model, models.CASCADE, related_name="+")
 
     class Meta:
-        db_table = "limits_tier_model"
+        db_table = "limits_usage_tier_model_limit"
         verbose_name_plural = "tier model limits"
         constraints = [
             positive("tier_model_limits_positive"),
@@ -114,7 +116,7 @@ class TierModelLimits(Limited):
         return f"{self.tier} on {self.model}"
 
 
-class OrganizationLimits(Limited):
+class RateLimitOverride(RateLimitFields):
     """What an operator allows an organization instead of a whole row of its tier: the row of all
     models, or that of one."""
 
@@ -126,7 +128,7 @@ class OrganizationLimits(Limited):
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "limits_organization"
+        db_table = "limits_rate_limit_override"
         verbose_name = "limits of an organization"
         verbose_name_plural = "limits of organizations"
         constraints = [
@@ -142,7 +144,7 @@ class OrganizationLimits(Limited):
         return f"{self.organization} on {self.model or 'all models'}"
 
 
-class OwnLimits(Limited):
+class SelfImposedRateLimit(RateLimitFields):
     """What members allow a project or a key of theirs, within what the organization may do."""
 
     limited_id = models.CharField(primary_key=True, max_length=ID_MAX)
@@ -150,7 +152,7 @@ class OwnLimits(Limited):
     organization = models.ForeignKey(Organization, models.CASCADE, related_name="+")
 
     class Meta:
-        db_table = "limits_own"
+        db_table = "limits_self_imposed_rate_limit"
         verbose_name_plural = "own limits"
         constraints = [positive("own_limits_positive")]
 
@@ -158,18 +160,60 @@ class OwnLimits(Limited):
         return self.limited_id
 
 
-class Standing(models.Model):
+class OrganizationUsageTier(models.Model):
     """What an organization has paid so far, as billing says, and the tier that this reaches."""
 
     organization = models.OneToOneField(
         Organization, models.CASCADE, primary_key=True, related_name="limit_standing"
     )
     paid_nanos = models.BigIntegerField(default=0)
-    tier = models.ForeignKey(LimitTier, models.PROTECT, null=True, related_name="standings")
+    tier = models.ForeignKey(UsageTier, models.PROTECT, null=True, related_name="standings")
     since = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "limits_standing"
+        db_table = "limits_organization_usage_tier"
 
     def __str__(self) -> str:
         return f"{self.organization_id} in {self.tier_id}"
+
+
+class LimitPeriod(models.TextChoices):
+    """How often a limit begins anew, at midnight UTC; weeks begin on Monday."""
+
+    MONTH = "month", "Month"
+    WEEK = "week", "Week"
+    DAY = "day", "Day"
+
+
+class SpendingLimit(models.Model):
+    """How much an organization, a project or a key may spend in a period. A hard limit refuses what
+    would go beyond it, a soft one only tells.
+
+    The hard limit of a month is not here but in its owner's row (`spend_limit_nanos`).
+    """
+
+    budget_id = models.CharField(max_length=ID_MAX + 16, primary_key=True, db_collation="C")
+    """`serving.contract.budget.limit_budget_id`: one limit per owner and period."""
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="spend_limits")
+    limited_id = models.CharField(max_length=ID_MAX)
+    """The organization, the project or the key."""
+    period = models.CharField(max_length=8, choices=LimitPeriod)
+    limit_nanos = models.BigIntegerField()
+    is_hard = models.BooleanField()
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "limits_spending_limit"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(limit_nanos__gte=0), name="spend_limit_not_negative"
+            ),
+            models.CheckConstraint(
+                condition=Q(period__in=["week", "day"]) | Q(period="month", is_hard=False),
+                name="hard_month_is_its_owners",
+            ),
+            models.UniqueConstraint(fields=["limited_id", "period"], name="spend_limit_is_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return self.budget_id

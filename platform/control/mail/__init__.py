@@ -1,4 +1,2 @@
-"""Mail: templates in text and HTML, decided in a transaction and delivered by the outbox.
-
-Every layer above may `send_mail`; where mail goes is one setting, EMAIL_URL.
-"""
+"""Emails in text and HTML, stored in a transaction and delivered by the outbox. Every package above
+may `send_mail`; where mail goes is one setting, EMAIL_URL."""

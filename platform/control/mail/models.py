@@ -18,7 +18,7 @@ class StoredEmail(models.Model):
     received_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
-        db_table = "mail_letter"
+        db_table = "mail_stored_email"
         ordering = ["-id"]
         indexes = [models.Index(fields=["received_at"], name="letter_by_time")]
 

@@ -5,13 +5,13 @@ from collections.abc import Iterable
 
 from django.db import transaction
 
+from control.api_keys.models import ApiKey
+from control.api_keys.selectors import locked_live_keys
 from control.feed.selectors import records_of
 from control.feed.services import FeedRecord, encode_record, publish
 from control.feed_records import BUILDERS, build_records
-from control.keys.models import ApiKey
-from control.keys.selectors import locked_live_keys
-from control.tenants.models import Organization, Project
-from control.tenants.selectors import locked_organization, locked_projects
+from control.organizations.models import Organization, Project
+from control.organizations.selectors import locked_organization, locked_projects
 
 PAGE = 500
 """How many organizations are read at once."""

@@ -11,12 +11,12 @@ from allauth.mfa.models import Authenticator
 from django.db import transaction
 from django.db.models import Model, QuerySet
 
+from control.accounts import mfa
 from control.encryption import DecryptionError, encrypt_anew
 from control.mail import services as mail
 from control.outbox.models import OutboxMessage
-from control.sso.models import Connection
-from control.sso.secrets import purpose_of as purpose_of_provider
-from control.tenants.sign_in import factors
+from control.sso.models import SsoConnection
+from control.sso.models import purpose_of as purpose_of_provider
 from control.webhooks.models import WebhookSecret
 from control.webhooks.signing import purpose_of as purpose_of_endpoint
 
@@ -83,7 +83,7 @@ def _renewed_secret(row: WebhookSecret) -> dict[str, Any]:
     return {"sealed": anew} if anew else {}
 
 
-def _renewed_connection(row: Connection) -> dict[str, Any]:
+def _renewed_connection(row: SsoConnection) -> dict[str, Any]:
     purpose = purpose_of_provider(row.organization_id)
     anew = encrypt_anew(row.sealed_secret, purpose=purpose)
     return {"sealed_secret": anew} if anew else {}
@@ -93,7 +93,7 @@ def _renewed_factor(row: Authenticator) -> dict[str, Any]:
     anew = {
         name: renewed
         for name in ("secret", "seed")  # of an app, of recovery codes
-        if name in row.data and (renewed := factors.encrypt_anew(row.data[name]))
+        if name in row.data and (renewed := mfa.encrypt_anew(row.data[name]))
     }
     return {"data": row.data | anew} if anew else {}
 
@@ -107,7 +107,7 @@ SEALED = (
     Sealed("second factors", Authenticator.objects.all, _renewed_factor),
     Sealed(
         "providers' secrets",
-        lambda: Connection.objects.exclude(sealed_secret=""),
+        lambda: SsoConnection.objects.exclude(sealed_secret=""),
         _renewed_connection,
     ),
     Sealed("webhook secrets", WebhookSecret.objects.all, _renewed_secret),

@@ -1,4 +1,2 @@
-"""What must happen outside: a row in the transaction that decides it, delivered until done.
-
-Every layer above may `enqueue`; what delivers a kind is named in an app's `deliveries.py`.
-"""
+"""Calls to the outside that must happen: a row in the transaction that decides on it, delivered
+until done. Every package above may `enqueue`; an app's config names the module that delivers."""

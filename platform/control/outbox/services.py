@@ -15,13 +15,12 @@ from django.utils import timezone
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
-from control.actor import Actor
 from control.audit import services as audit
 from control.errors import Conflict, ObjectNotFound
-from control.operators import Duty, require_operator
 from control.outbox.claims import claim
 from control.outbox.models import KEY_MAX, KIND_MAX, OPEN, OutboxMessage
 from control.outbox.worker import run_attempt
+from control.permissions import Actor, Permission, require_operator
 
 LATE_AFTER = timedelta(minutes=15)
 """What waits for longer than this past its first due time is late."""
@@ -197,7 +196,7 @@ def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessa
 
     Raises Conflict for one that was delivered or is being delivered.
     """
-    require_operator(actor, Duty.HELP_CUSTOMERS)
+    require_operator(actor, Permission.CUSTOMERS_WRITE)
     message = locked_message(message.id)
     if message.delivered_at is not None:
         raise Conflict("The message is delivered already.")

@@ -15,7 +15,6 @@ from django.db import connections, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from control.actor import system
 from control.audit import services as audit
 from control.outbox.claims import ConcurrencyLimits, claim, ends_of
 from control.outbox.delivery import (
@@ -28,9 +27,10 @@ from control.outbox.delivery import (
     policy_of,
 )
 from control.outbox.models import ERROR_MAX, OPEN, OutboxMessage
+from control.permissions import Actor
 
 logger = structlog.get_logger(__name__)
-OUTBOX = system("outbox")
+OUTBOX = Actor.for_system("outbox")
 THREADS = 48
 POLL_SECONDS = 0.25
 """How often something new is looked for while others are at work."""

@@ -17,10 +17,10 @@ from unfold.admin import ModelAdmin, TabularInline
 from unfold.decorators import action
 from unfold.widgets import UnfoldAdminSplitDateTimeWidget, UnfoldAdminTextInputWidget
 
-from control.actor import Actor
 from control.admin.base import OperatorAdmin, operator, row_url
 from control.admin.fields import DollarsMixin, dollars
 from control.errors import ServiceError
+from control.permissions import Actor
 from control.pricing import selectors, services
 from control.pricing.models import Price, PriceBook
 from control.pricing.price_changes import PriceChange, changes_in, confirmation_phrase
@@ -29,7 +29,7 @@ BAND = ("variant", "tier", "input_tokens_min")
 """What a price prices; another band is another price."""
 REPLAY = "admin:economics_replayrun_add"
 """Where a draft is replayed: named, not imported, since control knows none of the layers above."""
-TEMPLATE = "admin/prices/decide.html"
+TEMPLATE = "admin/pricing/decide.html"
 UNUSUAL = mark_safe('<strong class="text-red-600 dark:text-red-500">unusual</strong>')
 HEADERS = ("Price per million tokens", "In force then", "From this book", "")
 
@@ -62,7 +62,7 @@ class PriceInline(DollarsMixin, TabularInline):
 
     def has_add_permission(self, request: HttpRequest, obj: PriceBook | None = None) -> bool:
         """Only drafts take prices, from who may change books."""
-        may = bool(request.user.has_perm("prices.change_pricebook"))
+        may = bool(request.user.has_perm("pricing.change_pricebook"))
         return may and (obj is None or not obj.is_published)
 
     has_change_permission = has_add_permission
@@ -246,7 +246,7 @@ def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
 
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:
     messages.success(request, f"{book} {words}.")
-    return redirect(row_url("admin:prices_pricebook_change", book.pk))
+    return redirect(row_url("admin:pricing_pricebook_change", book.pk))
 
 
 def _page(

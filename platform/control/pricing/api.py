@@ -14,10 +14,10 @@ from rest_framework.response import Response
 from control.api.serializers import ClosedSerializer
 from control.catalog import selectors
 from control.catalog.models import Model, QualityReport, Variant
+from control.organizations.access import get_access
+from control.organizations.models import Organization
 from control.pricing.models import Price
 from control.pricing.selectors import Schedule, schedules_in_force
-from control.tenants.access import access
-from control.tenants.models import Organization
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Models(GenericAPIView[Model]):
     @extend_schema(operation_id="models_list")
     def get(self, request: Request, organization_id: str) -> Response:
         """List models with variants, prices and quality reports."""
-        found = access(request, organization_id)
+        found = get_access(request, organization_id)
         page = self.paginate_queryset(selectors.models_for(found.organization))
         shown = _shown(page, found.organization, timezone.now(), many=True)
         return self.get_paginated_response(shown)
@@ -125,7 +125,7 @@ class OneModel(GenericAPIView[Model]):
 
     def get(self, request: Request, organization_id: str, model: str) -> Response:
         """Show a model by its id or public id."""
-        found = access(request, organization_id)
+        found = get_access(request, organization_id)
         row = selectors.model_for(found.organization, model)
         return Response(_shown(row, found.organization, timezone.now()))
 

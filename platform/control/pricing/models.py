@@ -10,9 +10,10 @@ from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
 
+from control.accounts.models import NAME_MAX, User
 from control.catalog.models import Variant
-from control.db.models import new_id
-from control.tenants.models import ID_MAX, NAME_MAX, Organization, User
+from control.db.models import ID_MAX, new_id
+from control.organizations.models import Organization
 
 BookState = Literal["draft", "to come", "in effect", "ended", "cancelled"]
 INPUT_TOKENS_MAX = 10**9
@@ -50,7 +51,7 @@ class PriceBook(models.Model):
     cancelled_by = models.ForeignKey(User, models.PROTECT, null=True, blank=True, related_name="+")
 
     class Meta:
-        db_table = "prices_price_book"
+        db_table = "pricing_price_book"
         ordering = ["-created_at"]
         constraints = [
             models.CheckConstraint(
@@ -131,7 +132,7 @@ class Price(models.Model):
     output_nanos = models.BigIntegerField()
 
     class Meta:
-        db_table = "prices_price"
+        db_table = "pricing_price"
         constraints = [
             models.UniqueConstraint(
                 fields=["book", "variant", "tier", "input_tokens_min"], name="price_is_unique"

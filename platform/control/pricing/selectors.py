@@ -11,8 +11,8 @@ from django.db.models.functions import DenseRank
 
 from control.catalog.models import Variant
 from control.errors import ObjectNotFound
+from control.organizations.models import Organization
 from control.pricing.models import Price, PriceBook, ServiceTier
-from control.tenants.models import Organization
 
 PriceStatus = Literal["not_yet", "in_force", "superseded", "cancelled"]
 Schedule = tuple[Price, ...]
@@ -24,24 +24,24 @@ SELECT price.id, price.variant_id, price.tier, book.organization_id,
     price.input_nanos, price.cached_input_nanos, price.output_nanos,
     price.input_tokens_min,
     (
-        SELECT min(band.input_tokens_min) FROM prices_price AS band
+        SELECT min(band.input_tokens_min) FROM pricing_price AS band
         WHERE (band.book_id, band.variant_id, band.tier)
             = (price.book_id, price.variant_id, price.tier)
           AND band.input_tokens_min > price.input_tokens_min
     ),
     book.effective_at,
     least(book.ends_at, (
-        SELECT min(later.effective_at) FROM prices_price_book AS later
+        SELECT min(later.effective_at) FROM pricing_price_book AS later
         WHERE later.organization_id IS NOT DISTINCT FROM book.organization_id
           AND later.published_at IS NOT NULL AND later.cancelled_at IS NULL
           AND later.effective_at > book.effective_at
           AND EXISTS (
-              SELECT FROM prices_price AS same
+              SELECT FROM pricing_price AS same
               WHERE (same.book_id, same.variant_id, same.tier)
                   = (later.id, price.variant_id, price.tier))
     )),
     book.cancelled_at
-FROM prices_price AS price JOIN prices_price_book AS book ON book.id = price.book_id
+FROM pricing_price AS price JOIN pricing_price_book AS book ON book.id = price.book_id
 WHERE price.id = ANY(%s) AND book.published_at IS NOT NULL
 """
 # Each contract's term per variant and tier: until it ends or the organization's next one begins.
@@ -53,7 +53,7 @@ SELECT organization_id, variant_id, tier, starts_at, ends_at FROM (
             PARTITION BY book.organization_id, price.variant_id, price.tier
             ORDER BY book.effective_at
         )) AS ends_at
-    FROM prices_price AS price JOIN prices_price_book AS book ON book.id = price.book_id
+    FROM pricing_price AS price JOIN pricing_price_book AS book ON book.id = price.book_id
     WHERE book.organization_id IS NOT NULL AND price.input_tokens_min = 0
       AND book.published_at IS NOT NULL AND book.cancelled_at IS NULL
 ) AS term

@@ -7,17 +7,16 @@ from typing import Any
 from django.db import transaction
 from django.utils import timezone
 
-from control.actor import Actor
 from control.audit import services as audit
 from control.catalog.models import Variant
 from control.db.row_changes import apply_changes, create_row, snapshot
 from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRecord, publish
-from control.operators import Duty, require_operator
+from control.organizations.models import Organization
+from control.permissions import Actor, Permission, require_operator
 from control.pricing import selectors
 from control.pricing.models import Price, PriceBook, ServiceTier
 from control.pricing.price_changes import changes_in, require_confirmation
-from control.tenants.models import Organization
 from serving.contract.records import ContractPriceRecord, PriceRecord
 
 BOOK_FIELDS = frozenset({"name", "organization", "effective_at", "ends_at"})
@@ -36,7 +35,7 @@ def draft_book(
 
     With an organization it is that one's contract, until `ends_at` where given.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book = PriceBook(
         name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
     )
@@ -48,7 +47,7 @@ def draft_book(
 @transaction.atomic
 def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) -> PriceBook:
     """Change BOOK_FIELDS of a draft. Raises Conflict once the book is published."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(book)
     if not set(changes) <= BOOK_FIELDS:
         raise InvalidValue(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
@@ -75,7 +74,7 @@ def set_price(
     Raises Conflict once the book is published, InvalidValue where cached input is dearer than
     input.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(book)
     meters = {
         "input_nanos": input_nanos,
@@ -98,7 +97,7 @@ def set_price(
 @transaction.atomic
 def remove_price(*, actor: Actor, price: Price) -> None:
     """Take a price out of a draft: the price before stays in force for its variant."""
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(price.book)
     _record(actor, "price_book.remove_price", book, **_named(price))
     price.delete()
@@ -118,7 +117,7 @@ def publish_book(
     published already or another book takes effect then, and Unconfirmed where prices look
     mis-keyed and `confirmation` is not the sentence that the error names.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book, now = _draft(book), timezone.now()
     prices = list(selectors.prices(book))
     check_complete(prices)
@@ -143,7 +142,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
 
     Raises Conflict for a draft, a cancelled book, and once it has taken effect.
     """
-    require_operator(actor, Duty.KEEP_BOOKS)
+    require_operator(actor, Permission.FINANCE_WRITE)
     book, now = selectors.locked_book(book.id), timezone.now()
     if (state := book.state(now)) != "to come":
         raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")

@@ -1,1 +1,1 @@
-"""What a fresh platform begins with. Everything may be repeated and is then left as it is."""
+"""Demo data of a fresh platform. Each part may be repeated and is then left as it is."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from django.db import transaction
 from django.utils import timezone
 
-from control.actor import Actor
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Model, Task, Variant
+from control.permissions import Actor
 from control.pricing import selectors as prices
 from control.pricing import services as pricing
 from control.seeding.weights import Weights

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from allauth.account.models import EmailAddress
 from django.db import transaction
 
-from control.actor import Actor
-from control.keys import selectors as keys
-from control.keys.models import Scope
-from control.keys.services import mint_key
-from control.tenants import selectors as tenants
-from control.tenants.models import Organization, Project, User
-from control.tenants.services import create_organization
+from control.accounts.models import User
+from control.accounts.selectors import user_by_email
+from control.api_keys import selectors as keys
+from control.api_keys.models import Scope
+from control.api_keys.services import create_api_key
+from control.organizations import selectors as tenants
+from control.organizations.models import Organization, Project
+from control.organizations.services import create_organization
+from control.permissions import Actor
 
 ORGANIZATION_NAME = "Demo"
 KEY_NAME = "First key"
@@ -36,7 +38,7 @@ class DemoTenant:
 
 def seed_operator(login: Login) -> User:
     """Make an operator, or leave the one of this address as they are."""
-    known = tenants.user_by_email(login.email)
+    known = user_by_email(login.email)
     found = known or User.objects.create_superuser(login.email, login.password)
     _verify(found)
     return found
@@ -52,7 +54,7 @@ def _verify(user: User) -> None:
 @transaction.atomic
 def seed_demo_tenant(actor: Actor, login: Login) -> DemoTenant:
     """Make the demo organization with owner, project and key, or find them."""
-    owner = tenants.user_by_email(login.email)
+    owner = user_by_email(login.email)
     owner = owner or User.objects.create_user(login.email, login.password)
     _verify(owner)
     organization = _organization(actor, owner)
@@ -71,4 +73,4 @@ def _first_key(actor: Actor, organization: Organization, project: Project) -> st
     if keys.keys(organization, with_revoked=True).exists():
         return None
     scopes = (Scope.INFERENCE, Scope.MANAGE)
-    return mint_key(actor=actor, project=project, name=KEY_NAME, scopes=scopes)[1]
+    return create_api_key(actor=actor, project=project, name=KEY_NAME, scopes=scopes)[1]

@@ -8,15 +8,15 @@ from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from control.accounts.models import User
+from control.organizations.signup import SignupAdapter
 from control.sso import selectors
-from control.tenants.adapter import AccountAdapter
-from control.tenants.models import User
 
 CAME_BY_SSO = "came_by_sso"
 """On a request whose person a provider vouched for: the id of its organization."""
 
 
-class SsoAccountAdapter(AccountAdapter):
+class SsoAccountAdapter(SignupAdapter):
     """Passwords, passkeys, links in mails and sign-ups end here for whom SSO is enforced."""
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> User | None:

@@ -1,21 +1,25 @@
-"""An organization's identity provider, the domains it proved, and whom the provider told us of.
+"""Identity providers of organizations, their domains, whom they brought, and SCIM."""
 
-A domain is verified for one organization at a time, which the database keeps.
-"""
+import hashlib
+import secrets
 
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Lower
 from django.utils import timezone
 
-from control.db.models import new_id
-from control.tenants.models import EMAIL_MAX, ID_MAX, Membership, Organization, Role, User
+from control.accounts.models import EMAIL_MAX, User
+from control.db.models import ID_MAX, new_id
+from control.encryption import decrypt, encrypt
+from control.organizations.models import Membership, Organization
+from control.permissions import Role
 
 DOMAIN_MAX = 253
 URL_MAX = 2000
 SUBJECT_MAX = 255
 GRANTABLE = [Role.ADMIN, Role.BILLING, Role.DEVELOPER, Role.VIEWER]
 """What a provider may make of people, the most powerful first; owners are made by owners."""
+TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (what every token begins with)
 
 
 def new_domain_id() -> str:
@@ -40,7 +44,7 @@ class Protocol(models.TextChoices):
     SAML = "saml", "SAML 2.0"
 
 
-class Connection(models.Model):
+class SsoConnection(models.Model):
     """How members of an organization sign in elsewhere. Without a `protocol` none is set up yet.
 
     `provider` is what was read of it: OIDC's discovery document, or SAML's entity id, address and
@@ -88,7 +92,7 @@ class Connection(models.Model):
         return bool(self.protocol)
 
 
-class Domain(models.Model):
+class SsoDomain(models.Model):
     """A domain that an organization says is its own; proved once its DNS holds the `token`."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_domain_id)
@@ -123,7 +127,7 @@ class Domain(models.Model):
         return f"penstock-domain={self.token}"
 
 
-class Identity(models.Model):
+class SsoIdentity(models.Model):
     """Who a person is to an organization's provider: from the first sign-in on the same subject."""
 
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
@@ -143,7 +147,7 @@ class Identity(models.Model):
         return self.subject
 
 
-class ScimAccess(models.Model):
+class ScimToken(models.Model):
     """The bearer token by which a provider keeps an organization's members, and who takes the API
     keys of whoever it suspends (without an heir they end)."""
 
@@ -157,7 +161,7 @@ class ScimAccess(models.Model):
     last_used_at = models.DateTimeField(null=True)
 
     class Meta:
-        db_table = "sso_scim_access"
+        db_table = "sso_scim_token"
 
     def __str__(self) -> str:
         return f"…{self.last_four}"
@@ -210,3 +214,28 @@ class ScimGroup(models.Model):
 
     def __str__(self) -> str:
         return self.display_name
+
+
+def encrypted_secret(organization: Organization, secret: str) -> str:
+    """Return what is stored of a provider's secret."""
+    return encrypt(secret, purpose=purpose_of(organization.id))
+
+
+def decrypted_secret(connection: SsoConnection) -> str:
+    """Return a provider's secret. Raises DecryptionError where its vault key is gone."""
+    return decrypt(connection.sealed_secret, purpose=purpose_of(connection.organization_id))
+
+
+def new_token() -> str:
+    """Return a fresh bearer token of SCIM: 256 random bits."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def token_digest(token: str) -> str:
+    """Return what is stored of a bearer token."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def purpose_of(organization_id: str) -> str:
+    """Return what the vault knows a provider's secret by."""
+    return f"OIDC secret of {organization_id}"

@@ -12,9 +12,8 @@ import jwt
 from control.egress import fetch_json, post_form, require_url
 from control.encryption import DecryptionError
 from control.errors import InvalidValue, NotPermitted
-from control.sso.models import Connection
-from control.sso.secrets import opened
-from control.sso.vouching import Vouched
+from control.sso.models import SsoConnection, decrypted_secret
+from control.sso.provisioning import IdentityAssertion
 
 WELL_KNOWN = "/.well-known/openid-configuration"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
@@ -29,7 +28,7 @@ POSTED = "client_secret_post"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AuthorizationRequest:
     """What a browser's session keeps between asking the provider and its answer."""
 
     state: str
@@ -66,9 +65,11 @@ def discover(issuer: str) -> dict[str, Any]:
     }
 
 
-def ask(connection: Connection, callback_url: str, *, hint: str) -> tuple[str, Asked]:
+def authorization_url(
+    connection: SsoConnection, callback_url: str, *, hint: str
+) -> tuple[str, AuthorizationRequest]:
     """Return where the browser goes, and what to keep until it comes back."""
-    asked = Asked(*(secrets.token_urlsafe(32) for _ in range(3)))
+    asked = AuthorizationRequest(*(secrets.token_urlsafe(32) for _ in range(3)))
     digest = hashlib.sha256(asked.verifier.encode()).digest()
     query = {
         "response_type": "code",
@@ -85,9 +86,15 @@ def ask(connection: Connection, callback_url: str, *, hint: str) -> tuple[str, A
     return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", asked
 
 
-def vouched(
-    connection: Connection, callback_url: str, asked: Asked, *, code: str, state: str, iss: str = ""
-) -> Vouched:
+def verify_response(
+    connection: SsoConnection,
+    callback_url: str,
+    asked: AuthorizationRequest,
+    *,
+    code: str,
+    state: str,
+    iss: str = "",
+) -> IdentityAssertion:
     """Return whom the provider's answer speaks of; `iss` is who it says to be (RFC 9207), if it
     does. Raises ServiceError."""
     if not secrets.compare_digest(state.encode(), asked.state.encode()):
@@ -98,10 +105,10 @@ def vouched(
     claims = _claims(connection, asked, str(tokens.get("id_token", "")))
     if "email" not in claims or connection.role_claim not in {"", *claims}:
         claims = {**_more_claims(connection, claims, str(tokens.get("access_token", ""))), **claims}
-    return told(connection, claims)
+    return read_claims(connection, claims)
 
 
-def told(connection: Connection, claims: dict[str, Any]) -> Vouched:
+def read_claims(connection: SsoConnection, claims: dict[str, Any]) -> IdentityAssertion:
     """Return what checked claims say of a person. Raises NotPermitted for an address that the
     provider itself does not vouch for."""
     email = claims.get("email")
@@ -111,7 +118,7 @@ def told(connection: Connection, claims: dict[str, Any]) -> Vouched:
         raise NotPermitted(f"The provider did not verify {email}.")
     if connection.issuer == GOOGLE and claims.get("hd") != email.rpartition("@")[2].lower():
         raise NotPermitted("This is a private Google account, not one of your organization's.")
-    return Vouched(
+    return IdentityAssertion(
         subject=str(claims["sub"]),
         email=email,
         values=_values(connection, claims),
@@ -119,14 +126,16 @@ def told(connection: Connection, claims: dict[str, Any]) -> Vouched:
     )
 
 
-def _values(connection: Connection, claims: dict[str, Any]) -> tuple[str, ...] | None:
+def _values(connection: SsoConnection, claims: dict[str, Any]) -> tuple[str, ...] | None:
     if not connection.role_claim:
         return None
     found = claims.get(connection.role_claim, [])
     return tuple(map(str, found if isinstance(found, list) else [found]))
 
 
-def _tokens(connection: Connection, callback_url: str, asked: Asked, code: str) -> dict[str, Any]:
+def _tokens(
+    connection: SsoConnection, callback_url: str, asked: AuthorizationRequest, code: str
+) -> dict[str, Any]:
     """Return what the provider gives for a code."""
     form = {
         "grant_type": "authorization_code",
@@ -135,7 +144,7 @@ def _tokens(connection: Connection, callback_url: str, asked: Asked, code: str) 
         "code_verifier": asked.verifier,
     }
     try:
-        names = (connection.client_id, opened(connection))
+        names = (connection.client_id, decrypted_secret(connection))
     except DecryptionError as error:
         raise InvalidValue("An owner must give the client secret again.") from error
     if connection.provider["token_auth"] == POSTED:
@@ -149,7 +158,7 @@ def _tokens(connection: Connection, callback_url: str, asked: Asked, code: str) 
 
 
 def _more_claims(
-    connection: Connection, claims: dict[str, Any], access_token: str
+    connection: SsoConnection, claims: dict[str, Any], access_token: str
 ) -> dict[str, Any]:
     """Return what the provider tells at its other address, of the same person."""
     url = connection.provider["userinfo_endpoint"]
@@ -161,7 +170,7 @@ def _more_claims(
     return found
 
 
-def _claims(connection: Connection, asked: Asked, token: str) -> dict[str, Any]:
+def _claims(connection: SsoConnection, asked: AuthorizationRequest, token: str) -> dict[str, Any]:
     """Return the claims of an ID token: signed by the provider, for us, for this sign-in, now."""
     keys = fetch_json(connection.provider["jwks_uri"])
     try:

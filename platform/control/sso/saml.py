@@ -21,8 +21,8 @@ from onelogin.saml2.response import OneLogin_Saml2_Response
 from control.egress import fetch, require_url
 from control.errors import InvalidValue, NotPermitted
 from control.mail.services import absolute
-from control.sso.models import Connection
-from control.sso.vouching import Vouched
+from control.sso.models import SsoConnection
+from control.sso.provisioning import IdentityAssertion
 
 METADATA_BYTES_MAX = 512 * 1024
 CERTIFICATES_MAX = 10
@@ -37,7 +37,7 @@ EMAIL_ATTRIBUTES = (
 BROKEN = (OneLogin_Saml2_Error, OneLogin_Saml2_ValidationError, LxmlError, ValueError, KeyError)
 
 
-class Answer(OneLogin_Saml2_Response):
+class SamlResponse(OneLogin_Saml2_Response):
     """A provider's answer, whose signed part says for whom, where to and to what it is: whatever
     is around that part, anybody could have changed."""
 
@@ -63,10 +63,10 @@ class Answer(OneLogin_Saml2_Response):
         )
 
 
-class Conversation(OneLogin_Saml2_Auth):
+class SamlAuth(OneLogin_Saml2_Auth):
     """A question or an answer."""
 
-    response_class = Answer
+    response_class = SamlResponse
 
 
 def acs_url(organization_id: str) -> str:
@@ -104,14 +104,16 @@ def read_metadata(*, url: str, xml: str) -> dict[str, Any]:
     }
 
 
-def ask(connection: Connection) -> tuple[str, str]:
+def authorization_url(connection: SsoConnection) -> tuple[str, str]:
     """Return where the browser goes, and the id of the question that its session keeps."""
     auth = _auth(connection, {})
     url = auth.login(return_to=acs_url(connection.organization_id))
     return str(url), str(auth.get_last_request_id())
 
 
-def vouched(connection: Connection, response: str, *, request_id: str) -> Vouched:
+def verify_response(
+    connection: SsoConnection, response: str, *, request_id: str
+) -> IdentityAssertion:
     """Return whom an answer speaks of: signed by the provider, for us, to this question, now.
 
     Raises ServiceError.
@@ -126,14 +128,14 @@ def vouched(connection: Connection, response: str, *, request_id: str) -> Vouche
     attributes = auth.get_attributes()
     email = _email(auth, attributes)
     is_passing = auth.get_nameid_format() == Names.NAMEID_TRANSIENT
-    return Vouched(
+    return IdentityAssertion(
         subject=email.lower() if is_passing else str(auth.get_nameid()),
         email=email,
         values=tuple(attributes.get(connection.role_claim, [])) if connection.role_claim else None,
     )
 
 
-def _email(auth: Conversation, attributes: dict[str, list[str]]) -> str:
+def _email(auth: SamlAuth, attributes: dict[str, list[str]]) -> str:
     for name in EMAIL_ATTRIBUTES:
         if attributes.get(name):
             return str(attributes[name][0])
@@ -158,7 +160,7 @@ def _certificates(found: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(certificates))
 
 
-def _auth(connection: Connection, posted: dict[str, str]) -> Conversation:
+def _auth(connection: SsoConnection, posted: dict[str, str]) -> SamlAuth:
     """Return python3-saml's view of us, of the provider, and of a request to the address that we
     are configured to have."""
     acs = urlsplit(acs_url(connection.organization_id))
@@ -169,10 +171,10 @@ def _auth(connection: Connection, posted: dict[str, str]) -> Conversation:
         "get_data": {},
         "post_data": posted,
     }
-    return Conversation(asked, old_settings=_settings(connection))
+    return SamlAuth(asked, old_settings=_settings(connection))
 
 
-def _settings(connection: Connection) -> dict[str, Any]:
+def _settings(connection: SsoConnection) -> dict[str, Any]:
     provider = connection.provider
     return {
         "strict": True,

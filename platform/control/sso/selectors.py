@@ -6,18 +6,12 @@ from datetime import datetime, timedelta
 from allauth.account.models import EmailAddress
 from django.db.models import QuerySet
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.audit.selectors import EventFilters, events
 from control.errors import ObjectNotFound
-from control.sso.models import (
-    Connection,
-    Domain,
-    Identity,
-    ScimAccess,
-    ScimGroup,
-    ScimUser,
-)
-from control.tenants.models import Membership, Organization, User
+from control.organizations.models import Membership, Organization
+from control.sso.models import ScimGroup, ScimToken, ScimUser, SsoConnection, SsoDomain, SsoIdentity
 
 LOG_MAX = 20
 REFUSALS_MAX = 20
@@ -29,30 +23,30 @@ def domain_of(email: str) -> str:
     return email.rpartition("@")[2].lower()
 
 
-def connection(organization: Organization) -> Connection:
+def connection(organization: Organization) -> SsoConnection:
     """Return an organization's connection; one that is not saved where nothing is set up."""
-    found = Connection.objects.filter(organization=organization).first()
-    return found or Connection(organization=organization)
+    found = SsoConnection.objects.filter(organization=organization).first()
+    return found or SsoConnection(organization=organization)
 
 
-def locked_connection(organization: Organization) -> Connection:
+def locked_connection(organization: Organization) -> SsoConnection:
     """Return an organization's connection, its row locked until the transaction ends."""
-    rows = Connection.objects.select_for_update(no_key=True)
+    rows = SsoConnection.objects.select_for_update(no_key=True)
     return rows.get_or_create(organization=organization)[0]
 
 
-def connection_by_id(organization_id: str) -> Connection:
+def connection_by_id(organization_id: str) -> SsoConnection:
     """Return the connection that is set up for an organization. Raises ObjectNotFound."""
-    rows = Connection.objects.select_related("organization").exclude(protocol="")
+    rows = SsoConnection.objects.select_related("organization").exclude(protocol="")
     found = rows.filter(organization_id=organization_id).first()
     if found is None:
         raise ObjectNotFound("There is no such sign-in.")
     return found
 
 
-def connection_for(email: str) -> Connection | None:
+def connection_for(email: str) -> SsoConnection | None:
     """Return by which connection an address signs in, None where its domain is nobody's."""
-    rows = Connection.objects.select_related("organization").exclude(protocol="")
+    rows = SsoConnection.objects.select_related("organization").exclude(protocol="")
     return rows.filter(
         organization__sso_domains__name=domain_of(email),
         organization__sso_domains__verified_at__isnull=False,
@@ -78,7 +72,7 @@ def enforcing(user: User) -> set[str]:
         return set()
     others = EmailAddress.objects.filter(user=user).values_list("email", flat=True)
     found = map(connection_for, {user.email, *others})
-    came = Identity.objects.filter(user=user, organization__memberships__user=user)
+    came = SsoIdentity.objects.filter(user=user, organization__memberships__user=user)
     enforced = came.filter(organization__sso__is_enforced=True)
     return {
         *(each.organization_id for each in found if each is not None and each.is_enforced),
@@ -86,30 +80,30 @@ def enforcing(user: User) -> set[str]:
     }
 
 
-def holder(domain_name: str) -> Domain | None:
+def token_owner(domain_name: str) -> SsoDomain | None:
     """Return the row by which an organization has proved a domain, locked until the transaction
     ends."""
-    rows = Domain.objects.select_for_update(no_key=True).filter(verified_at__isnull=False)
+    rows = SsoDomain.objects.select_for_update(no_key=True).filter(verified_at__isnull=False)
     return rows.filter(name=domain_name).first()
 
 
-def domains(organization: Organization) -> QuerySet[Domain]:
+def domains(organization: Organization) -> QuerySet[SsoDomain]:
     """Return the domains of an organization, by name."""
-    return Domain.objects.filter(organization=organization).order_by("name")
+    return SsoDomain.objects.filter(organization=organization).order_by("name")
 
 
-def domain(organization: Organization, domain_id: str) -> Domain:
+def domain(organization: Organization, domain_id: str) -> SsoDomain:
     """Return one domain, its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = domains(organization).select_for_update(no_key=True)
     return _one_domain(rows, domain_id)
 
 
-def named_domain(organization: Organization, domain_id: str) -> Domain:
+def named_domain(organization: Organization, domain_id: str) -> SsoDomain:
     """Return one domain. Raises ObjectNotFound."""
     return _one_domain(domains(organization), domain_id)
 
 
-def _one_domain(rows: QuerySet[Domain], domain_id: str) -> Domain:
+def _one_domain(rows: QuerySet[SsoDomain], domain_id: str) -> SsoDomain:
     found = rows.filter(id=domain_id).first()
     if found is None:
         raise ObjectNotFound("There is no such domain.")
@@ -139,11 +133,11 @@ def people_of(domain_names: Iterable[str]) -> list[User]:
 
 def users_who_came(organization: Organization) -> set[str]:
     """Return the ids of people who signed in by the organization's provider."""
-    rows = Identity.objects.filter(organization=organization)
+    rows = SsoIdentity.objects.filter(organization=organization)
     return set(rows.values_list("user_id", flat=True))
 
 
-def seat(organization: Organization, user: User) -> Membership | None:
+def membership_of(organization: Organization, user: User) -> Membership | None:
     """Return a person's seat as it is now."""
     rows = Membership.objects.select_related("organization", "user")
     return rows.filter(organization=organization, user=user).first()
@@ -160,31 +154,31 @@ def mapped_values(
     return (*(values or ()), *(group.display_name for group in known.groups.all()))
 
 
-def refusals_are_many(organization: Organization, now: datetime) -> bool:
+def denials_are_many(organization: Organization, now: datetime) -> bool:
     """Tell whether enough was written down within the last minute."""
     minute = EventFilters(about="sso", start=now - timedelta(minutes=1))
     return len(events(organization.id, filters=minute, limit=REFUSALS_MAX)) == REFUSALS_MAX
 
 
-def identity(organization: Organization, subject: str) -> Identity | None:
+def identity(organization: Organization, subject: str) -> SsoIdentity | None:
     """Return whom a subject of the organization's provider is."""
-    rows = Identity.objects.select_related("user")
+    rows = SsoIdentity.objects.select_related("user")
     return rows.filter(organization=organization, subject=subject).first()
 
 
-def identity_of(organization: Organization, user: User) -> Identity | None:
+def identity_of(organization: Organization, user: User) -> SsoIdentity | None:
     """Return who a person is to the organization's provider."""
-    return Identity.objects.filter(organization=organization, user=user).first()
+    return SsoIdentity.objects.filter(organization=organization, user=user).first()
 
 
-def scim_access(organization: Organization) -> ScimAccess | None:
+def scim_token(organization: Organization) -> ScimToken | None:
     """Return whether and how an organization's members are kept by SCIM."""
-    return ScimAccess.objects.select_related("heir__user").filter(organization=organization).first()
+    return ScimToken.objects.select_related("heir__user").filter(organization=organization).first()
 
 
-def scim_access_by_digest(digest: str) -> ScimAccess | None:
+def scim_token_by_digest(digest: str) -> ScimToken | None:
     """Return whose token has a digest."""
-    return ScimAccess.objects.select_related("organization").filter(digest=digest).first()
+    return ScimToken.objects.select_related("organization").filter(digest=digest).first()
 
 
 def scim_users(organization: Organization) -> QuerySet[ScimUser]:
@@ -220,7 +214,7 @@ def scim_group(organization: Organization, group_id: str) -> ScimGroup:
     return found
 
 
-def last_deeds(organization: Organization) -> list[AuditEvent]:
+def last_events(organization: Organization) -> list[AuditEvent]:
     """Return the latest sign-ins, refusals and changes by SSO and SCIM, the newest first."""
     found = [
         deed

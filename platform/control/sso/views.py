@@ -1,5 +1,4 @@
-"""What browsers meet on the way to a provider and back. Nothing here says who has an account: all
-that counts is the domain of an address."""
+"""Signing in by an organization's identity provider: the pages and their addresses."""
 
 import time
 from typing import Any
@@ -10,26 +9,27 @@ from allauth.core import ratelimit
 from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import path
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from control.accounts.models import EMAIL_MAX
 from control.errors import Conflict, InvalidValue, ServiceError
 from control.mail.services import absolute
-from control.sso import oidc, saml, selectors
+from control.sso import oidc, provisioning, saml, selectors
+from control.sso import scim_views as scim
 from control.sso.adapter import CAME_BY_SSO
-from control.sso.models import Connection, Protocol
-from control.sso.services import signing_in
-from control.sso.vouching import Vouched
-from control.tenants.models import EMAIL_MAX
+from control.sso.models import Protocol, SsoConnection
+from control.sso.provisioning import IdentityAssertion
 
 PENDING = "sso"
 """Where a session keeps what was asked of a provider."""
 PENDING_SECONDS = 600
 
 
-class AddressForm(forms.Form):
+class SsoLoginForm(forms.Form):
     """Whose provider it is."""
 
     email = forms.EmailField(
@@ -47,7 +47,7 @@ def begin(request: HttpRequest) -> HttpResponse:
     refused: HttpResponse | None = ratelimit.consume_or_429(request, action="sso")
     if refused is not None:
         return refused
-    form = AddressForm(request.POST or None)
+    form = SsoLoginForm(request.POST or None)
     if not form.is_valid():
         return render(request, "sso/begin.html", {"form": form, "next": _next(request)})
     email = form.cleaned_data["email"]
@@ -87,33 +87,35 @@ def acs(request: HttpRequest, organization_id: str) -> HttpResponse:
     return _finish(request, connection, Protocol.SAML)
 
 
-def _ask(connection: Connection, email: str) -> tuple[str, dict[str, str]]:
+def _ask(connection: SsoConnection, email: str) -> tuple[str, dict[str, str]]:
     if connection.protocol == Protocol.SAML:
-        url, request_id = saml.ask(connection)
+        url, request_id = saml.authorization_url(connection)
         return url, {"request_id": request_id}
-    url, asked = oidc.ask(connection, _callback_url(connection), hint=email)
+    url, asked = oidc.authorization_url(connection, _callback_url(connection), hint=email)
     return url, asked.as_dict()
 
 
-def _finish(request: HttpRequest, connection: Connection, protocol: Protocol) -> HttpResponse:
+def _finish(request: HttpRequest, connection: SsoConnection, protocol: Protocol) -> HttpResponse:
     pending: dict[str, Any] = request.session.pop(PENDING, None) or {}
     try:
         _check_pending(pending, connection, protocol)
-        user = signing_in.admit(
-            connection=connection, vouched=_vouched(request, connection, pending)
+        user = provisioning.sign_in(
+            connection=connection, vouched=_verified(request, connection, pending)
         )
     except ServiceError as reason:
         if pending.get("organization_id") == connection.organization_id:
-            signing_in.refuse(
+            provisioning.deny(
                 organization=connection.organization, who=pending["email"], reason=reason
             )
-        return render(request, "sso/refused.html", {"reason": signing_in.words(reason)}, status=403)
+        return render(
+            request, "sso/refused.html", {"reason": provisioning.reason_text(reason)}, status=403
+        )
     setattr(request, CAME_BY_SSO, connection.organization_id)
     record_authentication(request, user, "sso", organization=connection.organization_id)
     return perform_login(request, Login(user=user, redirect_url=pending["next"] or None))
 
 
-def _check_pending(pending: dict[str, Any], connection: Connection, protocol: Protocol) -> None:
+def _check_pending(pending: dict[str, Any], connection: SsoConnection, protocol: Protocol) -> None:
     is_ours = (
         pending.get("organization_id") == connection.organization_id
         and connection.protocol == protocol
@@ -123,15 +125,17 @@ def _check_pending(pending: dict[str, Any], connection: Connection, protocol: Pr
         raise Conflict("This sign-in was not begun here, or too long ago. Begin again.")
 
 
-def _vouched(request: HttpRequest, connection: Connection, pending: dict[str, Any]) -> Vouched:
+def _verified(
+    request: HttpRequest, connection: SsoConnection, pending: dict[str, Any]
+) -> IdentityAssertion:
     if connection.protocol == Protocol.SAML:
         answer = request.POST.get("SAMLResponse", "")
-        return saml.vouched(connection, answer, request_id=pending["request_id"])
+        return saml.verify_response(connection, answer, request_id=pending["request_id"])
     if "code" not in request.GET:
         error = request.GET.get("error", "no code")[:100]
         raise InvalidValue(f"The provider refused the sign-in: {error}.")
-    asked = oidc.Asked(*(pending[name] for name in ("state", "nonce", "verifier")))
-    return oidc.vouched(
+    asked = oidc.AuthorizationRequest(*(pending[name] for name in ("state", "nonce", "verifier")))
+    return oidc.verify_response(
         connection,
         _callback_url(connection),
         asked,
@@ -141,7 +145,7 @@ def _vouched(request: HttpRequest, connection: Connection, pending: dict[str, An
     )
 
 
-def _callback_url(connection: Connection) -> str:
+def _callback_url(connection: SsoConnection) -> str:
     return absolute(f"/sso/{connection.organization_id}/callback")
 
 
@@ -149,3 +153,20 @@ def _next(request: HttpRequest) -> str:
     """Return where to go afterwards: an address of ours, or nothing."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) else ""
+
+
+urlpatterns = [
+    path("sso/", begin, name="sso_begin"),
+    path("sso/<str:organization_id>/callback", callback, name="sso_callback"),
+    path("sso/<str:organization_id>/acs", acs, name="sso_acs"),
+    path("scim/v2/ServiceProviderConfig", scim.provider_config),
+    path("scim/v2/ResourceTypes", scim.resource_types),
+    path("scim/v2/ResourceTypes/<str:name>", scim.resource_type),
+    path("scim/v2/Schemas", scim.schemas),
+    path("scim/v2/Schemas/<str:name>", scim.schema),
+    path("scim/v2/Users", scim.users),
+    path("scim/v2/Users/<str:user_id>", scim.user),
+    path("scim/v2/Groups", scim.groups),
+    path("scim/v2/Groups/<str:group_id>", scim.group),
+    path("scim/v2/<path:rest>", scim.nothing),
+]

@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.egress import URL_MAX
-from control.tenants.access import OF_ORGANIZATION, Access, access_asked
-from control.tenants.permissions import Action
+from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.permissions import Permission
 from control.webhooks import selectors, services
 from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookDelivery, WebhookEndpoint
 
@@ -213,13 +213,13 @@ class Redeliver(GenericAPIView[WebhookDelivery]):
         return Response(WebhookDeliverySerializer(again).data, status=202)
 
 
-def managed(request: Request) -> Access:
+def managed(request: Request) -> OrganizationAccess:
     """Return the access of somebody who may manage webhooks. Raises ObjectNotFound,
     NotPermitted."""
-    return access_asked(request, Action.MANAGE_WEBHOOKS)
+    return get_query_access(request, Permission.WEBHOOKS_WRITE)
 
 
-def of_endpoint(request: Request, endpoint_id: str) -> tuple[Access, WebhookEndpoint]:
+def of_endpoint(request: Request, endpoint_id: str) -> tuple[OrganizationAccess, WebhookEndpoint]:
     """Return the access and the endpoint of a request. Raises ObjectNotFound, NotPermitted."""
     found = managed(request)
     return found, selectors.endpoint(found.organization, endpoint_id)

@@ -11,15 +11,15 @@ from django.db import transaction
 from django.db.models import F
 
 from control import egress
-from control.actor import system
 from control.audit import services as audit
 from control.egress import HostUnreachable
 from control.encryption import DecryptionError
 from control.mail.services import absolute, send_mail
+from control.organizations.selectors import notification_recipients
 from control.outbox import delivery as outbox
 from control.outbox.delivery import DeliveryError, PermanentFailure, RetryAfter, given_up
 from control.outbox.models import OutboxMessage
-from control.tenants.selectors import people_to_tell
+from control.permissions import Actor
 from control.webhooks import selectors, signing
 from control.webhooks.models import REASON_MAX, WebhookAttempt, WebhookDelivery, WebhookEndpoint
 from control.webhooks.services import KIND
@@ -50,7 +50,7 @@ POLICIES = {KIND: RETRY_POLICY}
 logger = structlog.get_logger(__name__)
 FAILING_MAX = timedelta(days=5)
 """An endpoint that only failed for this long is disabled."""
-SYSTEM = system("webhooks")
+SYSTEM = Actor.for_system("webhooks")
 RETRY_AFTER_STATUSES = (429, 503)
 """The answers that may name when to come again."""
 DIGITS_MAX = 9
@@ -212,7 +212,7 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
     )
     send_mail(
         template="webhook_disabled",
-        to=people_to_tell(endpoint.organization_id),
+        to=notification_recipients(endpoint.organization_id),
         context={
             "organization": endpoint.organization.name,
             "url": endpoint.url,
@@ -227,8 +227,8 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
 
 
 def parse_retry_after(status: int, retry_after: str, now: datetime) -> timedelta | None:
-    """Return the wait that an answer asks for, in seconds or until a date; None where it asks for
-    none that can be read. A date that is past asks for none either."""
+    """Return the wait that a `Retry-After` header asks for (RFC 9110, 10.2.3), in seconds or until
+    a date; None for none that can be read, and for a date that is past."""
     text = retry_after.strip()
     if status not in RETRY_AFTER_STATUSES or not text:
         return None

@@ -9,9 +9,9 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from control.db.models import new_id
+from control.db.models import ID_MAX, new_id
 from control.egress import URL_MAX
-from control.tenants.models import ID_MAX, Organization
+from control.organizations.models import Organization
 
 DESCRIPTION_MAX = 200
 REASON_MAX = 200

@@ -5,7 +5,7 @@ from datetime import datetime
 from django.db.models import F, Q, QuerySet
 
 from control.errors import ObjectNotFound
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from control.webhooks.models import (
     TEST_EVENT,
     WebhookAttempt,

@@ -8,17 +8,20 @@ from typing import Any
 
 from django.db import connection, transaction
 
-from control.actor import Actor
 from control.audit import services as audit
 from control.db.row_changes import snapshot
 from control.egress import check_url
 from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRef
+from control.organizations import selectors as tenants
+from control.organizations.models import Organization
+from control.organizations.signals import (
+    DeletionEffect,
+    organization_deleted,
+    organization_deletion_previewed,
+)
 from control.outbox.services import enqueue
-from control.tenants import selectors as tenants
-from control.tenants.models import Organization
-from control.tenants.permissions import Action, require
-from control.tenants.signals import Consequence, organization_end_asked, organization_ended
+from control.permissions import Actor, Permission, require
 from control.webhooks import selectors, signing
 from control.webhooks.models import (
     DESCRIPTION_MAX,
@@ -75,7 +78,7 @@ def create_endpoint(
 
     Raises InvalidValue for an address that webhooks do not go to, Conflict beyond 20 endpoints.
     """
-    require(actor, organization, Action.MANAGE_WEBHOOKS)
+    require(actor, organization.id, Permission.WEBHOOKS_WRITE)
     organization = tenants.locked_organization(organization.id)
     if selectors.endpoints(organization).count() >= ENDPOINTS_MAX:
         raise Conflict(f"An organization has at most {ENDPOINTS_MAX} webhook endpoints.")
@@ -93,7 +96,7 @@ def create_endpoint(
 @transaction.atomic
 def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndpoint:
     """Change `url`, `kinds`, `description` or `is_enabled`; enabling forgets its failures."""
-    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     # The address may hold a token of the customer's, so the audit names its host only.
     told = {"host" if name == "url" else name for name in changes}
@@ -116,7 +119,7 @@ def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) 
 @transaction.atomic
 def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> str:
     """Give an endpoint a new secret, told now or never; the one before signs along for a day."""
-    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     rows = WebhookSecret.objects.filter(endpoint=endpoint)
     rows.filter(expires_at__isnull=True).update(expires_at=now + OVERLAP)
@@ -130,7 +133,7 @@ def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> 
 @transaction.atomic
 def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> None:
     """End an endpoint for good; nothing more is sent there, and its secrets are gone."""
-    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     endpoint.is_enabled = False
     endpoint.deleted_at = now
@@ -218,7 +221,7 @@ def _deliver(
 
 
 def _enabled(actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookEndpoint:
-    require(actor, endpoint.organization, Action.MANAGE_WEBHOOKS)
+    require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     if not endpoint.is_enabled:
         raise Conflict("The webhook endpoint is disabled: enable it first.")
@@ -264,18 +267,18 @@ def checked_description(value: str) -> str:
 
 def listen() -> None:
     """End endpoints from now on."""
-    organization_end_asked.connect(
+    organization_deletion_previewed.connect(
         _on_deletion_previewed, dispatch_uid="control.webhooks.services.asked"
     )
-    organization_ended.connect(_on_deleted, dispatch_uid="control.webhooks.services")
+    organization_deleted.connect(_on_deleted, dispatch_uid="control.webhooks.services")
 
 
 def _on_deletion_previewed(
     sender: object, organization: Organization, **_: Any
-) -> list[Consequence]:
+) -> list[DeletionEffect]:
     count = selectors.endpoints(organization).count()
     are_told = "1 webhook endpoint is" if count == 1 else f"{count} webhook endpoints are"
-    return [Consequence(f"{are_told} told nothing more.")] if count else []
+    return [DeletionEffect(f"{are_told} told nothing more.")] if count else []
 
 
 def _on_deleted(

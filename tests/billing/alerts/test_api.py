@@ -8,12 +8,12 @@ from rest_framework.test import APIClient
 
 from billing.alerts.services import choose_percents
 from billing.credit.selectors import budget
+from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
-from control.budgets import selectors as limits
 from control.errors import ObjectNotFound
 from control.feed.models import PublishedChange
-from control.keys.models import ApiKey
-from control.tenants.models import Role
+from control.limits import spending as limits
+from control.permissions import Role
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.organizations import SeededOrganization, make_organization
 
@@ -126,14 +126,17 @@ def test_of_many_keys_only_those_that_are_limited_are_read(org):
     limit_id = make(client, org, owner_id=limited.id).json()["id"]
     make(client, org, owner_id=org.project.id, period="month", enforcement="soft")
     organization = org.organization
-    everybody = limits.owners(organization)
-    assert limits.limits(organization) == limits.limits(organization, everybody)
-    assert [one.limited_id for one in limits.limits(organization)] == [org.project.id, limited.id]
+    everybody = limits.limit_owners(organization)
+    assert limits.spending_limits(organization) == limits.spending_limits(organization, everybody)
+    assert [one.limited_id for one in limits.spending_limits(organization)] == [
+        org.project.id,
+        limited.id,
+    ]
     read = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ApiKey, "__init__", counted(ApiKey.__init__, read))
-        assert limits.limit(organization, limit_id).limited_id == limited.id
-        assert limits.limits(organization)
+        assert limits.spending_limit(organization, limit_id).limited_id == limited.id
+        assert limits.spending_limits(organization)
     assert len(read) == 2
     assert len(free) == 3
 

@@ -11,16 +11,16 @@ from billing.alerts.services import choose_alerts, choose_percents
 from billing.credit.selectors import budget, key_at
 from billing.credit.services.budgets import open_budgets, set_limits
 from billing.credit.services.leases import charge
-from control.actor import system
-from control.budgets.services import add_limit
-from control.tenants.models import BillingMode
-from control.tenants.services import set_organization_terms
+from control.limits.spending import add_limit
+from control.organizations.models import BillingMode
+from control.organizations.services import set_organization_terms
+from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
 from tests.fixtures.spending import charge_to
 from tests.fixtures.usage import NOW, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 DOLLAR = 10**9
 
 

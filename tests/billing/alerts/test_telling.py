@@ -16,10 +16,11 @@ from billing.alerts.spending import sum_days
 from billing.alerts.tasks import look_at_budgets, look_at_spending
 from billing.invoicing.models import BillingProfile
 from billing.metering.ingest import ingest
-from control.actor import system
-from control.budgets.services import add_limit
+from control.accounts.models import User
+from control.limits.spending import add_limit
+from control.organizations.models import Membership
 from control.outbox.models import OutboxMessage
-from control.tenants.models import Membership, User
+from control.permissions import Actor
 from control.webhooks.models import WebhookEndpoint, WebhookEvent
 from tests.billing.alerts.test_looking import DOLLAR, day_of, spend
 from tests.fixtures.mails import delivered, html_of
@@ -27,7 +28,7 @@ from tests.fixtures.spending import charge_to
 from tests.fixtures.usage import NOW, give_credit, make_batch, make_event, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 
 
 def seat(customer, role="owner"):
@@ -77,7 +78,7 @@ def test_names_are_asked_for_once_however_many_alerts_there_are(customer):
         spend(limit(customer, owner=owner), 8 * DOLLAR)
     with CaptureQueriesContext(connection) as asked:
         assert telling.look(now=NOW) == 2
-    names = [one for one in asked.captured_queries if 'FROM "tenants_project"' in one["sql"]]
+    names = [one for one in asked.captured_queries if 'FROM "organizations_project"' in one["sql"]]
     assert len(names) == 1
 
 

@@ -15,8 +15,9 @@ from billing.cockpit.causes import INVOICE, Made
 from billing.cockpit.revenue import keep_revenue
 from billing.credit.services.payments import record_payment
 from billing.ledger.models import Account
-from control.actor import system
-from control.tenants.models import Organization, User
+from control.accounts.models import User
+from control.organizations.models import Organization
+from control.permissions import Actor
 from serving.contract.money import CENT_NANOS
 from tests.fixtures.following import catch_up
 from tests.fixtures.invoicing import (
@@ -82,9 +83,13 @@ def owing(name: str = "Acme Robotics", cents: int = 12_345):
 
 def pay(customer, cents: int, now: datetime, key: str = "one"):
     return record_payment(
-        actor=system("tests"), organization_id=customer.id, amount_nanos=cents * CENT_NANOS,
-        idempotency_key=key, reason="By bank transfer", now=now,
-    )  # fmt: skip
+        actor=Actor.for_system("tests"),
+        organization_id=customer.id,
+        amount_nanos=cents * CENT_NANOS,
+        idempotency_key=key,
+        reason="By bank transfer",
+        now=now,
+    )
 
 
 @pytest.mark.parametrize("page", [*PAGES, f"{OWED}?format=csv", f"{DEFERRED}?format=csv"])

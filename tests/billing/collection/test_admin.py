@@ -5,7 +5,7 @@ from django.test import Client
 from django.urls import reverse
 
 from billing.collection.models import ScheduledStep, Settings, State
-from control.tenants.models import User
+from control.accounts.models import User
 from tests.fixtures.collecting import case_of, names, pass_days, published, state_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

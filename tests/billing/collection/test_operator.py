@@ -9,10 +9,10 @@ from billing.collection.services import operator
 from billing.collection.services.looking import look
 from billing.credit.selectors import owed_nanos
 from billing.invoicing.services.disputes import open_dispute
-from control.actor import person
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.outbox.services import deliver_due
+from control.permissions import Actor
 from tests.fixtures.collecting import (
     case_of,
     day,
@@ -36,7 +36,7 @@ VERBS = [
 def test_only_operators_decide_and_they_say_why(org, owing, verb):
     look(now=day(0))
     before = Step.objects.count()
-    for actor in (org.actor, person(org.owner)):
+    for actor in (org.actor, Actor.for_user(org.owner)):
         with pytest.raises(NotPermitted):
             decide(verb, org, at=day(1), actor=actor)
     for reason in ("", "  ", "x" * 201):

@@ -10,8 +10,8 @@ from billing.collection.services.looking import look, look_at, wake_missed
 from billing.credit.models import Budget
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from control.audit.models import AuditEvent
+from control.organizations.services import set_organization_terms
 from control.outbox.services import deliver_due
-from control.tenants.services import set_organization_terms
 from control.webhooks.models import WebhookEvent
 from tests.fixtures.collecting import (
     case_of,
@@ -174,7 +174,7 @@ def test_who_owes_less_than_the_least_is_left_alone(org, owing):
 
 
 def test_an_operators_own_suspension_is_not_ended_by_a_payment(org, owing):
-    from control.tenants.services import suspend_organization
+    from control.organizations.services import suspend_organization
 
     pass_days(10)
     suspend_organization(actor=OPERATOR, organization=org.organization, reason="abuse")

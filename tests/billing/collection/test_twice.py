@@ -14,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 from billing.collection import following
 from billing.collection.models import Case, State, Step
 from billing.collection.services.looking import look, look_at
+from control.organizations.selectors import locked_organization
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
-from control.tenants.selectors import locked_organization
 from tests.fixtures.collecting import (
     Debt,
     day,
@@ -147,7 +147,7 @@ def test_ten_thousand_organizations_cost_one_index_scan(org, superuser_connectio
     with connection.cursor() as cursor:
         cursor.execute(
             """
-            INSERT INTO tenants_organization (id, name, status, billing_mode, weight,
+            INSERT INTO organizations_organization (id, name, status, billing_mode, weight,
                 cache_salt_id, created_at, takes_idempotency_keys)
             SELECT 'org_many' || n, 'Many', 'active', 'prepaid', 1, 'salt', now(), false
             FROM generate_series(1, 10000) AS n

@@ -18,17 +18,17 @@ from billing.credit.services.grants import expire_grants, reverse_grant
 from billing.credit.services.leases import charge, take_back
 from billing.ledger.models import AccountKind, Cause, Entry, Transaction
 from billing.ledger.selectors import balance_nanos as account_nanos
-from control.actor import Actor, system
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.feed.database_identity import database_id
+from control.permissions import Actor
 from serving.contract.lease import Return
 from tests.fixtures.spending import TODAY, agree, charge_to, follow, remaining, settle, use
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 HOUR = timedelta(hours=1)
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 
 
 # Giving

@@ -23,12 +23,13 @@ from billing.credit.services.leases import (
     void_abandoned_leases,
 )
 from billing.metering.ingest import ingest
-from control.actor import person, system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.feed.database_identity import database_id
-from control.tenants.models import BillingMode, Organization, User
-from control.tenants.services import set_organization_terms
+from control.organizations.models import BillingMode, Organization
+from control.organizations.services import set_organization_terms
+from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask, Deferred, Granted, LeaseRequest, Refused, Return
@@ -45,7 +46,7 @@ from tests.fixtures.usage import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 OTHER = "gw_2"
 MINUTE = timedelta(minutes=1)
 MONTH_END = datetime(2026, 12, 1, tzinfo=UTC)
@@ -509,7 +510,7 @@ def test_an_operator_acknowledges_an_overrun(customer):
 def test_only_operators_release_and_acknowledge(customer):
     give_credit(customer, 1_000)
     row = row_of(ask_for(customer.balance, 600))
-    stranger = person(User.objects.create_user("stranger@acme.test"))
+    stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     for verb in (release_lease, acknowledge_overrun):
         with pytest.raises(NotPermitted):
             verb(actor=stranger, lease_id=row.pk, reason="mine", now=NOW)

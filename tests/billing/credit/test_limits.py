@@ -8,17 +8,18 @@ from django.utils import timezone
 from billing.credit.models import Budget
 from billing.credit.selectors import available_nanos, budget, budgets, charged_nanos, key_at
 from billing.credit.services.budgets import forget_known, open_budgets, set_limits
-from control.actor import system
-from control.keys.models import ApiKey
-from control.tenants.models import BillingMode, Organization
-from control.tenants.services import set_organization_terms, set_project_limit
+from control.api_keys.models import ApiKey
+from control.organizations.models import BillingMode, Organization
+from control.organizations.projects import set_project_limit
+from control.organizations.services import set_organization_terms
+from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Granted, Refused
 from tests.fixtures.spending import charge_to
 from tests.fixtures.usage import NOW, ask_for, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 
 
 def set_terms(organization: Organization, billing_mode: str, limit: int | None = None) -> None:

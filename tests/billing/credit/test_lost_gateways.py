@@ -13,17 +13,17 @@ from billing.credit.services import lost_gateways
 from billing.credit.services.budgets import BusyError
 from billing.credit.services.leases import grant_leases
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
-from control.actor import person, system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.database_identity import database_id
-from control.tenants.models import User
+from control.permissions import Actor
 from serving.contract.ids import new_id
 from serving.contract.lease import Ask
 from tests.fixtures.usage import GATEWAY, NOW, ask_for, give_credit, make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 ALARMS = "/admin/metering/tally/alarms/"
 PAGE = f"{ALARMS}release/?gateway={GATEWAY}"
 LATER = NOW + timedelta(hours=2)
@@ -125,7 +125,7 @@ def test_only_operators_who_keep_the_books_release_and_not_without_a_reason(cust
     ]
     for one in people:
         with pytest.raises(NotPermitted):
-            release_gateway(actor=person(one), gateway_id=GATEWAY, reason="mine", now=LATER)
+            release_gateway(actor=Actor.for_user(one), gateway_id=GATEWAY, reason="mine", now=LATER)
     with pytest.raises(InvalidValue):
         release(reason=" ")
     assert pending() == 100

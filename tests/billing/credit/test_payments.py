@@ -12,14 +12,14 @@ from billing.credit.services.grants import expire_grants, reverse_grant
 from billing.credit.services.payments import record_payment
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
-from control.actor import Actor, system
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.permissions import Actor
 from tests.fixtures.spending import agree, charge_to, remaining, settle, use
 from tests.fixtures.usage import NOW, Customer, ask_for, give_credit
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 VERBS = [record_payment, refund, write_off, issue_credit_note]
 
 

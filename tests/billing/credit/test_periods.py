@@ -10,11 +10,10 @@ from billing.credit.selectors import available_nanos, budget
 from billing.credit.services.leases import take_back
 from billing.following.follow import follow
 from billing.metering.ingest import ingest
-from control.actor import system
-from control.budgets.models import SpendLimit
-from control.budgets.selectors import limits
-from control.budgets.services import add_limit, change_limit, remove_limit
 from control.feed.database_identity import database_id
+from control.limits.models import SpendingLimit
+from control.limits.spending import add_limit, change_limit, remove_limit, spending_limits
+from control.permissions import Actor
 from serving.contract.budget import limit_budget_id
 from serving.contract.lease import Granted, Refused, Return
 from tests.fixtures.usage import (
@@ -28,7 +27,7 @@ from tests.fixtures.usage import (
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 COST = 132_000
 
 
@@ -172,18 +171,18 @@ def test_a_lowered_limit_calls_back_what_is_held_and_a_lifted_one_refuses_nothin
     assert budget(name, now).leases.get().recalled_at is not None
     remove_limit(**terms, now=now)
     assert isinstance(ask_for(name, 10**12, now=now), Granted)
-    assert not SpendLimit.objects.exists()
+    assert not SpendingLimit.objects.exists()
 
 
 def test_a_month_is_its_owners_column_while_hard_and_a_row_while_soft(customer, now):
     terms = {"actor": OPERATOR, "organization": customer.organization, "now": now}
     name = limit_by(customer, "month", 70, owner=customer.key.id, now=now).budget_id
-    assert (name, SpendLimit.objects.count()) == (f"limit:{customer.key.id}", 0)
+    assert (name, SpendingLimit.objects.count()) == (f"limit:{customer.key.id}", 0)
     change_limit(**terms, budget_id=name, is_hard=False)
-    (found,) = limits(customer.organization)
+    (found,) = spending_limits(customer.organization)
     assert (found.limit_nanos, found.is_hard, budget(name, now).limit_nanos) == (70, False, None)
     change_limit(**terms, budget_id=name, is_hard=True, limit_nanos=80)
-    (found,) = limits(customer.organization)
+    (found,) = spending_limits(customer.organization)
     assert (found.limit_nanos, found.is_hard, budget(name, now).limit_nanos) == (80, True, 80)
     remove_limit(**terms, budget_id=name)
-    assert limits(customer.organization) == []
+    assert spending_limits(customer.organization) == []

@@ -6,14 +6,14 @@ from django.utils import timezone
 from billing.credit.services.adjustments import refund
 from billing.credit.services.payments import record_payment
 from billing.credit.standing import tell_untold
-from control.actor import system
-from control.limits.models import Standing
-from control.limits.services import create_tier
+from control.limits.models import OrganizationUsageTier
+from control.limits.rate_limits import create_usage_tier
 from control.outbox.services import deliver_due
+from control.permissions import Actor
 from tests.fixtures.usage import NOW, Customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-OPERATOR = system("tests")
+OPERATOR = Actor.for_system("tests")
 
 
 def pay(customer: Customer, nanos: int, tax_nanos: int = 0, key: str = "1") -> None:
@@ -25,14 +25,14 @@ def pay(customer: Customer, nanos: int, tax_nanos: int = 0, key: str = "1") -> N
 
 
 def standing(customer: Customer) -> tuple[int, str | None]:
-    found = Standing.objects.select_related("tier").get(organization_id=customer.id)
+    found = OrganizationUsageTier.objects.select_related("tier").get(organization_id=customer.id)
     return found.paid_nanos, found.tier and found.tier.name
 
 
 @pytest.fixture(autouse=True)
 def tiers() -> None:
     for name, paid in (("One", 0), ("Two", 100)):
-        create_tier(actor=OPERATOR, name=name, paid_min_nanos=paid, figures={})
+        create_usage_tier(actor=OPERATOR, name=name, paid_min_nanos=paid, figures={})
 
 
 def test_a_payment_lifts_at_once_by_what_it_is_without_tax(tiers, customer, outsider):
@@ -40,7 +40,7 @@ def test_a_payment_lifts_at_once_by_what_it_is_without_tax(tiers, customer, outs
     assert standing(customer) == (99, "One")
     pay(customer, 1, key="2")
     assert standing(customer) == (100, "Two")
-    assert not Standing.objects.filter(organization_id=outsider.id).exists()
+    assert not OrganizationUsageTier.objects.filter(organization_id=outsider.id).exists()
 
 
 def test_what_is_paid_back_counts_no_more_within_the_hour(tiers, customer):
@@ -57,6 +57,6 @@ def test_what_is_paid_back_counts_no_more_within_the_hour(tiers, customer):
 
 def test_who_paid_before_there_were_tiers_is_found(tiers, customer):
     pay(customer, 150)
-    Standing.objects.all().delete()
+    OrganizationUsageTier.objects.all().delete()
     assert tell_untold(now=timezone.now()) == 1
     assert standing(customer) == (150, "Two")

@@ -11,9 +11,11 @@ from django.test import Client
 
 from billing.credit.models import CreditGrant, Welcome
 from billing.credit.selectors import balance_nanos
-from control.actor import Actor, system
-from control.tenants.models import Membership, Organization, Role, User
-from control.tenants.services import accept_invitation, create_organization, invite_member
+from control.accounts.models import User
+from control.organizations.members import accept_invitation, invite_member
+from control.organizations.models import Membership, Organization
+from control.organizations.services import create_organization
+from control.permissions import Actor, Role
 from tests.fixtures.mails import delivered, link_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -27,7 +29,7 @@ def make_person(email: str = "ada@acme.test", *, is_verified: bool = True) -> Us
 
 
 def found(owner: User, name: str = "Acme") -> Organization:
-    return create_organization(actor=system("tests"), name=name, owner=owner)
+    return create_organization(actor=Actor.for_system("tests"), name=name, owner=owner)
 
 
 def verify(user: User) -> None:

@@ -7,7 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.economics.models import EngineLife
-from control.tenants.models import User
+from control.accounts.models import User
 from tests.fixtures.engines import make_sample, send
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from billing.economics.focus import COLUMNS, Days, decimal, focus_csv
 from billing.following.models import HourRollup
 from billing.metering.ingest import ingest
+from control.accounts.models import User
 from control.pricing.models import Price, PriceBook
-from control.tenants.models import User
 from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event, roll_up
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

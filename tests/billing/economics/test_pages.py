@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from billing.economics.pages.margin_query import DAYS_MAX, parse_query
-from control.tenants.models import User
+from control.accounts.models import User
 from tests.fixtures.earnings import make_earnings
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

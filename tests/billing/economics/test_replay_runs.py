@@ -17,14 +17,14 @@ from billing.economics.replay_runs import BUSY, advance, cancel_replay, start_re
 from billing.economics.tasks import replay
 from billing.metering.ingest import ingest
 from billing.metering.models import Day
-from control.actor import person
+from control.accounts.models import User
 from control.admin.base import row_url
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.feed.models import PublishedChange
+from control.permissions import Actor
 from control.pricing import services as pricing
 from control.pricing.models import Price, PriceBook
-from control.tenants.models import User
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.usage import METERS, NOW, Customer, make_batch, make_event
 
@@ -189,7 +189,7 @@ def test_of_a_replay_cancelled_under_way_the_day_under_way_is_not_added(
 
 def test_only_operators_cancel_and_only_what_is_not_over(book: PriceBook) -> None:
     run = start(book)
-    stranger = person(User.objects.create_user("stranger@acme.test"))
+    stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):
         cancel_replay(actor=stranger, run=run, now=NOW)
     replay()
@@ -226,7 +226,7 @@ def test_only_whole_drafts_are_replayed_and_only_by_operators(
         start(price.book)
     with pytest.raises(InvalidValue, match="no prices"):
         start(pricing.draft_book(actor=OPERATOR, name="Empty"))
-    stranger = person(User.objects.create_user("stranger@acme.test"))
+    stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):
         start(book, actor=stranger)
     assert not ReplayRun.objects.exists()
@@ -260,8 +260,8 @@ def test_from_the_draft_to_the_result_and_back(
 ) -> None:
     take_in(price, customer)
     take_in(price, customer, outsider, days_ago=1)
-    draft_page = row_url("admin:prices_pricebook_change", book.pk)
-    link = row_url("admin:prices_pricebook_replay", book.pk)
+    draft_page = row_url("admin:pricing_pricebook_change", book.pk)
+    link = row_url("admin:pricing_pricebook_replay", book.pk)
     assert link in operator.get(draft_page).content.decode()
     form = operator.get(link, follow=True).context["adminform"].form
     assert form["book"].value() == book.id
@@ -281,7 +281,7 @@ def test_from_the_draft_to_the_result_and_back(
     assert "penstock-demo:bf16 default" in page
     assert customer.id not in page
     assert draft_page in page
-    assert row_url("admin:prices_pricebook_publish", book.pk) in page
+    assert row_url("admin:pricing_pricebook_publish", book.pk) in page
     listing = operator.get(reverse("admin:economics_replayrun_changelist"))
     assert "done" in listing.content.decode()
 
@@ -319,8 +319,8 @@ def test_without_a_broker_a_replay_waits_for_the_next_beat(
 
 
 def test_published_books_offer_no_replay(operator: Client, price: Price) -> None:
-    page = operator.get(row_url("admin:prices_pricebook_change", price.book.pk))
-    assert row_url("admin:prices_pricebook_replay", price.book.pk) not in str(page.content)
+    page = operator.get(row_url("admin:pricing_pricebook_change", price.book.pk))
+    assert row_url("admin:pricing_pricebook_replay", price.book.pk) not in str(page.content)
 
 
 def test_nobody_else_sees_or_asks(customer: Customer, book: PriceBook) -> None:

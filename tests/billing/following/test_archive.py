@@ -22,8 +22,8 @@ from billing.metering.models import Day, DeadLetter, Tally, UsageEvent
 from billing.metering.services import book_again, dismiss
 from billing.reading.exports import jsonl_pages
 from billing.reading.filters import UsageFilters
-from control.actor import system
 from control.errors import Conflict
+from control.permissions import Actor
 from tests.fixtures.following import catch_up, finish
 from tests.fixtures.invoicing import customer_of
 from tests.fixtures.organizations import make_organization
@@ -232,8 +232,8 @@ def test_a_letter_beyond_the_window_is_not_booked_but_dismissed(old, folder, cus
         take_in(event)
         letter = DeadLetter.objects.get(event_id=event.event_id)
         with pytest.raises(Conflict, match="can no longer be booked"):
-            book_again(actor=system("tests"), letter=letter, now=NOW)
-        dismiss(actor=system("tests"), letter_id=letter.pk, reason="too old", now=NOW)
+            book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)
+        dismiss(actor=Actor.for_system("tests"), letter_id=letter.pk, reason="too old", now=NOW)
         letter.refresh_from_db()
         assert (letter.booked_at, letter.dismissed_at) == (None, NOW)
     assert (UsageEvent.objects.count(), balance_nanos(customer.id)) == (0, funded)

@@ -20,8 +20,8 @@ from billing.following.selectors import lag_seconds
 from billing.following.tasks import watch
 from billing.metering.ingest import ingest
 from billing.metering.models import Tally
+from control.api_keys.models import ApiKey
 from control.celery import app
-from control.keys.models import ApiKey
 from tests.fixtures.database import superuser_url
 from tests.fixtures.following import catch_up, wait_until_quiet
 from tests.fixtures.usage import NOW, charge_of, give_credit, make_batch, make_event

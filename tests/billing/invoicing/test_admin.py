@@ -13,8 +13,8 @@ from billing.invoicing.models import (
     LegalEntity,
     TaxRate,
 )
+from control.accounts.models import User
 from control.audit.models import AuditEvent
-from control.tenants.models import User
 from tests.fixtures.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
 from tests.fixtures.usage import make_customer
 

@@ -11,7 +11,7 @@ from billing.invoicing.selectors import standing
 from billing.invoicing.services.notes import issue_credit_note
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
-from control.tenants.models import Role
+from control.permissions import Role
 from control.webhooks.models import WebhookEvent
 from control.webhooks.services import create_endpoint
 from tests.fixtures.invoicing import (

@@ -8,8 +8,8 @@ from pytest_django import DjangoDbBlocker
 
 from billing.invoicing.models import BillingProfile, ExchangeRate, Invoice
 from billing.invoicing.services.notes import issue_credit_note
-from control.keys.models import Scope
-from control.tenants.models import Role
+from control.api_keys.models import Scope
+from control.permissions import Role
 from tests.fixtures.invoicing import AFTER, OPERATOR, InvoicedMonth, make_invoiced_month
 from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization

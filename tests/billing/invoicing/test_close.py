@@ -16,9 +16,9 @@ from billing.invoicing.selectors import standing
 from billing.ledger.models import AccountKind
 from billing.ledger.selectors import balance_nanos as account_nanos
 from billing.metering.batch import AGE_MAX
-from control.actor import person
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
-from control.tenants.models import BillingMode
+from control.organizations.models import BillingMode
+from control.permissions import Actor
 from tests.fixtures.invoicing import (
     AFTER,
     MILLION_CENTS,
@@ -247,7 +247,9 @@ def test_an_open_a_future_and_an_unfollowed_month_are_refused(customer, price):
     with pytest.raises(NotPermitted):
         from billing.invoicing.services.closing import close_month
 
-        close_month(period=OCTOBER, actor=person(make_organization("Nobody").owner), now=AFTER)
+        close_month(
+            period=OCTOBER, actor=Actor.for_user(make_organization("Nobody").owner), now=AFTER
+        )
     assert not Invoice.objects.exists()
 
 

@@ -17,8 +17,8 @@ from billing.invoicing.services.notes import left_to_credit
 from billing.invoicing.services.settling import apply_payment, settle_invoices
 from billing.ledger.models import AccountKind, Cause
 from billing.ledger.services import Posting, Side, open_account, post
-from control.actor import person
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
+from control.permissions import Actor
 from serving.contract.ids import new_id
 from tests.fixtures.invoicing import (
     AFTER,
@@ -146,7 +146,7 @@ def test_senseless_notes_are_refused_and_change_nothing(two_invoices):
         (ObjectNotFound, None, {"invoice_id": "inv_nobody"}),
         (InvalidValue, None, {"reason": " "}),
         (InvalidValue, None, {"idempotency_key": ""}),
-        (NotPermitted, None, {"actor": person(make_organization("Nobody").owner)}),
+        (NotPermitted, None, {"actor": Actor.for_user(make_organization("Nobody").owner)}),
     ):
         with pytest.raises(refused):
             credit_note(two_invoices, lines, **fields)

@@ -14,11 +14,11 @@ from billing.metering.alarms_page import address_behind
 from billing.metering.ingest import ingest
 from billing.metering.models import DeadLetter, UsageEvent
 from billing.metering.services import book_again, dismiss
-from control.actor import person, system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.tenants.models import User
+from control.permissions import Actor
 from tests.fixtures import usage
 from tests.fixtures.usage import (
     ask_for,
@@ -115,7 +115,7 @@ def test_nothing_waits_where_nothing_happened(operator):
 
 
 def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):
-    actor = system("tests")
+    actor = Actor.for_system("tests")
     with pytest.raises(InvalidValue):
         dismiss(actor=actor, letter_id=letter.pk, reason=" ", now=NOW)
     dismiss(actor=actor, letter_id=letter.pk, reason="a test's bytes", now=NOW)
@@ -128,7 +128,7 @@ def test_a_letter_is_dismissed_once_with_a_reason_on_record(letter):
 
 
 def test_only_operators_dismiss(letter):
-    stranger = person(User.objects.create_user("stranger@acme.test"))
+    stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):
         dismiss(actor=stranger, letter_id=letter.pk, reason="mine", now=NOW)
 
@@ -137,15 +137,19 @@ def test_what_was_dismissed_can_be_booked_and_what_was_booked_is_settled(custome
     price = make_price()
     ingest(make_batch([make_event(customer, price, rating=99)]), now=usage.NOW)
     letter = DeadLetter.objects.get()
-    dismiss(actor=system("tests"), letter_id=letter.pk, reason="by mistake", now=usage.NOW)
+    dismiss(
+        actor=Actor.for_system("tests"), letter_id=letter.pk, reason="by mistake", now=usage.NOW
+    )
     payload = bytes(letter.payload).replace(b'"rating":99', b'"rating":2')
     DeadLetter.objects.update(payload=payload)
     letter.refresh_from_db()
-    book_again(actor=system("tests"), letter=letter, now=usage.NOW)
+    book_again(actor=Actor.for_system("tests"), letter=letter, now=usage.NOW)
     assert UsageEvent.objects.count() == 1
     for verb in (
-        lambda: book_again(actor=system("tests"), letter=letter, now=usage.NOW),
-        lambda: dismiss(actor=system("tests"), letter_id=letter.pk, reason="late", now=usage.NOW),
+        lambda: book_again(actor=Actor.for_system("tests"), letter=letter, now=usage.NOW),
+        lambda: dismiss(
+            actor=Actor.for_system("tests"), letter_id=letter.pk, reason="late", now=usage.NOW
+        ),
     ):
         with pytest.raises(Conflict):
             verb()

@@ -10,7 +10,7 @@ from billing.credit.models import CreditGrant
 from billing.payments.models import PromotionalCode
 from billing.payments.services.codes import end_code, make_code, redeem_code
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
-from control.tenants import services as tenants
+from control.organizations.services import create_organization
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import balance_cents
 
@@ -43,7 +43,7 @@ def test_a_code_gives_its_credit(org: SeededOrganization) -> None:
 def test_once_per_person_in_all_their_organizations(org: SeededOrganization) -> None:
     make()
     redeem(verified(org))
-    second = tenants.create_organization(actor=OPERATOR, name="Second", owner=org.owner)
+    second = create_organization(actor=OPERATOR, name="Second", owner=org.owner)
     with pytest.raises(Conflict, match="already"):
         redeem_code(organization=second, user=org.owner, code="SPRING-25", now=timezone.now())
     assert PromotionalCode.objects.get().redemption_count == 1

@@ -7,7 +7,7 @@ from billing.payments.errors import StripeAway, StripeRefused
 from billing.payments.services.customers import ensure_customer
 from billing.payments.stripe_api import StripeApi
 from billing.simulation.stripe_double import StripeDouble
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

@@ -16,7 +16,7 @@ from billing.payments.models import StripePayment
 from billing.payments.services import charge_invoice, start_invoice_checkout
 from billing.simulation.stripe_double import StripeDouble
 from control.errors import Conflict, NotPermitted, ObjectNotFound
-from control.tenants.models import Role
+from control.permissions import Role
 from tests.fixtures.invoicing import OPERATOR, InvoicedMonth, make_invoiced_month, sound
 from tests.fixtures.kept import kept
 from tests.fixtures.organizations import SeededOrganization

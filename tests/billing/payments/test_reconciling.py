@@ -12,9 +12,9 @@ from billing.payments.selectors import disputed_organizations, open_payments_cou
 from billing.payments.services import refund_payment
 from billing.payments.services.unmatched import credit_gap, dismiss_gap
 from billing.simulation.stripe_double import StripeDouble
-from control.actor import Actor
 from control.errors import Conflict, NotPermitted
 from control.outbox.services import deliver_due
+from control.permissions import Actor
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.paying import (
     ask_checkout,

@@ -9,7 +9,7 @@ from django.core.management import CommandError, call_command
 
 from billing.payments.models import StripePayment
 from billing.simulation.stripe_double import Fault, StripeDouble
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 
@@ -37,7 +37,7 @@ def test_it_publishes_nothing_while_stripe_is_asked(
     def lock(*_: object) -> None:
         raise AssertionError("the feed is locked")
 
-    monkeypatch.setattr("control.tenants.services.organizations.publish", lock)
+    monkeypatch.setattr("control.organizations.services.publish", lock)
     assert "Stripe works with these keys." in run()
 
 

@@ -7,7 +7,8 @@ from decimal import Decimal
 import pytest
 from rest_framework.test import APIClient
 
-from control.tenants.models import Membership, User
+from control.accounts.models import User
+from control.organizations.models import Membership
 from tests.fixtures.usage import NOW, add_key, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

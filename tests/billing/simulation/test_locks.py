@@ -11,7 +11,7 @@ from billing.credit.services.budgets import lock_budgets, open_balance
 from billing.credit.services.expiries import hold_expiries
 from billing.simulation.locks import check_locks, check_wait
 from billing.simulation.oracle import BrokenError
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from tests.fixtures.environment import SUPERUSER_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]

@@ -8,7 +8,7 @@ import pytest
 from django.db import connection, connections, transaction
 
 from billing.simulation.schedule import Call, Crashed, Scheduler
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 from tests.fixtures.environment import SUPERUSER_URL
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]

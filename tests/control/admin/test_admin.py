@@ -15,17 +15,17 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from control.accounts.models import User
 from control.admin.base import row_url
+from control.api_keys.models import ApiKey
 from control.audit.models import AuditEvent
 from control.catalog import fleet_status
 from control.catalog import services as catalog
 from control.catalog.models import Deployment, Model, Variant
 from control.feed.models import PublishedChange as Published
 from control.feed.selectors import last_record
-from control.keys.models import ApiKey
 from control.pricing import services as pricing
 from control.pricing.models import PriceBook
-from control.tenants.models import User
 from serving.contract.codec import encode
 from serving.contract.feed import Change, Page
 from serving.contract.replica import ReplicaRecord
@@ -46,11 +46,12 @@ DOLLARS = {
 }
 METERS = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 PAGES = [
-    "budgets_spendlimit",
-    "limits_limittier", "limits_organizationlimits", "limits_standing", "limits_gatewayheartbeat",
+    "limits_spendinglimit",
+    "limits_usagetier", "limits_ratelimitoverride", "limits_organizationusagetier",
+    "dataplane_gatewayheartbeat",
     "catalog_model", "catalog_variant", "catalog_qualityreport", "catalog_deployment",
-    "prices_pricebook", "tenants_organization", "tenants_project", "tenants_user",
-    "keys_apikey", "audit_auditevent", "publish_publishedchange",
+    "pricing_pricebook", "organizations_organization", "organizations_project", "accounts_user",
+    "api_keys_apikey", "audit_auditevent", "feed_publishedchange",
 ]  # fmt: skip
 
 
@@ -98,7 +99,7 @@ def save(client: Client, row: Any, **changes: Any) -> Any:
 
 def decide(book: PriceBook, verb: str) -> str:
     """Return the address where a price book is published or cancelled."""
-    return row_url(f"admin:prices_pricebook_{verb}", book.pk)
+    return row_url(f"admin:pricing_pricebook_{verb}", book.pk)
 
 
 def act(client: Client, row: Any, action: str) -> str:

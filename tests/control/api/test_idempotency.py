@@ -11,9 +11,9 @@ from rest_framework.test import APIClient
 
 from control.api.idempotency import KEPT, purge_requests
 from control.api.models import IdempotentRequest
-from control.keys.models import ApiKey, Scope
-from control.tenants.models import Role
-from control.tenants.services import change_role
+from control.api_keys.models import ApiKey, Scope
+from control.organizations.members import change_role
+from control.permissions import Role
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.routes import routes
 

@@ -13,8 +13,10 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from django.utils import timezone
 
-from control.actor import person
+from control.accounts.models import User
 from control.admin.base import row_url
+from control.api_keys.models import ApiKey, Scope
+from control.api_keys.services import create_api_key
 from control.audit import hash_chain
 from control.audit.models import AuditEvent
 from control.audit.pseudonyms import ERASED, NameResolver
@@ -23,12 +25,13 @@ from control.data_requests.inventory import STORED_DATA
 from control.data_requests.models import DataSubjectRequest, RequestKind, RequestState
 from control.data_requests.services import take_export
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.keys.models import ApiKey, Scope
-from control.keys.services import mint_key
+from control.operators.models import OperatorInvitation
+from control.operators.services import invite_operator
+from control.organizations.members import change_role, invite_member
+from control.organizations.models import Invitation, Membership
 from control.outbox.models import OutboxMessage
+from control.permissions import Actor
 from control.tasks import run_data_requests
-from control.tenants import services as tenants
-from control.tenants.models import Invitation, Membership, OperatorInvitation, User
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.django_db
@@ -43,8 +46,8 @@ def grace(org: SeededOrganization) -> User:
     Client().force_login(user)
     actor = org.actor_of(user)
     for scope in (Scope.INFERENCE, Scope.MANAGE):
-        mint_key(actor=actor, project=org.project, name=f"Hers {scope}", scopes=[scope])
-    tenants.invite_member(
+        create_api_key(actor=actor, project=org.project, name=f"Hers {scope}", scopes=[scope])
+    invite_member(
         actor=actor, organization=org.organization, email="new@else.example", role="viewer"
     )
     return user
@@ -55,7 +58,11 @@ def ask(
 ) -> DataSubjectRequest:
     asked_by = by or user
     return services.create_request(
-        actor=person(asked_by), asked_by=asked_by, user=user, kind=kind, confirmation=confirmation
+        actor=Actor.for_user(asked_by),
+        asked_by=asked_by,
+        user=user,
+        kind=kind,
+        confirmation=confirmation,
     )
 
 
@@ -106,7 +113,7 @@ def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace
         {"email": grace.email, "verified": True, "primary": True}
     ]
     kinds = sorted(each["kind"] for each in content["mails"])  # type: ignore[attr-defined]
-    assert kinds == ["invitation", "news", "news"]
+    assert kinds == ["invitation", "security_email", "security_email"]
     assert {each["action"] for each in content["deeds"]} >= {"key.mint", "member.invite"}  # type: ignore[attr-defined]
     everything = json.dumps(content)
     for secret in ("TOTPSECRET", "digest", "password", org.owner.email, "new@else.example"):
@@ -119,15 +126,17 @@ def test_a_copy_is_deleted_after_a_week(grace: User) -> None:
     assert services.purge(now=now + timedelta(days=6)) == 0
     assert services.purge(now=now + timedelta(days=8)) == 1
     with pytest.raises(Conflict):
-        take_export(actor=person(grace), request=DataSubjectRequest.objects.get(id=errand.id))
+        take_export(
+            actor=Actor.for_user(grace), request=DataSubjectRequest.objects.get(id=errand.id)
+        )
 
 
 def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, grace: User) -> None:
     email = grace.email
-    tenants.invite_member(
+    invite_member(
         actor=org.actor, organization=org.organization, email="x@y.example", role="viewer"
     )
-    tenants.invite_operator(actor=person(operator("owner")), email=email, role="viewer")
+    invite_operator(actor=Actor.for_user(operator("owner")), email=email, role="viewer")
     hash_chain.chain_events()
     user = erased(grace)
     assert user.email.endswith("@erased.invalid")
@@ -191,9 +200,9 @@ def test_a_sole_owner_is_told_of_what_and_stays(org: SeededOrganization) -> None
     with pytest.raises(Conflict, match="Acme has no other owner"):
         ask(org.owner, RequestKind.ERASURE, org.owner.email)
     second = org.join("admin")
-    tenants.change_role(actor=org.actor, membership=org.seat(second), role="owner")
+    change_role(actor=org.actor, membership=org.seat(second), role="owner")
     errand = ask(org.owner, RequestKind.ERASURE, org.owner.email)
-    tenants.change_role(actor=org.actor_of(second), membership=org.seat(second), role="admin")
+    change_role(actor=org.actor_of(second), membership=org.seat(second), role="admin")
     assert done(errand).state == RequestState.REFUSED  # it changed meanwhile
     assert "Acme has no other owner" in errand.told[0]
     org.owner.refresh_from_db()
@@ -234,9 +243,9 @@ def test_others_may_not_ask_and_only_who_helps_may(
                 ask(org.owner, kind, org.owner.email, by=by)
     helper = operator("support")
     errand = done(ask(org.owner, RequestKind.COPY, by=helper))
-    assert take_export(actor=person(helper), request=errand)
+    assert take_export(actor=Actor.for_user(helper), request=errand)
     with pytest.raises(NotPermitted):
-        take_export(actor=person(outsider.owner), request=errand)
+        take_export(actor=Actor.for_user(outsider.owner), request=errand)
     actions = AuditEvent.objects.filter(action__startswith="person.").values_list(
         "action", "actor_id"
     )
@@ -311,23 +320,25 @@ class TestAdmin:
 
     def test_support_asks_and_downloads(self, grace: User) -> None:
         client = self.client("support")
-        reply = client.post("/admin/privacy/datasubjectrequest/add/", self.form(grace, "copy"))
+        reply = client.post(
+            "/admin/data_requests/datasubjectrequest/add/", self.form(grace, "copy")
+        )
         assert reply.status_code == 302, reply.content.decode()
         errand = DataSubjectRequest.objects.get()
         run_data_requests()
         page = client.get(
-            row_url("admin:privacy_datasubjectrequest_change", errand.id), follow=True
+            row_url("admin:data_requests_datasubjectrequest_change", errand.id), follow=True
         )
         assert "Download" in page.content.decode()
-        reply = client.get(row_url("admin:privacy_datasubjectrequest_copy", errand.id))
+        reply = client.get(row_url("admin:data_requests_datasubjectrequest_copy", errand.id))
         assert reply.headers["content-type"] == "application/zip"
 
     def test_erasing_takes_the_address_again(self, grace: User) -> None:
         client = self.client("support")
-        client.post("/admin/privacy/datasubjectrequest/add/", self.form(grace, "erasure"))
+        client.post("/admin/data_requests/datasubjectrequest/add/", self.form(grace, "erasure"))
         assert not DataSubjectRequest.objects.exists()
         client.post(
-            "/admin/privacy/datasubjectrequest/add/", self.form(grace, "erasure", grace.email)
+            "/admin/data_requests/datasubjectrequest/add/", self.form(grace, "erasure", grace.email)
         )
         run_data_requests()
         assert DataSubjectRequest.objects.get().state == RequestState.DONE
@@ -337,12 +348,12 @@ class TestAdmin:
         errand = done(ask(grace, RequestKind.COPY))
         client = self.client(role)
         ways = [
-            row_url(f"admin:privacy_datasubjectrequest_{verb}", errand.id)
+            row_url(f"admin:data_requests_datasubjectrequest_{verb}", errand.id)
             for verb in ("change", "copy")
         ]
         for path in (
-            "/admin/privacy/datasubjectrequest/",
-            "/admin/privacy/datasubjectrequest/add/",
+            "/admin/data_requests/datasubjectrequest/",
+            "/admin/data_requests/datasubjectrequest/add/",
             *ways,
         ):
             assert client.get(path, follow=True).status_code == 403, path

@@ -7,10 +7,10 @@ from django.core.mail import EmailMultiAlternatives
 from django.test import Client
 from django.utils import timezone
 
+from control.accounts.models import User
 from control.mail.backend import MailboxBackend, trim
 from control.mail.models import StoredEmail
 from control.mail.server_url import MAILBOX_BACKEND
-from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.template import TemplateDoesNotExist
 from django.utils import timezone
 
+from control.accounts.adapter import MAILS
 from control.encryption import DecryptionError, decrypt, encrypt
 from control.errors import InvalidValue
 from control.mail.services import (
@@ -24,7 +25,6 @@ from control.mail.services import (
 from control.outbox import delivery
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
-from control.tenants.adapter import MAILS
 from tests.fixtures.mails import CONTEXT, delivered, html_of, link_in
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]

@@ -9,7 +9,6 @@ from django.db import IntegrityError, ProgrammingError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from control.actor import Actor, system
 from control.audit.models import AuditEvent
 from control.errors import Conflict, NotPermitted
 from control.outbox.claims import LEASE, claim
@@ -17,6 +16,7 @@ from control.outbox.delivery import Delivery, PermanentFailure, RetryAfter, Retr
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due, enqueue, queue_stats, retry, trim
 from control.outbox.worker import run_attempt, scrubbed
+from control.permissions import Actor
 from tests.fixtures.outbox import NOW, delivering, failing, put
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -191,11 +191,11 @@ def test_an_operator_retries_what_was_given_up(delivered: list[Delivery]) -> Non
     with delivering({"note": failing(PermanentFailure("no"))}):
         deliver_due(now=NOW)
     later = NOW + 10 * DAY
-    retry(actor=system("tests"), message=message, now=later)
+    retry(actor=Actor.for_system("tests"), message=message, now=later)
     assert deliver_due(now=later) == 1
     assert len(delivered) == 1
     with pytest.raises(Conflict):
-        retry(actor=system("tests"), message=message, now=later)
+        retry(actor=Actor.for_system("tests"), message=message, now=later)
 
 
 def test_nobody_else_retries_and_not_what_is_at_work() -> None:
@@ -204,7 +204,7 @@ def test_nobody_else_retries_and_not_what_is_at_work() -> None:
     with pytest.raises(NotPermitted):
         retry(actor=Actor(kind="user", id="u", name="u"), message=message, now=NOW)
     with pytest.raises(Conflict):
-        retry(actor=system("tests"), message=message, now=NOW)
+        retry(actor=Actor.for_system("tests"), message=message, now=NOW)
 
 
 def test_old_messages_are_trimmed(delivered: list[Delivery]) -> None:

@@ -3,11 +3,11 @@
 import pytest
 from django.test import Client
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.outbox.delivery import PermanentFailure
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due
-from control.tenants.models import User
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.outbox import NOW, delivering, failing, put
 

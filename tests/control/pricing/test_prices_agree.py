@@ -9,10 +9,10 @@ from django.utils import timezone
 
 from control.catalog.models import Variant
 from control.feed.models import PublishedChange
+from control.organizations.models import Organization
 from control.pricing import selectors, services
 from control.pricing.models import PriceBook, ServiceTier
 from control.pricing.price_changes import ConfirmationRequired
-from control.tenants.models import Organization
 from serving.contract.codec import decode
 from serving.contract.feed import RECORD_OF_KIND
 from serving.feed.batch import Batch, Update

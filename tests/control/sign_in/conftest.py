@@ -8,8 +8,8 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.core.cache import cache
 
+from control.accounts.models import User
 from control.cache import CircuitOpen
-from control.tenants.models import User
 from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.signing_in import NOW, PASSWORD
 
@@ -27,7 +27,7 @@ def nothing_is_counted() -> Iterator[None]:
 def moment(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of tries; `at` may be moved on."""
     clock = SimpleNamespace(at=NOW)
-    monkeypatch.setattr("control.tenants.adapter.time", SimpleNamespace(time=lambda: clock.at))
+    monkeypatch.setattr("control.accounts.adapter.time", SimpleNamespace(time=lambda: clock.at))
     return clock
 
 

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import pytest
 from django.test import Client
 
-from control.tenants.models import User
-from control.tenants.sign_in import tries
-from control.tenants.sign_in.tries import Allowance
+from control.accounts import login_attempts
+from control.accounts.login_attempts import AttemptLimit
+from control.accounts.models import User
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.signing_in import (
     HOME,
@@ -26,10 +26,10 @@ from tests.fixtures.signing_in import (
     without_tokens,
 )
 
-DEVICE = Allowance("device", 3, 300)
-PAIR = Allowance("pair", 2, 300)
-ACCOUNT = Allowance("account", 4, 3600)
-NETWORK = Allowance("network", 6, 600)
+DEVICE = AttemptLimit("device", 3, 300)
+PAIR = AttemptLimit("pair", 2, 300)
+ACCOUNT = AttemptLimit("account", 4, 3600)
+NETWORK = AttemptLimit("network", 6, 600)
 MORE = 2
 """So many tries beyond a limit."""
 ATTACKER = "127.9.9.9"
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 @pytest.fixture(autouse=True)
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     for allowance in (DEVICE, PAIR, ACCOUNT, NETWORK):
-        monkeypatch.setattr(tries, allowance.name.upper(), allowance)
+        monkeypatch.setattr(login_attempts, allowance.name.upper(), allowance)
 
 
 @pytest.fixture

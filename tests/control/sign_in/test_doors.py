@@ -3,9 +3,9 @@
 import pytest
 from django.test import Client
 
+from control.accounts.login_attempts import PAIR
+from control.accounts.models import User
 from control.cache import CircuitOpen
-from control.tenants.models import User
-from control.tenants.sign_in.tries import PAIR
 from tests.fixtures.redis_server import RedisServer
 from tests.fixtures.signing_in import HOME, LOGIN, PASSWORD, browser, is_in, sign_in, signed_in
 

@@ -10,9 +10,9 @@ from allauth.mfa.models import Authenticator
 from django.core.cache import cache
 from django.test import Client
 
+from control.accounts.models import User
 from control.audit.models import AuditEvent
-from control.tenants.models import User
-from control.tenants.services import create_organization
+from control.organizations.services import create_organization
 from tests.fixtures.mails import delivered
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.second_factor import PERIOD_SECONDS, code_of

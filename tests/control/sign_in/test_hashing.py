@@ -3,10 +3,10 @@
 import pytest
 from django.contrib.auth.hashers import check_password, make_password
 
-from control.tenants.models import User
+from control.accounts.models import User
 from tests.fixtures.signing_in import PASSWORD, browser, sign_in
 
-OURS = "control.tenants.sign_in.hashing.Argon2Hasher"
+OURS = "control.accounts.models.Argon2Hasher"
 PBKDF2 = "django.contrib.auth.hashers.PBKDF2PasswordHasher"
 DJANGOS_FIGURES = "django.contrib.auth.hashers.Argon2PasswordHasher"
 KEPT = "argon2$argon2id$v=19$m=19456,t=2,p=1$"

@@ -3,12 +3,12 @@
 import pytest
 from django.core import mail
 
-from control.actor import Actor, person
-from control.keys.models import Scope
-from control.keys.services import mint_key, revoke_key, rotate_key
-from control.operators import OperatorRole
-from control.tenants import services
-from control.tenants.models import Role, User
+from control.accounts.models import User
+from control.api_keys.models import Scope
+from control.api_keys.services import create_api_key, revoke_key, rotate_key
+from control.operators.services import change_operator_role, remove_operator
+from control.organizations.members import change_role, remove_member
+from control.permissions import Actor, OperatorRole, Role
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.organizations import SeededOrganization, make_organization
 
@@ -32,7 +32,7 @@ def told(*addresses: str) -> list[tuple[str, str]]:
 
 def test_another_role_is_told_to_who_has_it(org: SeededOrganization) -> None:
     member = org.join(Role.DEVELOPER)
-    services.change_role(actor=org.actor, membership=org.seat(member), role=Role.VIEWER)
+    change_role(actor=org.actor, membership=org.seat(member), role=Role.VIEWER)
     [letter] = [
         each for each in delivered() if each.to == [member.email] and "role" in each.subject
     ]
@@ -44,19 +44,19 @@ def test_another_role_is_told_to_who_has_it(org: SeededOrganization) -> None:
 
 def test_the_end_of_a_seat_is_told_with_the_keys_that_ended(org: SeededOrganization) -> None:
     member = org.join(Role.DEVELOPER)
-    mint_key(actor=org.actor_of(member), project=org.project, name="Backend")
+    create_api_key(actor=org.actor_of(member), project=org.project, name="Backend")
     told()
-    services.remove_member(actor=org.actor, membership=org.seat(member))
+    remove_member(actor=org.actor, membership=org.seat(member))
     [letter] = delivered()
     assert (letter.to, letter.subject) == ([member.email], "You left Acme <b>&amp;")
     assert "1 API key that you made stopped working." in str(letter.body)
 
 
 def test_operators_are_told_of_their_roles(db: None) -> None:
-    root = person(User.objects.create_superuser("root@acme.example"))
+    root = Actor.for_user(User.objects.create_superuser("root@acme.example"))
     operator = User.objects.create_user("op@acme.example", operator_role=OperatorRole.VIEWER)
-    services.change_operator_role(actor=root, user=operator, role=OperatorRole.FINANCE)
-    services.dismiss_operator(actor=root, user=operator)
+    change_operator_role(actor=root, user=operator, role=OperatorRole.FINANCE)
+    remove_operator(actor=root, user=operator)
     assert told("op@acme.example") == [
         ("op@acme.example", "Your role as an operator changed"),
         ("op@acme.example", "You are no operator any more"),
@@ -66,7 +66,7 @@ def test_operators_are_told_of_their_roles(db: None) -> None:
 def test_who_makes_a_key_by_hand_hears_of_it(org: SeededOrganization) -> None:
     member = org.join(Role.DEVELOPER)
     told()
-    key, secret = mint_key(actor=org.actor_of(member), project=org.project, name="Backend")
+    key, secret = create_api_key(actor=org.actor_of(member), project=org.project, name="Backend")
     [letter] = delivered()
     assert (letter.to, letter.subject) == ([member.email], "A new API key")
     assert key.last_four in str(letter.body)
@@ -77,7 +77,7 @@ def test_owners_hear_of_a_key_that_may_manage(org: SeededOrganization) -> None:
     admin = org.join(Role.ADMIN)
     told()
     actor = org.actor_of(admin)
-    mint_key(actor=actor, project=org.project, name="CI", scopes=[Scope.MANAGE])
+    create_api_key(actor=actor, project=org.project, name="CI", scopes=[Scope.MANAGE])
     assert {each for each, _ in told(admin.email, org.owner.email)} == {
         admin.email,
         org.owner.email,
@@ -86,7 +86,7 @@ def test_owners_hear_of_a_key_that_may_manage(org: SeededOrganization) -> None:
 
 def test_a_new_secret_is_told_as_a_new_key_is(org: SeededOrganization) -> None:
     maker, other = org.join(Role.DEVELOPER), org.join(Role.ADMIN)
-    key, _ = mint_key(actor=org.actor_of(maker), project=org.project, name="Backend")
+    key, _ = create_api_key(actor=org.actor_of(maker), project=org.project, name="Backend")
     told()
     key, _ = rotate_key(actor=org.actor_of(other), key=key, last_four=key.last_four)
     subject = "A new secret of an API key"
@@ -99,15 +99,15 @@ def test_a_new_secret_is_told_as_a_new_key_is(org: SeededOrganization) -> None:
 
 def test_keys_that_programs_make_are_not_mailed(org: SeededOrganization) -> None:
     program = Actor(kind="key", id="key_x", name="CI", organization_id=org.id, role=Role.ADMIN)
-    mint_key(actor=program, project=org.project, name="Backend")
+    create_api_key(actor=program, project=org.project, name="Backend")
     assert delivered() == []
 
 
 def test_who_made_a_key_hears_that_another_ended_it(org: SeededOrganization) -> None:
     member = org.join(Role.DEVELOPER)
     actor = org.actor_of(member)
-    first, _ = mint_key(actor=actor, project=org.project, name="First")
-    second, _ = mint_key(actor=actor, project=org.project, name="Second")
+    first, _ = create_api_key(actor=actor, project=org.project, name="First")
+    second, _ = create_api_key(actor=actor, project=org.project, name="Second")
     told()
     revoke_key(actor=actor, key=first)
     revoke_key(actor=org.actor, key=second)

@@ -13,8 +13,8 @@ from django.contrib.sessions.models import Session
 from django.db import connections
 from django.test import Client
 
-from control.tenants.models import User
-from control.tenants.sign_in import sessions
+from control.accounts import sessions
+from control.accounts.models import User
 from tests.fixtures.redis_server import RedisServer
 from tests.fixtures.second_factor import code_of
 from tests.fixtures.signing_in import PASSWORD, browser, is_in, sign_in, signed_in

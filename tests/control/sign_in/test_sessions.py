@@ -11,12 +11,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from control.accounts import sessions
+from control.accounts.login_attempts import wait_text
+from control.accounts.models import User
+from control.accounts.trusted_devices import device_name
 from control.audit.models import AuditEvent
+from control.organizations.services import create_organization
 from control.tasks import purge_sessions
-from control.tenants.models import User
-from control.tenants.services import create_organization
-from control.tenants.sign_in import sessions
-from control.tenants.sign_in.words import device_name, waiting
 from tests.fixtures.mails import delivered, html_of, link_in
 from tests.fixtures.organizations import OPERATOR
 from tests.fixtures.signing_in import CHROME, HOME, PASSWORD, browser, is_in, sign_in, signed_in
@@ -179,5 +180,5 @@ def test_a_device_is_called_what_people_call_it(agent: str, name: str) -> None:
 
 
 def test_a_wait_is_never_told_shorter_than_it_is() -> None:
-    words = [waiting(seconds) for seconds in (1, 89, 90, 121, 3600)]
+    words = [wait_text(seconds) for seconds in (1, 89, 90, 121, 3600)]
     assert words == ["1 second", "89 seconds", "2 minutes", "3 minutes", "60 minutes"]

@@ -7,9 +7,9 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from control.keys.models import ApiKey
+from control.accounts.models import User
+from control.api_keys.models import ApiKey
 from control.pricing.models import PriceBook
-from control.tenants.models import User
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from tests.fixtures.second_factor import let_time_pass
 from web.console.page import address
@@ -126,10 +126,10 @@ def test_who_came_by_sso_proves_it_there(org: SeededOrganization) -> None:
 
 
 ADMIN = {
-    "prices_pricebook_add": True,
+    "pricing_pricebook_add": True,
     "credit_creditgrant_add": True,
-    "tenants_organization_changelist": True,
-    "keys_apikey_changelist": True,
+    "organizations_organization_changelist": True,
+    "api_keys_apikey_changelist": True,
     "catalog_model_add": False,
 }
 
@@ -151,8 +151,8 @@ def test_an_operators_form_goes_on_after_the_proof(operator: Client) -> None:
     let_time_pass(operator, HOUR)
     inline = {"prices-TOTAL_FORMS": "0", "prices-INITIAL_FORMS": "0"}
     form = {"name": "Autumn", **inline}
-    where = operator.post(reverse("admin:prices_pricebook_add"), form)
+    where = operator.post(reverse("admin:pricing_pricebook_add"), form)
     reply = prove(operator, where.headers["location"])
     assert reply.status_code == 302, reply.content.decode()
-    assert reply.headers["location"].startswith("/admin/prices/pricebook/")
+    assert reply.headers["location"].startswith("/admin/pricing/pricebook/")
     assert PriceBook.objects.get().name == "Autumn"

@@ -7,17 +7,17 @@ from django.core.cache import cache
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.tenants.sign_in.tries import (
+from control.accounts.login_attempts import (
     ACCOUNT,
     DEVICE,
     NETWORK,
     PAIR,
-    Try,
-    give_back,
-    is_network_known,
-    know_network,
+    LoginAttempt,
+    is_trusted_network,
     network_of,
-    take,
+    release,
+    reserve,
+    trust_network,
 )
 from tests.fixtures.redis_server import RedisServer
 from tests.fixtures.signing_in import NOW
@@ -25,7 +25,7 @@ from tests.fixtures.signing_in import NOW
 EMAILS = ["ada@acme.example", "bob@acme.example"]
 ADDRESSES = [f"10.0.{n}.1" for n in range(4)]
 TRIES = st.builds(
-    Try,
+    LoginAttempt,
     st.sampled_from(EMAILS),
     st.sampled_from(ADDRESSES),
     st.sampled_from([None, None, None, "device"]),
@@ -33,9 +33,9 @@ TRIES = st.builds(
 
 
 @given(st.lists(TRIES, max_size=150))
-def test_no_window_allows_more_than_it_says(tries: list[Try]) -> None:
+def test_no_window_allows_more_than_it_says(tries: list[LoginAttempt]) -> None:
     cache.clear()
-    looks = [each for each in tries if not take(each, NOW).is_refused]
+    looks = [each for each in tries if not reserve(each, NOW).is_refused]
     strangers = [each for each in looks if each.device is None]
     for email in EMAILS:
         own = [each for each in strangers if each.email == email]
@@ -48,29 +48,29 @@ def test_no_window_allows_more_than_it_says(tries: list[Try]) -> None:
 
 
 @given(st.lists(TRIES, max_size=60))
-def test_what_is_given_back_was_never_taken(tries: list[Try]) -> None:
+def test_what_is_given_back_was_never_taken(tries: list[LoginAttempt]) -> None:
     cache.clear()
     for each in tries:
-        taken = take(each, NOW)
+        taken = reserve(each, NOW)
         assert not taken.is_refused
-        give_back(taken)
+        release(taken)
 
 
 @given(st.lists(TRIES.filter(lambda each: each.device is None), max_size=150))
-def test_strangers_never_use_up_a_known_device(tries: list[Try]) -> None:
+def test_strangers_never_use_up_a_known_device(tries: list[LoginAttempt]) -> None:
     cache.clear()
     for each in tries:
-        take(each, NOW)
-    assert not take(Try(EMAILS[0], ADDRESSES[0], "hers"), NOW).is_refused
+        reserve(each, NOW)
+    assert not reserve(LoginAttempt(EMAILS[0], ADDRESSES[0], "hers"), NOW).is_refused
 
 
 def test_a_wait_ends_with_its_window() -> None:
-    tried = Try(EMAILS[0], ADDRESSES[0])
+    tried = LoginAttempt(EMAILS[0], ADDRESSES[0])
     for _ in range(PAIR.amount):
-        take(tried, NOW + 10.5)
-    refused = take(tried, NOW + 10.5)
+        reserve(tried, NOW + 10.5)
+    refused = reserve(tried, NOW + 10.5)
     assert refused.wait_seconds == 290
-    assert not take(tried, NOW + 300.0).is_refused
+    assert not reserve(tried, NOW + 300.0).is_refused
 
 
 def test_a_network_is_what_one_customer_has() -> None:
@@ -80,14 +80,14 @@ def test_a_network_is_what_one_customer_has() -> None:
 
 
 def test_a_network_is_known_to_the_account_that_came_from_there() -> None:
-    know_network(EMAILS[0], "203.0.113.7")
-    assert is_network_known(EMAILS[0].upper(), "203.0.113.9")
-    assert not is_network_known(EMAILS[1], "203.0.113.7")
+    trust_network(EMAILS[0], "203.0.113.7")
+    assert is_trusted_network(EMAILS[0].upper(), "203.0.113.9")
+    assert not is_trusted_network(EMAILS[1], "203.0.113.7")
 
 
 @pytest.mark.integration
 def test_many_at_once_get_no_more_looks(redis: RedisServer) -> None:
-    tried = Try(EMAILS[0], ADDRESSES[0])
+    tried = LoginAttempt(EMAILS[0], ADDRESSES[0])
     with ThreadPoolExecutor(16) as pool:
-        taken = list(pool.map(lambda _: take(tried, NOW), range(64)))
+        taken = list(pool.map(lambda _: reserve(tried, NOW), range(64)))
     assert sum(not each.is_refused for each in taken) == PAIR.amount

@@ -8,24 +8,28 @@ from threading import Barrier, Event
 import pytest
 from django.test import Client
 
-from control.tenants.models import User
-from control.tenants.sign_in import turns
-from control.tenants.sign_in.turns import AT_ONCE, Busy, turn
+from control.accounts import login_attempts
+from control.accounts.login_attempts import (
+    CONCURRENT_LOGINS_MAX,
+    ConcurrencyLimitExceeded,
+    login_slot,
+)
+from control.accounts.models import User
 from tests.fixtures.signing_in import PASSWORD, browser, sign_in
 
 
 @contextmanager
 def all_taken() -> Iterator[None]:
     """Have others hold every turn."""
-    hold, held = Event(), Barrier(AT_ONCE + 1)
+    hold, held = Event(), Barrier(CONCURRENT_LOGINS_MAX + 1)
 
     def take() -> None:
-        with turn(is_known=True):
+        with login_slot(is_known=True):
             held.wait(5)
             hold.wait(5)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        for _ in range(AT_ONCE):
+    with ThreadPoolExecutor(CONCURRENT_LOGINS_MAX) as pool:
+        for _ in range(CONCURRENT_LOGINS_MAX):
             pool.submit(take)
         held.wait(5)
         try:
@@ -35,27 +39,27 @@ def all_taken() -> Iterator[None]:
 
 
 def test_who_has_a_turn_needs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
-    for _ in range(2 * AT_ONCE):
-        with turn(is_known=False), turn(is_known=False), turn(is_known=True):
+    monkeypatch.setattr(login_attempts, "WAIT_SECONDS", 0.05)
+    for _ in range(2 * CONCURRENT_LOGINS_MAX):
+        with login_slot(is_known=False), login_slot(is_known=False), login_slot(is_known=True):
             pass
 
 
 def test_one_turn_is_left_for_who_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.05)
-    hold, held = Event(), Barrier(AT_ONCE)
+    monkeypatch.setattr(login_attempts, "WAIT_SECONDS", 0.05)
+    hold, held = Event(), Barrier(CONCURRENT_LOGINS_MAX)
 
     def stranger() -> None:
-        with turn(is_known=False):
+        with login_slot(is_known=False):
             held.wait(5)
             hold.wait(5)
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        work = [pool.submit(stranger) for _ in range(AT_ONCE - 1)]
+    with ThreadPoolExecutor(CONCURRENT_LOGINS_MAX) as pool:
+        work = [pool.submit(stranger) for _ in range(CONCURRENT_LOGINS_MAX - 1)]
         held.wait(5)
-        with pytest.raises(Busy), turn(is_known=False):
+        with pytest.raises(ConcurrencyLimitExceeded), login_slot(is_known=False):
             pytest.fail("no turn was left for a stranger")
-        with turn(is_known=True):
+        with login_slot(is_known=True):
             hold.set()
         for each in work:
             each.result(5)
@@ -65,7 +69,7 @@ def test_one_turn_is_left_for_who_is_known(monkeypatch: pytest.MonkeyPatch) -> N
 def test_who_gets_no_turn_is_told_when_to_come_back_and_keeps_the_try(
     monkeypatch: pytest.MonkeyPatch, ada: User
 ) -> None:
-    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(login_attempts, "WAIT_SECONDS", 0.01)
     client: Client = browser()
     for _ in range(10):
         with all_taken():
@@ -76,7 +80,7 @@ def test_who_gets_no_turn_is_told_when_to_come_back_and_keeps_the_try(
 
 @pytest.mark.django_db
 def test_a_sign_up_without_a_turn_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(login_attempts, "WAIT_SECONDS", 0.01)
     form = {"email": "eve@acme.example", "password1": PASSWORD}
     with all_taken():
         reply = browser().post("/accounts/signup/", form)

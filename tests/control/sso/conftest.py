@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from django.core.cache import cache
 
-from control.sso import services
-from control.sso.models import Connection
+from control.sso.connections import create_oidc_connection
+from control.sso.models import SsoConnection
 from tests.fixtures.identity_providers import (
     OidcProvider,
     SamlProvider,
@@ -51,9 +51,9 @@ def evil(outsider: SeededOrganization, names: NameServer) -> SeededOrganization:
 
 
 @pytest.fixture
-def connected(acme: SeededOrganization, oidc: OidcProvider) -> Connection:
+def connected(acme: SeededOrganization, oidc: OidcProvider) -> SsoConnection:
     """The organization, with an OpenID provider."""
-    return services.set_up_oidc(
+    return create_oidc_connection(
         actor=acme.actor,
         organization=acme.organization,
         issuer=oidc.url,

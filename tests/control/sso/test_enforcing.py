@@ -4,13 +4,24 @@ import pytest
 from allauth.account.models import EmailAddress
 from django.test import Client
 
-from control.actor import system
+from control.accounts.models import User
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.sso import people, selectors, services
-from control.sso.models import Connection, Domain
-from control.tenants.models import User
-from control.tenants.services import consequences, delete_organization, remove_member
+from control.organizations.deletion import delete_organization, preview_deletion
+from control.organizations.members import remove_member
+from control.permissions import Actor
+from control.sso import provisioning, selectors
+from control.sso.connections import (
+    create_oidc_connection,
+    create_saml_connection,
+    create_scim_token,
+    enforce,
+    remove_provider,
+    set_role_mapping,
+    stop_enforcing,
+)
+from control.sso.domains import add_domain, remove_domain, verify_domain
+from control.sso.models import SsoConnection, SsoDomain
 from tests.fixtures.identity_providers import OidcProvider, SamlProvider
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
@@ -21,11 +32,13 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def enforced(connected: Connection, acme: SeededOrganization, oidc: OidcProvider) -> Connection:
+def enforced(
+    connected: SsoConnection, acme: SeededOrganization, oidc: OidcProvider
+) -> SsoConnection:
     acme.owner.set_password(PASSWORD)
     acme.owner.save()
     sign_in(Client(), oidc, acme.owner.email)
-    services.enforce(actor=acme.actor, organization=acme.organization)
+    enforce(actor=acme.actor, organization=acme.organization)
     connected.refresh_from_db()
     return connected
 
@@ -34,14 +47,12 @@ def log_in(client: Client, email: str):
     return client.post("/accounts/login/", {"login": email, "password": PASSWORD})
 
 
-def add(org: SeededOrganization, name: str = "acme.example") -> Domain:
-    return services.add_domain(actor=org.actor, organization=org.organization, name=name)
+def add(org: SeededOrganization, name: str = "acme.example") -> SsoDomain:
+    return add_domain(actor=org.actor, organization=org.organization, name=name)
 
 
-def check(org: SeededOrganization, domain: Domain) -> Domain:
-    return services.verify_domain(
-        actor=org.actor, organization=org.organization, domain_id=domain.id
-    )
+def check(org: SeededOrganization, domain: SsoDomain) -> SsoDomain:
+    return verify_domain(actor=org.actor, organization=org.organization, domain_id=domain.id)
 
 
 def test_a_domain_is_whose_dns_says_so(
@@ -72,13 +83,13 @@ def test_dns_has_the_last_word(
     assert selectors.verified_domains(acme.organization) == set()
     assert AuditEvent.objects.get(action="sso.lose_domain").organization_id == acme.id
     with pytest.raises(NotPermitted, match="no verified domain"):
-        people.own_address(acme.organization, "grace@acme.example")
+        provisioning.own_address(acme.organization, "grace@acme.example")
 
 
 def test_a_silent_name_server_is_told(
     org: SeededOrganization, names: NameServer, monkeypatch
 ) -> None:
-    monkeypatch.setattr("control.sso.dns.DNS_SECONDS", 0.2)
+    monkeypatch.setattr("control.sso.domains.DNS_SECONDS", 0.2)
     monkeypatch.setattr(names, "answer", lambda wire: b"")
     with pytest.raises(InvalidValue, match="no answer"):
         check(org, add(org))
@@ -93,15 +104,15 @@ def test_what_is_no_domain_is_refused(name: str, org: SeededOrganization) -> Non
 
 
 def test_it_is_enforced_after_an_owner_came_in_only(
-    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
+    connected: SsoConnection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     with pytest.raises(Conflict, match="yourself first"):
-        services.enforce(actor=acme.actor, organization=acme.organization)
+        enforce(actor=acme.actor, organization=acme.organization)
     sign_in(client, oidc, "grace@acme.example")
     with pytest.raises(Conflict, match="yourself first"):
-        services.enforce(actor=acme.actor, organization=acme.organization)
+        enforce(actor=acme.actor, organization=acme.organization)
     sign_in(client, oidc, acme.owner.email)
-    assert services.enforce(actor=acme.actor, organization=acme.organization) == 2
+    assert enforce(actor=acme.actor, organization=acme.organization) == 2
 
 
 def test_admins_set_up_neither_provider_nor_enforcing(
@@ -109,17 +120,17 @@ def test_admins_set_up_neither_provider_nor_enforcing(
 ) -> None:
     admin = acme.actor_of(acme.join("admin"))
     with pytest.raises(NotPermitted):
-        services.set_up_oidc(
+        create_oidc_connection(
             actor=admin, organization=acme.organization, issuer=oidc.url,
             client_id="x", client_secret="y",
         )  # fmt: skip
-    for verb in (services.enforce, services.make_optional, services.make_token):
+    for verb in (enforce, stop_enforcing, create_scim_token):
         with pytest.raises(NotPermitted):
             verb(actor=admin, organization=acme.organization)
 
 
 def test_a_password_does_not_help_and_is_not_looked_at(
-    enforced: Connection, acme: SeededOrganization, client: Client
+    enforced: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
     for email in (acme.owner.email, "nobody@acme.example"):
         reply = log_in(client, email)
@@ -128,7 +139,7 @@ def test_a_password_does_not_help_and_is_not_looked_at(
 
 
 def test_no_other_way_helps_either(
-    enforced: Connection, acme: SeededOrganization, client: Client
+    enforced: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
     """By whatever way a person of the domain comes, `pre_login` is asked."""
     EmailAddress.objects.create(user=acme.owner, email="private@gmail.example", verified=True)
@@ -141,7 +152,7 @@ def test_no_other_way_helps_either(
 
 
 def test_another_address_is_no_way_around(
-    enforced: Connection, acme: SeededOrganization, client: Client
+    enforced: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
     """Who came in by the provider once cannot change the account's address and come by password."""
     acme.owner.email = "private@gmail.example"
@@ -151,14 +162,14 @@ def test_another_address_is_no_way_around(
 
 
 def test_another_organizations_provider_is_no_way_around(
-    enforced: Connection,
+    enforced: SsoConnection,
     acme: SeededOrganization,
     evil: SeededOrganization,
     oidc: OidcProvider,
     client: Client,
 ) -> None:
     """Nor can they come in by a provider of their own, of an address that it may speak of."""
-    services.set_up_oidc(
+    create_oidc_connection(
         actor=evil.actor, organization=evil.organization, issuer=oidc.url,
         client_id="evil", client_secret="evil",
     )  # fmt: skip
@@ -172,7 +183,7 @@ def test_another_organizations_provider_is_no_way_around(
 
 
 def test_who_left_is_free(
-    enforced: Connection, acme: SeededOrganization, oidc: OidcProvider
+    enforced: SsoConnection, acme: SeededOrganization, oidc: OidcProvider
 ) -> None:
     sign_in(Client(), oidc, "grace@acme.example")
     grace = User.objects.get(email="grace@acme.example")
@@ -188,7 +199,7 @@ def test_who_left_is_free(
 
 
 def test_others_are_not_concerned(
-    enforced: Connection, acme: SeededOrganization, client: Client
+    enforced: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
     guest = acme.join("viewer")
     guest.set_password(PASSWORD)
@@ -198,23 +209,23 @@ def test_others_are_not_concerned(
 
 
 def test_sessions_end_when_it_is_enforced(
-    connected: Connection, acme: SeededOrganization, oidc: OidcProvider, client: Client
+    connected: SsoConnection, acme: SeededOrganization, oidc: OidcProvider, client: Client
 ) -> None:
     sign_in(client, oidc, "grace@acme.example")
     sign_in(Client(), oidc, acme.owner.email)
-    services.enforce(actor=acme.actor, organization=acme.organization)
+    enforce(actor=acme.actor, organization=acme.organization)
     assert client.get(f"/{acme.id}/overview").status_code == 302
 
 
 def test_the_operator_is_the_way_back_in(
-    enforced: Connection, acme: SeededOrganization, client: Client
+    enforced: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
-    services.make_optional(actor=system("operator"), organization=acme.organization)
+    stop_enforcing(actor=Actor.for_system("operator"), organization=acme.organization)
     log_in(client, acme.owner.email)
     assert who(client) == acme.owner.id
 
 
-def test_operators_come_in_by_themselves(enforced: Connection, client: Client) -> None:
+def test_operators_come_in_by_themselves(enforced: SsoConnection, client: Client) -> None:
     root = User.objects.create_superuser("root@acme.example", PASSWORD)
     reply = log_in(client, root.email)
     assert reply.status_code == 302
@@ -222,10 +233,10 @@ def test_operators_come_in_by_themselves(enforced: Connection, client: Client) -
 
 
 def test_an_owner_is_never_locked_out_by_a_change(
-    enforced: Connection, acme: SeededOrganization, oidc: OidcProvider, saml: SamlProvider
+    enforced: SsoConnection, acme: SeededOrganization, oidc: OidcProvider, saml: SamlProvider
 ) -> None:
     """Roles and groups make no owner less, and the provider that works stays the one."""
-    services.map_roles(
+    set_role_mapping(
         actor=acme.actor, organization=acme.organization, role_claim="groups",
         role_map={"it": "viewer"}, default_role="",
     )  # fmt: skip
@@ -234,33 +245,31 @@ def test_an_owner_is_never_locked_out_by_a_change(
     assert who(client) == acme.owner.id
     assert acme.seat(acme.owner).role == "owner"
     with pytest.raises(Conflict, match="make it optional"):
-        services.set_up_saml(
+        create_saml_connection(
             actor=acme.actor, organization=acme.organization, metadata_url=saml.metadata_url,
             metadata="",
         )  # fmt: skip
 
 
 def test_an_enforced_domain_and_provider_stay(
-    enforced: Connection, acme: SeededOrganization
+    enforced: SsoConnection, acme: SeededOrganization
 ) -> None:
     [domain] = acme.organization.sso_domains.all()
     with pytest.raises(Conflict):
-        services.remove_domain(
-            actor=acme.actor, organization=acme.organization, domain_id=domain.id
-        )
+        remove_domain(actor=acme.actor, organization=acme.organization, domain_id=domain.id)
     with pytest.raises(Conflict):
-        services.remove_provider(actor=acme.actor, organization=acme.organization)
+        remove_provider(actor=acme.actor, organization=acme.organization)
 
 
 def test_the_end_of_the_organization_ends_it(
-    enforced: Connection,
+    enforced: SsoConnection,
     acme: SeededOrganization,
     outsider: SeededOrganization,
     names: NameServer,
     client: Client,
 ) -> None:
-    token = services.make_token(actor=acme.actor, organization=acme.organization)
-    told = [each.words for each in consequences(acme.organization)]
+    token = create_scim_token(actor=acme.actor, organization=acme.organization)
+    told = [each.words for each in preview_deletion(acme.organization)]
     assert "Nobody signs in by your provider any more." in told
     assert "The SCIM token opens nothing any more." in told
     delete_organization(actor=acme.actor, organization=acme.organization, name="Acme")
@@ -275,14 +284,14 @@ def test_the_end_of_the_organization_ends_it(
 
 
 def test_another_provider_starts_anew(
-    connected: Connection,
+    connected: SsoConnection,
     acme: SeededOrganization,
     names: NameServer,
     oidc: OidcProvider,
     client: Client,
 ) -> None:
     sign_in(client, oidc, acme.owner.email)
-    services.remove_provider(actor=acme.actor, organization=acme.organization)
+    remove_provider(actor=acme.actor, organization=acme.organization)
     connected.refresh_from_db()
     assert (connected.is_tried, connected.sealed_secret, connected.provider) == (False, "", {})
     assert client.post("/sso/", {"email": acme.owner.email}).status_code == 200

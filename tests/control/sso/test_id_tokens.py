@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from control.errors import InvalidValue, NotPermitted
+from control.organizations.models import Organization
 from control.sso import oidc
-from control.sso.models import Connection
-from control.sso.secrets import sealed
-from control.tenants.models import Organization
+from control.sso.models import SsoConnection, encrypted_secret
+from control.sso.provisioning import IdentityAssertion
 
 pytestmark = pytest.mark.unit
 ISSUER, CLIENT, SECRET = "https://acme.okta.example", "penstock", "s" * 40
@@ -43,16 +43,16 @@ class Provider:
         monkeypatch.setattr(oidc, "post_form", self.post_form)
         monkeypatch.setattr(oidc, "fetch_json", self.fetch_json)
         organization = Organization(id="org_1")
-        self.connection = Connection(
+        self.connection = SsoConnection(
             organization=organization, protocol="oidc", issuer=ISSUER, client_id=CLIENT,
-            sealed_secret=sealed(organization, SECRET),
+            sealed_secret=encrypted_secret(organization, SECRET),
             provider={
                 "token_auth": "client_secret_basic", "authorization_endpoint": f"{ISSUER}/auth",
                 "token_endpoint": f"{ISSUER}/token", "jwks_uri": f"{ISSUER}/keys",
                 "userinfo_endpoint": f"{ISSUER}/me",
             },
         )  # fmt: skip
-        self.url, self.asked = oidc.ask(self.connection, CALLBACK, hint="")
+        self.url, self.asked = oidc.authorization_url(self.connection, CALLBACK, hint="")
 
     def post_form(self, url: str, form: dict[str, str], *, by: tuple[str, str]) -> dict[str, Any]:
         self.sent = {"url": url, **form}
@@ -73,9 +73,9 @@ class Provider:
         claims = {name: each for name, each in self.claims(**changed).items() if each is not None}
         self.token = jwt.encode(claims, key, algorithm, headers={"kid": "1"})
 
-    def vouched(self, **changed: str) -> oidc.Vouched:
+    def vouched(self, **changed: str) -> IdentityAssertion:
         said = {"code": "c", "state": self.asked.state, **changed}
-        return oidc.vouched(self.connection, CALLBACK, self.asked, **said)
+        return oidc.verify_response(self.connection, CALLBACK, self.asked, **said)
 
 
 @pytest.fixture

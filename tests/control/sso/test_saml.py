@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 from onelogin.saml2.utils import OneLogin_Saml2_Utils
 
+from control.accounts.models import User
 from control.errors import InvalidValue
-from control.sso import services
-from control.sso.models import Connection
-from control.tenants.models import User
+from control.sso.connections import create_saml_connection, set_role_mapping
+from control.sso.models import SsoConnection
 from tests.fixtures.identity_providers import SamlProvider, running_saml
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.sso import begin, post_answer, sign_in_by_saml, who
@@ -23,12 +23,12 @@ EMAIL = "grace@acme.example"
 
 
 @pytest.fixture
-def joined(acme: SeededOrganization, saml: SamlProvider) -> Connection:
+def joined(acme: SeededOrganization, saml: SamlProvider) -> SsoConnection:
     return set_up(acme, saml.metadata_url)
 
 
-def set_up(org: SeededOrganization, url: str = "", xml: str = "") -> Connection:
-    return services.set_up_saml(
+def set_up(org: SeededOrganization, url: str = "", xml: str = "") -> SsoConnection:
+    return create_saml_connection(
         actor=org.actor, organization=org.organization, metadata_url=url, metadata=xml
     )
 
@@ -59,7 +59,7 @@ def asking(address: str, pattern: str, by: str) -> str:
 
 
 def test_a_newcomer_gets_a_seat(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     assert sign_in_by_saml(client, saml, acme, EMAIL).status_code == 302
     user = User.objects.get(email=EMAIL)
@@ -68,9 +68,9 @@ def test_a_newcomer_gets_a_seat(
 
 
 def test_roles_follow_an_attribute(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
-    services.map_roles(
+    set_role_mapping(
         actor=acme.actor, organization=acme.organization, role_claim="groups",
         role_map={"it": "admin"}, default_role="viewer",
     )  # fmt: skip
@@ -81,7 +81,7 @@ def test_roles_follow_an_attribute(
 
 
 def test_an_answer_from_another_page_is_sent_again_from_ours(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     """A browser sends no session with it."""
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
@@ -93,7 +93,7 @@ def test_an_answer_from_another_page_is_sent_again_from_ours(
 
 
 def test_an_answer_counts_once_and_to_who_asked(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
     victim = Client()
@@ -120,7 +120,7 @@ def test_an_answer_counts_once_and_to_who_asked(
 def test_a_changed_answer_is_refused(  # noqa: PLR0917
     pattern: str,
     by: str,
-    joined: Connection,
+    joined: SsoConnection,
     acme: SeededOrganization,
     saml: SamlProvider,
     client: Client,
@@ -131,7 +131,7 @@ def test_a_changed_answer_is_refused(  # noqa: PLR0917
 
 
 def test_an_answer_signed_by_somebody_else_is_refused(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     with running_saml(f"{saml.url}/idp") as forger:
         question = begin(client, EMAIL).replace(saml.url, forger.url)
@@ -140,7 +140,7 @@ def test_an_answer_signed_by_somebody_else_is_refused(
 
 
 def test_a_second_assertion_around_the_signed_one_is_refused(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
     text = base64.b64decode(answer).decode()
@@ -156,7 +156,7 @@ def test_a_second_assertion_around_the_signed_one_is_refused(
 
 
 def test_another_organizations_provider_cannot_speak_of_our_addresses(
-    joined: Connection, evil: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, evil: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     set_up(evil, saml.metadata_url)
     answer = saml.sign_in(begin(client, "m@outsider.example"), "m", "owner@acme.example")
@@ -176,7 +176,7 @@ def test_another_organizations_provider_cannot_speak_of_our_addresses(
 )
 def test_what_is_signed_answers_this_question_here(  # noqa: PLR0917
     asked: str, pattern: str, by: str,
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client,
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client,
 ) -> None:  # fmt: skip
     """Whatever the provider signed for somebody else, or to somebody else's question, is not made
     ours by what stands around it, unsigned."""
@@ -196,7 +196,7 @@ def test_what_is_signed_answers_this_question_here(  # noqa: PLR0917
 
 
 def test_an_answer_is_worth_nothing_minutes_later(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client, monkeypatch
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client, monkeypatch
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL)
     later = OneLogin_Saml2_Utils.now() + 360
@@ -205,14 +205,14 @@ def test_an_answer_is_worth_nothing_minutes_later(
 
 
 def test_a_weak_signature_is_none(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL), EMAIL, EMAIL, weak="1")
     assert "Deprecated" in refusal(post_answer(client, acme, answer))
 
 
 def test_where_to_go_next_is_not_the_providers_to_say(
-    joined: Connection, acme: SeededOrganization, saml: SamlProvider, client: Client
+    joined: SsoConnection, acme: SeededOrganization, saml: SamlProvider, client: Client
 ) -> None:
     answer = saml.sign_in(begin(client, EMAIL, next=f"/{acme.id}/team"), EMAIL, EMAIL)
     sent = {"SAMLResponse": answer, "again": "1", "RelayState": "https://evil.example/"}
@@ -254,7 +254,7 @@ def test_metadata_lead_to_no_strange_place(
 
 @pytest.mark.parametrize("answer", ["", "nonsense", base64.b64encode(b"<a/>").decode()])
 def test_nonsense_is_refused(
-    answer: str, joined: Connection, acme: SeededOrganization, client: Client
+    answer: str, joined: SsoConnection, acme: SeededOrganization, client: Client
 ) -> None:
     begin(client, EMAIL)
     refusal(post_answer(client, acme, answer))

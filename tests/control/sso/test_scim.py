@@ -7,13 +7,20 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from control.actor import system
+from control.accounts.models import User
+from control.api_keys.models import ApiKey, Scope
+from control.api_keys.services import create_api_key
 from control.audit.models import AuditEvent
-from control.keys.models import ApiKey, Scope
-from control.keys.services import mint_key
-from control.sso import services
-from control.sso.models import Connection, ScimGroup, ScimUser
-from control.tenants.models import Membership, User
+from control.organizations.models import Membership
+from control.permissions import Actor
+from control.sso.connections import (
+    create_scim_token,
+    disable_scim,
+    set_role_mapping,
+    set_transfer_target,
+)
+from control.sso.domains import remove_domain
+from control.sso.models import ScimGroup, ScimUser, SsoConnection
 from tests.fixtures.identity_providers import OidcProvider
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.organizations import SeededOrganization
@@ -64,7 +71,7 @@ class Caller:
 
 @pytest.fixture
 def caller(acme: SeededOrganization) -> Caller:
-    return Caller(services.make_token(actor=acme.actor, organization=acme.organization))
+    return Caller(create_scim_token(actor=acme.actor, organization=acme.organization))
 
 
 def role_of(org: SeededOrganization, email: str) -> str | None:
@@ -111,7 +118,7 @@ def test_pages(caller: Caller) -> None:
 )
 def test_suspended_people_are_out_at_once(
     operation: dict,
-    connected: Connection,
+    connected: SsoConnection,
     acme: SeededOrganization,
     oidc: OidcProvider,
     caller: Caller,
@@ -140,14 +147,16 @@ def test_suspended_people_are_out_at_once(
 
 
 def mint(org: SeededOrganization, user: User) -> tuple[ApiKey, str]:
-    return mint_key(actor=org.actor_of(user), project=org.project, name="Grace's")
+    return create_api_key(actor=org.actor_of(user), project=org.project, name="Grace's")
 
 
 def test_an_heir_takes_the_keys(acme: SeededOrganization, caller: Caller) -> None:
     made = caller.add("grace@acme.example")
     user = User.objects.get(email="grace@acme.example")
     key, _ = mint(acme, user)
-    services.set_heir(actor=acme.actor, organization=acme.organization, heir=acme.seat(acme.owner))
+    set_transfer_target(
+        actor=acme.actor, organization=acme.organization, heir=acme.seat(acme.owner)
+    )
     assert caller.call("delete", f"/Users/{made['id']}").status_code == 204
     key.refresh_from_db()
     assert (key.revoked_at, key.created_by) == (None, acme.owner)
@@ -155,7 +164,7 @@ def test_an_heir_takes_the_keys(acme: SeededOrganization, caller: Caller) -> Non
 
 
 def test_groups_give_roles(acme: SeededOrganization, caller: Caller) -> None:
-    services.map_roles(
+    set_role_mapping(
         actor=acme.actor, organization=acme.organization, role_claim="",
         role_map={"Engineering": "developer", "IT": "admin"}, default_role="",
     )  # fmt: skip
@@ -220,7 +229,7 @@ def test_nobody_becomes_somebody_elses(
 
 
 def test_a_lost_domain_ends_no_strangers_sessions(
-    connected: Connection,
+    connected: SsoConnection,
     oidc: OidcProvider,
     evil: SeededOrganization,
     names: NameServer,
@@ -231,7 +240,7 @@ def test_a_lost_domain_ends_no_strangers_sessions(
     browser = Client()
     sign_in(browser, oidc, "grace@acme.example")
     [domain] = acme.sso_domains.all()
-    services.remove_domain(actor=system("tests"), organization=acme, domain_id=domain.id)
+    remove_domain(actor=Actor.for_system("tests"), organization=acme, domain_id=domain.id)
     verify(evil, names, "acme.example")
     caller.patch(f"/Users/{made['id']}", {"op": "replace", "value": {"active": False}})
     assert not Membership.objects.filter(organization=acme, user__email="grace@acme.example")
@@ -255,7 +264,7 @@ def test_another_organizations_token_finds_and_changes_nothing(
 ) -> None:
     made, group = caller.add("grace@acme.example"), caller.group("IT")
     group = caller.group("Eng", made["id"])
-    stranger = Caller(services.make_token(actor=evil.actor, organization=evil.organization))
+    stranger = Caller(create_scim_token(actor=evil.actor, organization=evil.organization))
     off = {"op": "replace", "path": "active", "value": False}
     sent = {
         "schemas": [PATCH], "Operations": [off], "userName": "grace@acme.example",
@@ -303,10 +312,10 @@ def ids(org: SeededOrganization) -> dict[str, str]:
 def test_a_token_that_was_rotated_or_ended_is_none(
     acme: SeededOrganization, caller: Caller
 ) -> None:
-    rotated = services.make_token(actor=acme.actor, organization=acme.organization)
+    rotated = create_scim_token(actor=acme.actor, organization=acme.organization)
     assert caller.call("get", "/Users").status_code == 401
     assert Caller(rotated).get("/Users")["totalResults"] == 0
-    services.end_scim(actor=acme.actor, organization=acme.organization)
+    disable_scim(actor=acme.actor, organization=acme.organization)
     assert Caller(rotated).call("get", "/Users").status_code == 401
 
 

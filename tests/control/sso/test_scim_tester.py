@@ -10,8 +10,8 @@ from scim2_models import Group, GroupMember, Required
 from scim2_tester import Status, check_server
 from scim2_tester.utils import ResourceManager
 
-from control.sso import services
-from control.sso.scim.resources import User
+from control.sso.connections import create_scim_token
+from control.sso.scim_resources import User
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.serving import serving
 
@@ -58,7 +58,7 @@ def test_the_tester_finds_nothing_wrong(
 ) -> None:
     from control.asgi import application
 
-    token = services.make_token(actor=acme.actor, organization=acme.organization)
+    token = create_scim_token(actor=acme.actor, organization=acme.organization)
     with (
         serving(application) as address,
         httpx2.Client(

@@ -10,11 +10,11 @@ from django.db import ProgrammingError, transaction
 from django.utils import timezone
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from control.actor import system
 from control.audit.models import AuditEvent
 from control.errors import Conflict, InvalidValue, ObjectNotFound
 from control.outbox.models import OutboxMessage
 from control.outbox.services import deliver_due, retry
+from control.permissions import Actor
 from control.webhooks import selectors, services
 from control.webhooks.models import (
     EVENT_TYPES,
@@ -344,7 +344,9 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
     services.update_endpoint(actor=org.actor, endpoint=made[0], is_enabled=True)
     receiver.status = 200
     retry(
-        actor=system("tests"), message=OutboxMessage.objects.get(kind="webhook"), now=timezone.now()
+        actor=Actor.for_system("tests"),
+        message=OutboxMessage.objects.get(kind="webhook"),
+        now=timezone.now(),
     )
     deliver()
     assert WebhookDelivery.objects.get().state == "delivered"

@@ -12,8 +12,8 @@ from django.db import connections
 
 from billing.credit.services.leases import answer
 from billing.metering.ingest import ingest
-from control.actor import system
-from control.budgets.services import add_limit
+from control.limits.spending import add_limit
+from control.permissions import Actor
 from serving.contract.budget import balance_budget_id
 from serving.contract.lease import LeaseReply, LeaseRequest
 from serving.contract.usage import LeaseCharge
@@ -109,7 +109,7 @@ def test_a_hard_limit_is_not_passed_by_two_gateways_at_once(tmp_path: Path, peri
     )
     ingest(make_batch([event]), now=now)
     name = add_limit(
-        actor=system("tests"), organization=customer.organization, owner_id=customer.id,
+        actor=Actor.for_system("tests"), organization=customer.organization, owner_id=customer.id,
         period=period, limit_nanos=4 * WORST, is_hard=True, now=now,
     ).budget_id  # fmt: skip
     budgets = balance_budget_id(customer.id), name

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from billing.alerts.selectors import nanos_per_day
 from billing.credit.selectors import funds, owed_nanos
-from control.tenants.models import Organization
+from control.organizations.models import Organization
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import Any
 from django import forms
 
 from billing.alerts.defaults import PERCENTS
-from control.budgets.models import LimitPeriod
+from control.limits.models import LimitPeriod
 from serving.contract.money import parse_dollars
 
 PERIODS = {

@@ -8,12 +8,11 @@ from billing.alerts import selectors
 from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import Standing
 from billing.reading.exports import plain_dollars
-from control.budgets import selectors as limits
-from control.budgets.names import names_of
-from control.budgets.selectors import Owner
-from control.keys.models import ApiKey
-from control.tenants.models import Project
-from control.tenants.permissions import Action
+from control.api_keys.models import ApiKey
+from control.limits import spending as limits
+from control.limits.spending import Owner, owner_names
+from control.organizations.models import Project
+from control.permissions import Permission
 from serving.contract.budget import kind_of, limited_id, period_of
 from web.console.limits.forms import AlertsForm, LimitForm
 from web.console.page import ConsolePage
@@ -81,12 +80,12 @@ def limits_view(
     alerts: AlertsForm | None = None,
 ) -> LimitsView:
     """Return what the partial shows to a member who may see money; forms as they were sent."""
-    owners = limits.owners(page.organization, page.projects)
+    owners = limits.limit_owners(page.organization, page.projects)
     standings = selectors.standings(page.organization, now, among=owners)
     return LimitsView(
         gauges=[Gauge(one, page.url("limit", one.limit.budget_id)) for one in standings],
         told=told_of(page),
-        may_set=page.may(Action.SET_LIMITS),
+        may_set=page.may(Permission.LIMITS_WRITE),
         add=add or LimitForm(owners=choices(owners)),
         alerts=alerts or AlertsForm(initial=chosen(selectors.alert_settings(page.organization))),
     )
@@ -94,7 +93,7 @@ def limits_view(
 
 def owners_of(page: ConsolePage) -> list[tuple[str, Any]]:
     """Return who may be limited, as the choices of a drop-down."""
-    return choices(limits.owners(page.organization, page.projects))
+    return choices(limits.limit_owners(page.organization, page.projects))
 
 
 def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
@@ -121,7 +120,7 @@ def chosen(settings: AlertSettings) -> dict[str, Any]:
 def told_of(page: ConsolePage) -> list[Told]:
     """Return what was told lately, the newest first."""
     found = list(selectors.alerts(page.organization)[:TOLD_MAX])
-    names = names_of({limited_id(one.budget_id) for one in found})
+    names = owner_names({limited_id(one.budget_id) for one in found})
     return [Told(one, words_of(one, names)) for one in found]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from django import forms
 
-from control.limits.models import FIGURES, LIMIT_MAX
+from control.limits.models import LIMIT_MAX, RATE_LIMIT_FIELDS
 
 LABELS = {
     "requests_per_minute": "Requests per minute",
@@ -41,4 +41,4 @@ class RatesForm(forms.Form):
     @property
     def figures(self) -> dict[str, int | None]:
         """What was typed, by the contract's names."""
-        return {name: self.cleaned_data[name] for name in FIGURES}
+        return {name: self.cleaned_data[name] for name in RATE_LIMIT_FIELDS}

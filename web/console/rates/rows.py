@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from control.budgets.selectors import Owner, owners
-from control.keys.models import ApiKey
-from control.limits import selectors
-from control.limits.models import FIGURES
-from control.limits.use import Subject, Use, uses_of
-from control.tenants.models import Project
-from control.tenants.permissions import Action
+from control.api_keys.models import ApiKey
+from control.limits import rate_limits
+from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
+from control.limits.models import RATE_LIMIT_FIELDS
+from control.limits.spending import Owner, limit_owners
+from control.organizations.models import Project
+from control.permissions import Permission
 from web.console.page import ConsolePage
 from web.console.rates.forms import LABELS, RatesForm
 
@@ -24,7 +24,7 @@ WORDS = dict(
 class Gauge:
     """One limit as a bar."""
 
-    use: Use
+    use: LimitUsage
 
     @property
     def words(self) -> str:
@@ -59,7 +59,7 @@ class Row:
 class RatesView:
     """All that `console/rates.html` needs, as `rates`."""
 
-    standing: selectors.TierStanding
+    standing: rate_limits.UsageTierStatus
     rows: list[Row]
     is_known: bool
     """Whether Redis told how much is used."""
@@ -69,48 +69,48 @@ class RatesView:
 
 def rates_view(page: ConsolePage, form: RatesForm | None = None) -> RatesView:
     """Return what the page shows; the form as it was sent."""
-    limited = owners(page.organization, page.projects)
+    limited = limit_owners(page.organization, page.projects)
     listed = [*_of_organization(page), *_of_owners(page, limited)]
-    uses = uses_of(subject for _, subject in listed)
+    uses = read_usage(subject for _, subject in listed)
     rows = [
         Row(row.name, row.note, [Gauge(one) for one in use], row.url)
         for (row, _), use in zip(listed, uses, strict=True)
     ]
     return RatesView(
-        standing=selectors.tier_standing(page.organization, with_money=page.may_see_money),
+        standing=rate_limits.usage_tier_status(page.organization, with_money=page.may_see_money),
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
-        may_set=page.may(Action.SET_LIMITS),
+        may_set=page.may(Permission.LIMITS_WRITE),
         form=form or _empty_form(page, limited),
     )
 
 
 def form_of(page: ConsolePage, data: Any) -> RatesForm:
     """Return the form as it was sent."""
-    return RatesForm(data, owners=_choices(owners(page.organization, page.projects)))
+    return RatesForm(data, owners=_choices(limit_owners(page.organization, page.projects)))
 
 
-def _of_organization(page: ConsolePage) -> list[tuple[Row, Subject]]:
+def _of_organization(page: ConsolePage) -> list[tuple[Row, LimitSubject]]:
     return [
         (
             Row(row.model_name or page.organization.name, _note(row), []),
-            Subject(page.organization.id, row.limits, row.model_id),
+            LimitSubject(page.organization.id, row.limits, row.model_id),
         )
-        for row in selectors.in_force(page.organization)
+        for row in rate_limits.effective_limits(page.organization)
     ]
 
 
-def _note(row: selectors.InForce) -> str:
+def _note(row: rate_limits.EffectiveLimits) -> str:
     of_what = "Organization, on this model" if row.model_id else "Organization"
     return f"{of_what}, agreed with you" if row.is_own else of_what
 
 
-def _of_owners(page: ConsolePage, limited: Sequence[Owner]) -> list[tuple[Row, Subject]]:
-    own = selectors.all_own_limits(page.organization)
+def _of_owners(page: ConsolePage, limited: Sequence[Owner]) -> list[tuple[Row, LimitSubject]]:
+    own = rate_limits.all_own_limits(page.organization)
     return [
         (
             Row(one.name, _kind(one), [], page.url("rates", owner=one.id) + "#set"),
-            Subject(one.id, own[one.id]),
+            LimitSubject(one.id, own[one.id]),
         )
         for one in limited
         if one.id in own
@@ -124,8 +124,8 @@ def _kind(one: Owner) -> str:
 def _empty_form(page: ConsolePage, limited: Sequence[Owner]) -> RatesForm:
     """Return the form, filled with what holds now for whom the address names."""
     asked = page.request.GET.get("owner", "")
-    known = selectors.own_limits(page.organization, asked)
-    figures = {name: getattr(known, name) for name in FIGURES}
+    known = rate_limits.own_limits(page.organization, asked)
+    figures = {name: getattr(known, name) for name in RATE_LIMIT_FIELDS}
     return RatesForm(owners=_choices(limited), initial={"owner": asked, **figures})
 
 

@@ -2,7 +2,7 @@
 
 from django import template
 
-from control.tenants.sign_in.words import device_name
+from control.accounts.trusted_devices import device_name
 
 register = template.Library()
 register.filter("device", device_name)

@@ -13,7 +13,7 @@ from control.audit.models import AuditEvent, ChainLink
 from control.audit.pseudonyms import NameResolver
 from control.audit.selectors import EventFilters
 from control.errors import NotPermitted
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console.audit.query import AuditQuery, parse_query
 from web.console.audit.words import changes
 from web.console.filters import select
@@ -117,7 +117,7 @@ def record(row: DeedRow) -> tuple[str, ...]:
 
 def require_auditor(page: ConsolePage) -> None:
     """Let pass who may see what was done. Raises NotPermitted."""
-    if not page.may(Action.SEE_AUDIT):
+    if not page.may(Permission.AUDIT_READ):
         raise NotPermitted("An owner or admin can see the audit.")
 
 

@@ -22,7 +22,7 @@ from billing.payments.services.codes import redeem_code
 from billing.payments.services.methods import is_expired, make_default, remove_method
 from billing.payments.services.sessions import start_method
 from control.errors import Conflict, NotPermitted
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from serving.contract.money import format_dollars
 from web.console.billing.forms import NEW_METHOD, AutoTopUpForm, CodeForm, TopUpForm
 from web.console.billing.rows import payment_rows
@@ -61,7 +61,7 @@ def billing_top_up(page: ConsolePage) -> HttpResponse:
 @console_page("billing")
 def billing_payments(page: ConsolePage) -> HttpResponse:
     """What was paid lately."""
-    require_money(page, Action.SEE_MONEY)
+    require_money(page, Permission.BILLING_READ)
     return page.render("console/billing/payments.html", {"rows": payment_rows(page, mode())})
 
 
@@ -69,7 +69,7 @@ def billing_payments(page: ConsolePage) -> HttpResponse:
 @console_page("billing")
 def billing_payment(page: ConsolePage, payment_id: str) -> HttpResponse:
     """One payment: what became of it, and where it goes on. The return from Stripe's page."""
-    require_money(page, Action.SEE_MONEY)
+    require_money(page, Permission.BILLING_READ)
     payment = selectors.payment(page.organization.id, mode(), payment_id)
     is_setting_out = "go" in page.request.GET
     if payment.is_open and not is_setting_out:
@@ -144,7 +144,7 @@ def billing_method_new(page: ConsolePage) -> HttpResponse:
 @console_page("billing")
 def billing_saved(page: ConsolePage) -> HttpResponse:
     """The return from Stripe's page that saved a method."""
-    require_money(page, Action.PAY)
+    require_money(page, Permission.BILLING_WRITE)
     session_id = page.request.GET.get("session", "")
     try:
         if session_id.startswith("cs_"):
@@ -186,7 +186,7 @@ def show(
     code: CodeForm | None = None,
 ) -> HttpResponse:
     """Return the page, with the forms as they were sent."""
-    require_money(page, Action.SEE_MONEY)
+    require_money(page, Permission.BILLING_READ)
     now, has_stripe = timezone.now(), settings.CONFIG.stripe is not None
     methods = list(methods_of(page)) if has_stripe else []
     saved = selectors.auto_top_up(page.organization.id) if has_stripe else None
@@ -196,7 +196,7 @@ def show(
         "has_stripe": has_stripe,
         "is_test": mode() == "test",
         "bank_details": "" if has_stripe else bank_details(page),
-        "may_pay": page.may(Action.PAY),
+        "may_pay": page.may(Permission.BILLING_WRITE),
         "methods": [(each, is_expired(each, now)) for each in methods],
         "auto": saved,
         "top_up": top_up or TopUpForm(methods=methods),
@@ -273,7 +273,7 @@ def mode() -> str:
     return keys.mode if keys else ""
 
 
-def require_money(page: ConsolePage, action: Action) -> None:
+def require_money(page: ConsolePage, action: Permission) -> None:
     """Let pass who may. Raises NotPermitted."""
     if not page.may(action):
         raise NotPermitted("An owner, admin or billing member can see and do this.")

@@ -4,7 +4,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from control.tenants import selectors as tenants
+from control.organizations import selectors as tenants
 from web.console.page import address, signed_in
 
 

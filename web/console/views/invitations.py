@@ -7,7 +7,7 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from control.errors import Conflict
-from control.tenants.services import accept_invitation
+from control.organizations.members import accept_invitation
 from web.console.page import address, signed_in
 
 

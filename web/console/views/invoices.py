@@ -22,7 +22,7 @@ from billing.payments.services import start_invoice_checkout
 from billing.payments.services.asking import CHARGE_MIN_CENTS
 from control.api.streaming import whole_export
 from control.errors import Conflict, InvalidValue, NotPermitted
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console.collection import notice_of
 from web.console.invoicing import STATES, chart_of, drawing_of, groups_of
 from web.console.page import ConsolePage, console_page
@@ -130,12 +130,12 @@ def running_pdf(page: ConsolePage) -> HttpResponseBase:
 def may_pay(page: ConsolePage, standing: Standing) -> bool:
     """Whether the member may pay an invoice on Stripe's page now."""
     is_payable = standing.open_cents >= CHARGE_MIN_CENTS and not standing.is_disputed
-    return is_payable and settings.CONFIG.stripe is not None and page.may(Action.PAY)
+    return is_payable and settings.CONFIG.stripe is not None and page.may(Permission.BILLING_WRITE)
 
 
 def require_money(page: ConsolePage) -> None:
     """Let pass who may see money. Raises NotPermitted."""
-    if not page.may(Action.SEE_MONEY):
+    if not page.may(Permission.BILLING_READ):
         raise NotPermitted("An owner, admin or billing member can see invoices.")
 
 

@@ -14,11 +14,11 @@ from django.views.decorators.http import require_POST
 
 from billing.reading import selectors as reading
 from billing.reading.filters import UsageFilters
+from control.api_keys import selectors, services
+from control.api_keys.models import ApiKey, ApiKeyKind
+from control.api_keys.services import require_key_access
 from control.errors import NotPermitted, ObjectNotFound
-from control.keys import selectors, services
-from control.keys.live import require_key_access
-from control.keys.models import ApiKey, Kind
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console import shown_once
 from web.console.first_call import FirstCall
 from web.console.key_forms import SCOPES, EditForm, KeyForm, RevokeForm, RotateForm
@@ -43,7 +43,7 @@ def keys(page: ConsolePage) -> HttpResponse:
     found = selectors.keys(page.organization, project=page.project)
     context = {
         "keys": [KeyRow(key, page.url("key", key.id), may_change(page, key)) for key in found],
-        "may_manage": page.may(Action.MAKE_KEYS),
+        "may_manage": page.may(Permission.API_KEYS_WRITE),
         "first_call": FirstCall(page),
     }
     return page.render("console/keys.html", context)
@@ -58,7 +58,7 @@ def key_new(page: ConsolePage) -> HttpResponse:
         page.request.POST or None,
         projects=page.projects,
         initial={"project": page.project.id if page.project else ""},
-        may_manage=page.may(Action.MAKE_MANAGE_KEYS),
+        may_manage=page.may(Permission.API_KEYS_GRANT),
     )
     made: list[ApiKey] = []
     if not form.is_valid() or not carried_out(form, lambda: made.append(mint(page, form))):
@@ -70,7 +70,7 @@ def key_new(page: ConsolePage) -> HttpResponse:
 def mint(page: ConsolePage, form: KeyForm) -> ApiKey:
     """Mint what the form asks for, once, and lay its secret by; return the key."""
     try:
-        key, secret = services.mint_key(
+        key, secret = services.create_api_key(
             actor=page.actor,
             project=next(each for each in page.projects if each.id == form.cleaned_data["project"]),
             expires_at=form.expires_at(timezone.now()),
@@ -78,7 +78,7 @@ def mint(page: ConsolePage, form: KeyForm) -> ApiKey:
             form_token=form.cleaned_data["token"] or None,
             **form.rights(),
         )
-    except services.FormSentTwice as twice:
+    except services.DuplicateSubmission as twice:
         return twice.key
     shown_once.keep(page.request, key.id, secret)
     return key
@@ -95,7 +95,7 @@ def key_secret(page: ConsolePage, key_id: str) -> HttpResponse:
         words = f"The secret of {found.name} was shown already. If it is lost, rotate the key."
         messages.warning(page.request, words)
         return redirect(page.url("key", key_id))
-    old = selectors.old_secrets(found, timezone.now())
+    old = selectors.previous_secrets(found, timezone.now())
     context = {"key": found, "secret": secret, "old": old, "first_call": FirstCall(page)}
     return page.render("console/key_minted.html", context)
 
@@ -113,7 +113,7 @@ def key_edit(page: ConsolePage, key_id: str) -> HttpResponse:
     found = key_of(page, key_id)
     form = edit_form(page, found, page.request.POST)
     if form.is_valid() and carried_out(
-        form, lambda: services.edit_key(actor=page.actor, key=found, **form.rights())
+        form, lambda: services.update_api_key(actor=page.actor, key=found, **form.rights())
     ):
         messages.success(page.request, "Saved; every gateway holds to it within a second.")
         return redirect(page.url("key", key_id))
@@ -149,7 +149,7 @@ def key_rotate(page: ConsolePage, key_id: str) -> HttpResponse:
 def key_end_old(page: ConsolePage, key_id: str) -> HttpResponse:
     """End the secrets that were replaced."""
     found = key_of(page, key_id)
-    services.end_old_secrets(actor=page.actor, key=found)
+    services.revoke_previous_secrets(actor=page.actor, key=found)
     messages.success(page.request, f"Old secrets of {found.name} are refused within a second.")
     return redirect(page.url("key", key_id))
 
@@ -171,14 +171,14 @@ def key_revoke(page: ConsolePage, key_id: str) -> HttpResponse:
 
 def require_key_maker(page: ConsolePage) -> None:
     """Let pass who may make keys. Raises NotPermitted."""
-    if not page.may(Action.MAKE_KEYS):
+    if not page.may(Permission.API_KEYS_WRITE):
         raise NotPermitted("An owner, admin or developer can create and revoke API keys.")
 
 
 def key_of(page: ConsolePage, key_id: str) -> ApiKey:
     """Return a key that works and may be managed. Raises ObjectNotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
-    if found.revoked_at is not None or found.kind == Kind.PLAYGROUND:
+    if found.revoked_at is not None or found.kind == ApiKeyKind.PLAYGROUND:
         raise ObjectNotFound("There is no such API key.")
     require_key_maker(page)
     return found
@@ -195,7 +195,7 @@ def may_change(page: ConsolePage, key: ApiKey) -> bool:
 
 def edit_form(page: ConsolePage, key: ApiKey, data: QueryDict | None = None) -> EditForm:
     """Return the form of what may be changed."""
-    return EditForm(data, key=key, may_manage=page.may(Action.MAKE_MANAGE_KEYS))
+    return EditForm(data, key=key, may_manage=page.may(Permission.API_KEYS_GRANT))
 
 
 def show_key(
@@ -212,9 +212,9 @@ def show_key(
         "key": key,
         "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
         "is_test": key.prefix.startswith("pen_test_"),
-        "old": selectors.old_secrets(key, now),
+        "old": selectors.previous_secrets(key, now),
         "may_change": may_change(page, key),
-        "may_limit": page.may(Action.SET_LIMITS),
+        "may_limit": page.may(Permission.LIMITS_WRITE),
         "sums": reading.usage_totals(
             page.organization,
             now - timedelta(days=USAGE_DAYS),

@@ -12,9 +12,9 @@ from django.views.decorators.http import require_POST
 from billing.alerts import selectors, services
 from billing.alerts.selectors import Standing
 from billing.reading.exports import plain_dollars
-from control.budgets import services as limits_services
 from control.errors import NotPermitted
-from control.tenants.permissions import Action
+from control.limits import spending as limits_services
+from control.permissions import Permission
 from web.console.limits.forms import AlertsForm, LimitForm, TermsForm
 from web.console.limits.rows import Gauge, limits_view, owners_of
 from web.console.page import ConsolePage, console_page
@@ -55,7 +55,11 @@ def limit(page: ConsolePage, budget_id: str) -> HttpResponse:
     if form.is_valid() and carried_out(form, lambda: change(page, form, budget_id)):
         messages.success(page.request, "The limit is changed, at once.")
         return redirect(page.url("limits"))
-    context = {"gauge": Gauge(standing, ""), "form": form, "may_set": page.may(Action.SET_LIMITS)}
+    context = {
+        "gauge": Gauge(standing, ""),
+        "form": form,
+        "may_set": page.may(Permission.LIMITS_WRITE),
+    }
     return page.render("console/billing/limit.html", context, 400 if form.errors else 200)
 
 
@@ -149,5 +153,5 @@ def terms_of(standing: Standing) -> dict[str, Any]:
 
 def require_money(page: ConsolePage) -> None:
     """Let pass who looks after the money. Raises NotPermitted."""
-    if not page.may(Action.SEE_MONEY):
+    if not page.may(Permission.BILLING_READ):
         raise NotPermitted("An owner, admin or billing member can see limits and alerts.")

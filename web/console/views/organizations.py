@@ -5,9 +5,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from control.actor import person
-from control.tenants.models import Organization
-from control.tenants.services import create_organization
+from control.organizations.models import Organization
+from control.organizations.services import create_organization
+from control.permissions import Actor
 from web.console.page import address, signed_in
 from web.console.refusals import carried_out
 from web.console.settings_forms import TitleForm
@@ -23,7 +23,7 @@ def organization_new(request: HttpRequest) -> HttpResponse:
 
     def make() -> None:
         name = form.cleaned_data["name"]
-        made.append(create_organization(actor=person(user), name=name, owner=user))
+        made.append(create_organization(actor=Actor.for_user(user), name=name, owner=user))
 
     if form.is_valid() and carried_out(form, make):
         return redirect(address(made[0], "overview"))

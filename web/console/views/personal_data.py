@@ -9,11 +9,11 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_POST
 
-from control.actor import person
 from control.api.streaming import whole_export
 from control.data_requests import erasure, services
 from control.data_requests.models import RequestKind
 from control.errors import Conflict
+from control.permissions import Actor
 from web.console.page import signed_in
 from web.console.refusals import carried_out
 
@@ -41,7 +41,9 @@ def personal_data_copy(request: HttpRequest) -> HttpResponse:
     """Ask for a copy."""
     user = signed_in(request)
     try:
-        services.create_request(actor=person(user), asked_by=user, user=user, kind=RequestKind.COPY)
+        services.create_request(
+            actor=Actor.for_user(user), asked_by=user, user=user, kind=RequestKind.COPY
+        )
     except Conflict:
         messages.error(request, "A copy is being made already.")
     else:
@@ -57,7 +59,7 @@ def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponse
     asked = services.get_request(user, errand_id)
     return whole_export(
         request,
-        lambda: services.take_export(actor=person(user), request=asked),
+        lambda: services.take_export(actor=Actor.for_user(user), request=asked),
         content_type="application/zip",
         name=asked.file_name,
     )
@@ -72,7 +74,7 @@ def personal_data_erase(request: HttpRequest) -> HttpResponse:
     if form.is_valid() and carried_out(
         form,
         lambda: services.create_request(
-            actor=person(user),
+            actor=Actor.for_user(user),
             asked_by=user,
             user=user,
             kind=RequestKind.ERASURE,

@@ -12,9 +12,9 @@ from django.http import (
 )
 from django.views.decorators.http import require_POST
 
+from control.api_keys.playground import playground_secret
 from control.errors import ObjectNotFound, ServiceError
-from control.keys.services import playground_secret
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console.first_call import MODEL, curl, embeddings_calls
 from web.console.offers import offer_named, offers_for
 from web.console.page import ConsolePage, address, console_page, open_page, project_of
@@ -31,7 +31,7 @@ SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversati
 @console_page("playground")
 def playground(page: ConsolePage) -> HttpResponse:
     """The page. Opening it makes the key, so that the gateways know it by the first question."""
-    may_use = page.may(Action.MAKE_KEYS)
+    may_use = page.may(Permission.API_KEYS_WRITE)
     chosen, every = page.request.GET.get("model", ""), offers_for(page.organization)
     offers = [offer for offer in every if not offer.model.makes_embeddings]
     embedders = [offer for offer in every if offer.model.makes_embeddings]

@@ -6,7 +6,7 @@ from django.shortcuts import redirect
 
 from billing.invoicing.selectors import billing_profile
 from billing.invoicing.services.profiles import set_billing_profile
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from web.console.billing.profile import ProfileForm
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
@@ -16,7 +16,7 @@ from web.console.views.billing import require_money
 @console_page("billing")
 def billing_profile_page(page: ConsolePage) -> HttpResponse:
     """Show the profile; a POST changes it."""
-    require_money(page, Action.EDIT_BILLING)
+    require_money(page, Permission.BILLING_WRITE)
     profile = billing_profile(page.organization)
     if page.request.method != "POST":
         return show(page, ProfileForm.of(profile))

@@ -5,11 +5,18 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from control.api_keys import selectors as keys
 from control.errors import NotPermitted
-from control.keys import selectors as keys
-from control.tenants import selectors, services
-from control.tenants.models import Project
-from control.tenants.permissions import Action
+from control.organizations import selectors
+from control.organizations.models import Project
+from control.organizations.projects import (
+    archive_project,
+    create_project,
+    rename_project,
+    restore_project,
+    set_project_origins,
+)
+from control.permissions import Permission
 from web.console.page import ConsolePage, address, console_page
 from web.console.refusals import carried_out
 from web.console.settings_forms import NameTypedForm, OriginsForm, TitleForm
@@ -18,7 +25,7 @@ from web.console.settings_forms import NameTypedForm, OriginsForm, TitleForm
 @console_page("settings")
 def project_new(page: ConsolePage) -> HttpResponse:
     """The form, and after it the overview of the new project."""
-    if not page.may(Action.MANAGE_PROJECTS):
+    if not page.may(Permission.PROJECTS_WRITE):
         raise NotPermitted("An owner or admin can create projects.")
     form = TitleForm(page.request.POST or None)
     made: list[Project] = []
@@ -31,7 +38,7 @@ def project_new(page: ConsolePage) -> HttpResponse:
 
 def make(page: ConsolePage, form: TitleForm) -> Project:
     """Add the project that the form names."""
-    return services.create_project(
+    return create_project(
         actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
     )
 
@@ -50,9 +57,7 @@ def project_rename(page: ConsolePage, project_id: str) -> HttpResponse:
     form = TitleForm(page.request.POST)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.rename_project(
-            actor=page.actor, project=found, name=form.cleaned_data["name"]
-        ),
+        lambda: rename_project(actor=page.actor, project=found, name=form.cleaned_data["name"]),
     ):
         words = f"The project is now called {form.cleaned_data['name'].strip()}."
         messages.success(page.request, words)
@@ -68,9 +73,7 @@ def project_origins(page: ConsolePage, project_id: str) -> HttpResponse:
     form = OriginsForm(page.request.POST, project=found)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.set_project_origins(
-            actor=page.actor, project=found, allowed_origins=form.origins
-        ),
+        lambda: set_project_origins(actor=page.actor, project=found, allowed_origins=form.origins),
     ):
         messages.success(page.request, f"The origins of {found.name} are in force in a second.")
         return redirect(page.url("project", project_id))
@@ -84,7 +87,7 @@ def project_archive(page: ConsolePage, project_id: str) -> HttpResponse:
     found = selectors.project(page.organization, project_id)
     form = NameTypedForm(page.request.POST, ends=found)
     if form.is_valid() and carried_out(
-        form, lambda: services.archive_project(actor=page.actor, project=found)
+        form, lambda: archive_project(actor=page.actor, project=found)
     ):
         messages.success(page.request, f"{found.name} is archived; its keys end within a second.")
         return redirect(address(page.organization, "settings"))
@@ -96,7 +99,7 @@ def project_archive(page: ConsolePage, project_id: str) -> HttpResponse:
 def project_restore(page: ConsolePage, project_id: str) -> HttpResponse:
     """Open an archived project again."""
     found = selectors.project(page.organization, project_id)
-    services.restore_project(actor=page.actor, project=found)
+    restore_project(actor=page.actor, project=found)
     messages.success(page.request, f"{found.name} is open again. Its keys stay ended.")
     return redirect(page.url("project", project_id))
 
@@ -113,7 +116,7 @@ def show(
     context = {
         "project": project,
         "key_count": keys.keys(page.organization, project=project).count(),
-        "may_manage": page.may(Action.MANAGE_PROJECTS),
+        "may_manage": page.may(Permission.PROJECTS_WRITE),
         "rename": rename or TitleForm(initial={"name": project.name}),
         "origins": origins or OriginsForm(project=project),
         "archive": archive or NameTypedForm(ends=project),

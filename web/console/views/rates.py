@@ -4,7 +4,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.shortcuts import redirect
 
-from control.limits.services import set_own_limits
+from control.limits.rate_limits import set_own_limits
 from web.console.page import ConsolePage, console_page
 from web.console.rates.rows import form_of, rates_view
 from web.console.refusals import carried_out

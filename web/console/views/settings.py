@@ -9,8 +9,9 @@ from django.views.decorators.http import require_POST
 
 from control.dataplane import idempotency
 from control.errors import NotPermitted
-from control.tenants import services
-from control.tenants.permissions import Action
+from control.organizations.deletion import delete_organization, preview_deletion
+from control.organizations.services import rename_organization, set_idempotency_enabled
+from control.permissions import Permission
 from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
@@ -30,7 +31,7 @@ def settings_rename(page: ConsolePage) -> HttpResponse:
     form = TitleForm(page.request.POST)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.rename_organization(
+        lambda: rename_organization(
             actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
         ),
     ):
@@ -45,7 +46,7 @@ def settings_rename(page: ConsolePage) -> HttpResponse:
 def settings_idempotency(page: ConsolePage) -> HttpResponse:
     """Take idempotency keys, or no more."""
     takes = page.request.POST.get("takes_idempotency_keys") == "1"
-    services.set_taking_idempotency_keys(
+    set_idempotency_enabled(
         actor=page.actor, organization=page.organization, takes_idempotency_keys=takes
     )
     state = "taken within a second" if takes else "refused, and all kept answers are erased"
@@ -56,12 +57,12 @@ def settings_idempotency(page: ConsolePage) -> HttpResponse:
 @console_page("settings")
 def settings_delete(page: ConsolePage) -> HttpResponse:
     """Say what deleting the organization would do; with its name typed, do it."""
-    if not page.may(Action.DELETE_ORGANIZATION):
+    if not page.may(Permission.ORGANIZATION_DELETE):
         raise NotPermitted("An owner can delete the organization.")
     form = NameTypedForm(page.request.POST or None, ends=page.organization)
     if form.is_valid() and carried_out(
         form,
-        lambda: services.delete_organization(
+        lambda: delete_organization(
             actor=page.actor,
             organization=page.organization,
             name=form.cleaned_data["confirmation"],
@@ -69,7 +70,7 @@ def settings_delete(page: ConsolePage) -> HttpResponse:
     ):
         messages.success(page.request, f"{page.organization.name} is deleted.")
         return redirect("console:home")
-    follows = services.consequences(page.organization)
+    follows = preview_deletion(page.organization)
     context = {
         "form": form,
         "obstacles": [each.words for each in follows if each.is_obstacle],
@@ -87,10 +88,10 @@ def show(page: ConsolePage, *, rename: TitleForm | None = None) -> HttpResponse:
         "kept_bytes_max": KEPT_BYTES_MAX,
         "hours_kept": HOURS_KEPT,
         "minute_days": config.CONFIG.minute_rollup_days,
-        "may_keep": page.may(Action.KEEP_ANSWERS),
-        "may_manage": page.may(Action.MANAGE_PROJECTS),
-        "may_rename": page.may(Action.RENAME_ORGANIZATION),
-        "may_delete": page.may(Action.DELETE_ORGANIZATION),
+        "may_keep": page.may(Permission.DATA_RETENTION_WRITE),
+        "may_manage": page.may(Permission.PROJECTS_WRITE),
+        "may_rename": page.may(Permission.ORGANIZATION_UPDATE),
+        "may_delete": page.may(Permission.ORGANIZATION_DELETE),
         "rename": rename or TitleForm(initial={"name": page.organization.name}),
         "rows": [(each, page.url("project", each.id)) for each in page.every_project],
     }

@@ -19,11 +19,24 @@ from control.audit.models import AuditEvent
 from control.audit.pseudonyms import NameResolver
 from control.errors import Conflict, InvalidValue, NotPermitted
 from control.mail.services import absolute
-from control.sso import saml, selectors, services
-from control.sso.models import Connection, Domain, Protocol
-from control.tenants import selectors as tenants
-from control.tenants.models import Membership
-from control.tenants.permissions import Action, can
+from control.organizations import selectors as tenants
+from control.organizations.models import Membership
+from control.permissions import Permission, can
+from control.sso import saml, selectors
+from control.sso.connections import (
+    create_oidc_connection,
+    create_saml_connection,
+    create_scim_token,
+    disable_scim,
+    enforce,
+    remove_provider,
+    set_role_mapping,
+    set_transfer_target,
+    stop_enforcing,
+    unlink_identity,
+)
+from control.sso.domains import add_domain, remove_domain, verify_domain
+from control.sso.models import Protocol, SsoConnection, SsoDomain
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.sso_forms import DomainForm, HeirForm, OidcForm, RolesForm, SamlForm
@@ -62,7 +75,7 @@ def sso_oidc(page: ConsolePage) -> HttpResponse:
     form = OidcForm(page.request.POST)
     return saved(
         page, form, "Your OpenID provider is set up. Sign in by it once to try it.", "oidc",
-        lambda: services.set_up_oidc(
+        lambda: create_oidc_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     )  # fmt: skip
@@ -75,7 +88,7 @@ def sso_saml(page: ConsolePage) -> HttpResponse:
     form = SamlForm(page.request.POST)
     return saved(
         page, form, "Your SAML provider is set up. Sign in by it once to try it.", "saml",
-        lambda: services.set_up_saml(
+        lambda: create_saml_connection(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     )  # fmt: skip
@@ -87,7 +100,7 @@ def sso_remove(page: ConsolePage) -> HttpResponse:
     """Take the provider away."""
     return done(
         page, "Nobody signs in by the provider any more.",
-        lambda: services.remove_provider(actor=page.actor, organization=page.organization),
+        lambda: remove_provider(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
 
@@ -98,7 +111,7 @@ def sso_domain_add(page: ConsolePage) -> HttpResponse:
     form = DomainForm(page.request.POST)
     return saved(
         page, form, "Now put the TXT record into your DNS, and check it.", "domain",
-        lambda: services.add_domain(
+        lambda: add_domain(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     )  # fmt: skip
@@ -110,7 +123,7 @@ def sso_domain_verify(page: ConsolePage, domain_id: str) -> HttpResponse:
     """Look for the TXT record."""
     return done(
         page, "The domain is verified.",
-        lambda: services.verify_domain(
+        lambda: verify_domain(
             actor=page.actor, organization=page.organization, domain_id=domain_id
         ),
     )  # fmt: skip
@@ -122,7 +135,7 @@ def sso_domain_remove(page: ConsolePage, domain_id: str) -> HttpResponse:
     """Give a domain up."""
     return done(
         page, "The domain is removed.",
-        lambda: services.remove_domain(
+        lambda: remove_domain(
             actor=page.actor, organization=page.organization, domain_id=domain_id
         ),
     )  # fmt: skip
@@ -136,7 +149,7 @@ def sso_roles(page: ConsolePage) -> HttpResponse:
     return saved(
         page, form, "Roles follow the map from the next sign-in on; SCIM's people have theirs.",
         "roles",
-        lambda: services.map_roles(
+        lambda: set_role_mapping(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     )  # fmt: skip
@@ -150,11 +163,11 @@ def sso_enforce(page: ConsolePage) -> HttpResponse:
         words = "SSO is enforced: addresses of your domains sign in by it only."
         return done(
             page, words,
-            lambda: services.enforce(actor=page.actor, organization=page.organization),
+            lambda: enforce(actor=page.actor, organization=page.organization),
         )  # fmt: skip
     return done(
         page, "SSO is optional again.",
-        lambda: services.make_optional(actor=page.actor, organization=page.organization),
+        lambda: stop_enforcing(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
 
@@ -165,7 +178,7 @@ def sso_forget(page: ConsolePage, member_id: str) -> HttpResponse:
     seat = tenants.member(page.organization, member_id)
     return done(
         page, f"At the next sign-in {seat.user.email} is known anew.",
-        lambda: services.forget_identity(
+        lambda: unlink_identity(
             actor=page.actor, organization=page.organization, user=seat.user
         ),
     )  # fmt: skip
@@ -177,7 +190,7 @@ def sso_forget(page: ConsolePage, member_id: str) -> HttpResponse:
 @console_page("team")
 def scim_token(page: ConsolePage) -> HttpResponse:
     """Show a new token, once."""
-    token = services.make_token(actor=page.actor, organization=page.organization)
+    token = create_scim_token(actor=page.actor, organization=page.organization)
     context = {"token": token, "scim_url": absolute("/scim/v2")}
     return page.render("console/scim_token.html", context, status=201)
 
@@ -188,7 +201,7 @@ def scim_end(page: ConsolePage) -> HttpResponse:
     """End the token."""
     return done(
         page, "The token opens nothing any more.",
-        lambda: services.end_scim(actor=page.actor, organization=page.organization),
+        lambda: disable_scim(actor=page.actor, organization=page.organization),
     )  # fmt: skip
 
 
@@ -201,7 +214,7 @@ def scim_heir(page: ConsolePage) -> HttpResponse:
     def act() -> None:
         chosen = form.cleaned_data["heir"]
         heir = tenants.member(page.organization, chosen) if chosen else None
-        services.set_heir(actor=page.actor, organization=page.organization, heir=heir)
+        set_transfer_target(actor=page.actor, organization=page.organization, heir=heir)
 
     return saved(page, form, "Saved.", "heir", act)
 
@@ -235,7 +248,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
     organization = page.organization
     connection = selectors.connection(organization)
     domains = list(selectors.domains(organization))
-    access, seats = selectors.scim_access(organization), list(tenants.members(organization))
+    access, seats = selectors.scim_token(organization), list(tenants.members(organization))
     forms: dict[str, Form] = {
         "oidc": OidcForm(
             initial={"issuer": connection.issuer, "client_id": connection.client_id}
@@ -252,7 +265,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
     context = {
         "connection": connection,
         "domains": domains,
-        "is_owner": page.may(Action.MANAGE_OWNERS),
+        "is_owner": page.may(Permission.OWNERS_WRITE),
         "forms": forms,
         "asked": name,
         "callback_url": absolute(f"/sso/{organization.id}/callback"),
@@ -260,7 +273,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
         "entity_id": saml.entity_id(organization.id),
         "scim": access,
         "scim_url": absolute("/scim/v2"),
-        "log": _log(selectors.last_deeds(organization)),
+        "log": _log(selectors.last_events(organization)),
         **_dry_run(page, connection, domains, seats),
     }
     refused = form is not None and form.errors
@@ -268,7 +281,7 @@ def show_sso(page: ConsolePage, name: str = "", form: Form | None = None) -> Htt
 
 
 def _dry_run(
-    page: ConsolePage, connection: Connection, domains: list[Domain], seats: list[Membership]
+    page: ConsolePage, connection: SsoConnection, domains: list[SsoDomain], seats: list[Membership]
 ) -> dict[str, object]:
     """Return whom enforcing concerns, and whom not."""
     names = {domain.name for domain in domains if domain.verified_at}
@@ -301,10 +314,10 @@ def _log(deeds: list[AuditEvent]) -> list[LogRow]:
 
 def heirs(seats: Iterable[Membership]) -> list[Membership]:
     """Return who may take keys."""
-    return [one for one in seats if can(one.role, Action.MAKE_KEYS)]
+    return [one for one in seats if can(one.role, Permission.API_KEYS_WRITE)]
 
 
 def require_manager(page: ConsolePage) -> None:
     """Raise NotPermitted for who may not manage members."""
-    if not page.may(Action.MANAGE_MEMBERS):
+    if not page.may(Permission.MEMBERS_WRITE):
         raise NotPermitted("Owners and admins set up how people sign in.")

@@ -9,11 +9,18 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 
+from control.api_keys import selectors as keys
 from control.errors import NotPermitted
-from control.keys import selectors as keys
-from control.tenants import selectors, services
-from control.tenants.models import Invitation, Membership, Role
-from control.tenants.permissions import Action, can
+from control.organizations import selectors
+from control.organizations.members import (
+    change_role,
+    invite_member,
+    remove_member,
+    resend_invitation,
+    revoke_invitation,
+)
+from control.organizations.models import Invitation, Membership
+from control.permissions import Permission, Role, can
 from web.console.page import ConsolePage, console_page
 from web.console.refusals import carried_out
 from web.console.team_forms import ROLES, InviteForm, RemoveForm, RoleForm, role_choices
@@ -50,7 +57,7 @@ def team_invite(page: ConsolePage) -> HttpResponse:
     form = InviteForm(page.request.POST, choices=choices(page))
     if form.is_valid() and carried_out(
         form,
-        lambda: services.invite_member(
+        lambda: invite_member(
             actor=page.actor, organization=page.organization, **form.cleaned_data
         ),
     ):
@@ -66,7 +73,7 @@ def team_invite(page: ConsolePage) -> HttpResponse:
 def invitation_renew(page: ConsolePage, invitation_id: str) -> HttpResponse:
     """Mail an invitation anew."""
     found = offered(page, invitation_id)
-    services.renew_invitation(actor=page.actor, invitation=found)
+    resend_invitation(actor=page.actor, invitation=found)
     messages.success(page.request, f"A new invitation is on its way to {found.email}.")
     return redirect(page.url("team"))
 
@@ -76,7 +83,7 @@ def invitation_renew(page: ConsolePage, invitation_id: str) -> HttpResponse:
 def invitation_withdraw(page: ConsolePage, invitation_id: str) -> HttpResponse:
     """Let an invitation open nothing more."""
     found = offered(page, invitation_id)
-    services.revoke_invitation(actor=page.actor, invitation=found)
+    revoke_invitation(actor=page.actor, invitation=found)
     messages.success(page.request, f"The invitation of {found.email} is withdrawn.")
     return redirect(page.url("team"))
 
@@ -95,9 +102,7 @@ def member_role(page: ConsolePage, member_id: str) -> HttpResponse:
     form = RoleForm(page.request.POST, choices=choices(page))
     if form.is_valid() and carried_out(
         form,
-        lambda: services.change_role(
-            actor=page.actor, membership=seat, role=form.cleaned_data["role"]
-        ),
+        lambda: change_role(actor=page.actor, membership=seat, role=form.cleaned_data["role"]),
     ):
         role = Role(form.cleaned_data["role"]).label.lower()
         messages.success(page.request, f"{seat.user.email} is now {role}.")
@@ -124,36 +129,36 @@ def remove(page: ConsolePage, seat: Membership, form: RemoveForm) -> None:
     """End a seat as the form says."""
     keys_to = form.cleaned_data.get("keys_to")
     heir = selectors.member(page.organization, keys_to) if keys_to else None
-    services.remove_member(actor=page.actor, membership=seat, heir=heir)
+    remove_member(actor=page.actor, membership=seat, heir=heir)
 
 
 def choices(page: ConsolePage) -> list[tuple[str, str]]:
     """Return the roles that the member may give."""
-    return role_choices(may_manage_owners=page.may(Action.MANAGE_OWNERS))
+    return role_choices(may_manage_owners=page.may(Permission.OWNERS_WRITE))
 
 
 def heirs(page: ConsolePage, seat: Membership) -> Sequence[Membership]:
     """Return who may take a member's keys."""
     members = selectors.members(page.organization)
-    return [one for one in members if one != seat and can(one.role, Action.MAKE_KEYS)]
+    return [one for one in members if one != seat and can(one.role, Permission.API_KEYS_WRITE)]
 
 
 def may_change(page: ConsolePage, seat: Membership) -> bool:
     """Tell whether the member may change a seat."""
     is_owners = seat.role == Role.OWNER
-    return page.may(Action.MANAGE_OWNERS if is_owners else Action.MANAGE_MEMBERS)
+    return page.may(Permission.OWNERS_WRITE if is_owners else Permission.MEMBERS_WRITE)
 
 
 def offered(page: ConsolePage, invitation_id: str) -> Invitation:
     """Return an open invitation. Raises ObjectNotFound, NotPermitted."""
-    if not page.may(Action.MANAGE_MEMBERS):
+    if not page.may(Permission.MEMBERS_WRITE):
         raise NotPermitted("An owner or admin can invite people.")
     return selectors.invitation(page.organization, invitation_id)
 
 
 def show_team(page: ConsolePage, *, invite: InviteForm | None = None) -> HttpResponse:
     """Return the page, with the form as it was sent."""
-    may_manage, now = page.may(Action.MANAGE_MEMBERS), timezone.now()
+    may_manage, now = page.may(Permission.MEMBERS_WRITE), timezone.now()
     made = keys.key_counts(page.organization)
     context = {
         "seats": [

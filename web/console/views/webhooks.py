@@ -14,7 +14,7 @@ from django.views.decorators.debug import sensitive_variables
 from django.views.decorators.http import require_POST
 
 from control.errors import Conflict, NotPermitted
-from control.tenants.permissions import Action
+from control.permissions import Permission
 from control.webhooks import selectors, services
 from control.webhooks.models import EVENT_TYPES, WebhookEndpoint
 from web.console.page import ConsolePage, console_page
@@ -158,7 +158,7 @@ def webhook_redeliver(page: ConsolePage, endpoint_id: str, delivery_id: str) -> 
 
 def require_manager(page: ConsolePage) -> None:
     """Let pass who may manage webhooks. Raises NotPermitted."""
-    if not page.may(Action.MANAGE_WEBHOOKS):
+    if not page.may(Permission.WEBHOOKS_WRITE):
         raise NotPermitted("An owner or admin looks after webhooks.")
 
 

@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from billing.credit.services.lost_gateways import Held, held_by, release_gateway
-from control.actor import system
 from control.errors import ServiceError
+from control.permissions import Actor
 from serving.contract.money import exact_dollars
 
 
@@ -31,9 +31,11 @@ class Command(BaseCommand):
                 held = held_by(gateway_id, now=now)
                 return self._report(gateway_id, held, "held; nothing was changed")
             released = release_gateway(
-                actor=system("release-gateway"), gateway_id=gateway_id, reason=options["reason"],
+                actor=Actor.for_system("release-gateway"),
+                gateway_id=gateway_id,
+                reason=options["reason"],
                 now=now,
-            )  # fmt: skip
+            )
         except ServiceError as error:
             raise CommandError(error.message) from error
         return self._report(gateway_id, released, "released")

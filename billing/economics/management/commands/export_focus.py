@@ -8,7 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from billing.economics.focus import Days, focus_csv
 from control.errors import ServiceError
-from control.tenants.selectors import organizations
+from control.organizations.selectors import organizations
 
 
 class Command(BaseCommand):

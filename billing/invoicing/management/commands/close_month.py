@@ -9,8 +9,8 @@ from django.utils import timezone
 from billing.invoicing.periods import Period, parse_period
 from billing.invoicing.printed import dollars
 from billing.invoicing.services.closing import Outcome, close_month, preview_month
-from control.actor import system
 from control.errors import ServiceError
+from control.permissions import Actor
 
 
 class Command(BaseCommand):
@@ -34,7 +34,7 @@ class Command(BaseCommand):
                 return self._preview(period, options["organization"])
             outcome = close_month(
                 period=period,
-                actor=system("close-month"),
+                actor=Actor.for_system("close-month"),
                 now=timezone.now(),
                 organization_id=options["organization"],
                 progress=self._progress,

@@ -6,10 +6,11 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
     dependencies = [
-        ('tenants', '0001_initial'),
+        ('organizations', '0001_initial'),
     ]
 
     operations = [
@@ -33,10 +34,8 @@ class Migration(migrations.Migration):
             name='Variant',
             fields=[
                 ('id', models.CharField(default=control.catalog.models.new_variant_id, max_length=64, primary_key=True, serialize=False)),
-                ('model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='variants', to='catalog.model')),
                 ('precision', models.CharField(help_text='bf16, fp8, int8, int4, …', max_length=16)),
                 ('weights', models.CharField(help_text='A local folder or a Hugging Face id.', max_length=200)),
-                ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='quantized', to='catalog.variant')),
                 ('engine_arguments', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
                 ('capabilities', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), blank=True, default=list, size=None)),
                 ('context_tokens', models.PositiveIntegerField()),
@@ -47,18 +46,18 @@ class Migration(migrations.Migration):
                 ('size_bytes', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('published_at', models.DateTimeField(blank=True, null=True)),
+                ('model', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='variants', to='catalog.model')),
+                ('parent', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='quantized', to='catalog.variant')),
             ],
             options={
                 'db_table': 'catalog_variant',
                 'ordering': ['created_at'],
-                'constraints': [models.UniqueConstraint(fields=('model', 'precision'), name='precision_is_unique'), models.CheckConstraint(condition=models.Q(('output_tokens_max__gte', 1), ('output_tokens_max__lte', models.F('context_tokens'))), name='output_fits_context'), models.CheckConstraint(condition=models.Q(('dimensions__isnull', True), ('dimensions__gte', 1), _connector='OR'), name='dimensions_are_positive')],
             },
         ),
         migrations.CreateModel(
             name='QualityReport',
             fields=[
                 ('id', models.CharField(default=control.catalog.models.new_report_id, max_length=64, primary_key=True, serialize=False)),
-                ('variant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='quality_reports', to='catalog.variant')),
                 ('document', models.JSONField()),
                 ('question_count', models.PositiveIntegerField(blank=True, null=True)),
                 ('accuracy', models.FloatField(blank=True, null=True)),
@@ -69,18 +68,22 @@ class Migration(migrations.Migration):
                 ('tokens_per_second', models.FloatField(blank=True, null=True)),
                 ('skills', models.JSONField(blank=True, default=list)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('variant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='quality_reports', to='catalog.variant')),
             ],
             options={
                 'db_table': 'catalog_quality_report',
                 'ordering': ['-created_at'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('accuracy__isnull', True), models.Q(('accuracy__gte', 0), ('accuracy__lte', 1)), _connector='OR'), name='accuracy_is_a_share')],
             },
+        ),
+        migrations.AddField(
+            model_name='model',
+            name='default_variant',
+            field=models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='default_of', to='catalog.variant'),
         ),
         migrations.CreateModel(
             name='Deployment',
             fields=[
                 ('id', models.CharField(default=control.catalog.models.new_deployment_id, max_length=64, primary_key=True, serialize=False)),
-                ('variant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='deployments', to='catalog.variant')),
                 ('engine', models.CharField(choices=[('vllm', 'vLLM'), ('simulated', 'Simulated'), ('external', 'External')], default='vllm', max_length=16)),
                 ('replicas_min', models.PositiveIntegerField(default=0)),
                 ('replicas_max', models.PositiveIntegerField(default=1)),
@@ -88,7 +91,6 @@ class Migration(migrations.Migration):
                 ('reserved_share', models.FloatField(default=0.1, help_text='Part of all slots kept free for each tier whose clients wait, while in use.')),
                 ('engine_arguments', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
                 ('external_urls', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
-                ('dedicated_to', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='deployments', to='tenants.organization')),
                 ('connect_seconds', models.FloatField(default=2.0)),
                 ('first_byte_seconds', models.FloatField(default=60.0)),
                 ('gap_seconds', models.FloatField(default=30.0)),
@@ -98,16 +100,48 @@ class Migration(migrations.Migration):
                 ('sleep_after_seconds', models.FloatField(default=0.0, help_text='Without a request for so long all replicas stop until there is one; 0: never.')),
                 ('hourly_cost_nanos', models.BigIntegerField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('dedicated_to', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='deployments', to='organizations.organization')),
+                ('variant', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='deployments', to='catalog.variant')),
             ],
             options={
                 'db_table': 'catalog_deployment',
                 'ordering': ['created_at'],
-                'constraints': [models.CheckConstraint(condition=models.Q(('replicas_max__gte', models.F('replicas_min'))), name='replicas_max_not_below_min'), models.CheckConstraint(condition=models.Q(('slots__gte', 1)), name='slots_are_positive'), models.CheckConstraint(condition=models.Q(('reserved_share__gte', 0), ('reserved_share__lte', 1)), name='reserved_share_is_a_part'), models.CheckConstraint(condition=models.Q(('sleep_after_seconds', 0), models.Q(('sleep_after_seconds__gt', 0), ('wake_seconds__gt', 0), models.Q(('engine', 'external'), _negated=True)), _connector='OR'), name='sleeps_only_where_it_is_waited_for', violation_error_message='Only a deployment that requests wait for (wake_seconds) and whose replicas are ours may sleep.'), models.CheckConstraint(condition=models.Q(('hourly_cost_nanos__isnull', True), ('hourly_cost_nanos__gte', 0), _connector='OR'), name='hourly_cost_not_negative')],
             },
         ),
-        migrations.AddField(
-            model_name='model',
-            name='default_variant',
-            field=models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='default_of', to='catalog.variant'),
+        migrations.AddConstraint(
+            model_name='variant',
+            constraint=models.UniqueConstraint(fields=('model', 'precision'), name='precision_is_unique'),
+        ),
+        migrations.AddConstraint(
+            model_name='variant',
+            constraint=models.CheckConstraint(condition=models.Q(('output_tokens_max__gte', 1), ('output_tokens_max__lte', models.F('context_tokens'))), name='output_fits_context'),
+        ),
+        migrations.AddConstraint(
+            model_name='variant',
+            constraint=models.CheckConstraint(condition=models.Q(('dimensions__isnull', True), ('dimensions__gte', 1), _connector='OR'), name='dimensions_are_positive'),
+        ),
+        migrations.AddConstraint(
+            model_name='qualityreport',
+            constraint=models.CheckConstraint(condition=models.Q(('accuracy__isnull', True), models.Q(('accuracy__gte', 0), ('accuracy__lte', 1)), _connector='OR'), name='accuracy_is_a_share'),
+        ),
+        migrations.AddConstraint(
+            model_name='deployment',
+            constraint=models.CheckConstraint(condition=models.Q(('replicas_max__gte', models.F('replicas_min'))), name='replicas_max_not_below_min'),
+        ),
+        migrations.AddConstraint(
+            model_name='deployment',
+            constraint=models.CheckConstraint(condition=models.Q(('slots__gte', 1)), name='slots_are_positive'),
+        ),
+        migrations.AddConstraint(
+            model_name='deployment',
+            constraint=models.CheckConstraint(condition=models.Q(('reserved_share__gte', 0), ('reserved_share__lte', 1)), name='reserved_share_is_a_part'),
+        ),
+        migrations.AddConstraint(
+            model_name='deployment',
+            constraint=models.CheckConstraint(condition=models.Q(('sleep_after_seconds', 0), models.Q(('sleep_after_seconds__gt', 0), ('wake_seconds__gt', 0), models.Q(('engine', 'external'), _negated=True)), _connector='OR'), name='sleeps_only_where_it_is_waited_for', violation_error_message='Only a deployment that requests wait for (wake_seconds) and whose replicas are ours may sleep.'),
+        ),
+        migrations.AddConstraint(
+            model_name='deployment',
+            constraint=models.CheckConstraint(condition=models.Q(('hourly_cost_nanos__isnull', True), ('hourly_cost_nanos__gte', 0), _connector='OR'), name='hourly_cost_not_negative'),
         ),
     ]

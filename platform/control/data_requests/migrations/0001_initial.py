@@ -6,10 +6,11 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
     dependencies = [
-        ('tenants', '0001_initial'),
+        migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
     operations = [
@@ -17,8 +18,6 @@ class Migration(migrations.Migration):
             name='DataSubjectRequest',
             fields=[
                 ('id', models.CharField(default=control.data_requests.models.new_errand_id, max_length=64, primary_key=True, serialize=False)),
-                ('person', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
-                ('asked_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
                 ('kind', models.CharField(choices=[('copy', 'A copy of what is known'), ('rehearsal', 'Say what erasing would do'), ('erasure', 'Erase')], max_length=16)),
                 ('state', models.CharField(choices=[('waiting', 'Waiting'), ('done', 'Done'), ('refused', 'Refused'), ('failed', 'Failed')], default='waiting', max_length=16)),
                 ('percent', models.PositiveSmallIntegerField(default=0)),
@@ -28,9 +27,11 @@ class Migration(migrations.Migration):
                 ('copy', models.BinaryField(null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
+                ('asked_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
+                ('person', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={
-                'db_table': 'privacy_errand',
+                'db_table': 'data_requests_request',
                 'ordering': ['-created_at'],
                 'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'waiting')), fields=('person', 'kind'), name='errand_runs_once'), models.CheckConstraint(condition=models.Q(('kind__in', ['copy', 'rehearsal', 'erasure']), ('state__in', ['waiting', 'done', 'refused', 'failed'])), name='errand_is_known')],
             },

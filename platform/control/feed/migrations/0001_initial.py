@@ -4,11 +4,33 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
-    dependencies = []
+    dependencies = [
+    ]
 
     operations = [
+        migrations.CreateModel(
+            name='CompactionHorizon',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('version', models.BigIntegerField(default=0)),
+            ],
+            options={
+                'db_table': 'feed_compaction_horizon',
+            },
+        ),
+        migrations.CreateModel(
+            name='DatabaseIdentity',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('seed', models.UUIDField(default=uuid.uuid4)),
+            ],
+            options={
+                'db_table': 'feed_database_identity',
+            },
+        ),
         migrations.CreateModel(
             name='PublishedChange',
             fields=[
@@ -19,31 +41,11 @@ class Migration(migrations.Migration):
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'db_table': 'publish_change',
+                'db_table': 'feed_published_change',
                 'indexes': [models.Index(fields=['kind', 'record_id', '-version'], name='change_newest_of_record')],
             },
         ),
-        migrations.CreateModel(
-            name='CompactionHorizon',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('version', models.BigIntegerField(default=0)),
-            ],
-            options={
-                'db_table': 'publish_horizon',
-            },
-        ),
-        migrations.CreateModel(
-            name='DatabaseIdentity',
-            fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seed', models.UUIDField(default=uuid.uuid4)),
-            ],
-            options={
-                'db_table': 'publish_lineage',
-            },
-        ),
         migrations.RunSQL(
-            "INSERT INTO publish_lineage (seed) VALUES (gen_random_uuid())", migrations.RunSQL.noop
+            "INSERT INTO feed_database_identity (seed) VALUES (gen_random_uuid())", migrations.RunSQL.noop
         ),
     ]

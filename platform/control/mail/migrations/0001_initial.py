@@ -3,9 +3,11 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
+
     initial = True
 
-    dependencies = []
+    dependencies = [
+    ]
 
     operations = [
         migrations.CreateModel(
@@ -22,7 +24,7 @@ class Migration(migrations.Migration):
                 ('received_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'db_table': 'mail_letter',
+                'db_table': 'mail_stored_email',
                 'ordering': ['-id'],
                 'indexes': [models.Index(fields=['received_at'], name='letter_by_time')],
             },

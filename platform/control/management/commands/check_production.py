@@ -15,8 +15,8 @@ from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from control.management.production import Flaw, flaws
-from control.operators import OperatorRole
-from control.tenants import selectors
+from control.operators.selectors import operators
+from control.permissions import OperatorRole
 
 ROLE = """
 /* Whether this session's role is a superuser, and how many of the platform's tables it owns. */
@@ -72,9 +72,7 @@ def _of_database() -> Iterator[Flaw]:
 
 def _of_operators() -> Iterator[Flaw]:
     owners = [
-        each
-        for each in selectors.operators()
-        if each.is_active and each.operator_role == OperatorRole.OWNER
+        each for each in operators() if each.is_active and each.operator_role == OperatorRole.OWNER
     ]
     without = sum(not is_mfa_enabled(each) for each in owners)
     if without:

@@ -8,9 +8,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from control.actor import system
 from control.catalog.models import Task
 from control.errors import ServiceError
+from control.permissions import Actor
 from control.seeding.catalog import seed_model
 from control.seeding.people import Login, seed_demo_tenant, seed_operator
 from control.seeding.weights import find_weights
@@ -39,7 +39,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Seed, and tell what a stranger needs."""
-        actor = system("seed_platform")
+        actor = Actor.for_system("seed_platform")
         try:
             models = _models(options)
             seed_operator(_login("operator", options))

@@ -8,7 +8,9 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from control.tenants.models import Membership, Organization, Role, User
+from control.accounts.models import User
+from control.organizations.models import Membership, Organization
+from control.permissions import Role
 from tests.benchmarks.books.deeds.statements import counted
 from tests.benchmarks.books.deeds.world import callers
 from tests.benchmarks.books.results import Seen

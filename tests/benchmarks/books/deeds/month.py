@@ -16,7 +16,7 @@ from billing.invoicing.services.closing import close_month
 from billing.invoicing.typeset.pdf import invoice_pdf
 from billing.ledger.integrity import run
 from billing.metering.interning import CALLERS, SUPPLIES
-from control.actor import system
+from control.permissions import Actor
 from control.pricing.models import Price
 from tests.benchmarks.books.deeds.history import midnight
 from tests.benchmarks.books.deeds.world import callers, make_world
@@ -116,7 +116,7 @@ def timed_close(starts_on: date) -> tuple[float, int, int, list[str]]:
     period = Period(starts_on)
     began = time.perf_counter()
     outcome = close_month(
-        period=period, actor=system("bench"), now=period.ends_at + timedelta(hours=2)
+        period=period, actor=Actor.for_system("bench"), now=period.ends_at + timedelta(hours=2)
     )
     seconds = time.perf_counter() - began
     wrong = [f"{owner}: {reason}" for owner, reason in outcome.failures.items()]

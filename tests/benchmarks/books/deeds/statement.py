@@ -12,7 +12,8 @@ from django.test import Client
 from django.urls import reverse
 
 from billing.ledger.models import Account
-from control.tenants.models import Organization, User
+from control.accounts.models import User
+from control.organizations.models import Organization
 from tests.benchmarks.books.deeds.browsing import look
 from tests.benchmarks.books.results import Exported, Seen
 from tests.benchmarks.failure import BenchmarkFailed

@@ -15,9 +15,9 @@ from billing.payments.models import StripeEvent, StripePayment
 from billing.payments.services.asking import ask
 from billing.payments.services.sessions import open_checkout
 from billing.simulation.stripe_double import KEYS, StripeDouble
-from control.actor import system
 from control.db.models import new_id
-from control.tenants.models import Organization
+from control.organizations.models import Organization
+from control.permissions import Actor
 from tests.fixtures.paying import send
 from tests.fixtures.stripe_server import running_stripe, storm
 
@@ -104,5 +104,5 @@ def _pay(double: StripeDouble, organization_id: str, number: int) -> None:
         requested_by="benchmark",
         created_at=now,
     )
-    payment = open_checkout(ask(wanted, actor=system("benchmark"), now=now), now=now)
+    payment = open_checkout(ask(wanted, actor=Actor.for_system("benchmark"), now=now), now=now)
     double.pay(payment.checkout_id or "")

@@ -11,9 +11,9 @@ from django.utils import timezone
 
 from billing.credit.selectors import key_at
 from billing.credit.services.budgets import open_budgets
-from control.keys.models import ApiKey
+from control.api_keys.models import ApiKey
+from control.organizations.models import BillingMode, Organization, Project
 from control.pricing.models import Price
-from control.tenants.models import BillingMode, Organization, Project
 from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.usage import make_price
 

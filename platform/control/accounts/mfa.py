@@ -1,0 +1,155 @@
+"""What allauth asks of us about factors: passkeys belong to the configured host, whatever host a
+request names, an app's secret is encrypted in the database, and codes are counted as passwords
+are: who has a person's password cannot keep their codes from working."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import structlog
+from allauth.account.adapter import get_adapter
+from allauth.core import context
+from allauth.mfa.adapter import DefaultMFAAdapter
+from allauth.mfa.base.forms import AuthenticateForm, ReauthenticateForm
+from allauth.mfa.models import Authenticator
+from allauth.mfa.webauthn.forms import (
+    AddWebAuthnForm,
+    AuthenticateWebAuthnForm,
+    LoginWebAuthnForm,
+    ReauthenticateWebAuthnForm,
+)
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError
+
+from control import encryption
+from control.accounts import login_attempts
+from control.accounts.login_attempts import too_many_attempts
+from control.accounts.models import User
+from control.accounts.trusted_devices import device_of
+from control.encryption import VERSION, DecryptionError, decrypt, encrypt
+
+ENCRYPTION_PURPOSE = "factor"
+UNREADABLE = (
+    "Codes cannot be checked right now. Sign in with a passkey, or contact whoever runs this"
+    " platform."
+)
+log = structlog.get_logger(__name__)
+
+
+def encrypt_anew(kept: str) -> str | None:
+    """Return a kept secret encrypted with the newest vault key, None where it is already.
+
+    Raises DecryptionError.
+    """
+    if not kept.startswith(VERSION):
+        return encrypt(kept, purpose=ENCRYPTION_PURPOSE)
+    return encryption.encrypt_anew(kept, purpose=ENCRYPTION_PURPOSE)
+
+
+class MfaAdapter(DefaultMFAAdapter):
+    """Names and keeps factors."""
+
+    def encrypt(self, text: str) -> str:
+        """Return a secret as it is kept."""
+        return encrypt(text, purpose=ENCRYPTION_PURPOSE)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        """Return a secret; those from before they were encrypted are as they are."""
+        if not encrypted_text.startswith(VERSION):
+            return encrypted_text
+        return decrypt(encrypted_text, purpose=ENCRYPTION_PURPOSE)
+
+    def get_public_key_credential_rp_entity(self) -> dict[str, str]:
+        """Return whom browsers keep passkeys for."""
+        return {"id": urlsplit(settings.CONFIG.console_url).hostname or "", "name": "Penstock"}
+
+    def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
+        """Return what to call the next passkey, which its owner may change."""
+        count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
+        return "Passkey" if count == 0 else f"Passkey {count + 1}"
+
+
+@contextmanager
+def _invalid_credentials_refused() -> Iterator[None]:
+    """Take whatever fails in reading a credential for a wrong one: it is CBOR in JSON, and a
+    stranger may have written it. Raises ValidationError."""
+    try:
+        yield
+    except (ValidationError, DatabaseError):
+        raise
+    except Exception as error:
+        raise ValidationError("That passkey was not understood. Try again.") from error
+
+
+class PasskeyCreateForm(AddWebAuthnForm):
+    """A passkey opens the account without a password, so it always asks who holds it."""
+
+    name = forms.CharField(max_length=60, required=False, help_text="So that you know it again.")
+    passwordless = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
+
+    def clean_passwordless(self) -> bool:
+        """Return True, whatever was sent."""
+        return True
+
+    def clean(self) -> dict[str, Any]:
+        """Return the fields, the credential proved."""
+        with _invalid_credentials_refused():
+            fields: dict[str, Any] = super().clean()
+            return fields
+
+
+class PasskeyCredentialMixin:
+    """Reads what a browser says of a passkey."""
+
+    def clean_credential(self) -> Authenticator:
+        """Return the passkey. Raises ValidationError."""
+        with _invalid_credentials_refused():
+            found: Authenticator = super().clean_credential()  # type: ignore[misc]
+            return found
+
+
+class PasskeyAuthenticateForm(PasskeyCredentialMixin, AuthenticateWebAuthnForm):
+    """Asks for a passkey after the password."""
+
+
+class PasskeyLoginForm(PasskeyCredentialMixin, LoginWebAuthnForm):
+    """Asks for a passkey instead of a password."""
+
+
+class PasskeyReauthenticateForm(PasskeyCredentialMixin, ReauthenticateWebAuthnForm):
+    """Asks for a passkey before factors change."""
+
+
+class LimitedCodeMixin:
+    """Counts a code before it is looked at, and gives the try back for a right one."""
+
+    user: User
+
+    def clean_code(self) -> str:
+        """Return the code. Raises ValidationError."""
+        request, email = context.request, self.user.email
+        address, device = get_adapter().get_client_ip(request), device_of(request, email)
+        reservation = login_attempts.reserve(
+            login_attempts.LoginAttempt(email, address, device, of="code"), time.time()
+        )
+        if reservation.is_refused:
+            raise too_many_attempts("codes", reservation.wait_seconds)
+        try:
+            code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
+        except DecryptionError as error:
+            log.exception("factor_unreadable", user_id=self.user.pk)
+            raise ValidationError(UNREADABLE) from error
+        login_attempts.release(reservation)
+        return code
+
+
+class MfaCodeForm(LimitedCodeMixin, AuthenticateForm):
+    """Asks for a code at sign-in."""
+
+
+class MfaReauthenticateForm(LimitedCodeMixin, ReauthenticateForm):
+    """Asks for a code before factors change."""

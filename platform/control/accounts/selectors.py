@@ -1,0 +1,46 @@
+"""Questions about people."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from control.accounts.models import User
+from control.audit.pseudonyms import NameDirectory
+from control.errors import ObjectNotFound
+
+
+def user_by_email(email: str) -> User | None:
+    """Return the user of an e-mail address."""
+    return User.objects.filter(email=email.lower()).first()
+
+
+def locked_user(user_id: str) -> User:
+    """Return a user with their row locked until the transaction ends. Raises ObjectNotFound."""
+    found = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
+    if found is None:
+        raise ObjectNotFound("There is no such person.")
+    return found
+
+
+def has_verified_email(user: User) -> bool:
+    """Tell whether a person has shown that mail to their address reaches them."""
+    return bool(user.emailaddress_set.filter(verified=True).exists())  # type: ignore[attr-defined]
+
+
+class UserDirectory(NameDirectory):
+    """The people who have an account."""
+
+    def references(self, emails: Iterable[str]) -> dict[str, str]:
+        """Return the ids of the users with these addresses (lower case), by address."""
+        return dict(User.objects.filter(email__in=list(emails)).values_list("email", "id"))
+
+    def names(self, references: Iterable[str]) -> dict[str, str]:
+        """Return the users' addresses by id; erased ones are left out."""
+        users = User.objects.filter(id__in=list(references), erased_at=None)
+        return dict(users.values_list("id", "email"))
+
+    def search(self, text: str) -> QuerySet[Any, str]:
+        """Return the ids of users whose address or name holds a text."""
+        is_named = Q(email__icontains=text) | Q(name__icontains=text)
+        return User.objects.filter(is_named, erased_at=None).values_list("id", flat=True)

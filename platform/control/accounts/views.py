@@ -1,0 +1,134 @@
+"""The pages of signing in that are ours: the form that says when the next try is, and the link by
+mail that makes a device known."""
+
+import time
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from allauth.account.views import LoginView
+from allauth.core import ratelimit
+from allauth.usersessions.internal.flows.sessions import end_sessions
+from allauth.usersessions.models import UserSession
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.template.response import SimpleTemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from control.accounts.login_attempts import TOO_MANY_ATTEMPTS, ConcurrencyLimitExceeded, login_slot
+from control.accounts.models import User
+from control.accounts.notifications import mail_device_link
+from control.accounts.selectors import user_by_email
+from control.accounts.sessions import end_other_sessions, open_sessions
+from control.accounts.signals import send_account_event
+from control.accounts.trusted_devices import email_of_link, is_trusted_device, trust_device
+from control.error_pages import server_busy
+
+SENT_ON = 302
+TOO_MANY = 429
+
+
+class RateLimitedLoginView(LoginView):
+    """allauth's sign-in, so many at once, with 429 and `Retry-After` for who tried too often."""
+
+    def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Sign in, in turn."""
+        try:
+            with login_slot(is_known=is_trusted_device(request, request.POST.get("login", ""))):
+                began = time.monotonic()
+                reply: HttpResponse = super().post(request, *args, **kwargs)
+                # Else the page would be made after the turn, which is most of the work.
+                if isinstance(reply, SimpleTemplateResponse):
+                    reply.render()
+                if reply.status_code != SENT_ON:
+                    # A flood of these leaves the processor to others half of the time.
+                    time.sleep(time.monotonic() - began)
+                return reply
+        except ConcurrencyLimitExceeded:
+            return server_busy(request)
+
+    def form_invalid(self, form: forms.Form) -> HttpResponse:
+        """Show the form again, with the time until the next try."""
+        errors = form.errors.as_data().get("__all__", [])
+        waits = [
+            each.params["seconds"]
+            for each in errors
+            if each.code == TOO_MANY_ATTEMPTS and each.params
+        ]
+        if not waits:
+            return super().form_invalid(form)
+        context = self.get_context_data(form=form, tried_email=form.data.get("login", ""))
+        reply = self.render_to_response(context, status=TOO_MANY)
+        reply.headers["Retry-After"] = str(waits[0])
+        return reply
+
+
+sign_in = RateLimitedLoginView.as_view()
+
+
+class DeviceLinkForm(forms.Form):
+    """Whose device it is to be."""
+
+    email = forms.EmailField(max_length=254)
+
+
+@require_POST
+@never_cache
+def device_link(request: HttpRequest) -> HttpResponse:
+    """Mail the link that makes a device known, or that there is no such account; the page says the
+    same whether there is one or not."""
+    form = DeviceLinkForm(request.POST)
+    email = form.cleaned_data["email"].lower() if form.is_valid() else ""
+    refused = ratelimit.consume_or_429(request, action="device_link", key=email)
+    if refused is not None:
+        return refused
+    if email:
+        user = user_by_email(email)
+        mail_device_link(request, email, is_account=user is not None and user.is_active)
+    return render(request, "account/device_link_sent.html")
+
+
+@require_GET
+@never_cache
+def trust_device_view(request: HttpRequest, token: str) -> HttpResponse:
+    """Take this device as known to the account of the link; it signs nobody in."""
+    email = email_of_link(token)
+    if email is None:
+        messages.error(request, "This link is too old. Ask for another below.")
+        return redirect("account_login")
+    messages.success(request, "This device may try again now.")
+    response = redirect(f"{reverse('account_login')}?{urlencode({'email': email})}")
+    trust_device(request, response, email)
+    return response
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def sessions(request: HttpRequest) -> HttpResponse:
+    """List a person's own sessions; end all but this one."""
+    signed_in = cast(User, request.user)
+    if request.method == "POST":
+        end_other_sessions(signed_in, request)
+        messages.success(request, "Everywhere else you are signed out.")
+        return redirect("usersessions_list")
+    found = open_sessions(signed_in, timezone.now())
+    return render(request, "usersessions/usersession_list.html", {"sessions": found})
+
+
+@login_required
+@require_POST
+def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
+    """End one of a person's own sessions: its next request is nobody's."""
+    signed_in = cast(User, request.user)
+    session = get_object_or_404(UserSession, user_id=signed_in.pk, id=session_id)
+    with transaction.atomic():
+        send_account_event(signed_in, "session.revoke")
+        end_sessions(request, [session])
+    messages.success(request, "That session is ended.")
+    return redirect("usersessions_list")

@@ -1,0 +1,35 @@
+"""The operator's view of API keys: to look at, and to revoke."""
+
+from django.contrib import admin
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from control.admin.base import ReadOnlyAdmin
+from control.api_keys import services
+from control.api_keys.models import ApiKey
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(ReadOnlyAdmin):
+    """API keys."""
+
+    list_display = (
+        "name", "masked", "organization", "project", "kind", "last_used_at", "revoked_at",
+    )  # fmt: skip
+    list_select_related = ("organization", "project")
+    list_filter = ("kind", "pepper_id")
+    search_fields = ("id", "name", "prefix", "last_four", "organization__name")
+    exclude = ("digest",)
+    actions = ("revoke",)
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        """Who helps customers ends their keys."""
+        return bool(request.user.has_perm("api_keys.change_apikey"))
+
+    @admin.action(description="Revoke: refused within a second, for good", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        """Revoke the keys."""
+        self.carry_out(
+            request, queryset, "is revoked",
+            lambda actor, row: services.revoke_key(actor=actor, key=row),
+        )  # fmt: skip

@@ -1,0 +1,103 @@
+"""Keys end with what they belong to: an organization, a project, or their maker's right to make
+them.
+
+All of it happens in the transaction that ends the organization or project, or changes the seat.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret, Scope
+from control.api_keys.selectors import keys, locked_live_keys
+from control.feed.services import FeedRef
+from control.organizations.models import Membership, Organization, Project
+from control.organizations.signals import (
+    DeletionEffect,
+    membership_changed,
+    organization_deleted,
+    organization_deletion_previewed,
+    project_archived,
+)
+from control.permissions import Permission, can
+
+
+def listen() -> None:
+    """End keys with their project, and with their maker's seat."""
+    project_archived.connect(_on_archive, dispatch_uid="control.api_keys.lifecycle")
+    membership_changed.connect(
+        _on_membership_changed, dispatch_uid="control.api_keys.lifecycle.seat"
+    )
+    organization_deletion_previewed.connect(
+        _on_deletion_previewed, dispatch_uid="control.api_keys.lifecycle.asked"
+    )
+    organization_deleted.connect(
+        _on_deleted, dispatch_uid="control.api_keys.lifecycle.organization"
+    )
+
+
+def _on_archive(sender: object, project: Project, now: datetime, **_: Any) -> list[FeedRef]:
+    return _revoke(locked_live_keys(project.organization, project=project), now)
+
+
+def _on_deletion_previewed(
+    sender: object, organization: Organization, **_: Any
+) -> list[DeletionEffect]:
+    count = keys(organization).count()
+    if not count:
+        return [DeletionEffect("It has no API key that works.")]
+    stop = "1 API key stops" if count == 1 else f"{count} API keys stop"
+    return [DeletionEffect(f"{stop} working within a second, on every gateway.")]
+
+
+def _on_deleted(
+    sender: object, organization: Organization, now: datetime, **_: Any
+) -> list[FeedRef]:
+    return _revoke(locked_live_keys(organization), now)
+
+
+def _on_membership_changed(
+    sender: object,
+    membership: Membership,
+    is_over: bool,
+    heir: Membership | None,
+    now: datetime,
+    **_: Any,
+) -> list[FeedRef]:
+    """End the member's keys that nobody with the right to make them stands for any more: with a
+    lesser role those of the management API, with the seat all that no heir takes."""
+    theirs = locked_live_keys(membership.organization).filter(created_by=membership.user)
+    ended = []
+    for key in theirs:
+        if not is_over and _may_make(membership, key):
+            continue
+        if heir is not None and key.kind == ApiKeyKind.STANDARD and _may_make(heir, key):
+            key.created_by = heir.user
+            key.save(update_fields=["created_by"])
+            continue
+        if is_over or Scope.MANAGE in key.scopes:
+            ended.append(key)
+    old = _revoke_previous_secrets(membership) if is_over and heir is None else []
+    return [*_revoke(ended, now), *old]
+
+
+def _revoke_previous_secrets(membership: Membership) -> list[FeedRef]:
+    """End the secrets that the member made and that others replaced, though their keys go on."""
+    made = PreviousSecret.objects.filter(made_by=membership.user, key__revoked_at__isnull=True)
+    theirs = made.filter(key__organization=membership.organization)
+    keys_of = sorted(set(theirs.values_list("key_id", flat=True)))
+    theirs.delete()
+    return [FeedRef("api_key", key_id) for key_id in keys_of]
+
+
+def _may_make(membership: Membership, key: ApiKey) -> bool:
+    wanted = Permission.API_KEYS_GRANT if Scope.MANAGE in key.scopes else Permission.API_KEYS_WRITE
+    return can(membership.role, wanted)
+
+
+def _revoke(keys: Iterable[ApiKey], now: datetime) -> list[FeedRef]:
+    ended = list(keys)
+    for key in ended:
+        key.revoked_at = now
+        key.save(update_fields=["revoked_at"])
+    return [FeedRef("api_key", key.id) for key in ended]

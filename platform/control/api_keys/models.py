@@ -1,0 +1,121 @@
+"""API keys by their digests; no secret is ever stored."""
+
+from datetime import datetime
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from control.accounts.models import NAME_MAX, User
+from control.db.models import ID_MAX, new_id
+from control.organizations.models import Organization, Project
+
+PEPPER_ID_MAX = 8
+FORM_TOKEN_MAX = 64
+
+
+def new_key_id() -> str:
+    """Return a fresh id of an API key."""
+    return new_id("key")
+
+
+class ApiKeyKind(models.TextChoices):
+    """Who made the key: a person, or the console for its own playground."""
+
+    STANDARD = "standard", "Standard"
+    PLAYGROUND = "playground", "Playground"
+
+
+class Scope(models.TextChoices):
+    """What a key opens: the gateway, or the management API."""
+
+    INFERENCE = "inference", "Inference"
+    MANAGE = "manage", "Manage"
+
+
+def default_scopes() -> list[str]:
+    """Return the scopes of a key that names none."""
+    return [Scope.INFERENCE]
+
+
+class ApiKey(models.Model):
+    """A key of a project. Allowed models (public ids) and networks (CIDR) of None mean any; the
+    spend limit is per UTC month."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_key_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="keys")
+    project = models.ForeignKey(Project, models.PROTECT, related_name="keys")
+    name = models.CharField(max_length=NAME_MAX)
+    kind = models.CharField(max_length=16, choices=ApiKeyKind, default=ApiKeyKind.STANDARD)
+    digest = models.CharField(max_length=64, unique=True)
+    pepper_id = models.CharField(max_length=PEPPER_ID_MAX, blank=True)
+    """Which pepper made the digest; empty where that was before peppers had ids."""
+    prefix = models.CharField(max_length=16)
+    last_four = models.CharField(max_length=4)
+    form_token = models.CharField(max_length=FORM_TOKEN_MAX, null=True, blank=True)  # noqa: DJ001
+    """Of the form that asked for it: one sent twice makes one key."""
+    scopes = ArrayField(models.CharField(max_length=32, choices=Scope), default=default_scopes)
+    allowed_models = ArrayField(models.CharField(max_length=200), null=True, blank=True)
+    allowed_networks = ArrayField(models.CharField(max_length=64), null=True, blank=True)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    created_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    last_used_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "api_keys_api_key"
+        verbose_name = "API key"
+        constraints = [
+            models.CheckConstraint(condition=Q(scopes__len__gte=1), name="key_has_a_scope"),
+            models.CheckConstraint(
+                condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
+                name="key_limit_not_negative",
+            ),
+            models.UniqueConstraint(
+                fields=["organization", "form_token"], name="form_makes_one_key"
+            ),
+            models.UniqueConstraint(
+                fields=["project", "created_by"],
+                name="playground_key_is_unique",
+                condition=Q(kind="playground", revoked_at__isnull=True),
+            ),
+        ]
+        indexes = [models.Index(fields=["organization", "created_at"], name="key_by_organization")]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.masked})"
+
+    @property
+    def masked(self) -> str:
+        """What may be shown of the secret."""
+        return f"{self.prefix}…{self.last_four}"
+
+    def is_usable(self, now: datetime) -> bool:
+        """Whether the key itself opens anything at `now`."""
+        return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
+
+
+class PreviousSecret(models.Model):
+    """What is left of a secret that was replaced: until `ends_at` it opens the key all the same."""
+
+    key = models.ForeignKey(ApiKey, models.PROTECT, related_name="old_secrets")
+    digest = models.CharField(max_length=64, unique=True)
+    pepper_id = models.CharField(max_length=PEPPER_ID_MAX, blank=True)
+    prefix = models.CharField(max_length=16)
+    last_four = models.CharField(max_length=4)
+    made_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    ends_at = models.DateTimeField()
+
+    class Meta:
+        db_table = "api_keys_previous_secret"
+
+    def __str__(self) -> str:
+        return self.masked
+
+    @property
+    def masked(self) -> str:
+        """What may be shown of the secret."""
+        return f"{self.prefix}…{self.last_four}"

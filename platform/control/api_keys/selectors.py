@@ -1,0 +1,127 @@
+"""Questions about API keys."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from django.db.models import Count, Q, QuerySet
+
+from control.accounts.models import User
+from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
+from control.errors import ObjectNotFound
+from control.organizations.models import Organization, OrganizationStatus, Project
+
+
+def keys(
+    organization: Organization,
+    *,
+    project: Project | None = None,
+    with_revoked: bool = False,
+    with_playground: bool = False,
+) -> QuerySet[ApiKey]:
+    """Return the keys of an organization, or of one project, the newest first."""
+    found = _rows().filter(organization=organization)
+    if project is not None:
+        found = found.filter(project=project)
+    if not with_revoked:
+        found = found.filter(revoked_at__isnull=True)
+    if not with_playground:
+        found = found.filter(kind=ApiKeyKind.STANDARD)
+    return found.order_by("-created_at", "id")
+
+
+def key_counts(organization: Organization) -> dict[str, int]:
+    """Return how many keys that were not revoked each user made, by their ids."""
+    made = keys(organization).exclude(created_by=None).order_by("created_by_id")
+    return dict(made.values_list("created_by_id").annotate(Count("id")))
+
+
+def live_keys_of(user: User) -> QuerySet[ApiKey]:
+    """Return the keys that a person made, anywhere, and that were not revoked."""
+    return ApiKey.objects.filter(created_by=user, revoked_at__isnull=True, kind=ApiKeyKind.STANDARD)
+
+
+def key(organization: Organization, key_id: str) -> ApiKey:
+    """Return a key of any kind, revoked or not. Raises ObjectNotFound."""
+    every = keys(organization, with_revoked=True, with_playground=True)
+    found = every.filter(id=key_id).first()
+    if found is None:
+        raise ObjectNotFound("There is no such API key.")
+    return found
+
+
+def locked_key(organization: Organization, key_id: str) -> ApiKey:
+    """Return a key with its row locked until the transaction ends. Raises ObjectNotFound."""
+    found = _locked().filter(organization=organization, id=key_id).first()
+    if found is None:
+        raise ObjectNotFound("There is no such API key.")
+    return found
+
+
+def locked_live_keys(
+    organization: Organization, *, project: Project | None = None
+) -> QuerySet[ApiKey]:
+    """Return the keys that were not revoked, locked: a revocation and what else ends or revives
+    keys publish one after the other, so that the last word is the revocation's."""
+    found = _locked().filter(organization=organization, revoked_at__isnull=True)
+    if project is not None:
+        found = found.filter(project=project)
+    return found.order_by("id")
+
+
+def playground_key(project: Project, user: User) -> ApiKey | None:
+    """Return the playground key of a user in a project, its row locked."""
+    rows = _locked().filter(project=project, created_by=user, kind=ApiKeyKind.PLAYGROUND)
+    return rows.filter(revoked_at__isnull=True).first()
+
+
+def open_playground_key(project: Project, user: User) -> ApiKey | None:
+    """Return the playground key of a user in a project that is not archived, of an organization
+    that is not suspended; nothing is locked."""
+    rows = _rows().filter(project=project, created_by=user, kind=ApiKeyKind.PLAYGROUND)
+    return rows.filter(
+        revoked_at__isnull=True,
+        project__archived_at__isnull=True,
+        organization__status=OrganizationStatus.ACTIVE,
+    ).first()
+
+
+def key_by_digests(digests: Sequence[str], now: datetime) -> ApiKey | None:
+    """Return the key that a secret opens at `now`, of which these are the digests under each
+    pepper; its organization may be suspended."""
+    old = PreviousSecret.objects.filter(digest__in=digests, ends_at__gt=now)
+    opened = Q(digest__in=digests) | Q(id__in=old.values("key_id"))
+    rows = _rows().filter(revoked_at__isnull=True, project__archived_at__isnull=True)
+    found = rows.filter(opened).first()
+    return found if found is not None and found.is_usable(now) else None
+
+
+def previous_secrets(key: ApiKey, now: datetime) -> list[PreviousSecret]:
+    """Return the replaced secrets that open a key all the same, the last to end first."""
+    return list(PreviousSecret.objects.filter(key=key, ends_at__gt=now).order_by("-ends_at", "-id"))
+
+
+def previous_secrets_of(key_ids: Collection[str]) -> dict[str, list[PreviousSecret]]:
+    """Return what is left of replaced secrets, ended ones too, by their keys' ids."""
+    found: dict[str, list[PreviousSecret]] = {}
+    for secret in PreviousSecret.objects.filter(key_id__in=key_ids).order_by("id"):
+        found.setdefault(secret.key_id, []).append(secret)
+    return found
+
+
+def key_for_token(organization: Organization, form_token: str) -> ApiKey | None:
+    """Return the key that a form made, if it was sent before."""
+    return _rows().filter(organization=organization, form_token=form_token).first()
+
+
+def all_keys() -> QuerySet[ApiKey]:
+    """Return the keys of every organization, for operators."""
+    return _rows().order_by("-created_at")
+
+
+def _rows() -> QuerySet[ApiKey]:
+    return ApiKey.objects.select_related("organization", "project", "created_by")
+
+
+def _locked() -> QuerySet[ApiKey]:
+    rows = ApiKey.objects.select_for_update(of=("self",), no_key=True)
+    return rows.select_related("organization", "project")

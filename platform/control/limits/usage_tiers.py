@@ -1,0 +1,92 @@
+"""Each organization in the highest tier that what it has paid reaches: when it is made, when
+billing says that it paid or was paid back, and, page by page, when the tiers themselves change."""
+
+from datetime import datetime
+from typing import Any
+
+import structlog
+from django.db import transaction
+
+from control.audit import services as audit
+from control.errors import ObjectNotFound
+from control.feed.services import FeedRef, publish
+from control.limits import rate_limits
+from control.limits.models import OrganizationUsageTier
+from control.organizations.models import Organization
+from control.organizations.selectors import locked_organization
+from control.organizations.signals import organization_created
+from control.permissions import Actor
+
+logger = structlog.get_logger(__name__)
+
+PAGE = 200
+"""Organizations of one transaction, which holds the feed's numbering at its end."""
+PLATFORM = Actor.for_system("limit tiers")
+
+
+def listen() -> None:
+    """Place new organizations, before they are published."""
+    organization_created.connect(_on_organization, dispatch_uid="control.limits.usage_tiers")
+
+
+@transaction.atomic
+def on_payment(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
+    """An organization has paid so much in all, less what it got back: it stands where that reaches.
+
+    Raises ObjectNotFound.
+    """
+    if _set_tier(locked_organization(organization_id), now, paid_nanos):
+        publish([FeedRef("organization", organization_id)])
+
+
+def update_usage_tiers(*, now: datetime) -> int:
+    """Place whoever should stand elsewhere, since tiers changed; return how many there were."""
+    count = 0
+    while ids := rate_limits.organizations_in_wrong_tier(PAGE):
+        count += _update_page(ids, now)
+    return count
+
+
+@transaction.atomic
+def _update_page(ids: list[str], now: datetime) -> int:
+    placed = [found for found in map(_locked, ids) if found and _set_tier(found, now)]
+    publish(FeedRef("organization", organization.id) for organization in placed)
+    return len(placed)
+
+
+def _locked(organization_id: str) -> Organization | None:
+    try:
+        return locked_organization(organization_id)
+    except ObjectNotFound:
+        return None
+
+
+def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None = None) -> bool:
+    """Put an organization, whose row is locked, where it belongs; return whether it moved."""
+    standing, _ = OrganizationUsageTier.objects.select_related("tier").get_or_create(
+        organization=organization, defaults={"since": now}
+    )
+    if paid_nanos is not None:
+        standing.paid_nanos = paid_nanos
+    due = rate_limits.eligible_tier(standing.paid_nanos)
+    before, has_moved = standing.tier, standing.tier != due
+    if has_moved:
+        standing.tier, standing.since = due, now
+        audit.record(
+            actor=PLATFORM,
+            action="organization.limit_tier",
+            target_kind="organization",
+            target_id=organization.id,
+            organization_id=organization.id,
+            details={
+                "before": before and before.name,
+                "after": due and due.name,
+                "paid_nanos": standing.paid_nanos,
+            },
+        )
+    standing.save()
+    return has_moved
+
+
+def _on_organization(sender: object, organization: Organization, actor: Actor, **_: Any) -> None:
+    _set_tier(organization, organization.created_at)

@@ -1,0 +1,171 @@
+"""The operators' view of users, organizations and projects, and the base of lists whose rows belong
+to organizations."""
+
+from typing import Any
+
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import OuterRef, QuerySet, Subquery
+from django.http import HttpRequest
+from django.utils.html import format_html
+from unfold.admin import TabularInline
+
+from control.accounts.models import User
+from control.admin.base import OperatorAdmin, ReadOnlyAdmin, operator
+from control.admin.fields import NOTHING, dollars
+from control.organizations.models import Membership, Organization, Project
+from control.organizations.selectors import organizations
+from control.organizations.services import (
+    rename_organization,
+    resume_organization,
+    set_organization_terms,
+    suspend_organization,
+)
+from control.permissions import Actor, Permission, operator_can
+
+LIMIT = "Spend limit per month"
+
+# Roles replace groups; addresses, second factors and sessions belong to their people.
+for table in (Group, EmailAddress, Authenticator, UserSession):
+    admin.site.unregister(table)
+
+
+class ReadOnlyInline(TabularInline):
+    """Rows of another table, to look at."""
+
+    extra = 0
+    can_delete = False
+    hide_title = True
+
+    def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nothing is added here."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Nothing is changed here."""
+        return False
+
+
+class MembershipInline(ReadOnlyInline):
+    """The members of an organization, or the seats of a user."""
+
+    model = Membership
+    fields = ("organization", "user", "role", "created_at")
+
+
+class ProjectInline(ReadOnlyInline):
+    """The projects of an organization."""
+
+    model = Project
+    fields = ("name", "spend_limit", "created_at", "archived_at")
+    readonly_fields = ("spend_limit",)
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
+
+
+@admin.register(Organization)
+class OrganizationAdmin(OperatorAdmin):
+    """Organizations. People make them by signing up."""
+
+    list_display = ("name", "id", "status", "billing_mode", "spend_limit", "created_at")
+    list_filter = ("status", "billing_mode")
+    search_fields = ("name", "id", "memberships__user__email")
+    fields = (
+        "id", "name", "status", "billing_mode", "spend_limit_nanos", "weight", "created_at",
+    )  # fmt: skip
+    readonly_fields = ("id", "status", "created_at")
+    inlines = (MembershipInline, ProjectInline)
+    actions = ("suspend", "resume")
+
+    dollars_help = {"spend_limit_nanos": "In dollars per UTC month; empty for no limit."}
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """An organization needs an owner, who makes it."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Who helps customers renames, who keeps the books sets terms: the services tell apart."""
+        role = operator(request).operator_role
+        return operator_can(role, Permission.CUSTOMERS_WRITE) or operator_can(
+            role, Permission.FINANCE_WRITE
+        )
+
+    def has_suspend_permission(self, request: HttpRequest) -> bool:
+        """Who helps customers stops them, and lets them go on."""
+        return operator_can(operator(request).operator_role, Permission.CUSTOMERS_WRITE)
+
+    def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
+        """Rename an organization, or set its terms."""
+        if "name" in changes:
+            rename_organization(actor=actor, organization=row, name=changes.pop("name"))
+        if changes:
+            set_organization_terms(
+                actor=actor,
+                organization=row,
+                billing_mode=row.billing_mode,
+                spend_limit_nanos=row.spend_limit_nanos,
+                weight=row.weight,
+            )
+        return row
+
+    @admin.action(description="Suspend: all keys stop at once", permissions=["suspend"])
+    def suspend(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
+        """Suspend the organizations."""
+        self.carry_out(
+            request, queryset, "is suspended",
+            lambda actor, row: suspend_organization(actor=actor, organization=row),
+        )  # fmt: skip
+
+    @admin.action(description="Resume: keys work again", permissions=["suspend"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
+        """End the suspensions."""
+        self.carry_out(
+            request, queryset, "works again",
+            lambda actor, row: resume_organization(actor=actor, organization=row),
+        )  # fmt: skip
+
+
+@admin.register(Project)
+class ProjectAdmin(ReadOnlyAdmin):
+    """Projects."""
+
+    list_display = ("name", "organization", "spend_limit", "created_at", "archived_at")
+    list_select_related = ("organization",)
+    search_fields = ("name", "id", "organization__name")
+    fields = ("id", "name", "organization", "spend_limit", "created_at", "archived_at")
+    readonly_fields = ("spend_limit",)
+
+    spend_limit = dollars("spend_limit_nanos", LIMIT)
+
+
+@admin.register(User)
+class UserAdmin(ReadOnlyAdmin):
+    """People."""
+
+    list_display = ("email", "name", "operator_role", "is_active", "created_at", "last_login")
+    search_fields = ("email", "name")
+    fields = (
+        "id", "email", "name", "is_active", "operator_role", "created_at", "last_login",
+        "erased_at",
+    )  # fmt: skip
+    inlines = (MembershipInline,)
+
+
+class OrganizationOwnedAdmin(OperatorAdmin):
+    """Lists of rows that keep an organization's id: `owner` is its name, the id on hover."""
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the rows with their organizations' names."""
+        mine = organizations().filter(id=OuterRef("organization_id")).order_by()
+        return super().get_queryset(request).annotate(owner_name=Subquery(mine.values("name")[:1]))
+
+    @admin.display(description="Organization", empty_value=NOTHING)
+    def owner(self, row: Any) -> str:
+        """Return whose it is; the id alone where there is no such organization."""
+        name = row.owner_name or row.organization_id
+        return name and format_html('<span title="{}">{}</span>', row.organization_id, name)

@@ -1,0 +1,185 @@
+"""Who there is: users, the organizations that own everything, their projects and members."""
+
+from django.contrib.postgres.fields import ArrayField
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from control.accounts.models import EMAIL_MAX, NAME_MAX, User
+from control.db.models import ID_MAX, new_id
+from control.permissions import Role
+
+ORIGIN_MAX = 200
+
+
+def new_organization_id() -> str:
+    """Return a fresh id of an organization."""
+    return new_id("org")
+
+
+def new_cache_salt_id() -> str:
+    """Return a fresh id that salts an organization's prefix cache; a new one empties it."""
+    return new_id("salt")
+
+
+def new_project_id() -> str:
+    """Return a fresh id of a project."""
+    return new_id("proj")
+
+
+def new_membership_id() -> str:
+    """Return a fresh id of a membership."""
+    return new_id("mem")
+
+
+def new_invitation_id() -> str:
+    """Return a fresh id of an invitation."""
+    return new_id("inv")
+
+
+class OrganizationStatus(models.TextChoices):
+    """Whether an organization's keys work."""
+
+    ACTIVE = "active", "Active"
+    SUSPENDED = "suspended", "Suspended"
+    DELETED = "deleted", "Deleted"
+
+
+class BillingMode(models.TextChoices):
+    """When an organization pays."""
+
+    PREPAID = "prepaid", "Prepaid"
+    POSTPAID = "postpaid", "Postpaid"
+
+
+class Organization(models.Model):
+    """The tenant. `spend_limit_nanos` is per UTC month; None is no limit of its own."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_organization_id)
+    name = models.CharField(max_length=NAME_MAX)
+    status = models.CharField(
+        max_length=16, choices=OrganizationStatus, default=OrganizationStatus.ACTIVE
+    )
+    billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
+    spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    weight = models.PositiveIntegerField(default=1, help_text="Share of a busy pool.")
+    cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
+    takes_idempotency_keys = models.BooleanField(
+        default=False, help_text="Whether answers are kept for a day, to be given again."
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "organizations_organization"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=OrganizationStatus.values),
+                name="organization_status_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(billing_mode__in=BillingMode.values), name="billing_mode_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
+                name="organization_limit_not_negative",
+            ),
+            models.CheckConstraint(condition=Q(weight__gte=1), name="weight_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its keys work."""
+        return self.status == OrganizationStatus.ACTIVE
+
+
+class Project(models.Model):
+    """A workspace inside an organization; archiving ends its keys, restoring brings none back."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_project_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="projects")
+    name = models.CharField(max_length=NAME_MAX)
+    spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
+    allowed_origins = ArrayField(
+        models.CharField(max_length=ORIGIN_MAX),
+        default=list,
+        blank=True,
+        help_text="Whose pages may call with the project's keys, such as https://app.example.com.",
+    )
+    created_at = models.DateTimeField(default=timezone.now)
+    archived_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "organizations_project"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "name"],
+                name="project_name_is_unique",
+                condition=Q(archived_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(spend_limit_nanos__isnull=True) | Q(spend_limit_nanos__gte=0),
+                name="project_limit_not_negative",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the project has ended."""
+        return self.archived_at is not None
+
+
+class Membership(models.Model):
+    """A person in an organization."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_membership_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="memberships")
+    user = models.ForeignKey(User, models.CASCADE, related_name="memberships")
+    role = models.CharField(max_length=16, choices=Role)
+    created_at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        db_table = "organizations_membership"
+        constraints = [
+            models.UniqueConstraint(fields=["organization", "user"], name="member_is_unique"),
+            models.CheckConstraint(condition=Q(role__in=Role.values), name="role_is_known"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} as {self.role}"
+
+
+class Invitation(models.Model):
+    """A seat offered to an e-mail address; its secret is mailed and only its digest kept."""
+
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_invitation_id)
+    organization = models.ForeignKey(Organization, models.PROTECT, related_name="invitations")
+    email = models.EmailField(max_length=EMAIL_MAX)
+    role = models.CharField(max_length=16, choices=Role)
+    digest = models.CharField(max_length=64, unique=True)
+    invited_by = models.ForeignKey(User, models.SET_NULL, null=True, related_name="+")
+    created_at = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField()
+    accepted_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        db_table = "organizations_invitation"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["organization", "email"],
+                name="open_invitation_is_unique",
+                condition=Q(accepted_at__isnull=True, revoked_at__isnull=True),
+            ),
+            models.CheckConstraint(
+                condition=Q(role__in=Role.values), name="invitation_role_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.email} as {self.role}"

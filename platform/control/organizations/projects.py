@@ -1,0 +1,147 @@
+"""What may be done to a project."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.audit import services as audit
+from control.errors import Conflict
+from control.feed.services import FeedRef, publish
+from control.organizations import selectors, validators
+from control.organizations.models import Organization, Project
+from control.organizations.signals import limits_changed, project_archived
+from control.permissions import Actor, Permission, require
+from serving.contract.budget import limit_budget_id
+
+
+@transaction.atomic
+def create_project(
+    *,
+    actor: Actor,
+    organization: Organization,
+    name: str,
+    spend_limit_nanos: int | None = None,
+    allowed_origins: Iterable[str] = (),
+) -> Project:
+    """Add a project, with a monthly limit in nano-dollars if it shall have one, and the origins
+    whose pages may call with its keys.
+
+    Raises Conflict when another one has the name, InvalidValue for what is no origin.
+    """
+    require(actor, organization.id, Permission.PROJECTS_WRITE)
+    organization = selectors.locked_organization(organization.id)
+    project = Project.objects.create(
+        organization=organization,
+        name=_free_name(organization, name),
+        spend_limit_nanos=validators.spend_limit_nanos(spend_limit_nanos),
+        allowed_origins=validators.origins(allowed_origins),
+    )
+    _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
+    publish([FeedRef("project", project.id)])
+    return project
+
+
+@transaction.atomic
+def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
+    """Give a project another name. Raises Conflict when another one has it."""
+    require(actor, project.organization_id, Permission.PROJECTS_WRITE)
+    organization = selectors.locked_organization(project.organization_id)
+    project = _active(organization, project)
+    before, project.name = project.name, _free_name(organization, name, project.name)
+    project.save(update_fields=["name"])
+    _record(actor, "project.rename", project, before=before, after=project.name)
+    return project
+
+
+@transaction.atomic
+def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int | None) -> Project:
+    """Limit what a project spends in a UTC month, in nano-dollars; None lifts the limit."""
+    require(actor, project.organization_id, Permission.LIMITS_WRITE)
+    project = _active(project.organization, project)
+    before = project.spend_limit_nanos
+    project.spend_limit_nanos = validators.spend_limit_nanos(spend_limit_nanos)
+    project.save(update_fields=["spend_limit_nanos"])
+    _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
+    limits = {limit_budget_id(project.id): project.spend_limit_nanos}
+    limits_changed.send(Project, limits=limits, now=timezone.now())
+    publish([FeedRef("project", project.id)])
+    return project
+
+
+@transaction.atomic
+def set_project_origins(
+    *, actor: Actor, project: Project, allowed_origins: Iterable[str]
+) -> Project:
+    """Say whose pages may call with a project's keys; none, and no page may.
+
+    Raises InvalidValue for what is no origin.
+    """
+    require(actor, project.organization_id, Permission.PROJECTS_WRITE)
+    project = _active(project.organization, project)
+    before, project.allowed_origins = project.allowed_origins, validators.origins(allowed_origins)
+    project.save(update_fields=["allowed_origins"])
+    _record(actor, "project.set_origins", project, before=before, after=project.allowed_origins)
+    publish([FeedRef("project", project.id)])
+    return project
+
+
+@transaction.atomic
+def archive_project(*, actor: Actor, project: Project) -> Project:
+    """End a project and revoke its keys, at once and for good. Usage stays readable."""
+    require(actor, project.organization_id, Permission.PROJECTS_WRITE)
+    project = _active(project.organization, project)
+    now = timezone.now()
+    project.archived_at = now
+    project.save(update_fields=["archived_at"])
+    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
+    answers = project_archived.send(Project, project=project, now=now)
+    ended: list[FeedRef] = [row for _, rows in answers for row in cast(list[FeedRef], rows)]
+    _record(actor, "project.archive", project, keys=[row.id for row in ended])
+    publish([FeedRef("project", project.id), *ended])
+    return project
+
+
+@transaction.atomic
+def restore_project(*, actor: Actor, project: Project) -> Project:
+    """Open an archived project again. Its keys stay ended: new ones are made.
+
+    Raises Conflict when it is not archived, or another project has its name by now.
+    """
+    require(actor, project.organization_id, Permission.PROJECTS_WRITE)
+    organization = selectors.locked_organization(project.organization_id)
+    project = selectors.locked_project(organization, project.id)
+    if not project.is_archived:
+        raise Conflict("The project is not archived.")
+    _free_name(organization, project.name)
+    project.archived_at = None
+    project.save(update_fields=["archived_at"])
+    _record(actor, "project.restore", project, name=project.name)
+    publish([FeedRef("project", project.id)])
+    return project
+
+
+def _active(organization: Organization, project: Project) -> Project:
+    project = selectors.locked_project(organization, project.id)
+    if project.is_archived:
+        raise Conflict("The project is archived.")
+    return project
+
+
+def _free_name(organization: Organization, wanted: str, current: str = "") -> str:
+    name = validators.name(wanted)
+    if name != current and selectors.has_project_named(organization, name):
+        raise Conflict(f"There is a project named {name} already.", param="name")
+    return name
+
+
+def _record(actor: Actor, action: str, project: Project, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="project",
+        target_id=project.id,
+        organization_id=project.organization_id,
+        details=details,
+    )

@@ -1,0 +1,197 @@
+"""What may be done to an organization."""
+
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.accounts.models import User
+from control.accounts.selectors import locked_user
+from control.audit import services as audit
+from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef, publish
+from control.organizations import selectors, validators
+from control.organizations.models import (
+    BillingMode,
+    Membership,
+    Organization,
+    OrganizationStatus,
+    Project,
+)
+from control.organizations.signals import (
+    idempotency_keys_refused,
+    limits_changed,
+    organization_created,
+)
+from control.permissions import Actor, Permission, Role, require, require_operator
+from serving.contract.budget import balance_budget_id, limit_budget_id
+
+DEFAULT_PROJECT_NAME = "Default"
+ORGANIZATIONS_MAX = 50
+
+
+@transaction.atomic
+def create_organization(
+    *,
+    actor: Actor,
+    name: str,
+    owner: User,
+    billing_mode: str = BillingMode.PREPAID,
+) -> Organization:
+    """Add an organization with its owner and a default project, and tell the layers above.
+
+    Raises Conflict for a person who owns ORGANIZATIONS_MAX already.
+    """
+    if not actor.is_operator:
+        owner = locked_user(owner.pk)
+        if selectors.owned_count(owner) >= ORGANIZATIONS_MAX:
+            raise Conflict(f"One person owns at most {ORGANIZATIONS_MAX} organizations.")
+    organization = Organization.objects.create(
+        name=validators.name(name), billing_mode=billing_mode
+    )
+    Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
+    project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
+    _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
+    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
+    organization_created.send(Organization, organization=organization, actor=actor)
+    publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
+    return organization
+
+
+@transaction.atomic
+def rename_organization(*, actor: Actor, organization: Organization, name: str) -> Organization:
+    """Give an organization another name. The data plane knows no names."""
+    require(actor, organization.id, Permission.ORGANIZATION_UPDATE)
+    organization = selectors.locked_organization(organization.id)
+    before, organization.name = organization.name, validators.name(name)
+    organization.save(update_fields=["name"])
+    _record(actor, "organization.rename", organization, before=before, after=organization.name)
+    return organization
+
+
+@transaction.atomic
+def set_organization_limit(
+    *, actor: Actor, organization: Organization, spend_limit_nanos: int | None
+) -> Organization:
+    """Limit what a prepaid organization spends in a UTC month, in nano-dollars; None lifts it.
+
+    Raises NotPermitted for a postpaid one, whose limit is the operator's credit line.
+    """
+    require(actor, organization.id, Permission.LIMITS_WRITE)
+    organization = selectors.locked_organization(organization.id)
+    if organization.billing_mode == BillingMode.POSTPAID:
+        require_operator(actor, Permission.FINANCE_WRITE)
+    return _set_terms(actor, organization, spend_limit_nanos=spend_limit_nanos)
+
+
+@transaction.atomic
+def set_organization_terms(
+    *,
+    actor: Actor,
+    organization: Organization,
+    billing_mode: str,
+    spend_limit_nanos: int | None,
+    weight: int,
+) -> Organization:
+    """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
+    require_operator(actor, Permission.FINANCE_WRITE)
+    if billing_mode not in BillingMode.values:
+        raise InvalidValue(
+            f"billing_mode must be one of {', '.join(BillingMode.values)}.", param="billing_mode"
+        )
+    if weight < 1:
+        raise InvalidValue("weight must be at least 1.", param="weight")
+    organization = selectors.locked_organization(organization.id)
+    return _set_terms(
+        actor,
+        organization,
+        billing_mode=billing_mode,
+        spend_limit_nanos=spend_limit_nanos,
+        weight=weight,
+    )
+
+
+@transaction.atomic
+def set_idempotency_enabled(
+    *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
+) -> Organization:
+    """Say whether an organization's requests may carry idempotency keys. Turned off, the answers
+    kept for them are erased at once."""
+    require(actor, organization.id, Permission.DATA_RETENTION_WRITE)
+    organization = selectors.locked_organization(organization.id)
+    before = organization.takes_idempotency_keys
+    if before == takes_idempotency_keys:
+        return organization
+    organization.takes_idempotency_keys = takes_idempotency_keys
+    organization.save(update_fields=["takes_idempotency_keys"])
+    _record(
+        actor, "organization.set_taking_idempotency_keys", organization,
+        before=before, after=takes_idempotency_keys,
+    )  # fmt: skip
+    if not takes_idempotency_keys:
+        idempotency_keys_refused.send(Organization, organization=organization)
+    publish([FeedRef("organization", organization.id)])
+    return organization
+
+
+@transaction.atomic
+def suspend_organization(
+    *, actor: Actor, organization: Organization, reason: str = ""
+) -> Organization:
+    """Stop an organization: all its keys are refused at once. Members may still look."""
+    return _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
+
+
+@transaction.atomic
+def resume_organization(
+    *, actor: Actor, organization: Organization, reason: str = ""
+) -> Organization:
+    """End a suspension: keys that were not revoked work again."""
+    return _set_status(actor, organization, OrganizationStatus.ACTIVE, reason)
+
+
+def _set_status(actor: Actor, organization: Organization, status: str, reason: str) -> Organization:
+    require_operator(actor, Permission.CUSTOMERS_WRITE)
+    organization = selectors.locked_organization(organization.id)
+    if organization.status == OrganizationStatus.DELETED:
+        raise Conflict("The organization is deleted.")
+    if organization.status == status:
+        raise Conflict(f"The organization is {status} already.")
+    organization.status = status
+    organization.save(update_fields=["status"])
+    verb = "resume" if organization.is_active else "suspend"
+    _record(actor, f"organization.{verb}", organization, reason=reason)
+    publish([FeedRef("organization", organization.id)])
+    return organization
+
+
+def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organization:
+    validators.spend_limit_nanos(terms["spend_limit_nanos"])
+    before = {field: getattr(organization, field) for field in terms}
+    for field, value in terms.items():
+        setattr(organization, field, value)
+    organization.save(update_fields=list(terms))
+    _record(actor, "organization.set_terms", organization, before=before, after=terms)
+    limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
+    publish([FeedRef("organization", organization.id)])
+    return organization
+
+
+def _limits(organization: Organization) -> dict[str, int | None]:
+    """Return the limits of both budgets; who pays afterwards has no credit line of its own yet."""
+    credit_line = 0 if organization.billing_mode == BillingMode.PREPAID else None
+    return {
+        balance_budget_id(organization.id): credit_line,
+        limit_budget_id(organization.id): organization.spend_limit_nanos,
+    }
+
+
+def _record(actor: Actor, action: str, organization: Organization, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="organization",
+        target_id=organization.id,
+        organization_id=organization.id,
+        details=details,
+    )

@@ -1,0 +1,180 @@
+"""Who acts and what they may do: actors, roles, permissions, and the tables that relate them.
+
+Every service asks `require` (in a customer's organization) or `require_operator` (in the platform)
+first; the admin asks by app (`accounts.models.User.has_perm`).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from django.db import models
+
+from control.errors import NotPermitted, ObjectNotFound
+
+
+class Permission(StrEnum):
+    """What may be done: `resource:verb`, in an organization or, from `platform:read` on, in the
+    platform."""
+
+    ORGANIZATION_READ = "organization:read"
+    ORGANIZATION_UPDATE = "organization:update"
+    ORGANIZATION_DELETE = "organization:delete"
+    OWNERS_WRITE = "owners:write"
+    SSO_WRITE = "sso:write"
+    PROJECTS_WRITE = "projects:write"
+    MEMBERS_WRITE = "members:write"
+    WEBHOOKS_WRITE = "webhooks:write"
+    DATA_RETENTION_WRITE = "data_retention:write"
+    AUDIT_READ = "audit:read"
+    API_KEYS_WRITE = "api_keys:write"
+    API_KEYS_GRANT = "api_keys:grant"
+    """Keys that manage the organization, and keys of others."""
+    BILLING_READ = "billing:read"
+    BILLING_WRITE = "billing:write"
+    LIMITS_WRITE = "limits:write"
+
+    PLATFORM_READ = "platform:read"
+    CUSTOMERS_WRITE = "customers:write"
+    CATALOG_WRITE = "catalog:write"
+    FINANCE_WRITE = "finance:write"
+    OPERATORS_WRITE = "operators:write"
+
+
+class Role(models.TextChoices):
+    """A member's role in an organization."""
+
+    OWNER = "owner", "Owner"
+    ADMIN = "admin", "Admin"
+    BILLING = "billing", "Billing"
+    DEVELOPER = "developer", "Developer"
+    VIEWER = "viewer", "Viewer"
+
+
+class OperatorRole(StrEnum):
+    """An operator's role in the platform."""
+
+    VIEWER = "viewer"
+    SUPPORT = "support"
+    CATALOG = "catalog"
+    FINANCE = "finance"
+    OWNER = "owner"
+
+
+OPERATOR_PERMISSIONS: dict[str, frozenset[Permission]] = {
+    OperatorRole.VIEWER: frozenset({Permission.PLATFORM_READ}),
+    OperatorRole.SUPPORT: frozenset({Permission.PLATFORM_READ, Permission.CUSTOMERS_WRITE}),
+    OperatorRole.CATALOG: frozenset({Permission.PLATFORM_READ, Permission.CATALOG_WRITE}),
+    OperatorRole.FINANCE: frozenset({Permission.PLATFORM_READ, Permission.FINANCE_WRITE}),
+    OperatorRole.OWNER: frozenset(
+        {
+            Permission.PLATFORM_READ, Permission.CUSTOMERS_WRITE, Permission.CATALOG_WRITE,
+            Permission.FINANCE_WRITE, Permission.OPERATORS_WRITE,
+        }
+    ),
+}  # fmt: skip
+_MEMBERS = frozenset(Permission) - OPERATOR_PERMISSIONS[OperatorRole.OWNER]
+_OWNERS_ONLY = {
+    Permission.OWNERS_WRITE, Permission.SSO_WRITE,
+    Permission.ORGANIZATION_UPDATE, Permission.ORGANIZATION_DELETE,
+}  # fmt: skip
+ROLE_PERMISSIONS: dict[str, frozenset[Permission]] = {
+    Role.OWNER: _MEMBERS,
+    Role.ADMIN: _MEMBERS - _OWNERS_ONLY,
+    Role.BILLING: frozenset(
+        {
+            Permission.ORGANIZATION_READ, Permission.BILLING_READ, Permission.BILLING_WRITE,
+            Permission.LIMITS_WRITE,
+        }
+    ),
+    Role.DEVELOPER: frozenset({Permission.ORGANIZATION_READ, Permission.API_KEYS_WRITE}),
+    Role.VIEWER: frozenset({Permission.ORGANIZATION_READ}),
+}  # fmt: skip
+_FOR_OPERATORS = {
+    Permission.ORGANIZATION_READ: Permission.PLATFORM_READ,
+    Permission.BILLING_READ: Permission.PLATFORM_READ,
+    Permission.BILLING_WRITE: Permission.FINANCE_WRITE,
+    Permission.LIMITS_WRITE: Permission.FINANCE_WRITE,
+    Permission.ORGANIZATION_DELETE: Permission.OPERATORS_WRITE,
+}
+"""What an operator needs for a member's permission; for all others CUSTOMERS_WRITE."""
+
+ActorKind = Literal["user", "key", "system"]
+
+
+class UserLike(Protocol):
+    """What is read of a user here, below the tables."""
+
+    id: str
+    email: str
+    operator_role: str
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who does something, as the audit log names them. `role` holds in `organization_id` only,
+    `operator_role` in the whole platform."""
+
+    kind: ActorKind
+    id: str
+    name: str
+    user_id: str | None = None
+    organization_id: str | None = None
+    role: str | None = None
+    operator_role: str | None = None
+    maker_id: str | None = None
+    """Of an API key: the person who answers for it."""
+
+    @classmethod
+    def for_user(cls, user: UserLike) -> "Actor":
+        """Return a user as an actor: an operator where they are one, else without any role."""
+        role = user.operator_role or None
+        return cls("user", user.id, user.email, user_id=user.id, operator_role=role)
+
+    @classmethod
+    def for_system(cls, name: str) -> "Actor":
+        """Return the platform acting by itself, such as a seed or a schedule."""
+        return cls("system", "", name, operator_role=OperatorRole.OWNER)
+
+    @property
+    def person_id(self) -> str | None:
+        """The person behind what is done, by themselves or by a key of theirs."""
+        return self.user_id or self.maker_id
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether they run the platform, in whatever role."""
+        return self.operator_role is not None
+
+
+def can(role: str, permission: Permission) -> bool:
+    """Tell whether a member's role holds a permission."""
+    return permission in ROLE_PERMISSIONS[role]
+
+
+def operator_can(role: str | None, permission: Permission) -> bool:
+    """Tell whether an operator's role (None, or empty: no operator) holds a permission."""
+    return permission in OPERATOR_PERMISSIONS.get(role or "", frozenset())
+
+
+def require(actor: Actor, organization_id: str, permission: Permission) -> None:
+    """Let an actor pass who holds a permission in an organization.
+
+    Raises ObjectNotFound for whoever is no member of it, NotPermitted for a lesser role.
+    """
+    if actor.is_operator:
+        require_operator(actor, _FOR_OPERATORS.get(permission, Permission.CUSTOMERS_WRITE))
+        return
+    if actor.organization_id != organization_id or actor.role is None:
+        raise ObjectNotFound("There is no such organization.")
+    if not can(actor.role, permission):
+        raise NotPermitted(f"The role {actor.role} lacks the permission {permission}.")
+
+
+def require_operator(actor: Actor, permission: Permission) -> None:
+    """Let only operators pass who hold a permission. Raises NotPermitted."""
+    if not actor.is_operator:
+        raise NotPermitted("Only operators of the platform may do this.")
+    if not operator_can(actor.operator_role, permission):
+        role = f"operator's role {actor.operator_role}"
+        raise NotPermitted(f"The {role} lacks the permission {permission}.")

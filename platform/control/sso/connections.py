@@ -1,0 +1,347 @@
+"""Set up an organization's identity provider, enforce it, map roles, and give SCIM its token."""
+
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from control.accounts.models import User
+from control.audit import services as audit
+from control.errors import Conflict, InvalidValue
+from control.feed.services import FeedRef
+from control.organizations.models import Membership, Organization
+from control.organizations.signals import (
+    DeletionEffect,
+    organization_deleted,
+    organization_deletion_previewed,
+)
+from control.permissions import Actor, Permission, can, require, require_operator
+from control.sso import provisioning, selectors
+from control.sso.models import (
+    DOMAIN_MAX,
+    GRANTABLE,
+    Protocol,
+    ScimGroup,
+    ScimToken,
+    ScimUser,
+    SsoConnection,
+    SsoDomain,
+    SsoIdentity,
+    encrypted_secret,
+    new_token,
+    token_digest,
+)
+from control.sso.oidc import discover
+from control.sso.saml import read_metadata
+from control.sso.scim_members import sync_roles
+
+NOTHING_SET_UP: dict[str, Any] = {
+    "issuer": "", "client_id": "", "sealed_secret": "", "metadata_url": "", "provider": {},
+}  # fmt: skip
+DOMAIN = re.compile(r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])")
+DOMAINS_MAX = 20
+MAPPED_MAX = 100
+CLAIM_MAX = 200
+OF_ORGANIZATIONS = (SsoConnection, SsoDomain, SsoIdentity, ScimToken, ScimGroup, ScimUser)
+
+
+def create_oidc_connection(
+    *, actor: Actor, organization: Organization, issuer: str, client_id: str, client_secret: str
+) -> SsoConnection:
+    """Sign in by OpenID Connect from now on; without a secret the earlier one stays.
+
+    The issuer is asked for its addresses. Raises InvalidValue.
+    """
+    require(actor, organization.id, Permission.SSO_WRITE)
+    client_id = checked_text(client_id, "client_id", longest=255)
+    secret = client_secret.strip()
+    found = discover(issuer)  # seconds, so before the transaction
+    current = selectors.connection(organization)
+    stays = current.protocol == Protocol.OIDC and current.issuer == found["issuer"]
+    if not client_id or not (secret or (stays and current.sealed_secret)):
+        raise InvalidValue("A client id and its secret are needed.", param="client_secret")
+    kept = encrypted_secret(organization, secret) if secret else current.sealed_secret
+    return _create_connection(
+        actor, organization, Protocol.OIDC,
+        issuer=found["issuer"], client_id=client_id, sealed_secret=kept, provider=found,
+    )  # fmt: skip
+
+
+def create_saml_connection(
+    *, actor: Actor, organization: Organization, metadata_url: str, metadata: str
+) -> SsoConnection:
+    """Sign in by SAML from now on, by the provider's metadata: read from an address, or given.
+
+    Raises InvalidValue.
+    """
+    require(actor, organization.id, Permission.SSO_WRITE)
+    found = read_metadata(url=metadata_url.strip(), xml=metadata)
+    return _create_connection(
+        actor, organization, Protocol.SAML,
+        issuer=found["entity_id"], metadata_url=metadata_url.strip(), provider=found,
+    )  # fmt: skip
+
+
+@transaction.atomic
+def _create_connection(
+    actor: Actor, organization: Organization, protocol: Protocol, **fields: Any
+) -> SsoConnection:
+    """Another provider knows other people: what the earlier one called them is forgotten, and
+    nobody must use it before an owner did."""
+    connection = selectors.locked_connection(organization)
+    before = (connection.protocol, connection.issuer)
+    if before != (protocol, fields["issuer"]):
+        _check_not_enforced(connection)
+        SsoIdentity.objects.filter(organization=organization).delete()
+    for field, value in {**NOTHING_SET_UP, **fields, "protocol": protocol}.items():
+        setattr(connection, field, value)
+    if not connection.is_enforced:
+        connection.is_tried = False
+    connection.save()
+    _record(
+        actor, "sso.set_up", connection,
+        before=" ".join(before).strip(), after=f"{protocol} {connection.issuer}",
+        client_id=connection.client_id,
+    )  # fmt: skip
+    return connection
+
+
+@transaction.atomic
+def remove_provider(*, actor: Actor, organization: Organization) -> None:
+    """Sign in by the provider no more. Raises Conflict while it is enforced."""
+    require(actor, organization.id, Permission.SSO_WRITE)
+    connection = selectors.locked_connection(organization)
+    _check_not_enforced(connection)
+    _record(actor, "sso.remove", connection, before=f"{connection.protocol} {connection.issuer}")
+    SsoIdentity.objects.filter(organization=organization).delete()
+    for field, value in {**NOTHING_SET_UP, "protocol": "", "is_tried": False}.items():
+        setattr(connection, field, value)
+    connection.save()
+
+
+@transaction.atomic
+def set_role_mapping(
+    *,
+    actor: Actor,
+    organization: Organization,
+    role_claim: str,
+    role_map: Mapping[str, str],
+    default_role: str,
+) -> SsoConnection:
+    """Say which role the provider's groups give; without a default others get no seat."""
+    require(actor, organization.id, Permission.MEMBERS_WRITE)
+    connection = selectors.locked_connection(organization)
+    before = _roles(connection)
+    connection.role_claim = checked_text(role_claim, "role_claim", longest=CLAIM_MAX)
+    connection.role_map = checked_role_map(role_map)
+    if default_role:
+        checked_role(default_role, param="default_role")
+    connection.default_role = default_role
+    connection.save(update_fields=["role_claim", "role_map", "default_role"])
+    sync_roles(selectors.scim_users(organization).filter(is_active=True))
+    _record(actor, "sso.map_roles", connection, before=before, after=_roles(connection))
+    return connection
+
+
+@transaction.atomic
+def enforce(*, actor: Actor, organization: Organization) -> int:
+    """Let addresses of the verified domains sign in by the provider only; their sessions end, but
+    for the actor's. Returns how many people it concerns.
+
+    Raises Conflict before an owner came in by it.
+    """
+    require(actor, organization.id, Permission.SSO_WRITE)
+    connection = selectors.locked_connection(organization)
+    if not connection.is_set_up or not connection.is_tried:
+        raise Conflict("Sign in by it yourself first: an owner must have come in by this provider.")
+    names = selectors.verified_domains(organization)
+    if not names:
+        raise Conflict("Verify a domain first: SSO is enforced for its addresses.")
+    if connection.is_enforced:
+        raise Conflict("It is enforced already.")
+    concerned = selectors.people_of(names)
+    connection.is_enforced = True
+    connection.save(update_fields=["is_enforced"])
+    for user in concerned:
+        if user.pk != actor.user_id:
+            provisioning.end_sessions(user)
+    _record(actor, "sso.enforce", connection, domains=sorted(names), people=len(concerned))
+    return len(concerned)
+
+
+@transaction.atomic
+def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
+    """Let people sign in by other ways too: an owner may, and an operator for an organization whose
+    provider is broken."""
+    if actor.is_operator:
+        require_operator(actor, Permission.CUSTOMERS_WRITE)
+    else:
+        require(actor, organization.id, Permission.SSO_WRITE)
+    connection = selectors.locked_connection(organization)
+    if not connection.is_enforced:
+        raise Conflict("It is optional already.")
+    connection.is_enforced = False
+    connection.save(update_fields=["is_enforced"])
+    _record(actor, "sso.make_optional", connection)
+
+
+@transaction.atomic
+def unlink_identity(*, actor: Actor, organization: Organization, user: User) -> None:
+    """Let a person be another subject at the provider from their next sign-in on."""
+    require(actor, organization.id, Permission.SSO_WRITE)
+    connection = selectors.locked_connection(organization)
+    found = selectors.identity_of(organization, user)
+    if found is None:
+        raise Conflict("They did not sign in by SSO yet.")
+    _record(actor, "sso.forget_identity", connection, email=user.email)
+    found.delete()
+
+
+def _check_not_enforced(connection: SsoConnection) -> None:
+    if connection.is_enforced:
+        raise Conflict("SSO is enforced: make it optional before you change the provider.")
+
+
+def _roles(connection: SsoConnection) -> dict[str, Any]:
+    return {
+        "claim": connection.role_claim,
+        "map": connection.role_map,
+        "default": connection.default_role,
+    }
+
+
+def _record(actor: Actor, action: str, connection: SsoConnection, **details: Any) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="organization",
+        target_id=connection.organization_id,
+        organization_id=connection.organization_id,
+        details=details,
+    )
+
+
+@transaction.atomic
+def create_scim_token(*, actor: Actor, organization: Organization) -> str:
+    """Return a new bearer token, told once; the one before opens nothing more. It does what owners
+    may do to members, so owners alone make it."""
+    require(actor, organization.id, Permission.SSO_WRITE)
+    token = new_token()
+    fields = {"digest": token_digest(token), "last_four": token[-4:], "created_at": timezone.now()}
+    _, is_first = ScimToken.objects.update_or_create(
+        organization=organization, defaults={**fields, "last_used_at": None}
+    )
+    _record_scim(actor, "scim.make_token" if is_first else "scim.rotate_token", organization)
+    return token
+
+
+@transaction.atomic
+def disable_scim(*, actor: Actor, organization: Organization) -> None:
+    """End the token; whom SCIM brought stay as they are."""
+    require(actor, organization.id, Permission.SSO_WRITE)
+    _access(organization).delete()
+    _record_scim(actor, "scim.end_token", organization)
+
+
+@transaction.atomic
+def set_transfer_target(
+    *, actor: Actor, organization: Organization, heir: Membership | None
+) -> None:
+    """Say who takes the API keys of whom SCIM suspends; without an heir they end. Raises
+    InvalidValue for one who may make no keys."""
+    require(actor, organization.id, Permission.SSO_WRITE)
+    if heir is not None and not can(heir.role, Permission.API_KEYS_WRITE):
+        raise InvalidValue("Keys go to a member who may make keys.", param="heir")
+    access = _access(organization)
+    access.heir = heir
+    access.save(update_fields=["heir"])
+    _record_scim(actor, "scim.set_heir", organization, heir=heir.user.email if heir else None)
+
+
+def _access(organization: Organization) -> ScimToken:
+    found = selectors.scim_token(organization)
+    if found is None:
+        raise Conflict("Make a token first.")
+    return found
+
+
+def _record_scim(actor: Actor, action: str, organization: Organization, **details: object) -> None:
+    audit.record(
+        actor=actor,
+        action=action,
+        target_kind="organization",
+        target_id=organization.id,
+        organization_id=organization.id,
+        details=details,
+    )
+
+
+def checked_domain(value: str) -> str:
+    """Return a domain's name as mail addresses have it: ASCII, lower case. Raises InvalidValue."""
+    name = value.strip().lower().removeprefix("@").removesuffix(".")
+    if len(name) > DOMAIN_MAX or not DOMAIN.fullmatch(name):
+        raise InvalidValue(
+            "domain must be the part of addresses after @: example.com.", param="domain"
+        )
+    return name
+
+
+def checked_text(value: str, param: str, *, longest: int) -> str:
+    """Return a text without blanks around it. Raises InvalidValue."""
+    stripped = value.strip()
+    if len(stripped) > longest or not stripped.isprintable():
+        raise InvalidValue(
+            f"{param} must have at most {longest} printable characters.", param=param
+        )
+    return stripped
+
+
+def checked_role_map(values: Mapping[str, str]) -> dict[str, str]:
+    """Return a map of roles. Raises InvalidValue for one that a provider may not give."""
+    found = {
+        checked_text(value, "role_map", longest=CLAIM_MAX): role for value, role in values.items()
+    }
+    if len(found) > MAPPED_MAX or "" in found:
+        raise InvalidValue(
+            f"role_map must have at most {MAPPED_MAX} named values.", param="role_map"
+        )
+    for role in found.values():
+        checked_role(role, param="role_map")
+    return found
+
+
+def checked_role(role: str, *, param: str) -> str:
+    """Return a role that a provider may give. Raises InvalidValue."""
+    if role not in GRANTABLE:
+        raise InvalidValue(f"{param}: {role!r} is none of {', '.join(GRANTABLE)}.", param=param)
+    return role
+
+
+def listen() -> None:
+    """End sign-in from now on."""
+    organization_deletion_previewed.connect(
+        _on_deletion_previewed, dispatch_uid="control.sso.connections.asked"
+    )
+    organization_deleted.connect(_on_deleted, dispatch_uid="control.sso.connections")
+
+
+def _on_deletion_previewed(
+    sender: object, organization: Organization, **_: Any
+) -> list[DeletionEffect]:
+    found = []
+    if selectors.connection(organization).is_set_up:
+        found.append(DeletionEffect("Nobody signs in by your provider any more."))
+    if selectors.scim_token(organization) is not None:
+        found.append(DeletionEffect("The SCIM token opens nothing any more."))
+    return found
+
+
+def _on_deleted(
+    sender: object, organization: Organization, now: datetime, **_: Any
+) -> list[FeedRef]:
+    for model in OF_ORGANIZATIONS:
+        model._default_manager.filter(organization=organization).delete()
+    return []
