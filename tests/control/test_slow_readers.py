@@ -196,5 +196,5 @@ def test_every_download_is_bounded() -> None:
     assert found == {
         "platform/control/api/streaming.py",
         "platform/control/mail/admin.py",  # one attachment, in memory, to operators
-        "web/console/views/playground.py",  # no file; it ends with the answer of the gateway
+        "web/console/playground/views.py",  # no file; it ends with the answer of the gateway
     }

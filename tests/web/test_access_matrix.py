@@ -28,7 +28,7 @@ from tests.web.sections import (
     TELL_MONEY,
     address_of,
 )
-from web.console.page import FOR_SOME, SECTIONS
+from web.console.base import FOR_SOME, SECTIONS
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ROLES = [str(role) for role in Role]

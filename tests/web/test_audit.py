@@ -10,7 +10,7 @@ from control.audit.services import record
 from control.organizations.services import rename_organization
 from control.permissions import Actor
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 

@@ -22,7 +22,7 @@ from tests.fixtures.furnished import furnish
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.routes import routes
-from web.console.page import SECTIONS, address
+from web.console.base import SECTIONS, address
 
 pytestmark = [
     pytest.mark.browser,

@@ -22,7 +22,7 @@ from tests.fixtures.paying import (
     save_card,
     settle,
 )
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

@@ -19,7 +19,7 @@ from tests.fixtures.browser import (
 )
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import ask_top_up, in_place_of_stripe, save_card
-from web.console.page import address
+from web.console.base import address
 
 Look = Callable[[dict[str, int], str], AbstractContextManager[WatchedPage]]
 

@@ -21,7 +21,7 @@ from tests.fixtures.console import book, make_request
 from tests.fixtures.gateway_double import WORDS, GatewayDouble
 from tests.fixtures.mails import delivered, link_in
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import SECTIONS, address
+from web.console.base import SECTIONS, address
 
 pytestmark = [
     pytest.mark.browser,

@@ -4,8 +4,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from web.console import figures
-from web.console.playground.answer import Choice, Chunk, Delta, Usage, Watch
+from web.console import formatting
+from web.console.playground.usage import (
+    AnswerTimer,
+    PlaygroundChoice,
+    PlaygroundChunk,
+    PlaygroundDelta,
+    PlaygroundUsage,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -24,13 +30,13 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
     ],
 )
 def test_large_numbers_have_three_digits(number: int, words: str) -> None:
-    assert figures.compact(number) == words
+    assert formatting.compact(number) == words
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
-        (None, figures.NONE),
+        (None, formatting.NONE),
         (0.0091, "9.1 ms"),
         (0.312, "312 ms"),
         (1.237, "1.24 s"),
@@ -38,7 +44,7 @@ def test_large_numbers_have_three_digits(number: int, words: str) -> None:
     ],
 )
 def test_durations_have_their_natural_unit(seconds: float | None, words: str) -> None:
-    assert figures.duration(seconds) == words
+    assert formatting.duration(seconds) == words
 
 
 @pytest.mark.parametrize(
@@ -52,21 +58,21 @@ def test_durations_have_their_natural_unit(seconds: float | None, words: str) ->
     ],
 )
 def test_moments_are_told_from_now(age: timedelta, words: str) -> None:
-    assert figures.ago(NOW - age, NOW) == words
+    assert formatting.ago(NOW - age, NOW) == words
 
 
 def test_a_watch_tells_ttft_and_pace_after_the_first_token() -> None:
     times = iter([0.0, 0.5, 1.0, 1.5])
-    watch = Watch(lambda: next(times))
+    watch = AnswerTimer(lambda: next(times))
     for _ in range(3):
-        watch.note(Chunk(choices=(Choice(Delta("word")),)))
-    watch.note(Chunk(usage=Usage(prompt_tokens=10, completion_tokens=11)))
+        watch.note(PlaygroundChunk(choices=(PlaygroundChoice(PlaygroundDelta("word")),)))
+    watch.note(PlaygroundChunk(usage=PlaygroundUsage(prompt_tokens=10, completion_tokens=11)))
     assert watch.ttft_seconds == 0.5
     assert watch.tokens_per_second(11) == 10.0  # ten tokens after the first, in one second
 
 
 def test_a_single_piece_has_no_pace() -> None:
     times = iter([0.0, 0.5])
-    watch = Watch(lambda: next(times))
-    watch.note(Chunk(choices=(Choice(Delta("word")),)))
+    watch = AnswerTimer(lambda: next(times))
+    watch.note(PlaygroundChunk(choices=(PlaygroundChoice(PlaygroundDelta("word")),)))
     assert watch.tokens_per_second(1) is None

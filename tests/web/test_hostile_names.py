@@ -17,7 +17,7 @@ from control.webhooks.models import WebhookEndpoint
 from tests.fixtures.mails import delivered, html_of
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.routes import routes
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 SHOWN = [

@@ -9,7 +9,7 @@ from control.organizations.models import Membership
 from control.permissions import Role
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 

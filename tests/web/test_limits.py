@@ -6,7 +6,7 @@ from django.utils import timezone
 from billing.alerts.models import Alert, AlertSettings
 from billing.alerts.selectors import standings
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 NEW = {"period": "day", "limit": "12.50", "enforcement": "hard", "percents": "50, 90 %"}

@@ -8,7 +8,7 @@ from control.pricing import services
 from control.pricing.models import Price
 from tests.fixtures.console import make_embedder
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 

@@ -18,7 +18,7 @@ from control.organizations.services import suspend_organization
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
 from tests.fixtures.shared_organization import SharedOrganization
 from tests.web.sections import MAY_LOOK, PARAMETERS, address_of
-from web.console.page import SECTIONS, address
+from web.console.base import SECTIONS, address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

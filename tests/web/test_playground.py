@@ -16,8 +16,8 @@ from serving.contract.key import is_well_formed
 from serving.contract.price import charge
 from tests.fixtures.gateway_double import WORDS, GatewayDouble
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
-from web.console.playground.relay import Errand, relay
+from web.console.base import address
+from web.console.playground.client import PlaygroundRun, relay
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 
@@ -178,7 +178,9 @@ async def test_a_browser_that_leaves_aborts_the_work(gateway: GatewayDouble) -> 
     gateway.pause_seconds = 0.05
     price = Price(input_nanos=1, cached_input_nanos=1, output_nanos=1)
     body = {"stream": True}
-    stream = relay(Errand(f"{gateway.url}/chat/completions", "/r/", "secret", body, (price,)))
+    stream = relay(
+        PlaygroundRun(f"{gateway.url}/chat/completions", "/r/", "secret", body, (price,))
+    )
     assert b"opened" in await anext(stream)
     await anext(stream)
     await stream.aclose()

@@ -5,7 +5,7 @@ from django.test import Client
 
 from billing.invoicing.models import BillingProfile
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 PROFILE = {

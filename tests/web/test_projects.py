@@ -10,7 +10,7 @@ from control.organizations.models import Membership, Organization, Project
 from control.organizations.services import suspend_organization
 from control.permissions import Role
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 

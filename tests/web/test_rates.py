@@ -9,7 +9,7 @@ from control.limits.rate_limits import create_usage_tier, own_limits, set_rate_l
 from control.organizations.models import Membership
 from serving.contract.records import Limits
 from tests.fixtures.organizations import OPERATOR, SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 NEW = {"requests_per_minute": "120", "concurrent_requests": "", "input_tokens_per_minute": ""}

@@ -13,7 +13,7 @@ from serving.contract.ids import new_id
 from serving.contract.usage import UsageEvent
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 

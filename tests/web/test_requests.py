@@ -17,8 +17,8 @@ from control.pricing.models import Price
 from serving.contract.usage import UsageEvent
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
-from web.console.requests.query import DAYS_OF_A_FILE, parse_query
+from web.console.base import address
+from web.console.requests import DAYS_OF_A_FILE, parse_query
 
 TODAY = date(2026, 11, 21)
 

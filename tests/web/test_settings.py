@@ -11,7 +11,7 @@ from control.permissions import Role
 from serving.contract.codec import decode
 from serving.contract.records import OrganizationRecord, ProjectRecord
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 ORIGINS = "https://App.example.com/\nhttp://localhost:5173  https://app.example.com:443"

@@ -17,7 +17,7 @@ from tests.fixtures.identity_providers import OidcProvider, running_oidc
 from tests.fixtures.name_server import NameServer, serving_names
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.sso import sign_in
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 

@@ -32,7 +32,7 @@ from tests.fixtures.browser import (
 from tests.fixtures.identity_providers import running_oidc, running_saml
 from tests.fixtures.name_server import serving_names
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [
     pytest.mark.browser,

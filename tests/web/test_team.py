@@ -15,7 +15,7 @@ from control.organizations.members import invite_member
 from control.organizations.models import Invitation, Membership
 from control.permissions import Role
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = pytest.mark.integration
 
@@ -183,6 +183,6 @@ def test_an_invitation_is_over_at_its_last_moment(
     invite(member, org)
     moment = Invitation.objects.get().expires_at - timedelta(microseconds=0 if is_over else 1)
     clock = SimpleNamespace(now=lambda: moment)
-    monkeypatch.setattr("web.console.views.team.timezone", clock)
+    monkeypatch.setattr("web.console.team.timezone", clock)
     page = member.get(address(org.organization, "team")).content.decode()
     assert ('badge-warn">Over<' in page) is is_over

@@ -15,7 +15,7 @@ from control.api_keys.services import create_api_key
 from control.pricing.models import Price
 from tests.fixtures.console import book, make_request
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 from web.console.usage.query import DAYS_MAX, UsageQuery, parse_query
 
 TODAY = date(2026, 11, 21)

@@ -11,7 +11,7 @@ from control.outbox.services import deliver_due
 from control.webhooks.models import WebhookDelivery, WebhookEndpoint
 from control.webhooks.services import create_endpoint, send_test
 from tests.fixtures.organizations import SeededOrganization
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 FORM = {

@@ -12,7 +12,7 @@ from django.utils.functional import SimpleLazyObject
 
 from control.accounts.models import User
 from control.organizations import selectors as tenants
-from web.console.page import Choice, ConsolePage, open_page
+from web.console.base import Choice, PageContext, get_page_context
 
 PREFIX = "/accounts/"
 IN_FRAME = "console/account.html"
@@ -27,14 +27,14 @@ PAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class AccountPage(ConsolePage):
+class AccountPage(PageContext):
     """A page that belongs to no organization."""
 
     @property
     def nav(self) -> list[Choice]:
         """The rail's lines, none of them where we are."""
         # Of a class with slots, `super()` without arguments is another one.
-        lines = ConsolePage.nav.__get__(self)
+        lines = PageContext.nav.__get__(self)
         return [replace(line, is_current=False) for line in lines]
 
 
@@ -74,5 +74,5 @@ def _page(request: HttpRequest) -> AccountPage | None:
     seat = tenants.memberships(request.user).first()
     if seat is None:
         return None
-    page = open_page(request, seat.organization_id, "overview")
-    return AccountPage(**{name: getattr(page, name) for name in ConsolePage.__slots__})
+    page = get_page_context(request, seat.organization_id, "overview")
+    return AccountPage(**{name: getattr(page, name) for name in PageContext.__slots__})

@@ -14,7 +14,7 @@ from control.pricing.selectors import Schedule
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class VariantOption:
     """One variant as customers see it. `public_id` is what a request names."""
 
     model: Model
@@ -40,28 +40,28 @@ class Offer:
         return self.public_id == self.model.public_id
 
 
-def offers_for(organization: Organization, at: datetime | None = None) -> list[Offer]:
+def variant_options(organization: Organization, at: datetime | None = None) -> list[VariantOption]:
     """Return the offers at a moment, now by default, at the organization's own prices: running
     ones and defaults first."""
     in_force = prices.schedules_in_force(organization, at or timezone.now())
     running = running_variant_ids(organization)
     offers = [
-        offer_of(variant, in_force[variant.id], variant.id in running)
+        option_of(variant, in_force[variant.id], variant.id in running)
         for variant in catalog.variants_for(organization).prefetch_related("quality_reports")
         if variant.id in in_force
     ]
     return sorted(offers, key=lambda offer: (not offer.is_running, not offer.is_default))
 
 
-def offer_named(organization: Organization, public_id: str) -> Offer | None:
+def option_named(organization: Organization, public_id: str) -> VariantOption | None:
     """Return the offer that a request would get by this name."""
-    offers = offers_for(organization)
+    offers = variant_options(organization)
     return next((offer for offer in offers if offer.public_id == public_id), None)
 
 
-def offer_of(variant: Variant, schedule: Schedule, is_running: bool) -> Offer:
+def option_of(variant: Variant, schedule: Schedule, is_running: bool) -> VariantOption:
     """Return a variant as an offer."""
-    return Offer(
+    return VariantOption(
         model=variant.model,
         variant=variant,
         public_id=public_id_of(variant),

@@ -110,7 +110,7 @@ class RolesForm(forms.Form):
         )
 
 
-class HeirForm(forms.Form):
+class ScimTransferForm(forms.Form):
     """Who takes the keys of whom SCIM suspends."""
 
     heir = forms.ChoiceField(label="API keys of suspended people", required=False)

@@ -1,32 +1,34 @@
 """The console's addresses: an organization's id first, so that every page is a permalink."""
 
-from django.urls import path, register_converter
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from django.urls import URLPattern, path, register_converter
 from django.urls.converters import StringConverter
 
-from web.console import theme
-from web.console.views import (
-    audit,
-    billing,
-    home,
-    invitations,
+from web.console import (
+    api_keys,
+    audit_log,
     invoices,
-    keys,
-    limits,
-    models,
+    model_pages,
     organizations,
     overview,
     personal_data,
-    playground,
-    profile,
     projects,
-    rates,
+    rate_limits,
     requests,
     settings,
+    spending_limits,
     sso,
     team,
-    usage,
+    theme,
     webhooks,
 )
+from web.console.billing import profile
+from web.console.billing import views as billing
+from web.console.playground import views as playground
+from web.console.usage import views as usage
 
 
 class OrganizationConverter(StringConverter):
@@ -37,10 +39,95 @@ class OrganizationConverter(StringConverter):
 
 register_converter(OrganizationConverter, "organization")
 
+
+def _page(route: str, view: Callable[..., Any], name: str) -> URLPattern:
+    return path(f"<organization:organization_id>/{route}", view, name=name)
+
+
+def _verbs(module: ModuleType, prefix: str, name: str, *verbs: str) -> list[URLPattern]:
+    """Return the addresses of the views `{name}_{verb}`: the verb's words come after the prefix."""
+    return [
+        _page(
+            f"{prefix}/{verb.replace('_', '-')}",
+            getattr(module, f"{name}_{verb}"),
+            f"{name}_{verb}",
+        )
+        for verb in verbs
+    ]
+
+
+API_KEY = "keys/<str:key_id>"
+BUDGET = "billing/limits/<str:budget_id>"
+METHOD = "billing/methods/<str:method_id>"
+PROJECT = "projects/<str:project_id>"
+INVITATION = "team/invitations/<str:invitation_id>"
+MEMBER = "team/<str:member_id>"
+DOMAIN = "team/sso/domains/<str:domain_id>"
+ENDPOINT = "webhooks/<str:endpoint_id>"
+DELIVERY = f"{ENDPOINT}/<str:delivery_id>"
+
+OF_ORGANIZATION = [
+    _page("overview", overview.overview, "overview"),
+    _page("playground", playground.playground, "playground"),
+    _page("playground/stream", playground.playground_stream, "playground_stream"),
+    _page("models", model_pages.models, "models"),
+    _page("keys", api_keys.keys, "keys"),
+    _page("keys/new", api_keys.key_new, "key_new"),
+    _page(API_KEY, api_keys.key, "key"),
+    *_verbs(api_keys, API_KEY, "key", "secret", "edit", "rotate", "end_old", "revoke"),
+    _page("usage", usage.usage, "usage"),
+    _page("usage.csv", usage.usage_csv, "usage_csv"),
+    _page("requests", requests.requests, "requests"),
+    _page("requests.csv", requests.requests_csv, "requests_csv"),
+    _page("requests.jsonl", requests.requests_jsonl, "requests_jsonl"),
+    _page("requests/<uuid:event_id>", requests.receipt, "receipt"),
+    _page("billing", billing.billing, "billing"),
+    _page("billing/profile", profile.billing_profile_page, "billing_profile"),
+    _page("billing/limits", spending_limits.limits, "limits"),
+    _page("billing/alerts", spending_limits.alerts, "limit_alerts"),
+    _page(BUDGET, spending_limits.limit, "limit"),
+    *_verbs(spending_limits, BUDGET, "limit", "remove"),
+    *_verbs(billing, "billing", "billing", "top_up", "payments", "automatic", "code", "saved"),
+    _page("billing/payments/<str:payment_id>", billing.billing_payment, "billing_payment"),
+    _page("billing/methods/new", billing.billing_method_new, "billing_method_new"),
+    *_verbs(billing, METHOD, "billing_method", "default", "remove"),
+    _page("invoices", invoices.invoices, "invoices"),
+    _page("invoices/running.pdf", invoices.running_pdf, "running_pdf"),
+    _page("invoices/<str:invoice_id>.pdf", invoices.invoice_file, "invoice_pdf"),
+    _page("invoices/<str:invoice_id>", invoices.invoice, "invoice"),
+    _page("invoices/<str:invoice_id>/pay", invoices.invoice_pay, "invoice_pay"),
+    _page("credit-notes/<str:note_id>.pdf", invoices.credit_note_file, "credit_note_pdf"),
+    _page("rate-limits", rate_limits.rates, "rates"),
+    _page("settings", settings.settings, "settings"),
+    *_verbs(settings, "settings", "settings", "rename", "idempotency", "delete"),
+    _page("projects/new", projects.project_new, "project_new"),
+    _page(PROJECT, projects.project, "project"),
+    *_verbs(projects, PROJECT, "project", "rename", "origins", "archive", "restore"),
+    _page("team", team.team, "team"),
+    _page("team/invite", team.team_invite, "team_invite"),
+    *_verbs(team, INVITATION, "invitation", "renew", "withdraw"),
+    _page("team/sso", sso.sso, "sso"),
+    *_verbs(sso, "team/sso", "sso", "oidc", "saml", "remove", "roles", "enforce"),
+    _page("team/sso/domain/add", sso.sso_domain_add, "sso_domain_add"),
+    *_verbs(sso, DOMAIN, "sso_domain", "verify", "remove"),
+    _page("team/sso/people/<str:member_id>/forget", sso.sso_forget, "sso_forget"),
+    *_verbs(sso, "team/scim", "scim", "token", "end", "heir"),
+    _page(MEMBER, team.member, "member"),
+    *_verbs(team, MEMBER, "member", "role", "remove"),
+    _page("audit", audit_log.audit, "audit"),
+    _page("audit.csv", audit_log.audit_csv, "audit_csv"),
+    _page("webhooks", webhooks.webhooks, "webhooks"),
+    _page("webhooks/new", webhooks.webhook_new, "webhook_new"),
+    _page(ENDPOINT, webhooks.webhook, "webhook"),
+    *_verbs(webhooks, ENDPOINT, "webhook", "update", "switch", "rotate", "test", "delete"),
+    _page(DELIVERY, webhooks.webhook_delivery, "webhook_delivery"),
+    _page(f"{DELIVERY}/redeliver", webhooks.webhook_redeliver, "webhook_redeliver"),
+]
+
 app_name = "console"
 urlpatterns = [
-    path("", home.home, name="home"),
-    path("invitations/<str:secret>", invitations.invitation, name="invitation"),
+    path("", organizations.home, name="home"),
+    path("invitations/<str:secret>", organizations.invitation, name="invitation"),
     path("organizations/new", organizations.organization_new, name="organization_new"),
     path("theme", theme.choose_theme, name="theme"),
     path("accounts/data", personal_data.personal_data, name="personal_data"),
@@ -51,226 +138,5 @@ urlpatterns = [
         personal_data.personal_data_download,
         name="personal_data_download",
     ),
-    path("<organization:organization_id>/overview", overview.overview, name="overview"),
-    path("<organization:organization_id>/playground", playground.playground, name="playground"),
-    path(
-        "<organization:organization_id>/playground/stream",
-        playground.playground_stream,
-        name="playground_stream",
-    ),
-    path("<organization:organization_id>/models", models.models, name="models"),
-    path("<organization:organization_id>/keys", keys.keys, name="keys"),
-    path("<organization:organization_id>/keys/new", keys.key_new, name="key_new"),
-    path("<organization:organization_id>/keys/<str:key_id>", keys.key, name="key"),
-    *(
-        path(
-            f"<organization:organization_id>/keys/<str:key_id>/{verb.replace('_', '-')}",
-            getattr(keys, f"key_{verb}"),
-            name=f"key_{verb}",
-        )
-        for verb in ("secret", "edit", "rotate", "end_old", "revoke")
-    ),
-    path(
-        "<organization:organization_id>/billing/profile",
-        profile.billing_profile_page,
-        name="billing_profile",
-    ),
-    path("<organization:organization_id>/billing/limits", limits.limits, name="limits"),
-    path("<organization:organization_id>/billing/alerts", limits.alerts, name="limit_alerts"),
-    path(
-        "<organization:organization_id>/billing/limits/<str:budget_id>", limits.limit, name="limit"
-    ),
-    path(
-        "<organization:organization_id>/billing/limits/<str:budget_id>/remove",
-        limits.limit_remove,
-        name="limit_remove",
-    ),
-    path("<organization:organization_id>/usage", usage.usage, name="usage"),
-    path("<organization:organization_id>/usage.csv", usage.usage_csv, name="usage_csv"),
-    path("<organization:organization_id>/invoices", invoices.invoices, name="invoices"),
-    path(
-        "<organization:organization_id>/invoices/running.pdf",
-        invoices.running_pdf,
-        name="running_pdf",
-    ),
-    path(
-        "<organization:organization_id>/invoices/<str:invoice_id>.pdf",
-        invoices.invoice_file,
-        name="invoice_pdf",
-    ),
-    path(
-        "<organization:organization_id>/invoices/<str:invoice_id>",
-        invoices.invoice,
-        name="invoice",
-    ),
-    path(
-        "<organization:organization_id>/invoices/<str:invoice_id>/pay",
-        invoices.invoice_pay,
-        name="invoice_pay",
-    ),
-    path(
-        "<organization:organization_id>/credit-notes/<str:note_id>.pdf",
-        invoices.credit_note_file,
-        name="credit_note_pdf",
-    ),
-    path("<organization:organization_id>/requests", requests.requests, name="requests"),
-    path("<organization:organization_id>/requests.csv", requests.requests_csv, name="requests_csv"),
-    path(
-        "<organization:organization_id>/requests.jsonl",
-        requests.requests_jsonl,
-        name="requests_jsonl",
-    ),
-    path(
-        "<organization:organization_id>/requests/<uuid:event_id>",
-        requests.receipt,
-        name="receipt",
-    ),
-    path("<organization:organization_id>/rate-limits", rates.rates, name="rates"),
-    path("<organization:organization_id>/settings", settings.settings, name="settings"),
-    *(
-        path(
-            f"<organization:organization_id>/settings/{verb}",
-            getattr(settings, f"settings_{verb}"),
-            name=f"settings_{verb}",
-        )
-        for verb in ("rename", "idempotency", "delete")
-    ),
-    path("<organization:organization_id>/projects/new", projects.project_new, name="project_new"),
-    path(
-        "<organization:organization_id>/projects/<str:project_id>", projects.project, name="project"
-    ),
-    *(
-        path(
-            f"<organization:organization_id>/projects/<str:project_id>/{verb}",
-            getattr(projects, f"project_{verb}"),
-            name=f"project_{verb}",
-        )
-        for verb in ("rename", "origins", "archive", "restore")
-    ),
-    path("<organization:organization_id>/team", team.team, name="team"),
-    path("<organization:organization_id>/team/invite", team.team_invite, name="team_invite"),
-    *(
-        path(
-            f"<organization:organization_id>/team/invitations/<str:invitation_id>/{verb}",
-            getattr(team, f"invitation_{verb}"),
-            name=f"invitation_{verb}",
-        )
-        for verb in ("renew", "withdraw")
-    ),
-    path("<organization:organization_id>/team/sso", sso.sso, name="sso"),
-    *(
-        path(
-            f"<organization:organization_id>/team/sso/{verb.replace('_', '/')}",
-            getattr(sso, f"sso_{verb}"),
-            name=f"sso_{verb}",
-        )
-        for verb in ("oidc", "saml", "remove", "domain_add", "roles", "enforce")
-    ),
-    *(
-        path(
-            f"<organization:organization_id>/team/sso/domains/<str:domain_id>/{verb}",
-            getattr(sso, f"sso_domain_{verb}"),
-            name=f"sso_domain_{verb}",
-        )
-        for verb in ("verify", "remove")
-    ),
-    path(
-        "<organization:organization_id>/team/sso/people/<str:member_id>/forget",
-        sso.sso_forget,
-        name="sso_forget",
-    ),
-    *(
-        path(
-            f"<organization:organization_id>/team/scim/{verb}",
-            getattr(sso, f"scim_{verb}"),
-            name=f"scim_{verb}",
-        )
-        for verb in ("token", "end", "heir")
-    ),
-    path("<organization:organization_id>/team/<str:member_id>", team.member, name="member"),
-    *(
-        path(
-            f"<organization:organization_id>/team/<str:member_id>/{verb}",
-            getattr(team, f"member_{verb}"),
-            name=f"member_{verb}",
-        )
-        for verb in ("role", "remove")
-    ),
-    path("<organization:organization_id>/audit", audit.audit, name="audit"),
-    path("<organization:organization_id>/audit.csv", audit.audit_csv, name="audit_csv"),
-    path("<organization:organization_id>/webhooks", webhooks.webhooks, name="webhooks"),
-    path("<organization:organization_id>/webhooks/new", webhooks.webhook_new, name="webhook_new"),
-    path(
-        "<organization:organization_id>/webhooks/<str:endpoint_id>",
-        webhooks.webhook,
-        name="webhook",
-    ),
-    *(
-        path(
-            f"<organization:organization_id>/webhooks/<str:endpoint_id>/{verb}",
-            getattr(webhooks, f"webhook_{verb}"),
-            name=f"webhook_{verb}",
-        )
-        for verb in ("update", "switch", "rotate", "test", "delete")
-    ),
-    path(
-        "<organization:organization_id>/webhooks/<str:endpoint_id>/<str:delivery_id>",
-        webhooks.webhook_delivery,
-        name="webhook_delivery",
-    ),
-    path(
-        "<organization:organization_id>/webhooks/<str:endpoint_id>/<str:delivery_id>/redeliver",
-        webhooks.webhook_redeliver,
-        name="webhook_redeliver",
-    ),
-    path(
-        "<organization:organization_id>/billing",
-        billing.billing,
-        name="billing",
-    ),
-    path(
-        "<organization:organization_id>/billing/top-up",
-        billing.billing_top_up,
-        name="billing_top_up",
-    ),
-    path(
-        "<organization:organization_id>/billing/payments",
-        billing.billing_payments,
-        name="billing_payments",
-    ),
-    path(
-        "<organization:organization_id>/billing/payments/<str:payment_id>",
-        billing.billing_payment,
-        name="billing_payment",
-    ),
-    path(
-        "<organization:organization_id>/billing/automatic",
-        billing.billing_automatic,
-        name="billing_automatic",
-    ),
-    path(
-        "<organization:organization_id>/billing/code",
-        billing.billing_code,
-        name="billing_code",
-    ),
-    path(
-        "<organization:organization_id>/billing/saved",
-        billing.billing_saved,
-        name="billing_saved",
-    ),
-    path(
-        "<organization:organization_id>/billing/methods/new",
-        billing.billing_method_new,
-        name="billing_method_new",
-    ),
-    path(
-        "<organization:organization_id>/billing/methods/<str:method_id>/default",
-        billing.billing_method_default,
-        name="billing_method_default",
-    ),
-    path(
-        "<organization:organization_id>/billing/methods/<str:method_id>/remove",
-        billing.billing_method_remove,
-        name="billing_method_remove",
-    ),
+    *OF_ORGANIZATION,
 ]

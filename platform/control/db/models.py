@@ -1,11 +1,17 @@
-"""What models are made of: random ids with a prefix, and triggers for append-only tables."""
+"""What models are made of: random ids with a prefix, triggers for append-only tables, and the
+lookup of a row that may not exist."""
 
 import secrets
 import string
+from typing import Any, TypeVar
 
 import pgtrigger
+from django.db.models import Model, QuerySet
 
+from control.errors import ObjectNotFound
 from serving.contract.key import BASE62
+
+Row = TypeVar("Row", bound=Model)
 
 RANDOM_CHARACTERS = 24
 REFUSE_TRUNCATE = """
@@ -43,3 +49,11 @@ def no_truncate(name: str) -> pgtrigger.Trigger:
 
 
 ID_MAX = 64
+
+
+def get_or_not_found(rows: QuerySet[Row], what: str, **lookup: Any) -> Row:
+    """Return the row that a lookup finds, such as a "price book" by `id`. Raises ObjectNotFound."""
+    found = rows.filter(**lookup).first()
+    if found is None:
+        raise ObjectNotFound(f"There is no such {what}.")
+    return found

@@ -15,7 +15,7 @@ from control.pricing.models import Price, PriceBook
 from serving.contract.codec import decode
 from serving.contract.records import ContractPriceRecord
 from tests.fixtures.organizations import OPERATOR, SeededOrganization, make_model, make_variant
-from web.console.offers import offers_for
+from web.console.offers import variant_options
 
 LIST = {"input_nanos": 150, "cached_input_nanos": 75, "output_nanos": 600}
 OWN = {"input_nanos": 100, "cached_input_nanos": 50, "output_nanos": 400}
@@ -140,13 +140,13 @@ def test_an_outsider_sees_the_list_price_and_nothing_of_the_contract(
 def test_the_console_offers_the_callers_own_price(
     org: SeededOrganization, outsider: SeededOrganization, listed: Price, own: Price
 ) -> None:
-    assert [offer.price for offer in offers_for(org.organization)] == [own]
-    assert [offer.price for offer in offers_for(outsider.organization)] == [listed]
+    assert [offer.price for offer in variant_options(org.organization)] == [own]
+    assert [offer.price for offer in variant_options(outsider.organization)] == [listed]
 
 
 def test_a_variant_that_only_a_contract_prices_is_no_offer_for_others(
     org: SeededOrganization, outsider: SeededOrganization, variant: Variant
 ) -> None:
     own = publish(variant, OWN, name="Own", organization=org.organization)
-    assert [offer.price for offer in offers_for(org.organization)] == [own]
-    assert offers_for(outsider.organization) == []
+    assert [offer.price for offer in variant_options(org.organization)] == [own]
+    assert variant_options(outsider.organization) == []

@@ -12,7 +12,7 @@ from control.api_keys.models import ApiKey
 from control.pricing.models import PriceBook
 from tests.fixtures.organizations import PASSWORD, SeededOrganization
 from tests.fixtures.second_factor import let_time_pass
-from web.console.page import address
+from web.console.base import address
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 HOUR = 3600

@@ -133,7 +133,7 @@ class AutoTopUpForm(forms.Form):
         return cls(initial={name: getattr(settings, name) for name in names})
 
 
-class CodeForm(forms.Form):
+class PromoCodeForm(forms.Form):
     """A promotional code."""
 
     code = forms.CharField(

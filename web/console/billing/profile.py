@@ -1,12 +1,21 @@
-"""Whom invoices are for, as members type it."""
+"""The billing profile: its form and its page."""
 
 from typing import Any
 
 from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
 
 from billing.invoicing.countries import COUNTRIES
 from billing.invoicing.models import BillingProfile, ExchangeRate, Paper
 from billing.invoicing.models.parties import TEXT_MAX
+from billing.invoicing.selectors import billing_profile
+from billing.invoicing.services.profiles import set_billing_profile
+from control.permissions import Permission
+from web.console.base import PageContext, console_page
+from web.console.billing.views import require_money
+from web.console.forms import apply_or_form_error
 
 POSTAL_CODE_MAX = 20
 TAX_ID_MAX = 40
@@ -60,3 +69,28 @@ class ProfileForm(forms.Form):
     def clean_recipients(self) -> list[str]:
         """Return the addresses."""
         return str(self.cleaned_data["recipients"]).replace(",", " ").split()
+
+
+@console_page("billing")
+def billing_profile_page(page: PageContext) -> HttpResponse:
+    """Show the profile; a POST changes it."""
+    require_money(page, Permission.BILLING_WRITE)
+    profile = billing_profile(page.organization)
+    if page.request.method != "POST":
+        return render_profile(page, ProfileForm.of(profile))
+    form = ProfileForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: set_billing_profile(
+            organization=page.organization, actor=page.actor, changes=form.cleaned_data
+        ),
+    ):
+        messages.success(page.request, "The profile is saved; the next invoice carries it.")
+        return redirect(page.url("billing_profile"))
+    return render_profile(page, form)
+
+
+def render_profile(page: PageContext, form: ProfileForm) -> HttpResponse:
+    """Return the page with the form as it was sent."""
+    context = {"form": form, "profile": billing_profile(page.organization)}
+    return page.render("console/billing/profile.html", context, 400 if form.errors else 200)

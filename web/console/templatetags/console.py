@@ -10,10 +10,12 @@ from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from control.accounts.trusted_devices import device_name
 from serving.contract.money import CENT_NANOS, exact_dollars, format_dollars
-from web.console import figures
+from web.console import formatting
 
 register = template.Library()
+register.filter("device", device_name)
 
 METER_LABELS = {"input": "Uncached input", "cached_input": "Cached input", "output": "Output"}
 
@@ -46,14 +48,14 @@ def per_million(nanos: int) -> str:
 @register.filter
 def count(number: int) -> str:
     """A whole number with thousands set apart."""
-    return figures.count(number)
+    return formatting.count(number)
 
 
 @register.filter
 def compact(number: int) -> SafeString:
     """A large number in three digits; exact on hover."""
-    exact = figures.count(number)
-    return format_html('<span title="{}">{}</span>', exact, figures.compact(number))
+    exact = formatting.count(number)
+    return format_html('<span title="{}">{}</span>', exact, formatting.compact(number))
 
 
 @register.filter
@@ -65,13 +67,13 @@ def lines(value: str | list[str]) -> str:
 @register.filter
 def duration(seconds: float | None) -> str:
     """Seconds in their natural unit."""
-    return figures.duration(seconds)
+    return formatting.duration(seconds)
 
 
 @register.filter
 def percent(share: float) -> str:
     """A share of one in percent."""
-    return figures.percent(share)
+    return formatting.percent(share)
 
 
 @register.filter
@@ -79,15 +81,15 @@ def ago(at: datetime | None) -> SafeString | str:
     """A moment as distance from now; the absolute one, in UTC, on hover."""
     if at is None:
         return "never"
-    iso, exact = at.astimezone(UTC).isoformat(), figures.moment(at)
-    words = figures.ago(at, timezone.now())
+    iso, exact = at.astimezone(UTC).isoformat(), formatting.moment(at)
+    words = formatting.ago(at, timezone.now())
     return format_html('<time datetime="{}" title="{}">{}</time>', iso, exact, words)
 
 
 @register.filter
 def utc(at: datetime) -> str:
     """A moment in full, in UTC."""
-    return figures.moment(at)
+    return formatting.moment(at)
 
 
 @register.filter

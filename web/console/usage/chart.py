@@ -8,7 +8,7 @@ from typing import Any
 
 from billing.reading.sums import UsagePoint, UsageSums
 from serving.contract.money import format_dollars
-from web.console.figures import count
+from web.console.formatting import count
 from web.console.usage.query import By, Metric
 
 NANOS = 10**9

@@ -15,7 +15,7 @@ from tests.benchmarks.books.deeds.statements import counted
 from tests.benchmarks.books.deeds.world import callers
 from tests.benchmarks.books.results import Seen
 from tests.benchmarks.failure import BenchmarkFailed
-from web.console.page import address
+from web.console.base import address
 
 WARM_UP = 3
 PAGES = ("overview", "usage", "requests", "keys", "models")

@@ -1,0 +1,401 @@
+"""API keys: list, create, change, rotate and revoke."""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_POST
+
+from billing.reading import selectors as reading
+from billing.reading.filters import UsageFilters
+from control.accounts.models import NAME_MAX
+from control.api_keys import selectors, services
+from control.api_keys.models import FORM_TOKEN_MAX, ApiKey, ApiKeyKind, Scope
+from control.api_keys.services import require_key_access
+from control.errors import NotPermitted, ObjectNotFound
+from control.organizations.models import Project
+from control.permissions import Permission
+from serving.contract.money import parse_dollars
+from web.console import one_time_secrets
+from web.console.base import PageContext, console_page
+from web.console.code_samples import CodeSamples
+from web.console.forms import apply_or_form_error
+
+LIFETIMES = {"": "Never", "30": "In 30 days", "90": "In 90 days", "365": "In a year"}
+OVERLAPS = {
+    "24": "In 24 hours",
+    "1": "In an hour",
+    "168": "In 7 days",
+    "720": "In 30 days",
+    "0": "Now: whatever uses it is refused within a second",
+}
+"""When a replaced secret ends, by hours."""
+SCOPES = {
+    "inference": "Call models",
+    "manage": "Use the management API",
+    "inference manage": "Call models and use the management API",
+}
+"""What a key may do, by its scopes in their fixed order."""
+
+
+class ApiKeyPermissionsForm(forms.Form):
+    """What may be set of a key, at first and later."""
+
+    name = forms.CharField(max_length=NAME_MAX, label="Name")
+    scopes = forms.ChoiceField(label="May", choices=list(SCOPES.items()), initial=Scope.INFERENCE)
+    models = forms.CharField(
+        label="Models, one a line",
+        required=False,
+        max_length=20_000,
+        help_text="Their names as requests spell them. Empty: every model.",
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": "All"}),
+    )
+    networks = forms.CharField(
+        label="Networks that may call, one a line",
+        required=False,
+        max_length=10_000,
+        help_text="In CIDR form, such as 203.0.113.0/24 or 203.0.113.7/32. Empty: from anywhere.",
+        widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": "Anywhere"}),
+    )
+
+    def __init__(self, *args: Any, may_manage: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if not may_manage:
+            del self.fields["scopes"]
+
+    def rights(self) -> dict[str, Any]:
+        """Return what was set, as services take it; what the member may not set is left out."""
+        typed = self.cleaned_data
+        found = {"name": typed["name"], **{n: typed[n].split() or None for n in LISTS}}
+        if "scopes" in typed:
+            found["scopes"] = str(typed["scopes"]).split()
+        return found
+
+
+LISTS = ("models", "networks")
+
+
+class ApiKeyCreateForm(ApiKeyPermissionsForm):
+    """A new API key. `token` is the form's own: sent twice, it makes one key."""
+
+    project = forms.ChoiceField(label="Project", help_text="Usage is counted there.")
+    lifetime = forms.ChoiceField(label="Expires", choices=list(LIFETIMES.items()), required=False)
+    limit = forms.CharField(
+        label="Spend limit per month, in dollars",
+        required=False,
+        help_text="Optional. At the limit the key is refused until the next month (UTC).",
+        widget=forms.TextInput(attrs={"inputmode": "decimal", "placeholder": "No limit"}),
+    )
+    token = forms.CharField(required=False, max_length=FORM_TOKEN_MAX, widget=forms.HiddenInput)
+    field_order = ("name", "project", "scopes", "lifetime", "limit", "models", "networks")
+
+    def __init__(self, *args: Any, projects: Sequence[Project], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        choices = [(project.id, project.name) for project in projects]
+        self.fields["project"] = forms.ChoiceField(
+            label="Project", choices=choices, help_text="Usage is counted there."
+        )
+        self.fields["name"].widget.attrs |= {"placeholder": "My application", "autofocus": True}
+        self.fields["token"].initial = secrets.token_urlsafe(24)
+        self.order_fields(self.field_order)
+
+    def clean_limit(self) -> int | None:
+        """Return the limit in nanos."""
+        text = self.cleaned_data["limit"]
+        try:
+            return parse_dollars(text) if text else None
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+    def expires_at(self, now: datetime) -> datetime | None:
+        """Return when the key ends."""
+        days = self.cleaned_data["lifetime"]
+        return now + timedelta(days=int(days)) if days else None
+
+
+class ApiKeyUpdateForm(ApiKeyPermissionsForm):
+    """What may be changed of a key."""
+
+    expires_on = forms.DateField(
+        label="Expires",
+        required=False,
+        help_text="At the beginning of this day (UTC). Empty: never.",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+    )
+    field_order = ("name", "scopes", "expires_on", "models", "networks")
+
+    def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs, initial=_initial(key))
+        self.key = key
+        self.order_fields(self.field_order)
+
+    def rights(self) -> dict[str, Any]:
+        """Return what was set; a day left as it was leaves the moment as it is."""
+        return {**super().rights(), "expires_at": self._expires_at()}
+
+    def _expires_at(self) -> datetime | None:
+        day: date | None = self.cleaned_data["expires_on"]
+        if self.key.expires_at is not None and day == _day(self.key.expires_at):
+            return self.key.expires_at
+        return None if day is None else datetime.combine(day, time(), UTC)
+
+
+class ApiKeyRotateForm(forms.Form):
+    """When the secret that is replaced ends. `last_four` are its own: sent twice, it is replaced
+    once."""
+
+    overlap = forms.ChoiceField(label="The secret in use ends", choices=list(OVERLAPS.items()))
+    last_four = forms.CharField(max_length=4, widget=forms.HiddenInput)
+
+    def ends_at(self, now: datetime) -> datetime:
+        """Return when the replaced secret ends."""
+        return now + timedelta(hours=int(self.cleaned_data["overlap"]))
+
+
+class ApiKeyRevokeForm(forms.Form):
+    """The key's name, typed by who means it."""
+
+    confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.key = key
+        self.fields["confirmation"].label = f"Type “{key.name}” to confirm"
+
+    def clean_confirmation(self) -> str:
+        """Refuse anything but the name."""
+        typed = str(self.cleaned_data["confirmation"])
+        if typed.strip() != self.key.name.strip():
+            raise forms.ValidationError(f"That is not “{self.key.name}”. The key was not revoked.")
+        return typed
+
+
+def _initial(key: ApiKey) -> dict[str, Any]:
+    return {
+        "name": key.name,
+        "scopes": " ".join(key.scopes),
+        "models": "\n".join(key.allowed_models or ()),
+        "networks": "\n".join(key.allowed_networks or ()),
+        "expires_on": None if key.expires_at is None else _day(key.expires_at),
+    }
+
+
+def _day(at: datetime) -> date:
+    return at.astimezone(UTC).date()
+
+
+USAGE_DAYS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKeyRow:
+    """A key and the address of its page."""
+
+    key: ApiKey
+    url: str
+    may_change: bool
+
+
+@console_page("keys")
+def keys(page: PageContext) -> HttpResponse:
+    """The keys that work."""
+    found = selectors.keys(page.organization, project=page.project)
+    context = {
+        "keys": [ApiKeyRow(key, page.url("key", key.id), may_change(page, key)) for key in found],
+        "may_manage": page.may(Permission.API_KEYS_WRITE),
+        "first_call": CodeSamples(page),
+    }
+    return page.render("console/keys.html", context)
+
+
+@never_cache
+@console_page("keys")
+def key_new(page: PageContext) -> HttpResponse:
+    """The form, and after it the page with the secret."""
+    require_key_maker(page)
+    form = ApiKeyCreateForm(
+        page.request.POST or None,
+        projects=page.projects,
+        initial={"project": page.project.id if page.project else ""},
+        may_manage=page.may(Permission.API_KEYS_GRANT),
+    )
+    made: list[ApiKey] = []
+    if not form.is_valid() or not apply_or_form_error(
+        form, lambda: made.append(create(page, form))
+    ):
+        return page.render("console/key_new.html", {"form": form})
+    return redirect(page.url("key_secret", made[0].id))
+
+
+@sensitive_variables("secret")
+def create(page: PageContext, form: ApiKeyCreateForm) -> ApiKey:
+    """Mint what the form asks for, once, and lay its secret by; return the key."""
+    try:
+        key, secret = services.create_api_key(
+            actor=page.actor,
+            project=next(each for each in page.projects if each.id == form.cleaned_data["project"]),
+            expires_at=form.expires_at(timezone.now()),
+            spend_limit_nanos=form.cleaned_data["limit"],
+            form_token=form.cleaned_data["token"] or None,
+            **form.rights(),
+        )
+    except services.DuplicateSubmission as twice:
+        return twice.key
+    one_time_secrets.store_once(page.request, key.id, secret)
+    return key
+
+
+@never_cache
+@sensitive_variables("secret")
+@console_page("keys")
+def key_secret(page: PageContext, key_id: str) -> HttpResponse:
+    """The new secret of a key, once."""
+    found = key_of(page, key_id)
+    secret = one_time_secrets.pop_once(page.request, found.id)
+    if secret is None:
+        words = f"The secret of {found.name} was shown already. If it is lost, rotate the key."
+        messages.warning(page.request, words)
+        return redirect(page.url("key", key_id))
+    old = selectors.previous_secrets(found, timezone.now())
+    context = {"key": found, "secret": secret, "old": old, "first_call": CodeSamples(page)}
+    return page.render("console/key_minted.html", context)
+
+
+@console_page("keys")
+def key(page: PageContext, key_id: str) -> HttpResponse:
+    """One key: what it is, what it may do, its secrets, its end."""
+    return render_key(page, key_of(page, key_id))
+
+
+@require_POST
+@console_page("keys")
+def key_edit(page: PageContext, key_id: str) -> HttpResponse:
+    """Change what a key may do, from where, and until when."""
+    found = key_of(page, key_id)
+    form = edit_form(page, found, page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form, lambda: services.update_api_key(actor=page.actor, key=found, **form.rights())
+    ):
+        messages.success(page.request, "Saved; every gateway holds to it within a second.")
+        return redirect(page.url("key", key_id))
+    return render_key(page, found, edit=form)
+
+
+@require_POST
+@sensitive_variables("secret")
+@console_page("keys")
+def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
+    """Give the key a new secret; the one in use goes on for a while."""
+    found = key_of(page, key_id)
+    form = ApiKeyRotateForm(page.request.POST)
+    made: list[str] = []
+
+    def rotate() -> None:
+        _, secret = services.rotate_key(
+            actor=page.actor,
+            key=found,
+            last_four=form.cleaned_data["last_four"],
+            old_secret_ends_at=form.ends_at(timezone.now()),
+        )
+        made.append(secret)
+
+    if not form.is_valid() or not apply_or_form_error(form, rotate):
+        return render_key(page, found, rotate=form)
+    one_time_secrets.store_once(page.request, found.id, made[0])
+    return redirect(page.url("key_secret", key_id))
+
+
+@require_POST
+@console_page("keys", needs_recent_proof=False)
+def key_end_old(page: PageContext, key_id: str) -> HttpResponse:
+    """End the secrets that were replaced."""
+    found = key_of(page, key_id)
+    services.revoke_previous_secrets(actor=page.actor, key=found)
+    messages.success(page.request, f"Old secrets of {found.name} are refused within a second.")
+    return redirect(page.url("key", key_id))
+
+
+@require_POST
+@console_page("keys", needs_recent_proof=False)
+def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
+    """End the key."""
+    found = key_of(page, key_id)
+    form = ApiKeyRevokeForm(page.request.POST, key=found)
+    if form.is_valid() and apply_or_form_error(
+        form, lambda: services.revoke_key(actor=page.actor, key=found)
+    ):
+        words = f"{found.name} ({found.masked}) is revoked: it is refused within a second."
+        messages.success(page.request, words)
+        return redirect(page.url("keys"))
+    return render_key(page, found, revoke=form)
+
+
+def require_key_maker(page: PageContext) -> None:
+    """Let pass who may make keys. Raises NotPermitted."""
+    if not page.may(Permission.API_KEYS_WRITE):
+        raise NotPermitted("An owner, admin or developer can create and revoke API keys.")
+
+
+def key_of(page: PageContext, key_id: str) -> ApiKey:
+    """Return a key that works and may be managed. Raises ObjectNotFound, NotPermitted."""
+    found = selectors.key(page.organization, key_id)
+    if found.revoked_at is not None or found.kind == ApiKeyKind.PLAYGROUND:
+        raise ObjectNotFound("There is no such API key.")
+    require_key_maker(page)
+    return found
+
+
+def may_change(page: PageContext, key: ApiKey) -> bool:
+    """Whether the member is offered to change, rotate and revoke a key."""
+    try:
+        require_key_access(page.actor, key)
+    except NotPermitted:
+        return False
+    return True
+
+
+def edit_form(page: PageContext, key: ApiKey, data: QueryDict | None = None) -> ApiKeyUpdateForm:
+    """Return the form of what may be changed."""
+    return ApiKeyUpdateForm(data, key=key, may_manage=page.may(Permission.API_KEYS_GRANT))
+
+
+def render_key(
+    page: PageContext,
+    key: ApiKey,
+    *,
+    edit: ApiKeyUpdateForm | None = None,
+    rotate: ApiKeyRotateForm | None = None,
+    revoke: ApiKeyRevokeForm | None = None,
+) -> HttpResponse:
+    """Return the page of one key, with the forms as they were sent."""
+    now = timezone.now()
+    context = {
+        "key": key,
+        "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
+        "is_test": key.prefix.startswith("pen_test_"),
+        "old": selectors.previous_secrets(key, now),
+        "may_change": may_change(page, key),
+        "may_limit": page.may(Permission.LIMITS_WRITE),
+        "sums": reading.usage_totals(
+            page.organization,
+            now - timedelta(days=USAGE_DAYS),
+            now,
+            filters=UsageFilters(key_ids=(key.id,)),
+            with_money=page.may_see_money,
+        ),
+        "usage_url": page.url("usage", key=key.id),
+        "edit": edit or edit_form(page, key),
+        "rotate": rotate or ApiKeyRotateForm(initial={"last_four": key.last_four}),
+        "revoke": revoke or ApiKeyRevokeForm(key=key),
+    }
+    refused = any(form and form.errors for form in (edit, rotate, revoke))
+    return page.render("console/key.html", context, status=400 if refused else 200)

@@ -1,1 +1,0 @@
-"""What was done, read by people."""

@@ -1,0 +1,232 @@
+"""The organization's audit log: the list with its filters, and the list as a file."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from django.http import HttpResponse, HttpResponseBase
+from django.utils import timezone
+
+from billing.reading.days import day_of, midnight
+from billing.reading.exports import csv_bytes
+from control.api.streaming import stream_export
+from control.audit import selectors
+from control.audit.models import AuditEvent, ChainLink
+from control.audit.pseudonyms import NameResolver
+from control.audit.selectors import EventFilters
+from control.errors import NotPermitted
+from control.permissions import Permission
+from serving.contract.money import exact_dollars
+from web.console.base import PageContext, address, console_page
+from web.console.filters import select
+
+BY_MAX = 254
+DIGITS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class AuditQuery:
+    """Whole UTC days from `first` to `last`, both included, None without a bound; empty texts mean
+    any. `before` is the last deed of the page above."""
+
+    first: date | None
+    last: date | None
+    about: str
+    by: str
+    before: int | None
+
+    @property
+    def filters(self) -> EventFilters:
+        """The same, as control asks it."""
+        return EventFilters(
+            about=self.about,
+            by=self.by,
+            start=midnight(self.first) if self.first else None,
+            end=midnight(self.last + timedelta(days=1)) if self.last else None,
+        )
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some deeds are left out."""
+        return bool(self.parameters())
+
+    def parameters(self, **changes: str) -> dict[str, str]:
+        """Return the URL's parameters for the first page, with `changes`."""
+        values = {
+            "from": self.first.isoformat() if self.first else "",
+            "to": self.last.isoformat() if self.last else "",
+            "about": self.about,
+            "by": self.by,
+        } | changes
+        return {name: value for name, value in values.items() if value}
+
+
+def parse_query(parameters: Mapping[str, str]) -> AuditQuery:
+    """Read the question from a URL; what makes no sense is not asked."""
+    before = parameters.get("before", "")
+    about = parameters.get("about", "")
+    return AuditQuery(
+        first=day_of(parameters.get("from", "")),
+        last=day_of(parameters.get("to", "")),
+        about=about if about.isascii() and about.replace("_", "").isalpha() else "",
+        by=parameters.get("by", "").strip()[:BY_MAX],
+        before=int(before) if before.isdecimal() and len(before) <= DIGITS_MAX else None,
+    )
+
+
+NOTHING = "nothing"
+
+
+def changes(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the details of a deed by name; what was before and after stands in one line."""
+    details = dict(told)
+    found = []
+    if "before" in details and "after" in details:
+        before, after = details.pop("before"), details.pop("after")
+        found += list(_differences(before, after))
+    found += [(_name(name), _text(name, value)) for name, value in details.items()]
+    return [(name, text) for name, text in found if text]
+
+
+def _differences(before: Any, after: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                yield _name(name), _arrow(name, before.get(name), after.get(name))
+    else:
+        yield "changed", _arrow("", before, after)
+
+
+def _arrow(name: str, before: Any, after: Any) -> str:
+    return f"{_text(name, before) or NOTHING} → {_text(name, after) or NOTHING}"
+
+
+def _name(name: str) -> str:
+    return name.removesuffix("_nanos").replace("_", " ")
+
+
+def _text(name: str, value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and name.endswith("_nanos"):
+        return exact_dollars(value)
+    if isinstance(value, list):
+        return ", ".join(_text("", each) for each in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{_name(key)} {_text(key, each)}" for key, each in value.items())
+    return str(value)
+
+
+ROWS = 50
+ABOUT = {
+    "member": "Members",
+    "session": "Sign-ins",
+    "factor": "Ways to sign in",
+    "password": "Passwords",
+    "key": "API keys",
+    "project": "Projects",
+    "sso": "Single sign-on",
+    "scim": "SCIM",
+    "organization": "The organization",
+    "limit": "Limits",
+    "webhook": "Webhooks",
+    "method": "Payment methods",
+    "payment": "Payments",
+    "credit": "Credit",
+    "invoice": "Invoices",
+    "billing_profile": "Billing profile",
+}
+"""What there are deeds about, by the noun of the action."""
+COLUMNS = (
+    "at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "details", "address",
+    "request_id", "position", "digest",
+)  # fmt: skip
+"""`position` and `digest` are the deed's place in the chain; empty for the first seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEventRow:
+    """A deed, who did it, and what it changed."""
+
+    deed: AuditEvent
+    actor: str
+    changes: list[tuple[str, str]]
+
+
+@console_page("audit")
+def audit(page: PageContext) -> HttpResponse:
+    """The latest deeds, a page at a time."""
+    require_auditor(page)
+    query = parse_query(page.request.GET)
+    found = selectors.events(
+        page.organization.id, filters=query.filters, before=query.before, limit=ROWS + 1
+    )
+    older = str(found[ROWS - 1].pk) if len(found) > ROWS else ""
+    context = {
+        "query": query,
+        "today": timezone.now().date(),
+        "rows": rows(found[:ROWS]),
+        "selects": [select("about", "About", query.about, ABOUT, "Everything")],
+        **links(page, query, older),
+    }
+    return page.render("console/audit.html", context)
+
+
+@console_page("audit")
+def audit_csv(page: PageContext) -> HttpResponseBase:
+    """The deeds that the filters leave, all of them, as CSV."""
+    require_auditor(page)
+    filters = parse_query(page.request.GET).filters
+    name = f"audit-{page.organization.id}.csv"
+    chunks = csv_pages(page.organization.id, filters)
+    return stream_export(
+        page.request,
+        chunks,
+        content_type="text/csv; charset=utf-8",
+        name=name,
+        organization_id=page.organization.id,
+    )
+
+
+def rows(deeds: list[AuditEvent]) -> list[AuditEventRow]:
+    """Return deeds with the names of the people in them."""
+    names = NameResolver(deeds)
+    return [AuditEventRow(each, names.actor(each), changes(names.details(each))) for each in deeds]
+
+
+def csv_pages(organization_id: str, filters: EventFilters) -> Iterator[bytes]:
+    """Yield deeds as CSV (RFC 4180), the latest first, the header before them."""
+    yield csv_bytes([COLUMNS])
+    for deeds in selectors.event_pages(organization_id, filters=filters):
+        yield csv_bytes(record(row) for row in rows(deeds))
+
+
+def record(row: AuditEventRow) -> tuple[str, ...]:
+    """Return a deed's cells."""
+    deed, told = row.deed, "; ".join(f"{name}: {text}" for name, text in row.changes)
+    link: ChainLink | None = getattr(deed, "link", None)
+    return (
+        *(deed.created_at.isoformat(), row.actor, deed.actor_kind, deed.actor_id),
+        *(deed.action, deed.target_kind, deed.target_id, told),
+        *(deed.address or "", deed.request_id),
+        *((str(link.position), bytes(link.digest).hex()) if link else ("", "")),
+    )
+
+
+def require_auditor(page: PageContext) -> None:
+    """Let pass who may see what was done. Raises NotPermitted."""
+    if not page.may(Permission.AUDIT_READ):
+        raise NotPermitted("An owner or admin can see the audit.")
+
+
+def links(page: PageContext, query: AuditQuery, older: str) -> dict[str, str]:
+    """Return the addresses of other pages and of the file."""
+    here = page.organization
+    return {
+        "newest_url": address(here, "audit", **query.parameters()),
+        "older_url": address(here, "audit", **query.parameters(before=older)) if older else "",
+        "csv_url": address(here, "audit_csv", **query.parameters()),
+    }

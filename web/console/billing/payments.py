@@ -1,0 +1,66 @@
+"""The list of payments: what Stripe collected or was asked to, and what operators recorded."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from billing.credit.models import Payment
+from billing.credit.selectors import payments as booked_payments
+from billing.payments.models import PaymentStatus, StripePayment
+from billing.payments.selectors import nanos, payments
+from web.console.base import PageContext
+
+ROWS = 25
+BADGES = {
+    PaymentStatus.SUCCEEDED: "good",
+    PaymentStatus.FAILED: "bad",
+    PaymentStatus.REQUIRES_ACTION: "warn",
+    PaymentStatus.OPEN: "warn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentRow:
+    """One payment as it is shown."""
+
+    at: datetime
+    what: str
+    method: str
+    nanos: int
+    status: str
+    badge: str = ""
+    why: str = ""
+    url: str = ""
+    receipt_url: str = ""
+
+
+def payment_rows(page: PageContext, mode: str) -> list[PaymentRow]:
+    """Return an organization's latest payments, newest first."""
+    stripe = [_of_stripe(page, each) for each in payments(page.organization.id, mode)[:ROWS]]
+    by_hand = booked_payments(page.organization).exclude(idempotency_key__startswith="stripe:")
+    rows = stripe + [_by_hand(each) for each in by_hand[:ROWS]]
+    return sorted(rows, key=lambda row: row.at, reverse=True)[:ROWS]
+
+
+def _of_stripe(page: PageContext, payment: StripePayment) -> PaymentRow:
+    return PaymentRow(
+        at=payment.created_at,
+        what=payment.get_purpose_display(),
+        method=str(payment.method or "Stripe's page"),
+        nanos=nanos(payment.total_cents),
+        status=payment.get_status_display(),
+        badge=BADGES.get(PaymentStatus(payment.status), ""),
+        why=payment.failure_words,
+        url=page.url("billing_payment", payment.id),
+        receipt_url=payment.receipt_url,
+    )
+
+
+def _by_hand(payment: Payment) -> PaymentRow:
+    return PaymentRow(
+        at=payment.received_at,
+        what=payment.reason,
+        method="Recorded by the operator",
+        nanos=payment.amount_nanos,
+        status="Paid",
+        badge="good",
+    )

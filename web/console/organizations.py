@@ -1,0 +1,59 @@
+"""Between organizations: the first page after sign-in, a new organization, accepting an
+invitation."""
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from control.errors import Conflict
+from control.organizations import selectors as tenants
+from control.organizations.members import accept_invitation
+from control.organizations.models import Organization
+from control.organizations.services import create_organization
+from control.permissions import Actor
+from web.console.base import address, require_login
+from web.console.forms import apply_or_form_error
+from web.console.settings import TitleForm
+
+
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    """Send a member to their oldest organization, and tell others that they have none."""
+    membership = tenants.memberships(require_login(request)).first()
+    if membership is None:
+        return render(request, "console/no_organization.html", status=404)
+    return redirect(address(membership.organization, "overview"))
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def organization_new(request: HttpRequest) -> HttpResponse:
+    """The form, and after it the overview of the new organization."""
+    user = require_login(request)
+    form = TitleForm(request.POST or None)
+    made: list[Organization] = []
+
+    def make() -> None:
+        name = form.cleaned_data["name"]
+        made.append(create_organization(actor=Actor.for_user(user), name=name, owner=user))
+
+    if form.is_valid() and apply_or_form_error(form, make):
+        return redirect(address(made[0], "overview"))
+    status = 400 if form.errors else 200
+    return render(request, "console/organization_new.html", {"form": form}, status=status)
+
+
+@login_required
+@require_http_methods(["GET", "POST"])
+def invitation(request: HttpRequest, secret: str) -> HttpResponse:
+    """Ask whether to join, and join. A secret that opens nothing answers 404."""
+    if request.method == "GET":
+        return render(request, "console/invitation.html")
+    try:
+        seat = accept_invitation(user=require_login(request), secret=secret)
+    except Conflict as error:
+        messages.error(request, error.message)
+        return redirect("console:home")
+    return redirect(address(seat.organization, "overview"))

@@ -1,0 +1,90 @@
+"""What a page says where something is overdue: what happened, what follows, and what it takes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.conf import settings
+
+from billing.collection import selectors
+from billing.collection.models import Case, State
+from billing.collection.selectors import Debt
+from billing.collection.services.telling import sentence
+from billing.invoicing.printed import day, dollars
+from control.permissions import Permission
+from web.console.base import PageContext
+
+OPERATORS = "The operator suspended this organization: its API keys are refused. Ask support why."
+ASK = "Ask an owner, admin or billing member to pay."
+WORDS = {
+    State.LIMITED: "Your service is limited: until this is paid there is no credit line, and"
+    " requests are served from prepaid credit alone.",
+    State.SUSPENDED: "Your service is suspended: until this is paid, requests with your API keys"
+    " are refused.",
+}
+BACK = "Everything works again the moment the payment arrives."
+
+
+@dataclass(frozen=True, slots=True)
+class PastDueNotice:
+    """A notice on a page. `invoices` are numbers and addresses; only who may see money has any."""
+
+    is_grave: bool
+    title: str
+    words: str
+    invoices: tuple[tuple[str, str], ...] = ()
+    pay_url: str = ""
+
+
+def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
+    """Return what to say of an organization; None where nothing is overdue."""
+    case = selectors.case(page.organization) if page.is_overdue else None
+    if case is None or not case.is_open:
+        return None if page.organization.is_active else PastDueNotice(True, "Suspended", OPERATORS)
+    if not page.may(Permission.BILLING_READ):
+        words = " ".join(filter(None, (WORDS.get(State(case.state), ""), ASK)))
+        return PastDueNotice(case.has_measures, title_of(case, ""), words)
+    owed = selectors.debt(page.organization.id, now)
+    if not owed.due:
+        return None
+    return PastDueNotice(
+        is_grave=case.has_measures,
+        title=title_of(case, dollars(owed.cents)),
+        words=words_of(case),
+        invoices=invoices_of(page, owed),
+        pay_url=pay_url(page, owed) if page.may(Permission.BILLING_WRITE) else "",
+    )
+
+
+def pay_url(page: PageContext, owed: Debt) -> str:
+    """Return where it is paid: on the oldest invoice's page, without Stripe where Billing says."""
+    if settings.CONFIG.stripe is None:
+        return page.url("billing")
+    return page.url("invoice", owed.oldest.id)
+
+
+def title_of(case: Case, due: str) -> str:
+    """Return the notice's first words."""
+    return f"{due or 'A payment'} is {'overdue' if case.has_measures else 'due'}"
+
+
+def words_of(case: Case) -> str:
+    """Return what happened and what follows."""
+    happened = WORDS.get(State(case.state), "")
+    return " ".join(part for part in (happened, next_step(case), BACK if happened else "") if part)
+
+
+def next_step(case: Case) -> str:
+    """Return what comes next, and when."""
+    if case.waits_for == "payment":
+        return "A payment is on its way; nothing follows before its end is known."
+    if case.waits_for == "pause":
+        until = f" until {day(case.paused_until)}" if case.paused_until else " for now"
+        return f"Nothing follows{until}."
+    if case.next_on is None:
+        return ""
+    return sentence(case.next_kind, case.next_on)
+
+
+def invoices_of(page: PageContext, owed: Debt) -> tuple[tuple[str, str], ...]:
+    """Return the invoices that are overdue."""
+    return tuple((one.invoice.number, page.url("invoice", one.invoice.id)) for one in owed.due)

@@ -1,0 +1,101 @@
+"""A person's own data: a copy of it, and its end."""
+
+from allauth.account.decorators import reauthentication_required
+from django import forms
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from control.api.streaming import whole_export
+from control.data_requests import erasure, services
+from control.data_requests.models import RequestKind
+from control.errors import Conflict
+from control.permissions import Actor
+from web.console.base import require_login
+from web.console.forms import apply_or_form_error
+
+
+class EraseForm(forms.Form):
+    """The address of the account, typed by who means it."""
+
+    confirmation = forms.CharField(
+        label="Type the address of your account to erase it",
+        max_length=254,
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
+    )
+
+
+@require_GET
+@login_required
+def personal_data(request: HttpRequest) -> HttpResponse:
+    """What was asked for, and what erasing would do."""
+    return render_personal_data(request, EraseForm())
+
+
+@require_POST
+@login_required
+def personal_data_copy(request: HttpRequest) -> HttpResponse:
+    """Ask for a copy."""
+    user = require_login(request)
+    try:
+        services.create_request(
+            actor=Actor.for_user(user), asked_by=user, user=user, kind=RequestKind.COPY
+        )
+    except Conflict:
+        messages.error(request, "A copy is being made already.")
+    else:
+        messages.success(request, "The copy is being made; it appears below.")
+    return redirect("console:personal_data")
+
+
+@require_GET
+@login_required
+def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponseBase:
+    """Send a copy to whom it is about."""
+    user = require_login(request)
+    asked = services.get_request(user, errand_id)
+    return whole_export(
+        request,
+        lambda: services.take_export(actor=Actor.for_user(user), request=asked),
+        content_type="application/zip",
+        name=asked.file_name,
+    )
+
+
+@require_POST
+@login_required
+@reauthentication_required
+def personal_data_erase(request: HttpRequest) -> HttpResponse:
+    """Have the account erased."""
+    user, form = require_login(request), EraseForm(request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: services.create_request(
+            actor=Actor.for_user(user),
+            asked_by=user,
+            user=user,
+            kind=RequestKind.ERASURE,
+            confirmation=form.cleaned_data["confirmation"],
+        ),
+    ):
+        messages.success(request, "Your account is being erased. You are signed out in a moment.")
+        return redirect("console:personal_data")
+    return render_personal_data(request, form)
+
+
+def render_personal_data(request: HttpRequest, form: EraseForm) -> HttpResponse:
+    """Return the page, with the form as it was sent."""
+    user = require_login(request)
+    errands = services.requests_of(user)
+    context = {
+        "errands": errands,
+        "is_busy": any(errand.is_open for errand in errands),
+        "obstacles": erasure.obstacles(user),
+        "consequences": erasure.consequences(user),
+        "form": form,
+    }
+    status = 400 if form.errors else 200
+    return render(request, "console/personal_data.html", context, status=status)

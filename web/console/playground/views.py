@@ -1,0 +1,94 @@
+"""The playground: the page, and the stream behind it."""
+
+import msgspec
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    JsonResponse,
+    StreamingHttpResponse,
+)
+from django.views.decorators.http import require_POST
+
+from control.api_keys.playground import playground_secret
+from control.errors import ObjectNotFound, ServiceError
+from control.permissions import Permission
+from web.console.base import PageContext, address, console_page, get_page_context, project_of
+from web.console.code_samples import MODEL, curl, embeddings_calls
+from web.console.offers import option_named, variant_options
+from web.console.playground.client import PlaygroundRun, relay
+from web.console.playground.errors import playground_error
+from web.console.playground.request import PlaygroundRequest, gateway_body, parse_request
+
+ANSWER_TOKENS = 256
+"""The longest answer that the page asks for, unless told otherwise."""
+
+SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversation stays here."
+
+
+@console_page("playground")
+def playground(page: PageContext) -> HttpResponse:
+    """The page. Opening it makes the key, so that the gateways know it by the first question."""
+    may_use = page.may(Permission.API_KEYS_WRITE)
+    chosen, every = page.request.GET.get("model", ""), variant_options(page.organization)
+    offers = [offer for offer in every if not offer.model.makes_embeddings]
+    embedders = [offer for offer in every if offer.model.makes_embeddings]
+    embedders.sort(key=lambda offer: offer.public_id != chosen)
+    if may_use and offers and page.projects and page.organization.is_active:
+        playground_secret(user=page.user, project=page.project or page.projects[0])
+    context = {
+        "may_use": may_use,
+        "offers": offers,
+        "chosen": chosen,
+        "embedder": embedders[0] if embedders else None,
+        "embeddings_calls": embeddings_calls(embedders[0].public_id) if embedders else [],
+        "api_base": settings.CONFIG.api_base,
+        "max_tokens": min([ANSWER_TOKENS, *(offer.variant.output_tokens_max for offer in offers)]),
+        "curl": curl(offers[0].public_id if offers else MODEL),
+    }
+    return page.render("console/playground.html", context)
+
+
+@require_POST
+async def playground_stream(request: HttpRequest, organization_id: str) -> HttpResponseBase:
+    """One question to one model, answered as server-sent events."""
+    if not (await request.auser()).is_authenticated:
+        return refusal(401, "signed_out", SIGNED_OUT)
+    try:
+        call = parse_request(request.body)
+        errand = await sync_to_async(run_of)(request, organization_id, call)
+    except msgspec.ValidationError as error:
+        return refusal(400, "invalid_value", f"That cannot be asked: {error}.")
+    except msgspec.DecodeError:
+        return refusal(400, "invalid_value", "That is no JSON.")
+    except ServiceError as refused:
+        return refusal(refused.status, refused.code, refused.message)
+    return StreamingHttpResponse(
+        relay(errand),
+        content_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+def run_of(request: HttpRequest, organization_id: str, call: PlaygroundRequest) -> PlaygroundRun:
+    """Check who asks, and for what. Raises ObjectNotFound, NotPermitted."""
+    page = get_page_context(request, organization_id, "playground")
+    project = project_of(page.projects, call.project_id)
+    offer = option_named(page.organization, call.model)
+    if project is None or offer is None:
+        words = playground_error("model_not_found")
+        raise ObjectNotFound(words.message, code=words.code)
+    return PlaygroundRun(
+        url=f"{settings.CONFIG.api_base}/chat/completions",
+        receipts_url=address(page.organization, "requests") + "/",
+        secret=playground_secret(user=page.user, project=project),
+        body=gateway_body(call),
+        schedule=offer.schedule,
+    )
+
+
+def refusal(status: int, code: str, message: str) -> JsonResponse:
+    """Return what the page shows in place of an answer."""
+    return JsonResponse({"code": code, "message": message}, status=status)

@@ -1,0 +1,127 @@
+"""Projects: made, named, opened to pages, archived and restored."""
+
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from control.api_keys import selectors as keys
+from control.errors import NotPermitted
+from control.organizations import selectors
+from control.organizations.models import Project
+from control.organizations.projects import (
+    archive_project,
+    create_project,
+    rename_project,
+    restore_project,
+    set_project_origins,
+)
+from control.permissions import Permission
+from web.console.base import PageContext, address, console_page
+from web.console.forms import apply_or_form_error
+from web.console.settings import NameTypedForm, OriginsForm, TitleForm
+
+
+@console_page("settings")
+def project_new(page: PageContext) -> HttpResponse:
+    """The form, and after it the overview of the new project."""
+    if not page.may(Permission.PROJECTS_WRITE):
+        raise NotPermitted("An owner or admin can create projects.")
+    form = TitleForm(page.request.POST or None)
+    made: list[Project] = []
+    if not form.is_valid() or not apply_or_form_error(
+        form, lambda: made.append(create(page, form))
+    ):
+        return page.render("console/project_new.html", {"form": form}, 400 if form.errors else 200)
+    [project] = made
+    messages.success(page.request, f"{project.name} is ready: create its first API key.")
+    return redirect(address(page.organization, "overview", project=project.id))
+
+
+def create(page: PageContext, form: TitleForm) -> Project:
+    """Add the project that the form names."""
+    return create_project(
+        actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
+    )
+
+
+@console_page("settings")
+def project(page: PageContext, project_id: str) -> HttpResponse:
+    """One project: its name, whose pages may call, and its end."""
+    return render_project(page, selectors.project(page.organization, project_id))
+
+
+@require_POST
+@console_page("settings")
+def project_rename(page: PageContext, project_id: str) -> HttpResponse:
+    """Give a project another name."""
+    found = selectors.project(page.organization, project_id)
+    form = TitleForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: rename_project(actor=page.actor, project=found, name=form.cleaned_data["name"]),
+    ):
+        words = f"The project is now called {form.cleaned_data['name'].strip()}."
+        messages.success(page.request, words)
+        return redirect(page.url("project", project_id))
+    return render_project(page, found, rename=form)
+
+
+@require_POST
+@console_page("settings")
+def project_origins(page: PageContext, project_id: str) -> HttpResponse:
+    """Change whose pages may call with a project's keys."""
+    found = selectors.project(page.organization, project_id)
+    form = OriginsForm(page.request.POST, project=found)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: set_project_origins(actor=page.actor, project=found, allowed_origins=form.origins),
+    ):
+        messages.success(page.request, f"The origins of {found.name} are in force in a second.")
+        return redirect(page.url("project", project_id))
+    return render_project(page, found, origins=form)
+
+
+@require_POST
+@console_page("settings")
+def project_archive(page: PageContext, project_id: str) -> HttpResponse:
+    """End a project, its name typed."""
+    found = selectors.project(page.organization, project_id)
+    form = NameTypedForm(page.request.POST, ends=found)
+    if form.is_valid() and apply_or_form_error(
+        form, lambda: archive_project(actor=page.actor, project=found)
+    ):
+        messages.success(page.request, f"{found.name} is archived; its keys end within a second.")
+        return redirect(address(page.organization, "settings"))
+    return render_project(page, found, archive=form)
+
+
+@require_POST
+@console_page("settings")
+def project_restore(page: PageContext, project_id: str) -> HttpResponse:
+    """Open an archived project again."""
+    found = selectors.project(page.organization, project_id)
+    restore_project(actor=page.actor, project=found)
+    messages.success(page.request, f"{found.name} is open again. Its keys stay ended.")
+    return redirect(page.url("project", project_id))
+
+
+def render_project(
+    page: PageContext,
+    project: Project,
+    *,
+    rename: TitleForm | None = None,
+    origins: OriginsForm | None = None,
+    archive: NameTypedForm | None = None,
+) -> HttpResponse:
+    """Return the page of a project, with the forms as they were sent."""
+    context = {
+        "project": project,
+        "key_count": keys.keys(page.organization, project=project).count(),
+        "may_manage": page.may(Permission.PROJECTS_WRITE),
+        "rename": rename or TitleForm(initial={"name": project.name}),
+        "origins": origins or OriginsForm(project=project),
+        "archive": archive or NameTypedForm(ends=project),
+    }
+    refused = rename or origins or archive
+    return page.render("console/project.html", context, 400 if refused else 200)

@@ -1,0 +1,201 @@
+"""Rate limits of the organization, its projects and its keys: forms, rows and the page."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+
+from control.api_keys.models import ApiKey
+from control.limits import rate_limits
+from control.limits.live_usage import LimitSubject, LimitUsage, read_usage
+from control.limits.models import LIMIT_MAX, RATE_LIMIT_FIELDS
+from control.limits.rate_limits import set_own_limits
+from control.limits.spending import Owner, limit_owners
+from control.organizations.models import Project
+from control.permissions import Permission
+from web.console.base import PageContext, console_page
+from web.console.forms import apply_or_form_error
+
+LABELS = {
+    "requests_per_minute": "Requests per minute",
+    "input_tokens_per_minute": "Input tokens per minute",
+    "output_tokens_per_minute": "Output tokens per minute",
+    "concurrent_requests": "Requests at once",
+}
+
+
+def figure(name: str) -> forms.IntegerField:
+    """Return the field of one limit; nothing typed is none."""
+    return forms.IntegerField(
+        label=LABELS[name], required=False, min_value=1, max_value=LIMIT_MAX,
+        widget=forms.NumberInput(attrs={"autocomplete": "off"}),
+    )  # fmt: skip
+
+
+class RateLimitsForm(forms.Form):
+    """The four limits of a project or a key."""
+
+    owner = forms.ChoiceField(label="Limit")
+    requests_per_minute = figure("requests_per_minute")
+    input_tokens_per_minute = figure("input_tokens_per_minute")
+    output_tokens_per_minute = figure("output_tokens_per_minute")
+    concurrent_requests = figure("concurrent_requests")
+
+    def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["owner"] = forms.ChoiceField(label="Limit", choices=list(owners))
+        self.fields["input_tokens_per_minute"].help_text = "Cached ones do not count."
+        self.fields["concurrent_requests"].help_text = "Empty: no limit of its own."
+
+    @property
+    def figures(self) -> dict[str, int | None]:
+        """What was typed, by the contract's names."""
+        return {name: self.cleaned_data[name] for name in RATE_LIMIT_FIELDS}
+
+
+WARN_PERCENT = 80
+WORDS = dict(
+    zip(("requests", "input_tokens", "output_tokens", "concurrent"), LABELS.values(), strict=True)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitGauge:
+    """One limit as a bar."""
+
+    use: LimitUsage
+
+    @property
+    def words(self) -> str:
+        """What is limited."""
+        return WORDS[self.use.measure]
+
+    @property
+    def width(self) -> int:
+        """The bar's width in percent: never beyond its end."""
+        return min(self.use.percent or 0, 100)
+
+    @property
+    def level(self) -> str:
+        """How grave it is: `good`, `warn` or `bad`."""
+        percent = self.use.percent or 0
+        if percent >= 100:
+            return "bad"
+        return "warn" if percent >= WARN_PERCENT else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimitRow:
+    """Whose limits, with a gauge for each; `url` is where members change them."""
+
+    name: str
+    note: str
+    gauges: list[RateLimitGauge]
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RatesView:
+    """All that `console/rates.html` needs, as `rates`."""
+
+    standing: rate_limits.UsageTierStatus
+    rows: list[RateLimitRow]
+    is_known: bool
+    """Whether Redis told how much is used."""
+    may_set: bool
+    form: RateLimitsForm
+
+
+def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesView:
+    """Return what the page shows; the form as it was sent."""
+    limited = limit_owners(page.organization, page.projects)
+    listed = [*_of_organization(page), *_of_owners(page, limited)]
+    uses = read_usage(subject for _, subject in listed)
+    rows = [
+        RateLimitRow(row.name, row.note, [RateLimitGauge(one) for one in use], row.url)
+        for (row, _), use in zip(listed, uses, strict=True)
+    ]
+    return RatesView(
+        standing=rate_limits.usage_tier_status(page.organization, with_money=page.may_see_money),
+        rows=[row for row in rows if row.gauges],
+        is_known=all(use.used is not None for each in uses for use in each),
+        may_set=page.may(Permission.LIMITS_WRITE),
+        form=form or _empty_form(page, limited),
+    )
+
+
+def form_of(page: PageContext, data: Any) -> RateLimitsForm:
+    """Return the form as it was sent."""
+    return RateLimitsForm(data, owners=_choices(limit_owners(page.organization, page.projects)))
+
+
+def _of_organization(page: PageContext) -> list[tuple[RateLimitRow, LimitSubject]]:
+    return [
+        (
+            RateLimitRow(row.model_name or page.organization.name, _note(row), []),
+            LimitSubject(page.organization.id, row.limits, row.model_id),
+        )
+        for row in rate_limits.effective_limits(page.organization)
+    ]
+
+
+def _note(row: rate_limits.EffectiveLimits) -> str:
+    of_what = "Organization, on this model" if row.model_id else "Organization"
+    return f"{of_what}, agreed with you" if row.is_own else of_what
+
+
+def _of_owners(
+    page: PageContext, limited: Sequence[Owner]
+) -> list[tuple[RateLimitRow, LimitSubject]]:
+    own = rate_limits.all_own_limits(page.organization)
+    return [
+        (
+            RateLimitRow(one.name, _kind(one), [], page.url("rates", owner=one.id) + "#set"),
+            LimitSubject(one.id, own[one.id]),
+        )
+        for one in limited
+        if one.id in own
+    ]
+
+
+def _kind(one: Owner) -> str:
+    return "Project" if isinstance(one, Project) else "API key"
+
+
+def _empty_form(page: PageContext, limited: Sequence[Owner]) -> RateLimitsForm:
+    """Return the form, filled with what holds now for whom the address names."""
+    asked = page.request.GET.get("owner", "")
+    known = rate_limits.own_limits(page.organization, asked)
+    figures = {name: getattr(known, name) for name in RATE_LIMIT_FIELDS}
+    return RateLimitsForm(owners=_choices(limited), initial={"owner": asked, **figures})
+
+
+def _choices(limited: Sequence[Owner]) -> list[tuple[str, Any]]:
+    projects = [(one.id, one.name) for one in limited if isinstance(one, Project)]
+    keys = [(one.id, one.name) for one in limited if isinstance(one, ApiKey)]
+    return [("Projects", projects), *([("API keys", keys)] if keys else [])]
+
+
+@console_page("rates")
+def rates(page: PageContext) -> HttpResponse:
+    """Every rate limit with how it stands; a POST sets those of a project or a key."""
+    form = None
+    if page.request.method == "POST":
+        form = form_of(page, page.request.POST)
+        if form.is_valid() and apply_or_form_error(
+            form,
+            lambda: set_own_limits(
+                actor=page.actor,
+                organization=page.organization,
+                owner_id=form.cleaned_data["owner"],
+                figures=form.figures,
+            ),
+        ):
+            messages.success(page.request, "The limits are in force within a second.")
+            return redirect(page.url("rates"))
+    status = 400 if form is not None else 200
+    return page.render("console/rates.html", {"rates": rates_view(page, form)}, status)

@@ -1,0 +1,264 @@
+"""Requests: the list, the receipt of one, and the list as a file."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+
+from django.http import HttpResponse, HttpResponseBase
+from django.utils import timezone
+
+from billing.following.errors import NotAtHandError
+from billing.metering.partitions import id_floor
+from billing.reading import exports, receipts
+from billing.reading import selectors as reading
+from billing.reading.days import day_of, midnight
+from billing.reading.filters import UsageFilters
+from billing.reading.sums import Usage
+from control.api.streaming import stream_export
+from control.errors import ObjectNotFound
+from web.console.base import PageContext, address, console_page
+from web.console.code_samples import CodeSamples
+from web.console.filters import Select, select
+from web.console.labels import IdLabels
+
+DAYS_OF_A_FILE = 30
+"""What a file covers where no days are chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestQuery:
+    """Whole UTC days from `first` to `last`, both included, None without a bound; empty ids mean
+    any. `before` is the last request of the page above."""
+
+    first: date | None
+    last: date | None
+    model: str
+    key: str
+    project: str
+    before: uuid.UUID | None
+    price: str = ""
+
+    @property
+    def start(self) -> datetime | None:
+        """The first moment asked for."""
+        return midnight(self.first) if self.first else None
+
+    @property
+    def end(self) -> datetime | None:
+        """The first moment after it."""
+        return midnight(self.last + timedelta(days=1)) if self.last else None
+
+    @property
+    def filters(self) -> UsageFilters:
+        """The same, as billing asks it."""
+        return UsageFilters(
+            project_ids=tuple(filter(None, [self.project])),
+            key_ids=tuple(filter(None, [self.key])),
+            model_ids=tuple(filter(None, [self.model])),
+            price_ids=tuple(filter(None, [self.price])),
+        )
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether some requests are left out."""
+        return bool(self.parameters())
+
+    def within_days(self, today: date) -> "RequestQuery":
+        """Return the question with both bounds: up to today, and thirty days by default."""
+        last = min(self.last or today, today)
+        first = self.first or last - timedelta(days=DAYS_OF_A_FILE - 1)
+        return replace(self, first=min(first, last), last=last)
+
+    def parameters(self, **changes: str) -> dict[str, str]:
+        """Return the URL's parameters for the first page, with `changes`."""
+        values = {
+            "from": self.first.isoformat() if self.first else "",
+            "to": self.last.isoformat() if self.last else "",
+            "model": self.model,
+            "key": self.key,
+            "project": self.project,
+            "price": self.price,
+        } | changes
+        return {name: value for name, value in values.items() if value}
+
+
+def parse_query(parameters: Mapping[str, str]) -> RequestQuery:
+    """Read the question from a URL; what makes no sense is not asked."""
+    return RequestQuery(
+        first=day_of(parameters.get("from", "")),
+        last=day_of(parameters.get("to", "")),
+        model=parameters.get("model", ""),
+        key=parameters.get("key", ""),
+        project=parameters.get("project", ""),
+        before=event_id_of(parameters.get("before", "")),
+        price=parameters.get("price", ""),
+    )
+
+
+def event_id_of(text: str) -> uuid.UUID | None:
+    """Return the id in `text`, None where there is none."""
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        return None
+
+
+ROWS = 50
+UUID_WITH_TIME = 7
+PENDING = timedelta(minutes=2)
+"""How long after a request its receipt is awaited rather than called missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRow:
+    """One request with the names of what it touched."""
+
+    event: Usage
+    model: str
+    key: str
+    url: str
+
+
+@console_page("requests")
+def requests(page: PageContext) -> HttpResponse:
+    """The latest requests, a page at a time."""
+    query, names, now = parse_query(page.request.GET), IdLabels(page), timezone.now()
+    found = reading.recent_events(
+        page.organization,
+        now=now,
+        filters=query.filters,
+        start=query.start,
+        end=query.end,
+        before=query.before,
+        limit=ROWS + 1,
+        with_money=page.may_see_money,
+    )
+    older = str(found[ROWS - 1].event_id) if len(found) > ROWS else ""
+    context = {
+        "query": query,
+        "today": now.date(),
+        "rows": rows_of(page, found[:ROWS], names, with_keys=True),
+        "selects": selects(query, names),
+        "first_call": CodeSamples(page, names),
+        **links(page, query, older),
+    }
+    return page.render("console/requests.html", context)
+
+
+@console_page("requests")
+def requests_csv(page: PageContext) -> HttpResponseBase:
+    """The requests of some days as CSV, all of them."""
+    return file_of(page, exports.csv_pages, "text/csv; charset=utf-8", "csv")
+
+
+@console_page("requests")
+def requests_jsonl(page: PageContext) -> HttpResponseBase:
+    """The requests of some days as JSON Lines, all of them."""
+    return file_of(page, exports.jsonl_pages, "application/jsonl", "jsonl")
+
+
+@console_page("requests")
+def receipt(page: PageContext, event_id: uuid.UUID) -> HttpResponse:
+    """Why one request cost what it cost."""
+    try:
+        found = receipts.receipt(page.organization, event_id, with_money=page.may_see_money)
+    except NotAtHandError as refused:
+        return render_not_at_hand(page, refused)
+    except ObjectNotFound:
+        if not may_still_come(event_id, timezone.now()):
+            raise
+        return page.render("console/receipt_pending.html", status=404)
+    context = {
+        "receipt": found,
+        "event": found.event,
+        "pace": pace(found.event),
+        "names": IdLabels(page).of_event(found.event),
+    }
+    return page.render("console/receipt.html", context)
+
+
+def render_not_at_hand(page: PageContext, refused: NotAtHandError) -> HttpResponse:
+    """Say that an archived day cannot be read now."""
+    return page.render("console/not_at_hand.html", {"day": refused.day}, status=503)
+
+
+def file_of(
+    page: PageContext, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
+) -> HttpResponseBase:
+    """Answer with a file of the days and the filters in the address, the last 30 days without."""
+    query = parse_query(page.request.GET).within_days(timezone.now().date())
+    try:
+        if query.start is not None and query.end is not None:
+            reading.require_filed(query.start, query.end)
+    except NotAtHandError as refused:
+        return render_not_at_hand(page, refused)
+    name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
+    chunks = pages(
+        page.organization,
+        query.start,
+        query.end,
+        filters=query.filters,
+        with_money=page.may_see_money,
+    )
+    return stream_export(
+        page.request,
+        chunks,
+        content_type=content_type,
+        name=name,
+        organization_id=page.organization.id,
+    )
+
+
+def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
+    """Tell whether an id is so young that its request may be on its way to the books."""
+    if event_id.version != UUID_WITH_TIME:
+        return False
+    return id_floor(now - PENDING) < event_id < id_floor(now + PENDING)
+
+
+def rows_of(
+    page: PageContext, events: list[Usage], names: IdLabels, *, with_keys: bool = False
+) -> list[RequestRow]:
+    """Return the events with their names and the addresses of their receipts."""
+    keys = names.keys if with_keys and events else {}
+    return [
+        RequestRow(
+            event=event,
+            model=names.variants.get(event.supply.variant_id, event.supply.variant_id),
+            key=keys.get(event.caller.key_id, event.caller.key_id),
+            url=page.url("receipt", str(event.event_id)),
+        )
+        for event in events
+    ]
+
+
+def selects(query: RequestQuery, names: IdLabels) -> list[Select]:
+    """Return the drop-downs of the page."""
+    return [
+        select("model", "Model", query.model, names.models, "All models"),
+        select("key", "API key", query.key, names.keys, "All keys"),
+        select("project", "Project", query.project, names.projects, "All projects"),
+    ]
+
+
+def links(page: PageContext, query: RequestQuery, older: str) -> dict[str, str]:
+    """Return the addresses of the same question asked a little differently."""
+
+    def link(section: str = "requests", **changes: str) -> str:
+        return address(page.organization, section, **query.parameters(**changes))
+
+    return {
+        "newest_url": link(),
+        "older_url": link(before=older) if older else "",
+        "csv_url": link("requests_csv"),
+        "jsonl_url": link("requests_jsonl"),
+    }
+
+
+def pace(event: Usage) -> float | None:
+    """Return output tokens per second after the first, None for answers too short to tell."""
+    if event.ttft_seconds is None or event.output_tokens < 2:
+        return None
+    spent_seconds = event.total_seconds - event.ttft_seconds
+    return (event.output_tokens - 1) / spent_seconds if spent_seconds > 0 else None

@@ -1,0 +1,151 @@
+"""An organization's name, idempotency and deletion."""
+
+from typing import Any
+
+from django import forms
+from django.conf import settings as config
+from django.contrib import messages
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from control.accounts.models import NAME_MAX
+from control.dataplane import idempotency
+from control.errors import NotPermitted
+from control.organizations.deletion import delete_organization, preview_deletion
+from control.organizations.models import Organization, Project
+from control.organizations.services import rename_organization, set_idempotency_enabled
+from control.permissions import Permission
+from serving.contract.idempotency import CLAIMS_MAX, HOURS_KEPT, KEPT_BYTES_MAX
+from web.console.base import PageContext, console_page
+from web.console.forms import apply_or_form_error
+
+
+class TitleForm(forms.Form):
+    """The name of an organization or a project."""
+
+    name = forms.CharField(max_length=NAME_MAX, label="Name")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["name"].widget.attrs["autocomplete"] = "off"
+
+
+class OriginsForm(forms.Form):
+    """The origins whose pages may call with a project's keys, one a line."""
+
+    allowed_origins = forms.CharField(
+        label="Allowed origins, one a line",
+        required=False,
+        max_length=10_000,
+        help_text="Such as https://app.example.com. Empty: no page may call.",
+        widget=forms.Textarea(
+            attrs={"rows": 3, "spellcheck": "false", "placeholder": "https://app.example.com"}
+        ),
+    )
+
+    def __init__(self, data: Any = None, *, project: Project) -> None:
+        super().__init__(data, initial={"allowed_origins": "\n".join(project.allowed_origins)})
+
+    @property
+    def origins(self) -> list[str]:
+        """What was typed, line by line."""
+        return str(self.cleaned_data["allowed_origins"]).split()
+
+
+class NameTypedForm(forms.Form):
+    """The name of what is about to end, typed by who means it."""
+
+    confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, *args: Any, ends: Organization | Project, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ends = ends
+        self.fields["confirmation"].label = f"Type “{ends.name}” to confirm"
+
+    def clean_confirmation(self) -> str:
+        """Return the name. Raises ValidationError when it is another."""
+        typed = str(self.cleaned_data["confirmation"]).strip()
+        if typed != self.ends.name:
+            raise forms.ValidationError(f"That is not “{self.ends.name}”. Nothing was changed.")
+        return typed
+
+
+@console_page("settings")
+def settings(page: PageContext) -> HttpResponse:
+    """What is set now, with the forms to change it."""
+    return render_settings(page)
+
+
+@require_POST
+@console_page("settings")
+def settings_rename(page: PageContext) -> HttpResponse:
+    """Give the organization another name."""
+    form = TitleForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: rename_organization(
+            actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
+        ),
+    ):
+        words = f"The organization is now called {form.cleaned_data['name'].strip()}."
+        messages.success(page.request, words)
+        return redirect(page.url("settings"))
+    return render_settings(page, rename=form)
+
+
+@require_POST
+@console_page("settings")
+def settings_idempotency(page: PageContext) -> HttpResponse:
+    """Take idempotency keys, or no more."""
+    takes = page.request.POST.get("takes_idempotency_keys") == "1"
+    set_idempotency_enabled(
+        actor=page.actor, organization=page.organization, takes_idempotency_keys=takes
+    )
+    state = "taken within a second" if takes else "refused, and all kept answers are erased"
+    messages.success(page.request, f"Idempotency keys are {state}.")
+    return redirect(page.url("settings"))
+
+
+@console_page("settings")
+def settings_delete(page: PageContext) -> HttpResponse:
+    """Say what deleting the organization would do; with its name typed, do it."""
+    if not page.may(Permission.ORGANIZATION_DELETE):
+        raise NotPermitted("An owner can delete the organization.")
+    form = NameTypedForm(page.request.POST or None, ends=page.organization)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: delete_organization(
+            actor=page.actor,
+            organization=page.organization,
+            name=form.cleaned_data["confirmation"],
+        ),
+    ):
+        messages.success(page.request, f"{page.organization.name} is deleted.")
+        return redirect("console:home")
+    follows = preview_deletion(page.organization)
+    context = {
+        "form": form,
+        "obstacles": [each.words for each in follows if each.is_obstacle],
+        "follows": [each.words for each in follows if not each.is_obstacle],
+    }
+    status = 400 if form.errors else 200
+    return page.render("console/organization_delete.html", context, status)
+
+
+def render_settings(page: PageContext, *, rename: TitleForm | None = None) -> HttpResponse:
+    """Return the page, with a form as it was sent."""
+    context = {
+        "shelf": idempotency.quota(page.organization),
+        "claims_max": CLAIMS_MAX,
+        "kept_bytes_max": KEPT_BYTES_MAX,
+        "hours_kept": HOURS_KEPT,
+        "minute_days": config.CONFIG.minute_rollup_days,
+        "may_keep": page.may(Permission.DATA_RETENTION_WRITE),
+        "may_manage": page.may(Permission.PROJECTS_WRITE),
+        "may_rename": page.may(Permission.ORGANIZATION_UPDATE),
+        "may_delete": page.may(Permission.ORGANIZATION_DELETE),
+        "rename": rename or TitleForm(initial={"name": page.organization.name}),
+        "rows": [(each, page.url("project", each.id)) for each in page.every_project],
+    }
+    return page.render("console/settings.html", context, 400 if rename else 200)

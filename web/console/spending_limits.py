@@ -1,0 +1,380 @@
+"""Spending limits and alerts: forms, rows and pages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.http import require_POST
+
+from billing.alerts import selectors, services
+from billing.alerts.defaults import PERCENTS
+from billing.alerts.models import Alert, AlertSettings
+from billing.alerts.selectors import Standing
+from billing.reading.exports import plain_dollars
+from control.api_keys.models import ApiKey
+from control.errors import NotPermitted
+from control.limits import spending
+from control.limits.models import LimitPeriod
+from control.limits.spending import Owner, owner_names
+from control.organizations.models import Project
+from control.permissions import Permission
+from serving.contract.budget import kind_of, limited_id, period_of
+from serving.contract.money import parse_dollars
+from web.console.base import PageContext, console_page
+from web.console.forms import apply_or_form_error
+
+PERIODS = {
+    LimitPeriod.DAY: "Day",
+    LimitPeriod.WEEK: "Week, from Monday",
+    LimitPeriod.MONTH: "Month",
+}
+ENFORCEMENTS = {
+    "hard": "Hard: refuse beyond it",
+    "soft": "Soft: only tell",
+}
+USUAL = ", ".join(map(str, PERCENTS))
+
+
+class DollarsFormField(forms.CharField):
+    """An amount in dollars, as nanos; nothing is None."""
+
+    widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+
+    def clean(self, value: Any) -> int | None:
+        """Return nanos. Raises ValidationError."""
+        text = super().clean(value)
+        try:
+            return parse_dollars(text) if text else None
+        except ValueError as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+class SpendingLimitTermsForm(forms.Form):
+    """How much, how strictly, and when to tell."""
+
+    limit = DollarsFormField(label="Limit in dollars")
+    enforcement = forms.ChoiceField(
+        label="At the limit", choices=list(ENFORCEMENTS.items()), initial="hard"
+    )
+    percents = forms.CharField(
+        label="Tell at these percentages",
+        required=False,
+        initial=USUAL,
+        max_length=80,
+        help_text="By mail and webhook, each once a period. Empty: never.",
+        widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
+    )
+
+    def clean_percents(self) -> list[int]:
+        """Return whole percentages. Raises ValidationError."""
+        words = self.cleaned_data["percents"].replace("%", " ").replace(",", " ").split()
+        if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
+            raise forms.ValidationError("Write whole numbers such as 50, 80, 100.")
+        return [int(word) for word in words]
+
+    @property
+    def is_hard(self) -> bool:
+        """Whether the limit shall refuse."""
+        return bool(self.cleaned_data["enforcement"] == "hard")
+
+
+class SpendingLimitForm(SpendingLimitTermsForm):
+    """A new limit: of whom, and by what period."""
+
+    owner = forms.ChoiceField(label="Limit")
+    period = forms.ChoiceField(label="Per", choices=list(PERIODS.items()))
+    field_order = ("owner", "period", "limit", "enforcement", "percents")
+
+    def __init__(self, *args: Any, owners: Sequence[tuple[str, Any]], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["owner"] = forms.ChoiceField(label="Limit", choices=list(owners))
+        self.order_fields(self.field_order)
+
+
+class AlertsForm(forms.Form):
+    """When to tell of the balance and of unusual spending."""
+
+    low_balance = DollarsFormField(
+        label="Tell when the balance falls below, in dollars",
+        required=False,
+        help_text="Empty: no such amount.",
+    )
+    low_runway_days = forms.IntegerField(
+        label="Tell when the balance lasts fewer days than",
+        required=False,
+        min_value=1,
+        max_value=365,
+        help_text="At the pace of the last seven days. Empty: never.",
+    )
+    unusual_factor = forms.IntegerField(
+        label="Tell when spending is so many times the usual",
+        required=False,
+        min_value=2,
+        max_value=100,
+        help_text="A day, or its busiest hour, against the last 28 days' median. Empty: never.",
+    )
+
+
+OWNERS = {"organization": "Organization", "project": "Project", "key": "API key"}
+EVERY = {"month": "month", "week": "week", "day": "day"}
+ALERTS_MAX = 10
+WARN_PERCENT = 80
+
+
+@dataclass(frozen=True, slots=True)
+class LimitGauge:
+    """A limit as a line of the table."""
+
+    standing: Standing
+    url: str
+
+    @property
+    def owner(self) -> str:
+        """What kind of thing is limited."""
+        return OWNERS[self.standing.limit.kind]
+
+    @property
+    def every(self) -> str:
+        """The period in a word."""
+        return EVERY[self.standing.limit.period]
+
+    @property
+    def width(self) -> int:
+        """The bar's width in percent: never beyond its end."""
+        return min(self.standing.percent, 100)
+
+    @property
+    def level(self) -> str:
+        """How grave it is: `good`, `warn` or `bad`."""
+        if self.standing.percent >= 100:
+            return "bad"
+        return "warn" if self.standing.percent >= WARN_PERCENT else "good"
+
+
+@dataclass(frozen=True, slots=True)
+class AlertRow:
+    """An alert in words."""
+
+    alert: Alert
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsView:
+    """All that `console/billing/_limits.html` needs, as `limits`."""
+
+    gauges: list[LimitGauge]
+    told: list[AlertRow]
+    may_set: bool
+    add: SpendingLimitForm
+    alerts: AlertsForm
+
+
+def limits_view(
+    page: PageContext,
+    now: datetime,
+    *,
+    add: SpendingLimitForm | None = None,
+    alerts: AlertsForm | None = None,
+) -> LimitsView:
+    """Return what the partial shows to a member who may see money; forms as they were sent."""
+    owners = spending.limit_owners(page.organization, page.projects)
+    standings = selectors.standings(page.organization, now, among=owners)
+    return LimitsView(
+        gauges=[LimitGauge(one, page.url("limit", one.limit.budget_id)) for one in standings],
+        told=alert_rows(page),
+        may_set=page.may(Permission.LIMITS_WRITE),
+        add=add or SpendingLimitForm(owners=choices(owners)),
+        alerts=alerts or AlertsForm(initial=chosen(selectors.alert_settings(page.organization))),
+    )
+
+
+def owners_of(page: PageContext) -> list[tuple[str, Any]]:
+    """Return who may be limited, as the choices of a drop-down."""
+    return choices(spending.limit_owners(page.organization, page.projects))
+
+
+def choices(owners: list[Owner]) -> list[tuple[str, Any]]:
+    """Return owners as the choices of a drop-down."""
+    projects = [(one.id, one.name) for one in owners if isinstance(one, Project)]
+    keys = [(one.id, one.name) for one in owners if isinstance(one, ApiKey)]
+    return [
+        (owners[0].id, "The whole organization"),
+        ("Projects", projects),
+        *([("API keys", keys)] if keys else []),
+    ]
+
+
+def chosen(settings: AlertSettings) -> dict[str, Any]:
+    """Return the settings as a form shows them."""
+    low = settings.low_balance_nanos
+    return {
+        "low_balance": "" if low is None else plain_dollars(low),
+        "low_runway_days": settings.low_runway_days,
+        "unusual_factor": settings.unusual_factor,
+    }
+
+
+def alert_rows(page: PageContext) -> list[AlertRow]:
+    """Return what was told lately, the newest first."""
+    found = list(selectors.alerts(page.organization)[:ALERTS_MAX])
+    names = owner_names({limited_id(one.budget_id) for one in found})
+    return [AlertRow(one, words_of(one, names)) for one in found]
+
+
+def words_of(alert: Alert, names: dict[str, str]) -> str:
+    """Return what an alert said, in a line."""
+    if alert.kind == "spend.unusual":
+        return (
+            "An hour far above the usual" if alert.rule == "hour" else "A day far above the usual"
+        )
+    if alert.kind == "balance.low":
+        return "The balance is used up" if alert.rule == "empty" else "The balance runs low"
+    kind = kind_of(alert.budget_id)
+    if kind in {None, "balance"}:
+        return f"{alert.rule} % of the credit line"
+    name = names.get(limited_id(alert.budget_id), limited_id(alert.budget_id))
+    return f"{alert.rule} % of a {EVERY[period_of(alert.budget_id)]} of {name}"
+
+
+@console_page("limits")
+def limits(page: PageContext) -> HttpResponse:
+    """Every limit with how it stands; a POST adds one."""
+    require_money(page)
+    form = None
+    if page.request.method == "POST":
+        form = SpendingLimitForm(page.request.POST, owners=owners_of(page))
+        if form.is_valid() and add(page, form):
+            messages.success(page.request, "The limit is in force within a second.")
+            return redirect(page.url("limits"))
+    return render_limits(page, add=form)
+
+
+@require_POST
+@console_page("limits", needs_recent_proof=False)
+def alerts(page: PageContext) -> HttpResponse:
+    """Choose when to be told."""
+    require_money(page)
+    form = AlertsForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(form, lambda: choose(page, form)):
+        messages.success(page.request, "The alerts are set.")
+        return redirect(page.url("limits"))
+    return render_limits(page, alerts=form)
+
+
+@console_page("limits")
+def limit(page: PageContext, budget_id: str) -> HttpResponse:
+    """One limit; a POST changes it."""
+    require_money(page)
+    standing = selectors.standing(page.organization, budget_id, timezone.now())
+    form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
+    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, budget_id)):
+        messages.success(page.request, "The limit is changed, at once.")
+        return redirect(page.url("limits"))
+    context = {
+        "gauge": LimitGauge(standing, ""),
+        "form": form,
+        "may_set": page.may(Permission.LIMITS_WRITE),
+    }
+    return page.render("console/billing/limit.html", context, 400 if form.errors else 200)
+
+
+@require_POST
+@console_page("limits")
+def limit_remove(page: PageContext, budget_id: str) -> HttpResponse:
+    """Lift a limit."""
+    require_money(page)
+    with transaction.atomic():
+        spending.remove_limit(
+            actor=page.actor,
+            organization=page.organization,
+            budget_id=budget_id,
+            now=timezone.now(),
+        )
+        services.forget_percents(organization=page.organization, budget_id=budget_id)
+    messages.success(page.request, "The limit is lifted.")
+    return redirect(page.url("limits"))
+
+
+def render_limits(
+    page: PageContext, *, add: SpendingLimitForm | None = None, alerts: AlertsForm | None = None
+) -> HttpResponse:
+    """Return the page of all limits, with the forms as they were sent."""
+    view = limits_view(page, timezone.now(), add=add, alerts=alerts)
+    status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
+    return page.render("console/billing/limits.html", {"limits": view}, status)
+
+
+def add(page: PageContext, form: SpendingLimitForm) -> bool:
+    """Make the limit that the form asks for; a refusal goes back into it."""
+    asked = form.cleaned_data
+
+    @transaction.atomic
+    def act() -> None:
+        made = spending.add_limit(
+            actor=page.actor,
+            organization=page.organization,
+            owner_id=asked["owner"],
+            period=asked["period"],
+            limit_nanos=asked["limit"],
+            is_hard=form.is_hard,
+            now=timezone.now(),
+        )
+        choose_percents(page, made.budget_id, asked["percents"])
+
+    return apply_or_form_error(form, act)
+
+
+@transaction.atomic
+def change(page: PageContext, form: SpendingLimitTermsForm, budget_id: str) -> None:
+    """Change a limit to what the form says. Raises InvalidValue, Conflict."""
+    spending.change_limit(
+        actor=page.actor,
+        organization=page.organization,
+        budget_id=budget_id,
+        limit_nanos=form.cleaned_data["limit"],
+        is_hard=form.is_hard,
+        now=timezone.now(),
+    )
+    choose_percents(page, budget_id, form.cleaned_data["percents"])
+
+
+def choose(page: PageContext, form: AlertsForm) -> None:
+    """Keep what the form says of alerts. Raises InvalidValue."""
+    asked = form.cleaned_data
+    services.choose_alerts(
+        actor=page.actor,
+        organization=page.organization,
+        low_balance_nanos=asked["low_balance"],
+        low_runway_days=asked["low_runway_days"],
+        unusual_factor=asked["unusual_factor"],
+    )
+
+
+def choose_percents(page: PageContext, budget_id: str, percents: list[int]) -> None:
+    """Keep at which percentages a budget is told."""
+    services.choose_percents(
+        actor=page.actor, organization=page.organization, budget_id=budget_id, percents=percents
+    )
+
+
+def terms_of(standing: Standing) -> dict[str, Any]:
+    """Return a limit's terms as a form shows them."""
+    return {
+        "limit": plain_dollars(standing.limit.limit_nanos),
+        "enforcement": standing.limit.enforcement,
+        "percents": ", ".join(map(str, standing.alert_percents)),
+    }
+
+
+def require_money(page: PageContext) -> None:
+    """Let pass who looks after the money. Raises NotPermitted."""
+    if not page.may(Permission.BILLING_READ):
+        raise NotPermitted("An owner, admin or billing member can see limits and alerts.")

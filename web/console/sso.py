@@ -1,0 +1,327 @@
+"""An organization's own sign-in: its provider, its domains, the roles it gives, and SCIM.
+
+Owners set up who vouches for people, since who does could sign in as an owner; admins verify
+domains and map roles below an owner's.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from django.contrib import messages
+from django.forms import Form
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_POST
+
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import NameResolver
+from control.errors import Conflict, InvalidValue, NotPermitted
+from control.mail.services import absolute
+from control.organizations import selectors as tenants
+from control.organizations.models import Membership
+from control.permissions import Permission, can
+from control.sso import saml, selectors
+from control.sso.connections import (
+    create_oidc_connection,
+    create_saml_connection,
+    create_scim_token,
+    disable_scim,
+    enforce,
+    remove_provider,
+    set_role_mapping,
+    set_transfer_target,
+    stop_enforcing,
+    unlink_identity,
+)
+from control.sso.domains import add_domain, remove_domain, verify_domain
+from control.sso.models import Protocol, SsoConnection, SsoDomain
+from web.console.base import PageContext, console_page
+from web.console.forms import apply_or_form_error
+from web.console.sso_forms import DomainForm, OidcForm, RolesForm, SamlForm, ScimTransferForm
+
+PEOPLE_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class AffectedMember:
+    """A member for whom enforcing changes how they sign in, and whether they came by it before."""
+
+    membership: Membership
+    has_come: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """What happened, to or by whom, and why."""
+
+    deed: AuditEvent
+    who: str
+    reason: str
+
+
+@console_page("team")
+def sso(page: PageContext) -> HttpResponse:
+    """How it stands."""
+    return render_sso(page)
+
+
+@sensitive_variables()
+@require_POST
+@console_page("team")
+def sso_oidc(page: PageContext) -> HttpResponse:
+    """Set up an OpenID provider."""
+    form = OidcForm(page.request.POST)
+    return saved(
+        page, form, "Your OpenID provider is set up. Sign in by it once to try it.", "oidc",
+        lambda: create_oidc_connection(
+            actor=page.actor, organization=page.organization, **form.cleaned_data
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_saml(page: PageContext) -> HttpResponse:
+    """Set up a SAML provider."""
+    form = SamlForm(page.request.POST)
+    return saved(
+        page, form, "Your SAML provider is set up. Sign in by it once to try it.", "saml",
+        lambda: create_saml_connection(
+            actor=page.actor, organization=page.organization, **form.cleaned_data
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_remove(page: PageContext) -> HttpResponse:
+    """Take the provider away."""
+    return done(
+        page, "Nobody signs in by the provider any more.",
+        lambda: remove_provider(actor=page.actor, organization=page.organization),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_domain_add(page: PageContext) -> HttpResponse:
+    """Name a domain."""
+    form = DomainForm(page.request.POST)
+    return saved(
+        page, form, "Now put the TXT record into your DNS, and check it.", "domain",
+        lambda: add_domain(
+            actor=page.actor, organization=page.organization, **form.cleaned_data
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_domain_verify(page: PageContext, domain_id: str) -> HttpResponse:
+    """Look for the TXT record."""
+    return done(
+        page, "The domain is verified.",
+        lambda: verify_domain(
+            actor=page.actor, organization=page.organization, domain_id=domain_id
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_domain_remove(page: PageContext, domain_id: str) -> HttpResponse:
+    """Give a domain up."""
+    return done(
+        page, "The domain is removed.",
+        lambda: remove_domain(
+            actor=page.actor, organization=page.organization, domain_id=domain_id
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_roles(page: PageContext) -> HttpResponse:
+    """Map roles."""
+    form = RolesForm(page.request.POST)
+    return saved(
+        page, form, "Roles follow the map from the next sign-in on; SCIM's people have theirs.",
+        "roles",
+        lambda: set_role_mapping(
+            actor=page.actor, organization=page.organization, **form.cleaned_data
+        ),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_enforce(page: PageContext) -> HttpResponse:
+    """Enforce it, or make it optional."""
+    if page.request.POST.get("is_enforced") == "1":
+        words = "SSO is enforced: addresses of your domains sign in by it only."
+        return done(
+            page, words,
+            lambda: enforce(actor=page.actor, organization=page.organization),
+        )  # fmt: skip
+    return done(
+        page, "SSO is optional again.",
+        lambda: stop_enforcing(actor=page.actor, organization=page.organization),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def sso_forget(page: PageContext, member_id: str) -> HttpResponse:
+    """Let a member be somebody else at the provider."""
+    seat = tenants.member(page.organization, member_id)
+    return done(
+        page, f"At the next sign-in {seat.user.email} is known anew.",
+        lambda: unlink_identity(
+            actor=page.actor, organization=page.organization, user=seat.user
+        ),
+    )  # fmt: skip
+
+
+@never_cache
+@sensitive_variables()
+@require_POST
+@console_page("team")
+def scim_token(page: PageContext) -> HttpResponse:
+    """Show a new token, once."""
+    token = create_scim_token(actor=page.actor, organization=page.organization)
+    context = {"token": token, "scim_url": absolute("/scim/v2")}
+    return page.render("console/scim_token.html", context, status=201)
+
+
+@require_POST
+@console_page("team")
+def scim_end(page: PageContext) -> HttpResponse:
+    """End the token."""
+    return done(
+        page, "The token opens nothing any more.",
+        lambda: disable_scim(actor=page.actor, organization=page.organization),
+    )  # fmt: skip
+
+
+@require_POST
+@console_page("team")
+def scim_heir(page: PageContext) -> HttpResponse:
+    """Say who takes keys."""
+    form = ScimTransferForm(
+        page.request.POST, heirs=transfer_targets(tenants.members(page.organization))
+    )
+
+    def act() -> None:
+        chosen = form.cleaned_data["heir"]
+        heir = tenants.member(page.organization, chosen) if chosen else None
+        set_transfer_target(actor=page.actor, organization=page.organization, heir=heir)
+
+    return saved(page, form, "Saved.", "heir", act)
+
+
+def saved(
+    page: PageContext, form: Form, words: str, name: str, act: Callable[[], object]
+) -> HttpResponse:
+    """Do what a form says; show it again with what is wrong, as it was typed."""
+    require_manager(page)
+    if form.is_valid() and apply_or_form_error(form, act):
+        messages.success(page.request, words)
+        return redirect(page.url("sso"))
+    return render_sso(page, name, form)
+
+
+def done(page: PageContext, words: str, act: Callable[[], object]) -> HttpResponse:
+    """Do what a button says, and say how it went."""
+    require_manager(page)
+    try:
+        act()
+    except (Conflict, InvalidValue) as refused:
+        messages.error(page.request, refused.message)
+    else:
+        messages.success(page.request, words)
+    return redirect(page.url("sso"))
+
+
+def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> HttpResponse:
+    """Return the page, with a form as it was sent."""
+    require_manager(page)
+    organization = page.organization
+    connection = selectors.connection(organization)
+    domains = list(selectors.domains(organization))
+    access, seats = selectors.scim_token(organization), list(tenants.members(organization))
+    forms: dict[str, Form] = {
+        "oidc": OidcForm(
+            initial={"issuer": connection.issuer, "client_id": connection.client_id}
+            if connection.protocol == Protocol.OIDC
+            else {}
+        ),
+        "saml": SamlForm(initial={"metadata_url": connection.metadata_url}),
+        "domain": DomainForm(),
+        "roles": RolesForm.of(connection),
+        "heir": ScimTransferForm(
+            heirs=transfer_targets(seats), initial={"heir": access.heir_id if access else ""}
+        ),
+    }
+    if form is not None:
+        forms[name] = form
+    context = {
+        "connection": connection,
+        "domains": domains,
+        "is_owner": page.may(Permission.OWNERS_WRITE),
+        "forms": forms,
+        "asked": name,
+        "callback_url": absolute(f"/sso/{organization.id}/callback"),
+        "acs_url": saml.acs_url(organization.id),
+        "entity_id": saml.entity_id(organization.id),
+        "scim": access,
+        "scim_url": absolute("/scim/v2"),
+        "log": _log(selectors.last_events(organization)),
+        **_dry_run(page, connection, domains, seats),
+    }
+    refused = form is not None and form.errors
+    return page.render("console/sso.html", context, status=400 if refused else 200)
+
+
+def _dry_run(
+    page: PageContext, connection: SsoConnection, domains: list[SsoDomain], seats: list[Membership]
+) -> dict[str, object]:
+    """Return whom enforcing concerns, and whom not."""
+    names = {domain.name for domain in domains if domain.verified_at}
+    if not connection.is_set_up or not names:
+        return {"may_be_enforced": False}
+    come = selectors.users_who_came(page.organization)
+    inside = [seat for seat in seats if selectors.domain_of(seat.user.email) in names]
+    concerned = [
+        AffectedMember(seat, seat.user_id in come) for seat in inside if not seat.user.operator_role
+    ]
+    return {
+        "may_be_enforced": connection.is_tried,
+        "concerned": concerned[:PEOPLE_SHOWN],
+        "concerned_count": len(concerned),
+        "others_count": max(len(selectors.people_of(names)) - len(concerned), 0),
+        "outside": [seat for seat in seats if seat not in inside][:PEOPLE_SHOWN],
+        "names": sorted(names),
+    }
+
+
+def _log(deeds: list[AuditEvent]) -> list[LogRow]:
+    names = NameResolver(deeds)
+    found = []
+    for deed in deeds:
+        details = names.details(deed)
+        who = details.get("email") or names.actor(deed)
+        found.append(LogRow(deed, who, details.get("reason", "")))
+    return found
+
+
+def transfer_targets(seats: Iterable[Membership]) -> list[Membership]:
+    """Return who may take keys."""
+    return [one for one in seats if can(one.role, Permission.API_KEYS_WRITE)]
+
+
+def require_manager(page: PageContext) -> None:
+    """Raise NotPermitted for who may not manage members."""
+    if not page.may(Permission.MEMBERS_WRITE):
+        raise NotPermitted("Owners and admins set up how people sign in.")

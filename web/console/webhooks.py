@@ -1,0 +1,256 @@
+"""Webhook endpoints and their deliveries."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.core.paginator import Paginator
+from django.http import HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_variables
+from django.views.decorators.http import require_POST
+
+from control.egress import URL_MAX
+from control.errors import Conflict, NotPermitted
+from control.permissions import Permission
+from control.webhooks import selectors, services
+from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookEndpoint
+from web.console.base import PageContext, console_page
+from web.console.forms import apply_or_form_error
+
+
+class WebhookEndpointForm(forms.Form):
+    """An endpoint: where to, and what it is told."""
+
+    url = forms.CharField(
+        label="Address",
+        max_length=URL_MAX,
+        help_text="An https:// address of yours that the internet reaches.",
+        widget=forms.TextInput(
+            attrs={"inputmode": "url", "placeholder": "https://example.com/hooks"}
+        ),
+    )
+    description = forms.CharField(
+        label="Description", max_length=DESCRIPTION_MAX, required=False, help_text="Optional."
+    )
+    kinds = forms.MultipleChoiceField(
+        label="Tell it when", choices=[(kind, kind) for kind in EVENT_TYPES]
+    )
+
+    @property
+    def choices(self) -> list[dict[str, Any]]:
+        """The kinds, what they mean, and which are chosen."""
+        chosen = self["kinds"].value() or []
+        return [
+            {"kind": kind, "meaning": meaning, "is_chosen": kind in chosen}
+            for kind, meaning in EVENT_TYPES.items()
+        ]
+
+
+class WebhookDeleteForm(forms.Form):
+    """The endpoint's host, typed by who means it."""
+
+    confirmation = forms.CharField(widget=forms.TextInput(attrs={"autocomplete": "off"}))
+
+    def __init__(self, *args: Any, endpoint: WebhookEndpoint, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.endpoint = endpoint
+        self.fields["confirmation"].label = f"Type “{endpoint.host}” to confirm"
+
+    def clean_confirmation(self) -> str:
+        """Refuse anything but the host."""
+        typed = str(self.cleaned_data["confirmation"])
+        if typed.strip() != self.endpoint.host:
+            words = f"That is not “{self.endpoint.host}”. The endpoint was not deleted."
+            raise forms.ValidationError(words)
+        return typed
+
+
+PAGE_SIZE = 50
+
+
+@console_page("webhooks")
+def webhooks(page: PageContext) -> HttpResponse:
+    """The endpoints there are."""
+    require_manager(page)
+    rows = [
+        {"endpoint": each, "url": page.url("webhook", each.id)}
+        for each in selectors.endpoints(page.organization)
+    ]
+    return page.render("console/webhooks.html", {"rows": rows, "kinds": EVENT_TYPES.items()})
+
+
+@never_cache
+@sensitive_variables("secret")
+@console_page("webhooks")
+def webhook_new(page: PageContext) -> HttpResponse:
+    """The form, and after it the secret."""
+    require_manager(page)
+    form = WebhookEndpointForm(page.request.POST or None)
+    made: list[tuple[WebhookEndpoint, str]] = []
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: made.append(
+            services.create_endpoint(
+                actor=page.actor, organization=page.organization, **form.cleaned_data
+            )
+        ),
+    ):
+        [(endpoint, secret)] = made
+        context = {"endpoint": endpoint, "secret": secret, "is_new": True}
+        return page.render("console/webhook_secret.html", context, status=201)
+    return page.render("console/webhook_new.html", {"form": form})
+
+
+@console_page("webhooks")
+def webhook(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """One endpoint: what it is told, its log, its secret, its end."""
+    return render_endpoint(page, endpoint_of(page, endpoint_id))
+
+
+@require_POST
+@console_page("webhooks")
+def webhook_update(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """Change where it leads and what it is told."""
+    found = endpoint_of(page, endpoint_id)
+    form = WebhookEndpointForm(page.request.POST)
+    if form.is_valid() and apply_or_form_error(
+        form,
+        lambda: services.update_endpoint(actor=page.actor, endpoint=found, **form.cleaned_data),
+    ):
+        messages.success(page.request, "The endpoint is changed.")
+        return redirect(page.url("webhook", endpoint_id))
+    return render_endpoint(page, found, form=form)
+
+
+@require_POST
+@console_page("webhooks")
+def webhook_switch(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """Enable or disable it."""
+    found = endpoint_of(page, endpoint_id)
+    is_enabled = page.request.POST.get("is_enabled") == "1"
+    services.update_endpoint(actor=page.actor, endpoint=found, is_enabled=is_enabled)
+    state = "enabled" if is_enabled else "disabled: nothing is sent to it"
+    messages.success(page.request, f"The endpoint is {state}.")
+    return redirect(page.url("webhook", endpoint_id))
+
+
+@never_cache
+@sensitive_variables("secret")
+@require_POST
+@console_page("webhooks")
+def webhook_rotate(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """Show a new secret, once."""
+    found = endpoint_of(page, endpoint_id)
+    secret = services.rotate_secret(actor=page.actor, endpoint=found, now=timezone.now())
+    context = {"endpoint": found, "secret": secret, "is_new": False}
+    return page.render("console/webhook_secret.html", context, status=201)
+
+
+@require_POST
+@console_page("webhooks")
+def webhook_test(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """Send a test message."""
+    found = endpoint_of(page, endpoint_id)
+    return said(
+        page,
+        found,
+        "A test is on its way; the log shows how it went.",
+        lambda: services.send_test(actor=page.actor, endpoint=found, now=timezone.now()),
+    )
+
+
+@require_POST
+@console_page("webhooks")
+def webhook_delete(page: PageContext, endpoint_id: str) -> HttpResponse:
+    """End it."""
+    found = endpoint_of(page, endpoint_id)
+    form = WebhookDeleteForm(page.request.POST, endpoint=found)
+    if form.is_valid():
+        services.delete_endpoint(actor=page.actor, endpoint=found, now=timezone.now())
+        messages.success(page.request, f"The endpoint at {found.host} is deleted.")
+        return redirect(page.url("webhooks"))
+    return render_endpoint(page, found, delete=form)
+
+
+@console_page("webhooks")
+def webhook_delivery(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
+    """One message: its body and every call."""
+    found = endpoint_of(page, endpoint_id)
+    delivery = selectors.delivery(found, delivery_id)
+    context = {
+        "endpoint": found,
+        "delivery": delivery,
+        "attempts": selectors.attempts(delivery),
+        "body": json.dumps(json.loads(delivery.event.body), indent=2, ensure_ascii=False),
+    }
+    return page.render("console/webhook_delivery.html", context)
+
+
+@require_POST
+@console_page("webhooks")
+def webhook_redeliver(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
+    """Send the message again."""
+    found = endpoint_of(page, endpoint_id)
+    delivery = selectors.delivery(found, delivery_id)
+    return said(
+        page,
+        found,
+        "The message is on its way again; the log shows how it went.",
+        lambda: services.resend(actor=page.actor, delivery=delivery, now=timezone.now()),
+    )
+
+
+def require_manager(page: PageContext) -> None:
+    """Let pass who may manage webhooks. Raises NotPermitted."""
+    if not page.may(Permission.WEBHOOKS_WRITE):
+        raise NotPermitted("An owner or admin looks after webhooks.")
+
+
+def endpoint_of(page: PageContext, endpoint_id: str) -> WebhookEndpoint:
+    """Return an endpoint that the member may manage. Raises ObjectNotFound, NotPermitted."""
+    require_manager(page)
+    return selectors.endpoint(page.organization, endpoint_id)
+
+
+def said(
+    page: PageContext, endpoint: WebhookEndpoint, words: str, act: Callable[[], object]
+) -> HttpResponse:
+    """Do it, say how it went, and go back to the endpoint."""
+    try:
+        act()
+    except Conflict as refusal:
+        messages.error(page.request, refusal.message)
+    else:
+        messages.success(page.request, words)
+    return redirect(page.url("webhook", endpoint.id))
+
+
+def render_endpoint(
+    page: PageContext,
+    endpoint: WebhookEndpoint,
+    *,
+    form: WebhookEndpointForm | None = None,
+    delete: WebhookDeleteForm | None = None,
+) -> HttpResponse:
+    """Return the page of one endpoint, with the forms as they were sent."""
+    initial = {name: getattr(endpoint, name) for name in ("url", "description", "kinds")}
+    log = Paginator(selectors.deliveries(endpoint), PAGE_SIZE)
+    shown = log.get_page(page.request.GET.get("log"))
+    context = {
+        "endpoint": endpoint,
+        "form": form or WebhookEndpointForm(initial=initial),
+        "delete": delete or WebhookDeleteForm(endpoint=endpoint),
+        "log": shown,
+        "rows": [
+            {"delivery": each, "url": page.url("webhook_delivery", endpoint.id, each.id)}
+            for each in shown
+        ],
+        "secret_count": len(selectors.valid_secrets(endpoint, timezone.now())),
+    }
+    refused = (form and form.errors) or (delete and delete.errors)
+    return page.render("console/webhook.html", context, status=400 if refused else 200)
