@@ -1,8 +1,8 @@
-"""The control plane's Django apps, and what each connects at start: who listens to what.
+"""The control plane's Django apps, and the signal receivers that each connects at start.
 
-An app's attributes: `change_permission` is what an operator needs to change its rows in the admin
-(without one, an owner's), `view_permission` what it takes to see them; `append_only` are tables
-that only ever grow; `deliveries` names the module whose DELIVERIES handle its outbox messages.
+An app's attributes: `change_permission` is the permission to change its rows in the admin (without
+one, only owners may), `view_permission` the one to see them; `append_only` lists tables that only
+grow; `deliveries` names the module whose DELIVERIES handle its outbox messages.
 """
 
 from django.apps import AppConfig
@@ -12,7 +12,7 @@ from control.permissions import Permission
 
 
 class ControlConfig(AppConfig):
-    """Commands, and the Celery app that tasks are bound to."""
+    """The management commands, and the Celery app that tasks are bound to."""
 
     name = "control"
 
@@ -145,17 +145,17 @@ class AuditConfig(AppConfig):
 
 
 class MailConfig(AppConfig):
-    """Emails, and the local mailbox that shows them where none leave."""
+    """Emails, and the local mailbox that shows them if none are sent."""
 
     name = "control.mail"
     verbose_name = "Mail"
     view_permission = Permission.OPERATORS_WRITE
-    """An email may hold a live link of another operator's."""
+    """An email may hold another operator's live link."""
     deliveries = "control.mail.delivery"
 
 
 class OutboxConfig(AppConfig):
-    """Messages to the outside that are delivered until done."""
+    """Messages to other systems, retried until they are delivered."""
 
     name = "control.outbox"
     verbose_name = "Outbox"
@@ -177,28 +177,28 @@ class FeedConfig(AppConfig):
 
 
 class DataplaneConfig(AppConfig):
-    """What gateways and the fleet call."""
+    """The internal API that gateways and the fleet call."""
 
     name = "control.dataplane"
     verbose_name = "Data plane"
     append_only = ("dataplane_gateway_owner",)
 
     def ready(self) -> None:
-        """Erase stored responses where an organization turns idempotency off, or is deleted."""
+        """Erase stored responses when an organization turns idempotency off or is deleted."""
         from control.dataplane import idempotency
 
         idempotency.listen()
 
 
 class WebhooksConfig(AppConfig):
-    """Customers' webhook endpoints, and what was sent to them."""
+    """Customers' webhook endpoints and their deliveries."""
 
     name = "control.webhooks"
     verbose_name = "Webhooks"
     deliveries = "control.webhooks.delivery"
 
     def ready(self) -> None:
-        """End endpoints with their organization; record deliveries that the outbox gives up."""
+        """Delete endpoints with their organization; record deliveries that the outbox gives up."""
         from control.webhooks import delivery, services
 
         services.listen()
@@ -206,7 +206,7 @@ class WebhooksConfig(AppConfig):
 
 
 class SsoConfig(AppConfig):
-    """Identity providers of organizations, their domains, and whom SCIM provisions."""
+    """Identity providers of organizations, their domains, and users that SCIM provisions."""
 
     name = "control.sso"
     verbose_name = "Single sign-on"

@@ -1,5 +1,5 @@
-"""The ASGI applications of control: one of Django behind two listeners. The public one hides the
-internal API, the internal one shows nothing else; both tell of their health."""
+"""The ASGI applications of control: one Django application behind two listeners. The public one
+hides the internal API, the internal one serves nothing else; both serve health checks."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from control.dataplane.authentication import body_bytes_max, is_internal
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
 django.setup(set_prefix=False)
 
-# Beneath Django's set-up, which they need.
+# These imports need Django to be set up.
 from control.asgi_middleware import ControlHandler, limit_bodies  # noqa: E402
 from control.db.pools import for_gateways  # noqa: E402
 from control.telemetry.health import (  # noqa: E402
@@ -30,21 +30,21 @@ PUBLIC_BODY_BYTES_MAX = 256 * 2**10
 LARGER_BODIES = (
     (re.compile(r"/api/|/scim/"), 2**20),
     (re.compile(r"/stripe/webhook$"), 512 * 2**10),
-    # Price lists; conversations; the metadata of a provider, which forms write in thrice its bytes.
+    # Price lists; conversations; a provider's metadata, which form encoding makes 3 times as large.
     (re.compile(r"/admin/|/[^/]+/playground/stream$|/[^/]+/team/sso/"), 2 * 2**20),
 )
-"""Which addresses take more, and how many bytes."""
+"""Paths that take larger bodies, and their limit in bytes."""
 
-_everything = ControlHandler()
+_handler = ControlHandler()
 
 
 def public(application: Application) -> Application:
-    """Return the application without its internal API."""
+    """Return the application without the internal API."""
     return _only(application, lambda path: not is_internal(path))
 
 
 def internal(application: Application) -> Application:
-    """Return the internal API of the application alone."""
+    """Return only the internal API of the application."""
     return _only(application, is_internal)
 
 
@@ -59,15 +59,15 @@ def _only(application: Application, is_shown: Callable[[str], bool]) -> Applicat
 
 
 def public_body_bytes_max(scope: dict[str, Any]) -> int:
-    """Return how large the body of a request to the public listener may be."""
-    found = (most for path, most in LARGER_BODIES if path.match(scope["path"]))
-    return next(found, PUBLIC_BODY_BYTES_MAX)
+    """Return the largest allowed body of a request to the public listener."""
+    limits = (limit for path, limit in LARGER_BODIES if path.match(scope["path"]))
+    return next(limits, PUBLIC_BODY_BYTES_MAX)
 
 
 _health = Health(checks)
 application = limit_bodies(
-    health_middleware(public(_everything), _health, is_public=True), public_body_bytes_max
+    health_middleware(public(_handler), _health, is_public=True), public_body_bytes_max
 )
 internal_application = limit_bodies(
-    for_gateways(health_middleware(internal(_everything), _health, is_public=False)), body_bytes_max
+    for_gateways(health_middleware(internal(_handler), _health, is_public=False)), body_bytes_max
 )

@@ -1,5 +1,5 @@
-"""Django's cache in Redis, which all processes of control share: what limits count is true for the
-platform, not for a process. Without Redis each process counts by itself and nobody waits."""
+"""Django's cache in Redis, shared by all processes of control, so that rate limits count for the
+whole platform. Without Redis each process counts by itself and no request waits."""
 
 import json
 import time
@@ -17,24 +17,25 @@ from redis.retry import Retry
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 0.25
-"""How long Redis may take."""
+"""How long Redis may take to respond."""
 OPEN_SECONDS = 5.0
-"""How long it is left alone once it took longer."""
+"""How long Redis is not used after it failed or took longer."""
 LOCAL_ENTRIES_MAX = 100_000
-"""Entries that a process keeps by itself, some 20 MB."""
+"""Entries in a process's own memory, about 20 MB."""
 
 
 class CircuitOpen:
-    """Until when Redis of this process is taken to be away."""
+    """The time until which this process does not use Redis."""
 
     until = 0.0
 
 
 class JSONSerializer:
-    """How values are kept in Redis: Django's pickles would let who writes there run code here."""
+    """Serializes values for Redis. With Django's pickles, anyone who can write to Redis could run
+    code here."""
 
     def dumps(self, obj: Any) -> bytes:
-        """Return what is kept; Redis counts on whole numbers itself."""
+        """Return the stored bytes; Redis can increment integers among them."""
         return json.dumps(obj).encode()
 
     def loads(self, data: Any) -> Any:
@@ -44,7 +45,7 @@ class JSONSerializer:
 
 @cache
 def _client(server: str) -> RedisCacheClient:
-    """Return the one client of this process: Django makes a cache anew for each request."""
+    """Return the one client of this process: Django creates a new cache for each request."""
     return RedisCacheClient(
         [server],
         serializer=JSONSerializer(),
@@ -54,8 +55,8 @@ def _client(server: str) -> RedisCacheClient:
     )
 
 
-def _either(name: str) -> Callable[..., Any]:
-    """Return a method that asks Redis, or this process's memory while Redis is away."""
+def _with_fallback(name: str) -> Callable[..., Any]:
+    """Return a method that uses Redis, or this process's memory while Redis is unavailable."""
 
     def method(self: "FallbackCache", *args: Any, **kwargs: Any) -> Any:
         if time.monotonic() >= CircuitOpen.until:
@@ -70,8 +71,11 @@ def _either(name: str) -> Callable[..., Any]:
 
 
 class FallbackCache(RedisCache):
-    """Redis, or this process's own memory while Redis is away. Both forget what its time is over,
-    and memory the least recently used when it is full, so neither grows without bound."""
+    """Redis, or this process's own memory while Redis is unavailable.
+
+    Both drop expired entries, and full memory drops the least recently used, so neither grows
+    without bound.
+    """
 
     def __init__(self, server: str, params: dict[str, Any]) -> None:
         super().__init__(server, params)
@@ -82,18 +86,18 @@ class FallbackCache(RedisCache):
     def _cache(self) -> RedisCacheClient:
         return _client(self._server)
 
-    add = _either("add")
-    get = _either("get")
-    set = _either("set")
-    touch = _either("touch")
-    delete = _either("delete")
-    has_key = _either("has_key")
-    incr = _either("incr")
-    get_many = _either("get_many")
-    set_many = _either("set_many")
-    delete_many = _either("delete_many")
+    add = _with_fallback("add")
+    get = _with_fallback("get")
+    set = _with_fallback("set")
+    touch = _with_fallback("touch")
+    delete = _with_fallback("delete")
+    has_key = _with_fallback("has_key")
+    incr = _with_fallback("incr")
+    get_many = _with_fallback("get_many")
+    set_many = _with_fallback("set_many")
+    delete_many = _with_fallback("delete_many")
 
     def clear(self) -> None:
-        """Forget what this process keeps. Django would flush Redis, which holds tasks too: what is
-        counted there ends with its time."""
+        """Clear this process's memory. Django would flush Redis, which also holds tasks: counts
+        there expire by themselves."""
         self.here.clear()

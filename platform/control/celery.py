@@ -1,5 +1,5 @@
-"""The Celery app `control`: the tasks of `control.tasks`, and of each app of the layers above its
-`tasks.py` with the SCHEDULE in its `beat.py`."""
+"""The Celery app `control`: the tasks of `control.tasks`, and those of each app of the layers above
+(`tasks.py`, with the SCHEDULE in `beat.py`)."""
 
 import os
 from importlib import import_module

@@ -1,4 +1,5 @@
-"""The control plane's environment: read once, typed, checked; a bad value is named in one line."""
+"""The control plane's configuration: environment variables, read once, typed and checked. An
+invalid one is reported in one line."""
 
 import re
 from collections.abc import Mapping
@@ -31,7 +32,8 @@ LOG_FORMATS = ("console", "json")
 
 
 class ConfigError(ValueError):
-    """An environment variable is missing or bad; the message names it, its value and the wish."""
+    """An environment variable is missing or invalid; the message names it, its value and the
+    expected form."""
 
 
 def text(environ: Environment, name: str, default: str | None = None) -> str:
@@ -43,7 +45,7 @@ def text(environ: Environment, name: str, default: str | None = None) -> str:
 
 
 def secret(environ: Environment, name: str) -> str:
-    """Return a secret: no default, some length, and never shown in an error. Raises ConfigError."""
+    """Return a secret of at least `SECRET_CHARACTERS_MIN`. Raises ConfigError without its value."""
     value = text(environ, name)
     if len(value) < SECRET_CHARACTERS_MIN:
         raise ConfigError(
@@ -53,8 +55,8 @@ def secret(environ: Environment, name: str) -> str:
 
 
 def newest_first(environ: Environment, name: str, old_name: str) -> tuple[str, ...]:
-    """Return the newest of some secrets, and after it those that were in use before (in `old_name`,
-    with blanks between). Raises ConfigError."""
+    """Return the newest of some secrets, followed by the previous ones (in `old_name`, separated by
+    blanks). Raises ConfigError."""
     old = environ.get(old_name, "").split()
     if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
         raise ConfigError(
@@ -77,7 +79,7 @@ def port(environ: Environment, name: str, default: int) -> int:
 
 
 def callers(environ: Environment) -> Callers:
-    """Return who may call the internal API. Raises ConfigError."""
+    """Return the callers of the internal API. Raises ConfigError."""
     try:
         return callers_of(environ)
     except ValueError as error:
@@ -106,7 +108,7 @@ def url(
     default: str | None = None,
     schemes: tuple[str, ...] = ("http", "https"),
 ) -> str:
-    """Return an address without its last slash. Raises ConfigError."""
+    """Return a URL without a trailing slash. Raises ConfigError."""
     value = text(environ, name, default).rstrip("/")
     parts = urlsplit(value)
     if parts.scheme not in schemes or not (parts.hostname or parts.scheme == "unix"):
@@ -140,7 +142,7 @@ def servers(environ: Environment, name: str, default_port: int) -> tuple[tuple[s
 
 
 def mail_server(environ: Environment) -> MailServer:
-    """Return where mail goes, by default the mailbox. Raises ConfigError without the address."""
+    """Return the mail server, by default the local mailbox. Raises ConfigError without its URL."""
     try:
         return MailServer.from_url(text(environ, "EMAIL_URL", "mailbox:"))
     except ValueError as error:
@@ -148,7 +150,7 @@ def mail_server(environ: Environment) -> MailServer:
 
 
 def mail_from(environ: Environment, default: str) -> str:
-    """Return who mails come from, `Name <address>`. Raises ConfigError."""
+    """Return the sender of emails, `Name <address>`. Raises ConfigError."""
     value = text(environ, "PENSTOCK_MAIL_FROM", default)
     _, address = parseaddr(value)
     if not value.isprintable() or "@" not in address:
@@ -158,7 +160,7 @@ def mail_from(environ: Environment, default: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where PostgreSQL is; `host` may be a socket's folder, `options` go to libpq."""
+    """A PostgreSQL database; `host` may be the folder of a socket, `options` go to libpq."""
 
     name: str
     user: str
@@ -187,10 +189,8 @@ class Database:
 
 
 def owner(environ: Environment) -> Database:
-    """Return the database as who migrates sees it; without two roles it is the application's.
-
-    Raises ConfigError.
-    """
+    """Return the database as its owner connects, for migrations; without two roles it is the
+    application's. Raises ConfigError."""
     name = "DATABASE_OWNER_URL" if environ.get("DATABASE_OWNER_URL") else "DATABASE_URL"
     return Database.from_url(name, text(environ, name))
 
@@ -204,20 +204,21 @@ STRIPE_WEBHOOK = re.compile(r"whsec_\S+")
 
 @dataclass(frozen=True, slots=True)
 class StripeKeys:
-    """What Stripe knows the operator by: all of it, or no Stripe. `mode` is live or test."""
+    """The operator's Stripe keys. `mode` is live or test."""
 
     secret: str = field(repr=False)
     publishable: str
     webhook_secrets: tuple[str, ...] = field(repr=False)
-    """Several while one of them is being replaced by the next."""
+    """Several while one of them is being rotated."""
     mode: str
     api_base: str = STRIPE_API
 
     @classmethod
     def from_environment(cls, environ: Environment) -> "StripeKeys | None":
-        """Read the three keys, None where none is set. Raises ConfigError, which shows no secret.
+        """Read the three keys; None if none is set. Raises ConfigError, which shows no secret.
 
-        `STRIPE_WEBHOOK_SECRET` may be several, with commas. A key of live mode goes to Stripe only.
+        `STRIPE_WEBHOOK_SECRET` may hold several, separated by commas. A live key is sent to Stripe
+        only.
         """
         given = [name for name in STRIPE_KEYS if environ.get(name)]
         if not given:
@@ -248,30 +249,31 @@ class StripeKeys:
 
 
 def _stripe_mode(environ: Environment, name: str, form: re.Pattern[str], wanted: str) -> str:
-    found = form.fullmatch(environ[name])
-    if found is None:
+    match = form.fullmatch(environ[name])
+    if match is None:
         raise ConfigError(f"{name} is no such key of Stripe's: wanted {wanted}")
-    return found[1]
+    return match[1]
 
 
 @dataclass(frozen=True, slots=True)
 class ControlConfig:
-    """All that the control plane is told from outside. Money in nano-dollars."""
+    """The configuration of the control plane. Money is in nano-dollars."""
 
     database: Database
     database_owner: Database
     redis_url: str
     django_secret: str
     internal_secret: str = field(repr=False)
-    """What credentials of the internal API are made from."""
+    """Credentials of the internal API are derived from it."""
     credential: str
-    """Shown to the fleet."""
+    """Sent to the fleet."""
     callers: Callers
-    """Who may call the internal API."""
+    """The services that may call the internal API."""
     key_peppers: tuple[str, ...]
-    """The newest first: it makes digests of API keys, all verify them."""
+    """Newest first: the first one makes digests of API keys, all verify them."""
     vault_keys: tuple[str, ...] = field(repr=False)
-    """The newest first: it encrypts stored secrets, all open them. No gateway has them."""
+    """Newest first: the first one encrypts stored secrets, all decrypt them. No gateway has
+    them."""
     playground_secret: str
     console_url: str
     api_base: str
@@ -281,34 +283,34 @@ class ControlConfig:
     internal_host: str
     internal_port: int
     trusted_proxies: tuple[Network, ...]
-    """Whose word for the client's address and scheme counts (X-Forwarded-For and -Proto)."""
+    """Proxies whose X-Forwarded-For and -Proto headers count."""
     signup_credit_nanos: int
     mail_server: MailServer
     mail_from: str
     api_calls_per_minute: int
-    """How often one person or API key may call the management API."""
+    """The management API's rate limit for one person or API key."""
     webhook_http: bool
-    """Whether webhooks may go out without TLS."""
+    """Whether webhooks may be sent without TLS."""
     webhook_networks: tuple[Network, ...]
-    """Networks that are not public and that webhooks may go to all the same, and what is read of
-    identity providers come from."""
+    """Private networks that webhooks may be sent to, and that documents of identity providers may
+    be read from."""
     debug: bool
     log_format: str
     static_dir: Path | None
     archive_dir: Path | None
-    """Where archived usage lies; without it none is archived or shown."""
+    """The folder of archived usage; without it none is archived or shown."""
     minute_rollup_days: int
-    """How long usage is known by the minute; by the hour it is known for good."""
+    """How long usage is kept by the minute; by the hour it is kept forever."""
     stripe: StripeKeys | None = None
-    """None where the operator takes payments by other ways and records them."""
+    """None if the operator takes payments by other means and records them."""
     dns_servers: tuple[tuple[str, int], ...] = ()
-    """Who is asked whose a domain is; without any, the system's own."""
+    """DNS servers for verifying domains; the system's own by default."""
     traces_endpoint: str | None = None
-    """Where spans go; the exporter reads OpenTelemetry's variables itself, this is a switch."""
+    """Turns tracing on; the exporter reads OpenTelemetry's variables itself."""
 
     @property
     def is_https(self) -> bool:
-        """Whether browsers reach the console over TLS; cookies are marked secure then."""
+        """Whether browsers reach the console over TLS; cookies are then marked secure."""
         return urlsplit(self.console_url).scheme == "https"
 
     @property
@@ -318,7 +320,7 @@ class ControlConfig:
 
     @classmethod
     def from_environment(cls, environ: Environment) -> "ControlConfig":
-        """Read the variables of the control plane. Raises ConfigError naming the first bad one."""
+        """Read the environment. Raises ConfigError naming the first invalid variable."""
         console_url = url(environ, "PENSTOCK_CONSOLE_URL", "http://127.0.0.1:8700")
         host = text(environ, "PENSTOCK_CONTROL_HOST", "127.0.0.1")
         static_dir = environ.get("PENSTOCK_STATIC_DIR")

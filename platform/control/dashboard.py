@@ -1,4 +1,4 @@
-"""The admin's first page and its rail."""
+"""The admin's first page and its navigation."""
 
 from functools import partial
 from typing import Any
@@ -54,11 +54,11 @@ PAGES = (
         "admin:economics_reconciliation",
     ),
 )
-"""Named, not imported: control knows no layer above it."""
+"""Pages by name, since control imports no layer above it."""
 
 
 def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
-    """Return the context of the admin's first page with a few figures."""
+    """Return the context of the admin's first page with some statistics."""
     fleet = fleet_status()
     ready_count = sum(each.state == "ready" for each in fleet.replicas)
     replicas = "the fleet does not answer" if fleet.is_down else f"{ready_count} ready"
@@ -72,7 +72,7 @@ def dashboard(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    """Return the admin's rail: the pages an operator comes for, then every app's rows."""
+    """Return the admin's navigation: the main pages, then the models of every app."""
     pages = [
         {**page, "permission": partial(_may, permission), "link": reverse(name)}
         for page, permission, name in PAGES

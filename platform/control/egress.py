@@ -1,9 +1,10 @@
-"""Outgoing HTTP to addresses that customers chose: public addresses only, within a total time and
+"""HTTP requests to addresses that customers chose: public addresses only, within a total time and
 size, without redirects.
 
-The name is resolved here, each address checked, and the checked address connected to: a name that
-means another address a moment later gains nothing. TLS is verified for the name. Webhooks `post`
-and read no body; identity providers' documents and tokens are read by `fetch` and `post_form`.
+The name is resolved here, each address is checked, and the connection goes to the checked address,
+so a name that resolves differently a moment later gains nothing. TLS is verified for the name.
+Webhooks use `post`, which reads no body; `fetch` and `post_form` read the documents and tokens of
+identity providers.
 """
 
 import ipaddress
@@ -14,7 +15,7 @@ import ssl
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as TooLate
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from functools import cache
 from threading import Thread
@@ -34,7 +35,7 @@ FORBIDDEN_NETWORKS = tuple(
         (
             "168.63.129.16/32",  # Azure's own services, in a public range
             "192.88.99.0/24",  # 6to4 relays
-            "::/96",  # IPv4 in old IPv6 clothes
+            "::/96",  # IPv4 addresses in an obsolete IPv6 form
             "64:ff9b::/96",  # NAT64
             "64:ff9b:1::/48",
             "2001::/32",  # Teredo
@@ -43,16 +44,16 @@ FORBIDDEN_NETWORKS = tuple(
         ),
     )
 )
-"""What Python's `is_global` lets pass and yet may lead into a network behind us."""
+"""Networks that Python's `is_global` allows although they may lead into a private network."""
 LOCAL_NAMES = (
     "localhost", "local", "internal", "intranet", "lan", "home", "corp", "private", "localdomain",
     "home.arpa", "onion",
 )  # fmt: skip
 NAME_MAX = 253
 LABEL = re.compile("[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
-"""What the domain name system takes between two dots."""
+"""One label of a domain name."""
 PORT_MIN = 1024
-"""Lower ports than this, except the scheme's own, belong to other protocols."""
+"""Ports below this, except the scheme's own, belong to other protocols."""
 TOTAL_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 Resolve = Callable[[str, int], list[str]]
@@ -62,7 +63,7 @@ URL_MAX = 2000
 
 
 class HostUnreachable(Exception):
-    """The endpoint was not called, or did not answer."""
+    """The endpoint was not called, or did not respond."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -70,13 +71,14 @@ class HostUnreachable(Exception):
 
 
 class AddressForbidden(HostUnreachable):
-    """The address leads to a network that webhooks do not go to."""
+    """The address leads to a network that outgoing requests must not reach."""
 
 
 def check_url(value: str) -> str:
-    """Return an address in its normal form. Raises InvalidValue saying what is wrong with it.
+    """Return a URL in its normal form. Raises InvalidValue.
 
-    What its host leads to is checked at each connect: names can change what they mean.
+    The addresses behind its host are checked at each connect, since a name may resolve differently
+    later.
     """
     text = value.strip()
     if not text.isprintable() or "\\" in text or " " in text:
@@ -85,22 +87,23 @@ def check_url(value: str) -> str:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
         raise _invalid("url must be an address: https://example.com/hooks.") from error
-    _check_scheme(url)
+    if url.scheme != "https" and not (url.scheme == "http" and settings.CONFIG.webhook_http):
+        raise _invalid("url must begin with https://.")
     if url.userinfo or url.fragment:
         raise _invalid("url must have no user name, password or fragment.")
     _check_host(url.raw_host.decode().rstrip("."))
-    own = 443 if url.scheme == "https" else 80
-    if url.port is not None and url.port != own and not PORT_MIN <= url.port < 2**16:
-        raise _invalid(f"url must have the port {own}, or one from {PORT_MIN} on.")
+    default_port = 443 if url.scheme == "https" else 80
+    if url.port is not None and url.port != default_port and not PORT_MIN <= url.port < 2**16:
+        raise _invalid(f"url must have the port {default_port}, or one from {PORT_MIN} on.")
     if len(str(url)) > URL_MAX:
         raise _invalid(f"url must have at most {URL_MAX} characters, others than ASCII escaped.")
     return str(url)
 
 
 def require_public(host: str, found: Collection[str]) -> list[Address]:
-    """Return what a name resolved to, every one allowed. Raises Forbidden.
+    """Return the addresses that a name resolved to, all of them allowed. Raises AddressForbidden.
 
-    One forbidden address among them is enough: an honest name has none.
+    One forbidden address is enough to refuse the name: an honest name has none.
     """
     addresses = [ipaddress.ip_address(each.partition("%")[0]) for each in found]
     if not addresses or not all(is_allowed(address) for address in addresses):
@@ -109,19 +112,13 @@ def require_public(host: str, found: Collection[str]) -> list[Address]:
 
 
 def is_allowed(address: Address) -> bool:
-    """Tell whether webhooks may go to an IP address: a public one, or a network of the setting."""
+    """Tell whether an IP address is public, or in a network of the setting `webhook_networks`."""
     plain = getattr(address, "ipv4_mapped", None) or address
     if any(plain in network for network in settings.CONFIG.webhook_networks):
         return True
     if not plain.is_global or plain.is_multicast or plain.is_reserved or plain.is_unspecified:
         return False
     return not any(plain in network for network in FORBIDDEN_NETWORKS)
-
-
-def _check_scheme(url: httpx.URL) -> None:
-    if url.scheme == "https" or (url.scheme == "http" and settings.CONFIG.webhook_http):
-        return
-    raise _invalid("url must begin with https://.")
 
 
 def _check_host(host: str) -> None:
@@ -153,7 +150,7 @@ def _invalid(message: str) -> InvalidValue:
 
 
 class EgressResponse(NamedTuple):
-    """What is read of an answer: its status, and when it asks to be called again, as it says it."""
+    """The status of a response and its `Retry-After` header, unparsed."""
 
     status: int
     retry_after: str = ""
@@ -162,7 +159,7 @@ class EgressResponse(NamedTuple):
 def post(
     url: str, body: bytes, headers: Mapping[str, str], *, seconds: float = TOTAL_SECONDS
 ) -> EgressResponse:
-    """Send a body and return the answer, within `seconds`. Raises Unreachable."""
+    """Send a body and return the response, within `seconds`. Raises HostUnreachable."""
     deadline = RequestDeadline(seconds)
     timeout = httpx.Timeout(seconds, connect=CONNECT_SECONDS)
     with (
@@ -180,7 +177,8 @@ def post(
 
 @contextmanager
 def translate_errors(seconds: float) -> Iterator[None]:
-    """Turn whatever a call fails by into Unreachable, in words for who chose the address."""
+    """Turn every error of a call into HostUnreachable, with a reason for the customer who chose the
+    address."""
     try:
         yield
     except (httpx.TimeoutException, httpcore.TimeoutException) as error:
@@ -192,7 +190,7 @@ def translate_errors(seconds: float) -> Iterator[None]:
 
 
 class RequestDeadline:
-    """The end of a call: every step gets what is left."""
+    """The end of a call; each step gets the time that is left."""
 
     def __init__(self, seconds: float) -> None:
         self._ends_at = time.monotonic() + seconds
@@ -206,7 +204,7 @@ class RequestDeadline:
 
 
 class GuardedTransport(httpx.BaseTransport):
-    """httpx over connections that are made to checked addresses only."""
+    """An httpx transport that connects to checked addresses only."""
 
     def __init__(self, deadline: RequestDeadline) -> None:
         self._pool = httpcore.ConnectionPool(
@@ -215,7 +213,7 @@ class GuardedTransport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send the request."""
-        answer = self._pool.handle_request(
+        response = self._pool.handle_request(
             httpcore.Request(
                 method=request.method,
                 url=httpcore.URL(
@@ -229,11 +227,13 @@ class GuardedTransport(httpx.BaseTransport):
                 extensions=request.extensions,
             )
         )
-        return httpx.Response(answer.status, headers=answer.headers, stream=self.body_of(answer))
+        return httpx.Response(
+            response.status, headers=response.headers, stream=self.body_of(response)
+        )
 
-    def body_of(self, answer: httpcore.Response) -> httpx.SyncByteStream:
-        """Return what may be read of an answer: nothing, where nobody says otherwise."""
-        return UnreadBody(answer)
+    def body_of(self, response: httpcore.Response) -> httpx.SyncByteStream:
+        """Return the readable part of a response's body: none, unless a subclass reads it."""
+        return UnreadBody(response)
 
     def close(self) -> None:
         """Close the connection."""
@@ -241,18 +241,18 @@ class GuardedTransport(httpx.BaseTransport):
 
 
 class UnreadBody(httpx.SyncByteStream):
-    """The body of an answer, which nobody reads."""
+    """The body of a response, which is never read."""
 
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
 
     def close(self) -> None:
-        """Hang up."""
-        self._answer.close()
+        """Close the response."""
+        self._response.close()
 
 
 class GuardedBackend(httpcore.NetworkBackend):
-    """Connections to checked addresses, each step within the deadline."""
+    """Connects to checked addresses, each step within the deadline."""
 
     def __init__(self, deadline: RequestDeadline) -> None:
         self._deadline = deadline
@@ -266,7 +266,7 @@ class GuardedBackend(httpcore.NetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.NetworkStream:
-        """Connect to the first address that answers, of a name whose addresses are all allowed."""
+        """Connect to the first reachable address of a name whose addresses are all allowed."""
         failure: Exception = HostUnreachable(f"{host} has no address")
         for address in require_public(
             host, resolve_within(host, port, self._deadline.left(timeout))
@@ -290,7 +290,7 @@ class GuardedStream(httpcore.NetworkStream):
         self._deadline = deadline
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """Return what came."""
+        """Return up to `max_bytes` received bytes."""
         return self._inner.read(max_bytes, self._deadline.left(timeout))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
@@ -298,7 +298,7 @@ class GuardedStream(httpcore.NetworkStream):
         self._inner.write(buffer, self._deadline.left(timeout))
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._inner.close()
 
     def start_tls(
@@ -307,44 +307,44 @@ class GuardedStream(httpcore.NetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,
     ) -> httpcore.NetworkStream:
-        """Verify the name and encrypt from here on."""
+        """Verify the name and return the encrypted stream."""
         stream = self._inner.start_tls(ssl_context, server_hostname, self._deadline.left(timeout))
         return GuardedStream(stream, self._deadline)
 
     def get_extra_info(self, info: str) -> Any:
-        """Return what is known of the connection."""
+        """Return information about the connection."""
         return self._inner.get_extra_info(info)
 
 
 def resolve_within(host: str, port: int, seconds: float) -> list[str]:
-    """Return the addresses of a name. Raises Unreachable, also after `seconds`."""
-    answer: Future[list[str]] = Future()
+    """Return the addresses of a name. Raises HostUnreachable, also after `seconds`."""
+    addresses: Future[list[str]] = Future()
 
-    def ask() -> None:
+    def run() -> None:
         try:
-            answer.set_result(resolve(host, port))
+            addresses.set_result(resolve(host, port))
         except Exception as error:
-            answer.set_exception(error)
+            addresses.set_exception(error)
 
-    # The system's resolver knows no time limit of ours, so it is asked beside.
-    Thread(target=ask, name="webhook-resolver", daemon=True).start()
+    # The system's resolver takes no time limit, so it runs in its own thread.
+    Thread(target=run, name="webhook-resolver", daemon=True).start()
     try:
-        return answer.result(seconds)
-    except TooLate as error:
+        return addresses.result(seconds)
+    except FutureTimeout as error:
         raise HostUnreachable(f"{host} was not resolved within {seconds:.0f} s") from error
-    except (OSError, UnicodeError) as error:  # the second of what is no name at all
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid name
         raise HostUnreachable(f"{host} has no address") from error
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Return the addresses of a name, as the system resolves it. Raises OSError, UnicodeError."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(place[0]) for *_, place in found))
+    """Return the addresses of a name from the system's resolver. Raises OSError, UnicodeError."""
+    results = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in results))
 
 
 @cache
 def tls_context() -> ssl.SSLContext:
-    """Return the one TLS context, which trusts what httpx trusts."""
+    """Return the one TLS context, which trusts the same authorities as httpx."""
     return httpx.create_ssl_context(trust_env=False)
 
 
@@ -362,36 +362,36 @@ def _failure_reason(error: Exception) -> str:
 
 
 class LimitedBody(httpx.SyncByteStream):
-    """The body of an answer, up to so many bytes."""
+    """The body of a response, at most `BODY_BYTES_MAX` bytes."""
 
-    def __init__(self, answer: httpcore.Response) -> None:
-        self._answer = answer
+    def __init__(self, response: httpcore.Response) -> None:
+        self._response = response
 
     def __iter__(self) -> Iterator[bytes]:
         count = 0
-        for part in self._answer.iter_stream():
+        for part in self._response.iter_stream():
             count += len(part)
             if count > BODY_BYTES_MAX:
                 raise HostUnreachable(f"the answer has more than {BODY_BYTES_MAX // 1024} KiB")
             yield part
 
     def close(self) -> None:
-        """Hang up."""
-        self._answer.close()
+        """Close the response."""
+        self._response.close()
 
 
 class LimitedTransport(GuardedTransport):
-    """The guarded way out, whose answers may be read."""
+    """A guarded transport whose response bodies may be read."""
 
-    def body_of(self, answer: httpcore.Response) -> httpx.SyncByteStream:
-        """Return the body, bounded."""
-        return LimitedBody(answer)
+    def body_of(self, response: httpcore.Response) -> httpx.SyncByteStream:
+        """Return the size-limited body."""
+        return LimitedBody(response)
 
 
 @contextmanager
 def client_options(url: str) -> Iterator[dict[str, Any]]:
-    """Yield what makes an httpx client that may call an address and its like. Raises InvalidValue
-    for an address that nobody may name, and for whatever the call fails by."""
+    """Yield the options of an httpx client for a URL. Raises InvalidValue for a URL that is not
+    allowed, and for any failure of the call."""
     host = httpx.URL(require_url(url)).host
     try:
         with translate_errors(FETCH_SECONDS):
@@ -407,49 +407,49 @@ def client_options(url: str) -> Iterator[dict[str, Any]]:
 
 
 def require_url(url: object) -> str:
-    """Return an address that a provider gave, in its normal form. Raises InvalidValue."""
+    """Return a provider's URL in its normal form. Raises InvalidValue."""
     if not isinstance(url, str) or not url:
         raise InvalidValue("The provider names no such address.")
     return check_url(url)
 
 
 def fetch(url: str, *, bearer: str = "") -> bytes:
-    """Return what an address holds, for who shows a token where it takes one. Raises
-    InvalidValue."""
-    shown = {"authorization": f"Bearer {bearer}"} if bearer else {}
+    """Return the content of a URL, with a bearer token where one is given. Raises InvalidValue."""
+    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
     with client_options(url) as options, httpx.Client(**options) as client:
-        answer = client.get(require_url(url), headers=shown)
-        if answer.status_code != 200:
-            raise InvalidValue(f"{answer.url.host} answered {answer.status_code}.")
-        return answer.content
+        response = client.get(require_url(url), headers=headers)
+        if response.status_code != 200:
+            raise InvalidValue(f"{response.url.host} answered {response.status_code}.")
+        return response.content
 
 
 def fetch_json(url: str, *, bearer: str = "") -> dict[str, Any]:
-    """Return the JSON object that an address holds. Raises InvalidValue."""
+    """Return the JSON object at a URL. Raises InvalidValue."""
     return _json_object(url, fetch(url, bearer=bearer))
 
 
 def post_form(
     url: str, form: dict[str, str], *, by: tuple[str, str] | None = None
 ) -> dict[str, Any]:
-    """Send a form, with a name and its secret where they are not in it, and return the JSON object
-    of the answer. Raises InvalidValue, with what the provider says is wrong."""
+    """Send a form and return the JSON object of the response. `by` is a client id and its secret
+    for basic authentication, where the form does not hold them. Raises InvalidValue with the
+    provider's error."""
     with client_options(url) as options, httpx.Client(**options) as client:
-        shown = httpx.BasicAuth(*by) if by else httpx.Auth()
-        answer = client.post(require_url(url), data=form, auth=shown)
-        found = _json_object(url, answer.content)
-        if answer.status_code != 200:
-            said = str(found.get("error", answer.status_code))[:100]
-            raise InvalidValue(f"The provider refused the sign-in: {said}.")
-        return found
+        auth = httpx.BasicAuth(*by) if by else httpx.Auth()
+        response = client.post(require_url(url), data=form, auth=auth)
+        document = _json_object(url, response.content)
+        if response.status_code != 200:
+            reason = str(document.get("error", response.status_code))[:100]
+            raise InvalidValue(f"The provider refused the sign-in: {reason}.")
+        return document
 
 
 def _json_object(url: str, content: bytes) -> dict[str, Any]:
     host = httpx.URL(url).host
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"{host} answered no JSON.") from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise InvalidValue(f"{host} answered no JSON object.")
-    return found
+    return document

@@ -1,8 +1,8 @@
-"""Small secrets that must be read again, such as a webhook's signing secret: encrypted in the
-database with a key derived from `PENSTOCK_VAULT_KEY`, which control alone holds.
+"""Encryption of small stored secrets, such as a webhook's signing secret, with a key derived from
+`PENSTOCK_VAULT_KEY`, which only control has.
 
-What an earlier key encrypted is read while that is among `PENSTOCK_VAULT_KEYS_OLD`;
-`penstock rotate-vault` encrypts it with the newest (`control/management/sealed.py`).
+Secrets encrypted with an earlier key can be read while it is in `PENSTOCK_VAULT_KEYS_OLD`;
+`penstock rotate-vault` encrypts them with the newest (`control/management/sealed.py`).
 """
 
 import secrets
@@ -23,8 +23,10 @@ class DecryptionError(Exception):
 
 
 def encrypt(text: str, *, purpose: str, with_secret: str = "") -> str:
-    """Return the text encrypted; only `decrypt` with the same purpose reads it, and with the same
-    secret of somebody else's, where one is given: then the vault's key alone does not."""
+    """Return the encrypted text; `decrypt` needs the same purpose, and the same `with_secret`.
+
+    A secret of the caller's makes the encryption key alone insufficient.
+    """
     nonce = secrets.token_bytes(NONCE_BYTES)
     cipher = _cipher(settings.CONFIG.vault_keys[0], with_secret)
     sealed = cipher.encrypt(nonce, text.encode(), purpose.encode())
@@ -38,7 +40,7 @@ def decrypt(token: str, *, purpose: str, with_secret: str = "") -> str:
 
 
 def encrypt_anew(token: str, *, purpose: str) -> str | None:
-    """Return what a token holds encrypted with the newest key, None where it is already.
+    """Return a token's text encrypted with the newest key; None if it already is.
 
     Raises DecryptionError.
     """
@@ -48,7 +50,7 @@ def encrypt_anew(token: str, *, purpose: str) -> str | None:
 
 
 def _open(token: str, purpose: str, with_secret: str = "") -> tuple[str, str]:
-    """Return the text and the key that opened it."""
+    """Return the text and the key that decrypted it."""
     if not token.startswith(VERSION):
         raise DecryptionError("the text is of an unknown form")
     for key in settings.CONFIG.vault_keys:

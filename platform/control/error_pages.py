@@ -1,4 +1,4 @@
-"""What is answered when something fails on our side; never a traceback, never a wrong 401."""
+"""Error responses; never a traceback, never a wrong 401."""
 
 import sys
 
@@ -13,7 +13,7 @@ TOO_MANY_RETRY_AFTER_SECONDS = 60
 
 
 def is_for_programs(request: HttpRequest) -> bool:
-    """Tell whether JSON is wanted rather than a page."""
+    """Return whether the response should be JSON rather than a page."""
     return request.path.startswith(("/api/", "/internal/"))
 
 
@@ -25,7 +25,7 @@ def error_body(
 
 
 def service_unavailable(request: HttpRequest) -> HttpResponse:
-    """Answer 503 and when to come back."""
+    """Return 503 with Retry-After."""
     response: HttpResponse
     if is_for_programs(request):
         message = "The service is unavailable for a moment."
@@ -39,7 +39,7 @@ def service_unavailable(request: HttpRequest) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer an exception that nobody handled."""
+    """Return the response to an unhandled exception."""
     if is_database_unavailable(sys.exc_info()[1]):
         return service_unavailable(request)
     if is_for_programs(request):
@@ -48,14 +48,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def too_many_requests(request: HttpRequest) -> HttpResponse:
-    """Answer who asks for too much of what costs: mails, sign-ups, codes."""
+    """Return 429 for too many emails, sign-ups or codes."""
     page = render_to_string("429.html", request=request)
     headers = {"Retry-After": str(TOO_MANY_RETRY_AFTER_SECONDS)}
     return HttpResponse(page, status=429, headers=headers)
 
 
 def too_many_exports(request: HttpRequest, refused: TooManyRequests) -> HttpResponse:
-    """Answer who downloads too many files at once."""
+    """Return 429 for too many downloads at once."""
     context = {"title": "Too many downloads", "message": refused.message}
     page = render_to_string("429.html", context, request=request)
     headers = {"Retry-After": str(refused.retry_after_seconds)}
@@ -63,13 +63,13 @@ def too_many_exports(request: HttpRequest, refused: TooManyRequests) -> HttpResp
 
 
 def server_busy(request: HttpRequest) -> HttpResponse:
-    """Answer that there was no turn in time, and when to come back."""
+    """Return 503 with Retry-After for a request that got no slot in time."""
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     return HttpResponse(render_to_string("busy.html"), status=503, headers=headers)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer an address that leads nowhere."""
+    """Return 404."""
     if is_for_programs(request):
         body = error_body("There is nothing here.", "invalid_request_error", code="not_found")
         return JsonResponse(body, status=404)

@@ -4,7 +4,7 @@ ServiceError ─┬─ InvalidValue     400  send another value; `param` names t
               ├─ NotPermitted     403  ask an owner for the role
               ├─ ObjectNotFound   404  also the answer to another tenant's id
               ├─ Conflict         409  the state does not allow it
-              └─ TooManyRequests  429  wait, and try again
+              └─ TooManyRequests  429  wait and retry
 
 Django's views treat ObjectNotFound as Http404 and NotPermitted as PermissionDenied.
 """
@@ -18,7 +18,7 @@ CUT_OFF = (postgresql.TransactionTimeout, postgresql.IdleInTransactionSessionTim
 
 
 def is_database_unavailable(error: BaseException | None) -> bool:
-    """Tell whether PostgreSQL is unreachable or restarting, asks for a retry, or ended the
+    """Return whether PostgreSQL is unreachable or restarting, asks for a retry, or ended the
     transaction by a timeout: none of these is the caller's fault."""
     if isinstance(error, InternalError):
         return isinstance(error.__cause__, CUT_OFF)
@@ -26,7 +26,7 @@ def is_database_unavailable(error: BaseException | None) -> bool:
 
 
 class ServiceError(Exception):
-    """A request that is not carried out; the message may be shown to the caller."""
+    """A request is rejected; the message may be shown to the caller."""
 
     status = 400
     code = "invalid_value"
@@ -64,7 +64,7 @@ class Conflict(ServiceError):
 
 
 class TooManyRequests(ServiceError):
-    """As many are in progress as may be."""
+    """The limit of requests in progress is reached."""
 
     status = 429
     code = "rate_limit_exceeded"

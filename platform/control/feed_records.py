@@ -1,13 +1,12 @@
-"""Builds the organization, project and API-key records that gateways read. Each is made of rows of
-several packages, so it is built above them: a service names what it changed
+"""Builds the organization, project and API key records that gateways read. Each record draws on
+several packages, so it is built above them: a service names the row that it changed
 (`feed.services.FeedRef`), and publishing calls `build_records`."""
 
 from collections.abc import Collection, Sequence
 
 from msgspec import UNSET
 
-from control.api_keys import models as keys
-from control.api_keys.models import ApiKey
+from control.api_keys.models import ApiKey, PreviousSecret
 from control.api_keys.selectors import previous_secrets_of
 from control.feed.services import FeedRecord
 from control.limits.rate_limits import (
@@ -28,16 +27,16 @@ from serving.contract.records import (
 
 
 def build_key_records(ids: Collection[str]) -> list[FeedRecord]:
-    """Return what to publish of keys: a record while each is in force, else its deletion.
+    """Return the feed records of API keys: a record while the key is active, else its deletion.
 
-    Keys of a suspended organization stay: who uses one is told why it is refused.
+    Keys of a suspended organization stay, so that gateways can report why a request is refused.
     """
-    fine, own, old = short_period_limit_ids(ids), own_limits_of(ids), previous_secrets_of(ids)
+    short, own, old = short_period_limit_ids(ids), own_limits_of(ids), previous_secrets_of(ids)
     return [
         FeedRecord(
             "api_key",
             key.id,
-            _key_record(key, fine.get(key.id, ()), own.get(key.id, Limits()), old.get(key.id, ())),
+            _key_record(key, short.get(key.id, ()), own.get(key.id, Limits()), old.get(key.id, ())),
         )
         if _is_active(key)
         else FeedRecord("api_key", key.id, None)
@@ -50,7 +49,7 @@ def _is_active(key: ApiKey) -> bool:
 
 
 def _key_record(
-    key: ApiKey, fine: tuple[str, ...], limits: Limits, old: Sequence[keys.PreviousSecret]
+    key: ApiKey, short: tuple[str, ...], limits: Limits, old: Sequence[PreviousSecret]
 ) -> ApiKeyRecord:
     monthly = () if key.spend_limit_nanos is None else (limit_budget_id(key.id),)
     return ApiKeyRecord(
@@ -62,41 +61,43 @@ def _key_record(
         models=None if key.allowed_models is None else tuple(key.allowed_models),
         networks=None if key.allowed_networks is None else tuple(key.allowed_networks),
         expires_at=key.expires_at,
-        budget_ids=monthly + fine,
+        budget_ids=monthly + short,
         limits=limits,
         old_secrets=tuple(OldSecret(one.digest, one.ends_at) for one in old) or UNSET,
     )
 
 
 def build_organization_records(ids: Collection[str]) -> list[FeedRecord]:
-    """Return what to publish of organizations: their balance always, their limits where set."""
-    fine, rates = short_period_limit_ids(ids), organization_rate_limits(ids)
+    """Return the feed records of organizations, always with the balance, with limits where set."""
+    short, rates = short_period_limit_ids(ids), organization_rate_limits(ids)
     return [
         FeedRecord(
-            "organization", one.id, _organization_record(one, fine.get(one.id, ()), rates[one.id])
+            "organization", one.id, _organization_record(one, short.get(one.id, ()), rates[one.id])
         )
         for one in Organization.objects.filter(id__in=ids).order_by("id")
     ]
 
 
 def build_project_records(ids: Collection[str]) -> list[FeedRecord]:
-    """Return what to publish of projects; they have budgets where they have limits."""
-    fine, own = short_period_limit_ids(ids), own_limits_of(ids)
+    """Return the feed records of projects; those with limits have budgets."""
+    short, own = short_period_limit_ids(ids), own_limits_of(ids)
     return [
         FeedRecord(
-            "project", one.id, _project_record(one, fine.get(one.id, ()), own.get(one.id, Limits()))
+            "project",
+            one.id,
+            _project_record(one, short.get(one.id, ()), own.get(one.id, Limits())),
         )
         for one in Project.objects.filter(id__in=ids).order_by("id")
     ]
 
 
 def _organization_record(
-    organization: Organization, fine: tuple[str, ...], rates: OrganizationRateLimits
+    organization: Organization, short: tuple[str, ...], rates: OrganizationRateLimits
 ) -> OrganizationRecord:
     return OrganizationRecord(
         organization_id=organization.id,
         status="active" if organization.is_active else "suspended",
-        budget_ids=(balance_budget_id(organization.id), *_monthly(organization), *fine),
+        budget_ids=(balance_budget_id(organization.id), *_monthly(organization), *short),
         cache_salt_id=organization.cache_salt_id,
         weight=organization.weight,
         limit_tier_id=rates.limit_tier_id,
@@ -106,12 +107,12 @@ def _organization_record(
     )
 
 
-def _project_record(project: Project, fine: tuple[str, ...], limits: Limits) -> ProjectRecord:
+def _project_record(project: Project, short: tuple[str, ...], limits: Limits) -> ProjectRecord:
     return ProjectRecord(
         project_id=project.id,
         organization_id=project.organization_id,
         status="archived" if project.is_archived else "active",
-        budget_ids=(*_monthly(project), *fine),
+        budget_ids=(*_monthly(project), *short),
         limits=limits,
         allowed_origins=tuple(project.allowed_origins),
     )
@@ -129,5 +130,5 @@ BUILDERS = {
 
 
 def build_records(kind: str, ids: Collection[str]) -> list[FeedRecord]:
-    """Return what to publish of the rows of a kind, as they stand in this transaction."""
+    """Return the feed records of the rows of a kind, as of this transaction."""
     return BUILDERS[kind](ids)

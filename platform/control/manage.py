@@ -9,7 +9,7 @@ from control.config import ConfigError
 
 
 def main() -> None:
-    """Run one management command; bad configuration is one line, no traceback."""
+    """Run one management command; an invalid configuration is one line, not a traceback."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
     try:
         execute_from_command_line(sys.argv)

@@ -118,7 +118,7 @@ def _method(request: HttpRequest) -> str:
 
 @sync_and_async_middleware
 def reject_null_bytes(get_response: Any) -> Any:
-    """Answer 404 to a NUL character in the path or query: PostgreSQL stores none."""
+    """Return 404 for a NUL character in the path or query: PostgreSQL stores none."""
     if iscoroutinefunction(get_response):
 
         async def respond_async(request: HttpRequest) -> HttpResponseBase:
@@ -143,7 +143,7 @@ def _reject_null_bytes(request: HttpRequest) -> None:
 
 
 def is_safe(request: HttpRequest, response: HttpResponseBase) -> bool:
-    """Tell whether compressing a response reveals nothing.
+    """Return whether compressing a response reveals nothing.
 
     The length of a compressed response reveals a secret in it (BREACH) where the secret stays the
     same and an attacker can request it many times beside text of their choice. The console's pages

@@ -1,4 +1,4 @@
-"""`python -m control.server`: both listeners of control in one event loop, ended in order."""
+"""`python -m control.server`: both listeners of control in one event loop, shut down in order."""
 
 import asyncio
 import os
@@ -19,9 +19,9 @@ from control.http_protocol import DeadlineProtocol
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 10
-"""How long open requests may take to end, per listener."""
+"""How long open requests may take to finish, per listener."""
 ANSWER_SECONDS = 30.0
-"""How long a request waits for an answer of the database, which is then taken to be gone."""
+"""How long a request waits for the database, which then counts as unavailable."""
 
 
 class Listener(uvicorn.Server):
@@ -29,15 +29,15 @@ class Listener(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Do nothing: there are two servers, and one order in which they end."""
+        """Do nothing: `serve` shuts both servers down in order."""
         yield
 
 
 def listener(
     application: Any, host: str, port: int, trusted_proxies: Iterable[Network] = ()
 ) -> Listener:
-    """Return a server of an application on an address. What a request says of its client's address
-    and scheme counts only where it comes from a trusted proxy."""
+    """Return a server of an application on an address. Forwarded client addresses and schemes count
+    only from trusted proxies."""
     config = uvicorn.Config(
         TrustedProxies(application, trusted_proxies),
         host=host,
@@ -55,27 +55,27 @@ def listener(
 
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter while others want it. A sign-in wants it some eighty
-times, after each answer of the database; at Python's 5 ms each it would wait for others' pages."""
+"""How long a thread may keep the interpreter while others wait. A sign-in needs it some eighty
+times, after each response of the database; at Python's 5 ms each it would wait for other pages."""
 
 
 async def serve(config: ControlConfig) -> None:
-    """Serve until SIGINT or SIGTERM: then people first, the data plane last."""
+    """Serve until SIGINT or SIGTERM; then stop the public listener first, the internal one last."""
     from control.asgi import application, internal_application
     from control.feed.views import notifier
 
     stop = _stop_signal()
     TimeoutConnection.answer_seconds = ANSWER_SECONDS
-    people = listener(application, config.host, config.port, config.trusted_proxies)
-    planes = listener(internal_application, config.internal_host, config.internal_port)
-    tasks = [asyncio.create_task(each.serve()) for each in (people, planes)]
+    public = listener(application, config.host, config.port, config.trusted_proxies)
+    internal = listener(internal_application, config.internal_host, config.internal_port)
+    tasks = [asyncio.create_task(each.serve()) for each in (public, internal)]
     log.info("control_listens", port=config.port, internal_port=config.internal_port)
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    people.should_exit = True
+    public.should_exit = True
     await tasks[0]
-    notifier().close()  # open long polls are answered, else they would hold up the end
-    planes.should_exit = True
+    notifier().close()  # ends open long polls, which would delay the shutdown
+    internal.should_exit = True
     await tasks[1]
     stopped.cancel()
 
@@ -88,7 +88,7 @@ def _stop_signal() -> asyncio.Event:
 
 
 def main() -> None:
-    """Serve with the configuration of the environment; a bad one is one line."""
+    """Serve with the environment's configuration; an invalid one is one line."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
     try:
         config = ControlConfig.from_environment(os.environ)

@@ -1,4 +1,4 @@
-"""Django's settings, made of one `ControlConfig`; nothing else here reads the environment."""
+"""Django's settings, from one `ControlConfig`; nothing else here reads the environment."""
 
 import os
 from importlib import resources
@@ -13,11 +13,12 @@ from control.db.connection import TimeoutConnection
 from control.telemetry.logging import logging_settings
 
 CONFIG = ControlConfig.from_environment(os.environ)
-"""What the process was told from outside; `django.conf.settings.CONFIG` everywhere else."""
+"""The process's configuration; `django.conf.settings.CONFIG` everywhere else."""
 
 BASE_DIR = Path(__file__).resolve().parent
 WEB_DIR = Path(str(resources.files("web")))
-"""The console's package, wherever it is installed; named, not imported, as the apps above."""
+"""The console's package, wherever it is installed. It is named, not imported: it is a layer
+above."""
 
 SECRET_KEY = CONFIG.django_secret
 DEBUG = CONFIG.debug
@@ -62,7 +63,7 @@ INSTALLED_APPS = [
     "control.apps.WebhooksConfig",
     "control.apps.SsoConfig",
     "control.apps.DataRequestsConfig",
-    # The layers above are named, not imported: control knows none of them.
+    # The layers above are named, not imported: control depends on none of them.
     "billing.ledger",
     "billing.credit",
     "billing.metering",
@@ -81,13 +82,13 @@ INTERNAL_URLS = [
     "control.dataplane.internal_api",
     "billing.internal_urls",
 ]
-"""What the data plane may call, all under /internal/v1/ and on the internal listener only."""
+"""URLs for the data plane, under /internal/v1/ and on the internal listener only."""
 FEED_RECORDS = "control.feed_records.build_records"
 """Builds the records that `control.feed.services.publish` publishes for a FeedRef."""
 API_URLS = ["billing.api_urls"]
-"""What the layers above add to the management API, under /api/v1/."""
+"""URLs that the layers above add to the management API, under /api/v1/."""
 PUBLIC_URLS = ["billing.payments.urls"]
-"""What others call without a login, each with its own proof of who calls."""
+"""URLs that need no sign-in and authenticate their callers themselves."""
 CONSOLE_URLS = "web.console.urls"
 
 MIDDLEWARE = [
@@ -155,7 +156,7 @@ DATABASES: dict[str, dict[str, Any]] = {
             "connection_class": TimeoutConnection,
         },
     ),
-    # The same database as the owner of its tables: migrations and archives, never a service.
+    # The same database as the owner of its tables, for migrations and archives, never for services.
     "owner": _postgresql(CONFIG.database_owner),
 }
 
@@ -173,12 +174,12 @@ AUTH_PASSWORD_VALIDATORS = [
         "NumericPasswordValidator",
     )
 ]
-# The others are read, and written anew at the next sign-in.
+# Passwords hashed by the others are verified, and rehashed at the next sign-in.
 PASSWORD_HASHERS = [
     "control.accounts.models.Argon2Hasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
 ]
-# What limits count: in Redis for all processes, or in each while Redis is away.
+# Counts of rate limits: in Redis for all processes, or in each while Redis is unavailable.
 CACHES = {
     "default": {
         "BACKEND": "control.cache.FallbackCache",
@@ -197,7 +198,8 @@ ACCOUNT_EMAIL_VERIFICATION = "mandatory"
 ACCOUNT_LOGIN_ON_EMAIL_CONFIRMATION = True
 ACCOUNT_PREVENT_ENUMERATION = True
 ACCOUNT_SESSION_REMEMBER = True
-# For addresses too, not for factors alone: a stolen session would add one and reset the password.
+# Email addresses need it too, not only factors: a stolen session could add an address and reset the
+# password.
 ACCOUNT_REAUTHENTICATION_REQUIRED = True
 ACCOUNT_EMAIL_NOTIFICATIONS = True
 # Wrong passwords and codes are counted by `control.accounts.login_attempts`.
@@ -238,7 +240,7 @@ EMAIL_HOST_PASSWORD = CONFIG.mail_server.password
 EMAIL_USE_TLS = CONFIG.mail_server.use_tls
 EMAIL_USE_SSL = CONFIG.mail_server.use_ssl
 
-# Cookies are marked secure where browsers come over TLS; plain http on one machine works too.
+# Cookies are marked secure if browsers use TLS; plain http on one machine works too.
 SESSION_COOKIE_SECURE = CONFIG.is_https
 CSRF_COOKIE_SECURE = CONFIG.is_https
 SESSION_COOKIE_HTTPONLY = True
@@ -262,7 +264,7 @@ CONTENT_SECURITY_POLICY = {
         "base-uri": [csp.NONE],
     }
 }
-"""Of every page; `control.middleware` says which need more."""
+"""The policy of every page; `control.middleware` lists the exceptions."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2 * 2**20
 
 LANGUAGE_CODE = "en-us"
@@ -270,13 +272,12 @@ TIME_ZONE = "UTC"
 USE_TZ = True
 USE_I18N = False
 FORMAT_MODULE_PATH = "control.formats"
-DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [WEB_DIR / "static"]
 STATIC_ROOT = CONFIG.static_dir
 # With a static folder, `penstock manage collectstatic` fills it with hashed, compressed files;
-# without one they are served from where they lie.
+# without one they are served from the source folders.
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {
@@ -345,8 +346,8 @@ UNFOLD = {
 
 CELERY_BROKER_URL = CONFIG.redis_url
 CELERY_TASK_IGNORE_RESULT = True
-# A queue has processes of its own (`control.worker`): what waits for Stripe or takes minutes holds
-# up neither the books nor mails and webhooks.
+# Each queue has its own processes (`control.worker`): tasks that wait for Stripe or take minutes
+# delay neither billing nor emails and webhooks.
 CELERY_TASK_DEFAULT_QUEUE = "general"
 CELERY_TASK_ROUTES = {
     "following.check_integrity": "long_jobs",
@@ -360,8 +361,8 @@ CELERY_TASK_ROUTES = {
     "metering.*": "books",
     "outbox.*": "outbox",
 }
-# A task runs again when its worker died. Every task has a unique effect, and ends (240 s, proofs
-# and seals 31 minutes) long before the broker would hand it to a second worker (two hours).
+# A task runs again if its worker died. Every task is idempotent, and ends (240 s, proofs and seals
+# 31 minutes) long before the broker would give it to a second worker (two hours).
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_SOFT_TIME_LIMIT = 210

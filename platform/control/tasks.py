@@ -24,11 +24,11 @@ from control.outbox.worker import OutboxWorker
 from control.webhooks import services as webhooks
 
 FEED_RETENTION = timedelta(hours=24)
-"""A reader of the feed that was away for longer starts again from a snapshot."""
+"""A feed reader that was offline for longer starts again from a snapshot."""
 HOUR = 3600
 
 _stopping = get_context("fork").Event()
-"""Set in the process that is told to end, seen in those that it forked, where tasks run."""
+"""Set in the process that is shut down, seen in its forks, where tasks run."""
 
 
 def _every(seconds: float, task: str) -> dict[str, Any]:
@@ -51,19 +51,19 @@ SCHEDULE = {
     "purge stored emails": _every(HOUR, "mail.purge"),
     "purge webhooks": _every(HOUR, "webhooks.purge"),
 }
-"""Whoever enqueues an outbox message wakes the worker; the schedule finds what waited for its time,
-and what nobody could wake it for."""
+"""Enqueuing an outbox message also wakes the worker; the schedule finds messages that were delayed
+or whose wake-up was lost."""
 
 
 @shared_task(name="audit.chain_events")
 def chain_audit_events() -> int:
-    """Put new audit events into the hash chain; return how many."""
+    """Add new audit events to the hash chain; return how many."""
     return hash_chain.chain_events()
 
 
 @shared_task(name="audit.verify_chain", soft_time_limit=1800, time_limit=1860)
 def verify_audit_log() -> None:
-    """Verify the hash chain; what is wrong with it is an alarm."""
+    """Verify the hash chain; errors raise an alarm."""
     hash_chain.verify_chain(now=timezone.now())
 
 
@@ -81,7 +81,7 @@ def deliver_outbox() -> None:
 
 @worker_shutting_down.connect
 def stop_outbox(**_: Any) -> None:
-    """Let deliveries that are under way end, and begin nothing new."""
+    """Finish the deliveries in progress and start no more."""
     _stopping.set()
 
 
@@ -99,7 +99,7 @@ def compact_feed() -> int:
 
 @shared_task(name="limits.update_usage_tiers")
 def update_usage_tiers() -> int:
-    """Move organizations to the usage tier that their payments reach; return how many."""
+    """Move organizations to the usage tier that their payments qualify for; return how many."""
     return usage_tiers.update_usage_tiers(now=timezone.now())
 
 

@@ -1,5 +1,6 @@
-"""The addresses of control: console, accounts, admin, management API, and the internal API, which
-`control.asgi` keeps off the public listener. The layers above name their modules in settings."""
+"""The URLs of control: console, accounts, admin, management API, and the internal API, which
+`control.asgi` hides from the public listener. The settings name the URL modules of the layers
+above."""
 
 from allauth.account.views import signup
 from django.conf import settings
@@ -27,7 +28,7 @@ handler500 = "control.error_pages.server_error"
 Addresses = list[URLPattern | URLResolver]
 
 
-def _of(modules: list[str]) -> Addresses:
+def _include_all(modules: list[str]) -> Addresses:
     return [path("", include(module)) for module in modules]
 
 
@@ -79,9 +80,9 @@ API: Addresses = [
 ]
 
 urlpatterns: Addresses = [
-    path("internal/v1/", include(_of(settings.INTERNAL_URLS))),
+    path("internal/v1/", include(_include_all(settings.INTERNAL_URLS))),
     path("metrics", metrics),
-    # A sign-up and its mail are one transaction: nobody has an account and waits for a mail.
+    # A sign-up and its email are one transaction: no account exists without its email.
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
     path("accounts/login/", sign_in, name="account_login"),
     path("accounts/login/device/", device_link, name="device_link"),
@@ -99,6 +100,6 @@ urlpatterns: Addresses = [
     path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),
     path("api/v1/", include([*DOCS, *API])),
     *(path("api/v1/", include(module)) for module in settings.API_URLS),
-    *_of(settings.PUBLIC_URLS),
+    *_include_all(settings.PUBLIC_URLS),
     path("", include(settings.CONSOLE_URLS)),
 ]

@@ -1,8 +1,8 @@
-"""`python -m control.worker [QUEUE…]`: runs Celery's tasks, each queue in processes of its own, so
-that what is stuck in one of them holds up no other. Without names it runs all queues.
+"""`python -m control.worker [QUEUE…]`: runs Celery's tasks, each queue in its own processes, so
+that a stuck queue delays no other. Without names it runs all queues.
 
-Tasks run in forked processes, which are killed where a task outlasts its time limit: threads can't
-be. All of them share the memory of what is imported before the first fork.
+Tasks run in forked processes, which are killed if a task exceeds its time limit: threads can't be.
+They share the memory of all modules imported before the first fork.
 """
 
 import gc
@@ -15,13 +15,13 @@ from multiprocessing.connection import wait
 from types import FrameType
 
 QUEUES = {"books": 3, "general": 2, "outbox": 1, "long_jobs": 2}
-"""How many tasks of each queue run at once. `control.settings` says which task is of which; the
-outbox's one task delivers 48 mails and webhooks at a time by threads."""
+"""How many tasks of each queue run at once. `control.settings` assigns tasks to queues; the one
+task of the outbox delivers 48 emails and webhooks at a time in threads."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the queues until SIGTERM or SIGINT, and return the exit code: 1 where one ended by
-    itself, which ends the others too."""
+    """Run the queues until SIGTERM or SIGINT, and return the exit code: 1 if a queue ended by
+    itself, which stops the others too."""
     names = list(arguments) or list(QUEUES)
     if unknown := [name for name in names if name not in QUEUES]:
         wanted = ", ".join(QUEUES)
@@ -30,23 +30,23 @@ def main(arguments: Sequence[str]) -> int:
     _import_everything()
     context = multiprocessing.get_context("fork")
     workers = [context.Process(target=_run, args=(name,), name=name) for name in names]
-    asked: list[int] = []
+    signals: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
         for each in workers:
-            each.terminate()  # Celery lets the tasks at work end
+            each.terminate()  # Celery lets running tasks finish
 
     for each in workers:
         each.start()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     wait([each.sentinel for each in workers])
-    was_asked = bool(asked)
+    was_signalled = bool(signals)
     stop(signal.SIGTERM, None)
     for each in workers:
         each.join()
-    return 0 if was_asked else 1
+    return 0 if was_signalled else 1
 
 
 def _import_everything() -> None:
@@ -54,7 +54,7 @@ def _import_everything() -> None:
 
     app.loader.import_default_modules()
     gc.collect()
-    gc.freeze()  # else the collector would write to the pages that the forks share
+    gc.freeze()  # otherwise the collector would write to the pages that the forks share
 
 
 def _run(name: str) -> None:
@@ -62,7 +62,7 @@ def _run(name: str) -> None:
 
     from control.celery import app
 
-    set_pdeathsig(signal.SIGKILL)  # whoever is killed leaves nothing behind
+    set_pdeathsig(signal.SIGKILL)  # a killed parent leaves no process behind
     app.worker_main(
         [
             *("worker", "--queues", name, "--hostname", f"{name}@%h"),

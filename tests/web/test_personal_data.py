@@ -3,14 +3,16 @@
 import io
 import time
 import zipfile
+from datetime import timedelta
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
 from control.accounts.models import User
 from control.data_requests.models import DataSubjectRequest, RequestState
 from control.organizations.models import Membership
-from control.tasks import run_data_requests
+from control.tasks import purge_exports, run_data_requests
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.integration
@@ -116,3 +118,14 @@ def test_an_outsider_gets_nobody_elses_copy(browser: Client, stranger: Client) -
 def test_the_page_takes_few_queries(browser: Client, django_assert_max_num_queries: object) -> None:
     with django_assert_max_num_queries(10):  # type: ignore[operator]
         assert browser.get(PAGE).status_code == 200
+
+
+def test_an_export_of_long_ago_is_offered_no_more(browser: Client) -> None:
+    browser.post(f"{PAGE}/copy")
+    run_data_requests()
+    url = f"{PAGE}/{DataSubjectRequest.objects.get().id}"
+    assert browser.get(url).status_code == 200
+    DataSubjectRequest.objects.update(finished_at=timezone.now() - timedelta(days=8))
+    purge_exports()
+    assert url not in browser.get(PAGE).content.decode()
+    assert browser.get(url).status_code == 404

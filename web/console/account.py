@@ -1,5 +1,5 @@
-"""The pages of one's own account, which allauth answers, in the console's frame: around them stands
-the organization that a person is in longest."""
+"""The account pages, which allauth serves, in the console's frame: it shows the organization of a
+person's oldest membership."""
 
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
@@ -16,7 +16,7 @@ from web.console.base import Choice, PageContext, get_page_context
 
 PREFIX = "/accounts/"
 IN_FRAME = "console/account.html"
-AT_THE_DOOR = "allauth/layouts/door.html"
+WITHOUT_FRAME = "allauth/layouts/door.html"
 PAGES = {
     "mfa_index": "Ways to sign in",
     "usersessions_list": "Sessions",
@@ -32,21 +32,21 @@ class AccountPage(PageContext):
 
     @property
     def nav(self) -> list[Choice]:
-        """The rail's lines, none of them where we are."""
-        # Of a class with slots, `super()` without arguments is another one.
-        lines = PageContext.nav.__get__(self)
-        return [replace(line, is_current=False) for line in lines]
+        """The navigation's entries, none of them current."""
+        # `slots=True` creates the class anew, so `super()` without arguments would fail.
+        entries = PageContext.nav.__get__(self)
+        return [replace(entry, is_current=False) for entry in entries]
 
 
 def account(request: HttpRequest) -> dict[str, object]:
-    """Context processor of account pages: their frame, and what it shows."""
+    """Return the frame of account pages and its content (a context processor)."""
     if not request.path.startswith(PREFIX):
         return {}
     page = SimpleLazyObject(lambda: _page(request))
 
     def frame() -> str:
-        """Asked by templates alone: who only needs the rest opens no page."""
-        return IN_FRAME if page else AT_THE_DOOR
+        """Choose the base template. Called only by templates, as it loads the page context."""
+        return IN_FRAME if page else WITHOUT_FRAME
 
     return {
         "page": page,
@@ -60,7 +60,7 @@ def account(request: HttpRequest) -> dict[str, object]:
 
 
 def passkeys_work() -> bool:
-    """Tell whether browsers keep passkeys for the console: they do for names, not for addresses."""
+    """Return whether browsers allow passkeys: only for a host name, not for an IP address."""
     try:
         ip_address(urlsplit(settings.CONFIG.console_url).hostname or "")
     except ValueError:
@@ -71,8 +71,8 @@ def passkeys_work() -> bool:
 def _page(request: HttpRequest) -> AccountPage | None:
     if not isinstance(request.user, User):
         return None
-    seat = tenants.memberships(request.user).first()
-    if seat is None:
+    membership = tenants.memberships(request.user).first()
+    if membership is None:
         return None
-    page = get_page_context(request, seat.organization_id, "overview")
+    page = get_page_context(request, membership.organization_id, "overview")
     return AccountPage(**{name: getattr(page, name) for name in PageContext.__slots__})

@@ -38,17 +38,17 @@ OVERLAPS = {
     "720": "In 30 days",
     "0": "Now: whatever uses it is refused within a second",
 }
-"""When a replaced secret ends, by hours."""
+"""When a replaced secret ends, by hours from now."""
 SCOPES = {
     "inference": "Call models",
     "manage": "Use the management API",
     "inference manage": "Call models and use the management API",
 }
-"""What a key may do, by its scopes in their fixed order."""
+"""Labels of the scopes of a key, which are in a fixed order."""
 
 
 class ApiKeyPermissionsForm(forms.Form):
-    """What may be set of a key, at first and later."""
+    """The settings of a new or existing key."""
 
     name = forms.CharField(max_length=NAME_MAX, label="Name")
     scopes = forms.ChoiceField(label="May", choices=list(SCOPES.items()), initial=Scope.INFERENCE)
@@ -73,19 +73,19 @@ class ApiKeyPermissionsForm(forms.Form):
             del self.fields["scopes"]
 
     def rights(self) -> dict[str, Any]:
-        """Return what was set, as services take it; what the member may not set is left out."""
-        typed = self.cleaned_data
-        found = {"name": typed["name"], **{n: typed[n].split() or None for n in LISTS}}
-        if "scopes" in typed:
-            found["scopes"] = str(typed["scopes"]).split()
-        return found
+        """Return the settings as services take them, without those the member may not set."""
+        data = self.cleaned_data
+        settings = {"name": data["name"], **{name: data[name].split() or None for name in LISTS}}
+        if "scopes" in data:
+            settings["scopes"] = str(data["scopes"]).split()
+        return settings
 
 
 LISTS = ("models", "networks")
 
 
 class ApiKeyCreateForm(ApiKeyPermissionsForm):
-    """A new API key. `token` is the form's own: sent twice, it makes one key."""
+    """A new API key. `token` identifies the form: submitted twice, it creates one key."""
 
     project = forms.ChoiceField(label="Project", help_text="Usage is counted there.")
     lifetime = forms.ChoiceField(label="Expires", choices=list(LIFETIMES.items()), required=False)
@@ -109,7 +109,7 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
         self.order_fields(self.field_order)
 
     def clean_limit(self) -> int | None:
-        """Return the limit in nanos."""
+        """Return the limit in nano-dollars. Raises ValidationError."""
         text = self.cleaned_data["limit"]
         try:
             return parse_dollars(text) if text else None
@@ -117,13 +117,13 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
             raise forms.ValidationError(str(error)) from error
 
     def expires_at(self, now: datetime) -> datetime | None:
-        """Return when the key ends."""
+        """Return when the key expires; None for never."""
         days = self.cleaned_data["lifetime"]
         return now + timedelta(days=int(days)) if days else None
 
 
 class ApiKeyUpdateForm(ApiKeyPermissionsForm):
-    """What may be changed of a key."""
+    """The settings of an existing key."""
 
     expires_on = forms.DateField(
         label="Expires",
@@ -139,7 +139,7 @@ class ApiKeyUpdateForm(ApiKeyPermissionsForm):
         self.order_fields(self.field_order)
 
     def rights(self) -> dict[str, Any]:
-        """Return what was set; a day left as it was leaves the moment as it is."""
+        """Return the settings; an unchanged day keeps the exact time of expiry."""
         return {**super().rights(), "expires_at": self._expires_at()}
 
     def _expires_at(self) -> datetime | None:
@@ -150,8 +150,8 @@ class ApiKeyUpdateForm(ApiKeyPermissionsForm):
 
 
 class ApiKeyRotateForm(forms.Form):
-    """When the secret that is replaced ends. `last_four` are its own: sent twice, it is replaced
-    once."""
+    """When the replaced secret ends. `last_four` identifies it: submitted twice, the form replaces
+    it once."""
 
     overlap = forms.ChoiceField(label="The secret in use ends", choices=list(OVERLAPS.items()))
     last_four = forms.CharField(max_length=4, widget=forms.HiddenInput)
@@ -162,7 +162,7 @@ class ApiKeyRotateForm(forms.Form):
 
 
 class ApiKeyRevokeForm(forms.Form):
-    """The key's name, typed by who means it."""
+    """The key's name, typed to confirm."""
 
     confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
@@ -172,7 +172,7 @@ class ApiKeyRevokeForm(forms.Form):
         self.fields["confirmation"].label = f"Type “{key.name}” to confirm"
 
     def clean_confirmation(self) -> str:
-        """Refuse anything but the name."""
+        """Return the name. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"])
         if typed.strip() != self.key.name.strip():
             raise forms.ValidationError(f"That is not “{self.key.name}”. The key was not revoked.")
@@ -198,7 +198,7 @@ USAGE_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyRow:
-    """A key and the address of its page."""
+    """A key and the URL of its page."""
 
     key: ApiKey
     url: str
@@ -207,7 +207,7 @@ class ApiKeyRow:
 
 @console_page("keys")
 def keys(page: PageContext) -> HttpResponse:
-    """The keys that work."""
+    """List the keys that are not revoked."""
     found = selectors.keys(page.organization, project=page.project)
     context = {
         "keys": [ApiKeyRow(key, page.url("key", key.id), may_change(page, key)) for key in found],
@@ -220,7 +220,7 @@ def keys(page: PageContext) -> HttpResponse:
 @never_cache
 @console_page("keys")
 def key_new(page: PageContext) -> HttpResponse:
-    """The form, and after it the page with the secret."""
+    """Show the form; a POST creates a key and redirects to its secret."""
     require_key_maker(page)
     form = ApiKeyCreateForm(
         page.request.POST or None,
@@ -238,7 +238,7 @@ def key_new(page: PageContext) -> HttpResponse:
 
 @sensitive_variables("secret")
 def create(page: PageContext, form: ApiKeyCreateForm) -> ApiKey:
-    """Mint what the form asks for, once, and lay its secret by; return the key."""
+    """Create the form's key once, and store its secret for the next page; return the key."""
     try:
         key, secret = services.create_api_key(
             actor=page.actor,
@@ -258,7 +258,7 @@ def create(page: PageContext, form: ApiKeyCreateForm) -> ApiKey:
 @sensitive_variables("secret")
 @console_page("keys")
 def key_secret(page: PageContext, key_id: str) -> HttpResponse:
-    """The new secret of a key, once."""
+    """Show the new secret of a key once."""
     found = key_of(page, key_id)
     secret = one_time_secrets.pop_once(page.request, found.id)
     if secret is None:
@@ -272,14 +272,14 @@ def key_secret(page: PageContext, key_id: str) -> HttpResponse:
 
 @console_page("keys")
 def key(page: PageContext, key_id: str) -> HttpResponse:
-    """One key: what it is, what it may do, its secrets, its end."""
+    """Show a key: its settings, permissions and secrets, and the form that revokes it."""
     return render_key(page, key_of(page, key_id))
 
 
 @require_POST
 @console_page("keys")
 def key_edit(page: PageContext, key_id: str) -> HttpResponse:
-    """Change what a key may do, from where, and until when."""
+    """Change a key's permissions, networks and expiry."""
     found = key_of(page, key_id)
     form = edit_form(page, found, page.request.POST)
     if form.is_valid() and apply_or_form_error(
@@ -294,7 +294,7 @@ def key_edit(page: PageContext, key_id: str) -> HttpResponse:
 @sensitive_variables("secret")
 @console_page("keys")
 def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
-    """Give the key a new secret; the one in use goes on for a while."""
+    """Create a new secret; the one in use remains valid until the chosen time."""
     found = key_of(page, key_id)
     form = ApiKeyRotateForm(page.request.POST)
     made: list[str] = []
@@ -317,7 +317,7 @@ def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
 @require_POST
 @console_page("keys", needs_recent_proof=False)
 def key_end_old(page: PageContext, key_id: str) -> HttpResponse:
-    """End the secrets that were replaced."""
+    """Revoke the replaced secrets."""
     found = key_of(page, key_id)
     services.revoke_previous_secrets(actor=page.actor, key=found)
     messages.success(page.request, f"Old secrets of {found.name} are refused within a second.")
@@ -327,7 +327,7 @@ def key_end_old(page: PageContext, key_id: str) -> HttpResponse:
 @require_POST
 @console_page("keys", needs_recent_proof=False)
 def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
-    """End the key."""
+    """Revoke the key."""
     found = key_of(page, key_id)
     form = ApiKeyRevokeForm(page.request.POST, key=found)
     if form.is_valid() and apply_or_form_error(
@@ -340,13 +340,13 @@ def key_revoke(page: PageContext, key_id: str) -> HttpResponse:
 
 
 def require_key_maker(page: PageContext) -> None:
-    """Let pass who may make keys. Raises NotPermitted."""
+    """Raise NotPermitted if the member may not create keys."""
     if not page.may(Permission.API_KEYS_WRITE):
         raise NotPermitted("An owner, admin or developer can create and revoke API keys.")
 
 
 def key_of(page: PageContext, key_id: str) -> ApiKey:
-    """Return a key that works and may be managed. Raises ObjectNotFound, NotPermitted."""
+    """Return a live key that the member may manage. Raises ObjectNotFound, NotPermitted."""
     found = selectors.key(page.organization, key_id)
     if found.revoked_at is not None or found.kind == ApiKeyKind.PLAYGROUND:
         raise ObjectNotFound("There is no such API key.")
@@ -355,7 +355,7 @@ def key_of(page: PageContext, key_id: str) -> ApiKey:
 
 
 def may_change(page: PageContext, key: ApiKey) -> bool:
-    """Whether the member is offered to change, rotate and revoke a key."""
+    """Return whether the member may change, rotate and revoke a key."""
     try:
         require_key_access(page.actor, key)
     except NotPermitted:
@@ -364,7 +364,7 @@ def may_change(page: PageContext, key: ApiKey) -> bool:
 
 
 def edit_form(page: PageContext, key: ApiKey, data: QueryDict | None = None) -> ApiKeyUpdateForm:
-    """Return the form of what may be changed."""
+    """Return the form with the key's settings."""
     return ApiKeyUpdateForm(data, key=key, may_manage=page.may(Permission.API_KEYS_GRANT))
 
 
@@ -376,7 +376,7 @@ def render_key(
     rotate: ApiKeyRotateForm | None = None,
     revoke: ApiKeyRevokeForm | None = None,
 ) -> HttpResponse:
-    """Return the page of one key, with the forms as they were sent."""
+    """Return the page of a key, with the forms as they were submitted."""
     now = timezone.now()
     context = {
         "key": key,

@@ -1,4 +1,4 @@
-"""The organization's audit log: the list with its filters, and the list as a file."""
+"""The organization's audit log: the filtered list, and its CSV export."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ DIGITS_MAX = 18
 
 @dataclass(frozen=True, slots=True)
 class AuditQuery:
-    """Whole UTC days from `first` to `last`, both included, None without a bound; empty texts mean
-    any. `before` is the last deed of the page above."""
+    """Whole UTC days from `first` to `last`, both included, None for no limit; empty strings mean
+    any. `before` is the id of the previous page's last event."""
 
     first: date | None
     last: date | None
@@ -38,7 +38,7 @@ class AuditQuery:
 
     @property
     def filters(self) -> EventFilters:
-        """The same, as control asks it."""
+        """The filters as control's selectors take them."""
         return EventFilters(
             about=self.about,
             by=self.by,
@@ -48,7 +48,7 @@ class AuditQuery:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether some deeds are left out."""
+        """Whether any filter is set."""
         return bool(self.parameters())
 
     def parameters(self, **changes: str) -> dict[str, str]:
@@ -63,7 +63,7 @@ class AuditQuery:
 
 
 def parse_query(parameters: Mapping[str, str]) -> AuditQuery:
-    """Read the question from a URL; what makes no sense is not asked."""
+    """Read the query from a URL; invalid values are ignored."""
     before = parameters.get("before", "")
     about = parameters.get("about", "")
     return AuditQuery(
@@ -78,15 +78,15 @@ def parse_query(parameters: Mapping[str, str]) -> AuditQuery:
 NOTHING = "nothing"
 
 
-def changes(told: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the details of a deed by name; what was before and after stands in one line."""
-    details = dict(told)
-    found = []
-    if "before" in details and "after" in details:
-        before, after = details.pop("before"), details.pop("after")
-        found += list(_differences(before, after))
-    found += [(_name(name), _text(name, value)) for name, value in details.items()]
-    return [(name, text) for name, text in found if text]
+def changes(details: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return an event's details by name; values before and after share a line."""
+    rest = dict(details)
+    pairs = []
+    if "before" in rest and "after" in rest:
+        before, after = rest.pop("before"), rest.pop("after")
+        pairs += list(_differences(before, after))
+    pairs += [(_name(name), _text(name, value)) for name, value in rest.items()]
+    return [(name, text) for name, text in pairs if text]
 
 
 def _differences(before: Any, after: Any) -> Iterator[tuple[str, str]]:
@@ -139,17 +139,17 @@ ABOUT = {
     "invoice": "Invoices",
     "billing_profile": "Billing profile",
 }
-"""What there are deeds about, by the noun of the action."""
+"""Subjects of audit events, by the first part of their action."""
 COLUMNS = (
     "at", "by", "by_kind", "by_id", "action", "to_kind", "to_id", "details", "address",
     "request_id", "position", "digest",
 )  # fmt: skip
-"""`position` and `digest` are the deed's place in the chain; empty for the first seconds."""
+"""`position` and `digest` are the event's link in the hash chain; empty for the first seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditEventRow:
-    """A deed, who did it, and what it changed."""
+    """An audit event, its actor, and its changes."""
 
     deed: AuditEvent
     actor: str
@@ -158,7 +158,7 @@ class AuditEventRow:
 
 @console_page("audit")
 def audit(page: PageContext) -> HttpResponse:
-    """The latest deeds, a page at a time."""
+    """Show a page of the latest events."""
     require_auditor(page)
     query = parse_query(page.request.GET)
     found = selectors.events(
@@ -177,7 +177,7 @@ def audit(page: PageContext) -> HttpResponse:
 
 @console_page("audit")
 def audit_csv(page: PageContext) -> HttpResponseBase:
-    """The deeds that the filters leave, all of them, as CSV."""
+    """Export all events that match the filters as CSV."""
     require_auditor(page)
     filters = parse_query(page.request.GET).filters
     name = f"audit-{page.organization.id}.csv"
@@ -191,42 +191,43 @@ def audit_csv(page: PageContext) -> HttpResponseBase:
     )
 
 
-def rows(deeds: list[AuditEvent]) -> list[AuditEventRow]:
-    """Return deeds with the names of the people in them."""
-    names = NameResolver(deeds)
-    return [AuditEventRow(each, names.actor(each), changes(names.details(each))) for each in deeds]
+def rows(events: list[AuditEvent]) -> list[AuditEventRow]:
+    """Return events with the names of the people in them."""
+    names = NameResolver(events)
+    return [AuditEventRow(each, names.actor(each), changes(names.details(each))) for each in events]
 
 
 def csv_pages(organization_id: str, filters: EventFilters) -> Iterator[bytes]:
-    """Yield deeds as CSV (RFC 4180), the latest first, the header before them."""
+    """Yield a header and the events as CSV (RFC 4180), latest first."""
     yield csv_bytes([COLUMNS])
-    for deeds in selectors.event_pages(organization_id, filters=filters):
-        yield csv_bytes(record(row) for row in rows(deeds))
+    for events in selectors.event_pages(organization_id, filters=filters):
+        yield csv_bytes(record(row) for row in rows(events))
 
 
 def record(row: AuditEventRow) -> tuple[str, ...]:
-    """Return a deed's cells."""
-    deed, told = row.deed, "; ".join(f"{name}: {text}" for name, text in row.changes)
-    link: ChainLink | None = getattr(deed, "link", None)
+    """Return an event's cells, in the order of `COLUMNS`."""
+    event, details = row.deed, "; ".join(f"{name}: {text}" for name, text in row.changes)
+    link: ChainLink | None = getattr(event, "link", None)
     return (
-        *(deed.created_at.isoformat(), row.actor, deed.actor_kind, deed.actor_id),
-        *(deed.action, deed.target_kind, deed.target_id, told),
-        *(deed.address or "", deed.request_id),
+        *(event.created_at.isoformat(), row.actor, event.actor_kind, event.actor_id),
+        *(event.action, event.target_kind, event.target_id, details),
+        *(event.address or "", event.request_id),
         *((str(link.position), bytes(link.digest).hex()) if link else ("", "")),
     )
 
 
 def require_auditor(page: PageContext) -> None:
-    """Let pass who may see what was done. Raises NotPermitted."""
+    """Raise NotPermitted if the member may not see the audit log."""
     if not page.may(Permission.AUDIT_READ):
         raise NotPermitted("An owner or admin can see the audit.")
 
 
 def links(page: PageContext, query: AuditQuery, older: str) -> dict[str, str]:
-    """Return the addresses of other pages and of the file."""
-    here = page.organization
+    """Return the URLs of other pages and of the export."""
+    organization = page.organization
+    older_url = address(organization, "audit", **query.parameters(before=older)) if older else ""
     return {
-        "newest_url": address(here, "audit", **query.parameters()),
-        "older_url": address(here, "audit", **query.parameters(before=older)) if older else "",
-        "csv_url": address(here, "audit_csv", **query.parameters()),
+        "newest_url": address(organization, "audit", **query.parameters()),
+        "older_url": older_url,
+        "csv_url": address(organization, "audit_csv", **query.parameters()),
     }

@@ -1,4 +1,4 @@
-"""One page of the console: who looks, at which organization and project, and how it is framed."""
+"""The context and frame of a console page: the member, the organization and the project."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,21 +39,21 @@ SECTIONS = {
     "settings": "Settings",
     "audit": "Audit",
 }
-"""The pages there are; a page that does not exist yet is not offered."""
+"""The sections of the console and their labels, in the navigation's order."""
 FOR_SOME = {
     "billing": permissions.Permission.BILLING_READ,
     "invoices": permissions.Permission.BILLING_READ,
     "webhooks": permissions.Permission.WEBHOOKS_WRITE,
     "audit": permissions.Permission.AUDIT_READ,
 }
-"""What not every role may see."""
+"""The permission to see a section, for those that not every role may see."""
 NEED_RECENT_PROOF = {"billing", "invoices", "keys", "limits"}
-"""Whose forms are carried out only soon after a sign-in, or after another proof."""
+"""Sections whose forms need a recent sign-in or reauthentication."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One line of the rail or the switcher."""
+    """One entry of the navigation or the switcher."""
 
     label: str
     url: str
@@ -74,7 +74,7 @@ class PageContext:
     project: Project | None
     section: str
     is_overdue: bool = False
-    """Whether the organization has something to pay that is overdue."""
+    """Whether the organization has an overdue payment."""
 
     @property
     def projects(self) -> list[Project]:
@@ -83,21 +83,21 @@ class PageContext:
 
     @property
     def actor(self) -> Actor:
-        """The member, as services know them."""
+        """The member as the actor of services."""
         return actor_for_member(self.membership)
 
     def may(self, action: permissions.Permission) -> bool:
-        """Whether the member's role allows an action."""
+        """Return whether the member's role allows an action."""
         return permissions.can(self.membership.role, action)
 
     def url(self, section: str, *arguments: str, **parameters: str) -> str:
-        """Return an address in this organization that keeps the chosen project."""
-        kept = {"project": self.project.id} if self.project else {}
-        return address(self.organization, section, *arguments, **(kept | parameters))
+        """Return a URL in this organization that keeps the chosen project."""
+        project = {"project": self.project.id} if self.project else {}
+        return address(self.organization, section, *arguments, **(project | parameters))
 
     @property
     def nav(self) -> list[Choice]:
-        """The rail's lines."""
+        """The navigation's entries."""
         return [
             Choice(label, self.url(section), section == self.section, icon=section)
             for section, label in SECTIONS.items()
@@ -106,22 +106,22 @@ class PageContext:
 
     @property
     def may_manage_projects(self) -> bool:
-        """Whether the switcher offers to create a project."""
+        """Whether the member may create projects."""
         return self.may(permissions.Permission.PROJECTS_WRITE)
 
     @property
     def may_see_money(self) -> bool:
-        """Whether a page points to Billing."""
+        """Whether the member may see amounts and Billing."""
         return self.may(permissions.Permission.BILLING_READ)
 
     @property
     def all_projects_url(self) -> str:
-        """This section for the whole organization."""
+        """The URL of this section for the whole organization."""
         return address(self.organization, self.section)
 
     @property
     def project_choices(self) -> list[Choice]:
-        """This section for each project."""
+        """Links to this section for each project."""
         return [
             Choice(
                 project.name,
@@ -133,7 +133,7 @@ class PageContext:
 
     @property
     def organization_choices(self) -> list[Choice]:
-        """This section in each organization of the member."""
+        """Links to this section in each organization of the member."""
         return [
             Choice(
                 membership.organization.name,
@@ -155,7 +155,7 @@ Routed = Callable[..., HttpResponseBase]
 
 
 def address(organization: Organization, section: str, *arguments: str, **parameters: str) -> str:
-    """Return the address of a section of an organization; empty parameters are left out."""
+    """Return the URL of a section of an organization, without empty parameters."""
     path = reverse(f"console:{section}", args=[organization.id, *arguments])
     query = urlencode({name: value for name, value in parameters.items() if value})
     return f"{path}?{query}" if query else path
@@ -164,15 +164,15 @@ def address(organization: Organization, section: str, *arguments: str, **paramet
 def console_page(
     section: str, *, needs_recent_proof: bool | None = None
 ) -> Callable[[View[P]], Routed]:
-    """Make a view that takes a page out of one that takes a request and an organization's id.
+    """Turn a view that takes a PageContext into one that takes a request and an organization id.
 
-    A form of a section that moves money or makes keys is carried out for who proved lately who they
-    are; `needs_recent_proof` says otherwise of one view.
+    A POST in a section that moves money or creates keys needs a recent sign-in;
+    `needs_recent_proof` overrides this for one view.
     """
     if needs_recent_proof is None:
         needs_recent_proof = section in NEED_RECENT_PROOF
 
-    def of(view: View[P]) -> Routed:
+    def decorate(view: View[P]) -> Routed:
         @login_required
         @wraps(view)
         def routed(
@@ -183,28 +183,29 @@ def console_page(
                 return ask(request, back=page.url(section))
             try:
                 return view(page, *args, **kwargs)
-            except ServiceError as refused:
-                return _show_refusal(page, refused)
+            except ServiceError as error:
+                return _show_error(page, error)
 
         return routed
 
-    return of
+    return decorate
 
 
-def _show_refusal(page: PageContext, refused: ServiceError) -> HttpResponse:
-    """Say above the section what a form without fields was refused. Raises the refusal where Django
-    has a page for it, and where a page was looked at."""
-    if isinstance(refused, (ObjectNotFound, NotPermitted)) or page.request.method != "POST":
-        raise refused
-    messages.error(page.request, refused.message)
+def _show_error(page: PageContext, error: ServiceError) -> HttpResponse:
+    """Show the error of a form without fields as a message above its section.
+
+    An error that Django has a page for, or of a GET, is raised again.
+    """
+    if isinstance(error, (ObjectNotFound, NotPermitted)) or page.request.method != "POST":
+        raise error
+    messages.error(page.request, error.message)
     return redirect(page.url(page.section))
 
 
 def get_page_context(request: HttpRequest, organization_id: str, section: str) -> PageContext:
-    """Return the page of a signed-in user. Raises ObjectNotFound for an outsider."""
+    """Return the page context of a member. Raises ObjectNotFound for anybody else."""
     user = require_login(request)
-    seats = marked(tenants.memberships(user))
-    memberships = list(seats)
+    memberships = list(marked(tenants.memberships(user)))
     membership = next((m for m in memberships if m.organization_id == organization_id), None)
     if membership is None:
         raise ObjectNotFound("There is no such organization.")
@@ -225,14 +226,14 @@ def get_page_context(request: HttpRequest, organization_id: str, section: str) -
 
 
 def require_login(request: HttpRequest) -> User:
-    """Return who is signed in. Raises ObjectNotFound for nobody."""
+    """Return the signed-in user. Raises ObjectNotFound if there is none."""
     if not isinstance(request.user, User):
         raise ObjectNotFound("Nobody is signed in.")
     return request.user
 
 
 def project_of(projects: Sequence[Project], project_id: str) -> Project | None:
-    """Return the project in the address, None for all. Raises ObjectNotFound for another's."""
+    """Return the project with an id; None for no id. Raises ObjectNotFound for any other id."""
     if not project_id:
         return None
     found = next((project for project in projects if project.id == project_id), None)

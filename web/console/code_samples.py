@@ -1,4 +1,4 @@
-"""What a customer pastes first, with the key and the address that are theirs."""
+"""Code samples for a customer's first call, with their key and the API's URL."""
 
 import json
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from web.console.base import PageContext
 from web.console.labels import IdLabels
 
 MODEL = "model-name"
-"""What stands in the command while nothing is offered."""
+"""The placeholder for a model while none is available."""
 QUESTION = "What is Penstock?"
 
 
@@ -25,16 +25,16 @@ class CodeSample:
 
 
 class CodeSamples:
-    """Asked for only by the parts of a page that teach the first call."""
+    """The samples of a page, computed only where the page shows them."""
 
     def __init__(self, page: PageContext, names: IdLabels | None = None) -> None:
-        """`names` spares a question where the page knows the models' names already."""
+        """Pass `names` to save a query where the page has loaded the models' names."""
         self._page = page
         self._names = names or IdLabels(page)
 
     @cached_property
     def key(self) -> ApiKey | None:
-        """The newest key, None without any."""
+        """The newest key; None if there is none."""
         return keys.keys(self._page.organization, project=self._page.project).first()
 
     @cached_property
@@ -45,8 +45,8 @@ class CodeSamples:
 
 def curl(model: str) -> str:
     """Return a chat completion as one curl command, for the secret in the shell's environment."""
-    turn = {"role": "user", "content": QUESTION}
-    return _curl("chat/completions", {"model": model, "messages": [turn]})
+    message = {"role": "user", "content": QUESTION}
+    return _curl("chat/completions", {"model": model, "messages": [message]})
 
 
 def embeddings_calls(model: str) -> list[CodeSample]:

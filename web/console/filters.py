@@ -1,4 +1,4 @@
-"""The drop-downs above a table: what they are called, offer, and hold."""
+"""The drop-downs above a table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ Choice = TypeVar("Choice", bound=str)
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """One drop-down; `any` is the words for no choice, None where there must be one."""
+    """One drop-down; `any` is the label for no choice, None if a choice is required."""
 
     name: str
     label: str
@@ -21,8 +21,8 @@ class Select:
 def select(
     name: str, label: str, value: str, options: Mapping[Choice, str], any_: str | None = None
 ) -> Select:
-    """Return a drop-down of id to name; a chosen id that is gone stays choosable."""
-    known: list[tuple[str, str]] = list(options.items())
-    if value and all(value != option for option, _ in known):
-        known.insert(0, (value, value))
-    return Select(name, label, value, known, any_)
+    """Return a drop-down of ids and names; a chosen id that is not among them is added."""
+    choices: list[tuple[str, str]] = list(options.items())
+    if value and all(value != option for option, _ in choices):
+        choices.insert(0, (value, value))
+    return Select(name, label, value, choices, any_)

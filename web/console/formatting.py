@@ -1,4 +1,4 @@
-"""Figures as people read them. Exact values stay on hover; money is billing's to format."""
+"""Number and time formats for people. Billing formats money."""
 
 from datetime import UTC, datetime
 
@@ -6,18 +6,18 @@ MINUTE = 60
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 NONE = "\N{EN DASH}"
-"""What stands where there is no figure."""
+"""Shown in place of a missing value."""
 SIZES = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 STEPS = ((DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
 
 
 def count(number: int) -> str:
-    """Return a whole number with thousands set apart."""
+    """Return a whole number with thousands separators."""
     return f"{number:,}"
 
 
 def compact(number: int) -> str:
-    """Return a large number in three digits: 1,234,567 is 1.23M. Exact below 10,000."""
+    """Return a large number with three digits: 1,234,567 is 1.23M. Exact below 10,000."""
     if number < 10_000:
         return count(number)
     size, unit = next(step for step in SIZES if number >= step[0] - step[0] // 2000)
@@ -26,7 +26,7 @@ def compact(number: int) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration in its natural unit: 9 ms, 1.24 s; a dash when there is none."""
+    """Return a duration such as 9 ms or 1.24 s; a dash for None."""
     if seconds is None:
         return NONE
     if seconds < 0.01:
@@ -37,12 +37,12 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(at: datetime) -> str:
-    """Return a moment in full, in UTC."""
+    """Return a full UTC timestamp."""
     return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """Return how long ago, or in how long, a moment is."""
+    """Return the time since, or until, a timestamp."""
     seconds = (now - at).total_seconds()
     if abs(seconds) < MINUTE:
         return "just now" if seconds >= 0 else "in a moment"
@@ -53,5 +53,5 @@ def ago(at: datetime, now: datetime) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of one in percent: 0.973 is 97.3 %."""
+    """Return a fraction in percent: 0.973 is 97.3 %."""
     return f"{share * 100:.3g} %" if share < 1 else "100 %"

@@ -1,4 +1,4 @@
-"""What a service refuses, said in the form that asked for it."""
+"""Errors of services, shown in the form that caused them."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from control.errors import ServiceError
 
 
 def apply_or_form_error(form: Form, act: Callable[[], object]) -> bool:
-    """Do it; a refusal goes back into the form, to its field where it names one, so that nothing
-    typed is lost."""
+    """Call `act` and return whether it succeeded. A service error is added to the form, to the
+    field that it names if any, so that no input is lost."""
     try:
         act()
-    except ServiceError as refusal:
-        form.add_error(refusal.param if refusal.param in form.fields else None, refusal.message)
+    except ServiceError as error:
+        form.add_error(error.param if error.param in form.fields else None, error.message)
         return False
     return True

@@ -1,4 +1,4 @@
-"""Invoices and credit notes: the list, one invoice with its chart, their files, and paying one."""
+"""Invoices and credit notes: the list, an invoice with its chart, PDF files, and payment."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,12 +41,12 @@ STATES = {
     "written_off": ("Written off", ""),
     "void": ("Taken back", ""),
 }
-"""What a state is called, and its colour."""
+"""The label and badge class of each state."""
 
 
 @dataclass(frozen=True, slots=True)
 class DayBar:
-    """One part of a day's column, in the units of the drawing."""
+    """One segment of a day's bar, in the drawing's units."""
 
     x: int
     y: int
@@ -56,7 +56,7 @@ class DayBar:
 
 @dataclass(frozen=True, slots=True)
 class DayChart:
-    """A chart without script: bars in a box of so many units, and the days named under them."""
+    """A chart without script: bars in a box of `width` units, and labels of days below them."""
 
     width: int
     bars: list[DayBar]
@@ -65,28 +65,28 @@ class DayChart:
 
 
 def chart_of(period: Period, days: Sequence[Sequence[int]]) -> Chart:
-    """Return the days of a month as the page's chart: money by meter, in the three inks."""
+    """Return the page's chart of a month: money per day, stacked by meter."""
     labels = [f"{period.starts_on:%b} {number}" for number in range(1, len(days) + 1)]
     titles = [f"{number} {period.words} (UTC)" for number in range(1, len(days) + 1)]
     series = [
         Series(
             label,
             f"ink-{meter}",
-            [day[place] / NANOS for day in days],
-            [format_dollars(day[place]) for day in days],
+            [day[index] / NANOS for day in days],
+            [format_dollars(day[index]) for day in days],
         )
-        for place, (label, meter) in enumerate(METERS)
+        for index, (label, meter) in enumerate(METERS)
     ]
     return Chart("usd", labels, titles, series)
 
 
 def drawing_of(period: Period, days: Sequence[Sequence[int]]) -> DayChart:
-    """Return the same drawn on the server, for a page that is printed."""
+    """Return the same chart drawn on the server, for printing."""
     top = max((sum(day) for day in days), default=0) or 1
     bars = []
     for index, day in enumerate(days):
-        for place, (_, meter) in enumerate(METERS):
-            y, end = (HEIGHT - HEIGHT * sum(day[:count]) // top for count in (place + 1, place))
+        for number, (_, meter) in enumerate(METERS):
+            y, end = (HEIGHT - HEIGHT * sum(day[:count]) // top for count in (number + 1, number))
             if end > y:
                 bars.append(DayBar(index * WIDTH + GAP, y, end - y, f"ink-{meter}"))
     labels = [
@@ -105,7 +105,7 @@ def drawing_of(period: Period, days: Sequence[Sequence[int]]) -> DayChart:
 def groups_of(
     page: PageContext, lines: Sequence[InvoiceLine], period: Period
 ) -> list[dict[str, Any]]:
-    """Return lines in their groups, each with the address of the requests behind it."""
+    """Return lines in groups, each with the URL of its requests."""
     groups = line_groups(lines, period)
     in_order = iter(sorted(lines, key=lambda line: line.position))
     for group in groups:
@@ -116,7 +116,7 @@ def groups_of(
 
 
 def requests_url(page: PageContext, line: InvoiceLine) -> str:
-    """Return the requests of a line: those at its price, received in its month."""
+    """Return the URL of a line's requests: those at its price, received in its month."""
     return page.url(
         "requests",
         price=line.price_id,
@@ -138,7 +138,7 @@ class InvoiceRow:
 
 @console_page("invoices")
 def invoices(page: PageContext) -> HttpResponse:
-    """The running month, and the invoices there are."""
+    """Show the current month and list the invoices."""
     require_money(page)
     now = timezone.now()
     standings = selectors.standings(selectors.invoices(page.organization))
@@ -160,7 +160,7 @@ def invoices(page: PageContext) -> HttpResponse:
 
 @console_page("invoices")
 def invoice(page: PageContext, invoice_id: str) -> HttpResponse:
-    """One invoice as a page that can be printed."""
+    """Show an invoice as a printable page."""
     require_money(page)
     found = selectors.invoice(page.organization, invoice_id)
     prefetch_related_objects([found], "lines")
@@ -184,7 +184,7 @@ def invoice(page: PageContext, invoice_id: str) -> HttpResponse:
 @require_POST
 @console_page("invoices")
 def invoice_pay(page: PageContext, invoice_id: str) -> HttpResponse:
-    """Go on to Stripe's page that takes what is left to pay of an invoice."""
+    """Redirect to Stripe's page for the rest of an invoice."""
     try:
         payment = start_invoice_checkout(
             organization=page.organization,
@@ -192,15 +192,15 @@ def invoice_pay(page: PageContext, invoice_id: str) -> HttpResponse:
             actor=page.actor,
             now=timezone.now(),
         )
-    except (StripeAway, Conflict, InvalidValue) as refusal:
-        messages.error(page.request, refusal.message)
+    except (StripeAway, Conflict, InvalidValue) as error:
+        messages.error(page.request, error.message)
         return redirect(page.url("invoice", invoice_id))
     return redirect(page.url("billing_payment", payment.id, go="1"))
 
 
 @console_page("invoices")
 def invoice_file(page: PageContext, invoice_id: str) -> HttpResponseBase:
-    """One invoice as PDF."""
+    """Return an invoice as PDF."""
     require_money(page)
     found = selectors.invoice(page.organization, invoice_id)
     return file_of(page, found.number, lambda: invoice_pdf(found))
@@ -208,7 +208,7 @@ def invoice_file(page: PageContext, invoice_id: str) -> HttpResponseBase:
 
 @console_page("invoices")
 def credit_note_file(page: PageContext, note_id: str) -> HttpResponseBase:
-    """One credit note as PDF."""
+    """Return a credit note as PDF."""
     require_money(page)
     found = selectors.credit_note(page.organization, note_id)
     return file_of(page, found.number, lambda: credit_note_pdf(found))
@@ -216,7 +216,7 @@ def credit_note_file(page: PageContext, note_id: str) -> HttpResponseBase:
 
 @console_page("invoices")
 def running_pdf(page: PageContext) -> HttpResponseBase:
-    """The running month as PDF, marked as a draft."""
+    """Return the current month as PDF, marked as a draft."""
     require_money(page)
     month = running_month(page.organization, now=timezone.now())
     name = f"draft-{month.period}"
@@ -224,19 +224,19 @@ def running_pdf(page: PageContext) -> HttpResponseBase:
 
 
 def may_pay(page: PageContext, standing: Standing) -> bool:
-    """Whether the member may pay an invoice on Stripe's page now."""
+    """Return whether the member may pay an invoice on Stripe's page now."""
     is_payable = standing.open_cents >= CHARGE_MIN_CENTS and not standing.is_disputed
     return is_payable and settings.CONFIG.stripe is not None and page.may(Permission.BILLING_WRITE)
 
 
 def require_money(page: PageContext) -> None:
-    """Let pass who may see money. Raises NotPermitted."""
+    """Raise NotPermitted if the member may not see invoices."""
     if not page.may(Permission.BILLING_READ):
         raise NotPermitted("An owner, admin or billing member can see invoices.")
 
 
 def row_of(page: PageContext, standing: Standing) -> InvoiceRow:
-    """Return an invoice as the list shows it."""
+    """Return an invoice's row in the list."""
     found = standing.invoice
     return InvoiceRow(
         standing=standing,
@@ -249,7 +249,7 @@ def row_of(page: PageContext, standing: Standing) -> InvoiceRow:
 
 
 def file_of(page: PageContext, name: str, content: Callable[[], bytes]) -> HttpResponseBase:
-    """Return a PDF that the browser shows."""
+    """Return a PDF that the browser shows inline."""
     return whole_export(
         page.request,
         content,

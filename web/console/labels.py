@@ -1,4 +1,4 @@
-"""Names for the ids that usage is counted by, asked for only by the pages that show them."""
+"""Names for the ids that usage is counted by, loaded only where a page shows them."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -13,50 +13,50 @@ from web.console.offers import public_id_of
 
 
 class IdLabels:
-    """Id → name of all that an organization's usage can point at, archived and revoked too, as its
-    members know them."""
+    """Names by id of everything that an organization's usage can refer to, including archived and
+    revoked objects."""
 
     def __init__(self, page: PageContext) -> None:
         self._page = page
 
     @cached_property
     def models(self) -> dict[str, str]:
-        """Models that the organization may use."""
+        """The models that the organization may use."""
         return {variant.model_id: variant.model.public_id for variant in self._variants}
 
     @property
     def talking_models(self) -> list[str]:
-        """Names of those that generate text."""
+        """The names of the models that generate text."""
         return [each.model.public_id for each in self._variants if not each.model.makes_embeddings]
 
     @cached_property
     def variants(self) -> dict[str, str]:
-        """Published variants of those models."""
+        """The published variants of those models."""
         return {variant.id: public_id_of(variant) for variant in self._variants}
 
     @cached_property
     def keys(self) -> dict[str, str]:
-        """All keys there ever were, those of the playground too."""
-        every = keys.keys(self._page.organization, with_revoked=True, with_playground=True)
-        return {key.id: key_name(key) for key in every}
+        """All keys, including revoked ones and those of the playground."""
+        all_keys = keys.keys(self._page.organization, with_revoked=True, with_playground=True)
+        return {key.id: key_name(key) for key in all_keys}
 
     @property
     def projects(self) -> dict[str, str]:
-        """All projects, archived ones too."""
+        """All projects, including archived ones."""
         return {project.id: project.name for project in self._page.every_project}
 
     def of(self, dimension: str) -> Mapping[str, str]:
-        """Return the names of one dimension, none for no dimension."""
-        every: dict[str, Callable[[], dict[str, str]]] = {
+        """Return the names of a dimension; none if it is empty."""
+        loaders: dict[str, Callable[[], dict[str, str]]] = {
             "model": lambda: self.models,
             "variant": lambda: self.variants,
             "key": lambda: self.keys,
             "project": lambda: self.projects,
         }
-        return every[dimension]() if dimension else {}
+        return loaders[dimension]() if dimension else {}
 
     def of_event(self, event: Usage) -> dict[str, str]:
-        """Return the names that one request touched; what is gone keeps its id."""
+        """Return the names that a request refers to; ids where there is no name."""
         caller, variant_id = event.caller, event.supply.variant_id
         return {
             "model": self.variants.get(variant_id, variant_id),
@@ -70,7 +70,7 @@ class IdLabels:
 
 
 def key_name(key: ApiKey) -> str:
-    """Return what a key is called in tables."""
+    """Return a key's name in tables."""
     if key.kind == ApiKeyKind.PLAYGROUND:
         return f"Playground ({key.project.name})"
     return f"{key.name} (revoked)" if key.revoked_at else key.name

@@ -1,5 +1,5 @@
-"""The models that the organization can call, with prices and quality compared. (Django takes an
-app's module `models` for its tables.)"""
+"""The models that the organization can call, with prices and a comparison of quality. (Django
+reserves an app's module `models` for its tables.)"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ ALL = "All questions"
 
 @dataclass(frozen=True, slots=True)
 class ScoreBar:
-    """A share of right answers with its interval, all of one; and where to draw it, in percent."""
+    """A share of correct answers (0 to 1) with its interval, and its position in percent."""
 
     share: float
     low: float
@@ -29,30 +29,30 @@ class ScoreBar:
 
     @property
     def left(self) -> str:
-        """Where the interval begins."""
+        """The start of the interval."""
         return f"{100 * self.low:.2f}"
 
     @property
     def width(self) -> str:
-        """How long it is."""
+        """The length of the interval."""
         return f"{100 * (self.high - self.low):.2f}"
 
     @property
     def middle(self) -> str:
-        """Where the share's own mark begins."""
+        """The start of the share's mark."""
         return f"{min(100 * self.share, 99):.2f}"
 
 
 @dataclass(frozen=True, slots=True)
 class SkillRow:
-    """One skill over all variants; None where a report does not know it."""
+    """One skill across all variants; None for a report without it."""
 
     label: str
     scores: list[ScoreBar | None]
 
 
 def skill_rows_of(offers: Sequence[VariantOption]) -> list[SkillRow]:
-    """Return a line for all questions, then one per skill."""
+    """Return a row for all questions, then one per skill."""
     reports = [offer.report for offer in offers if offer.report is not None]
     tables = [scores_of(report) for report in reports]
     labels = list(dict.fromkeys(label for table in tables for label in table))
@@ -60,25 +60,25 @@ def skill_rows_of(offers: Sequence[VariantOption]) -> list[SkillRow]:
 
 
 def scores_of(report: QualityReport) -> dict[str, ScoreBar]:
-    """Return the scores of one report by what they are called."""
+    """Return the scores of a report by label."""
     overall = {"share": report.accuracy, "low": report.accuracy_low, "high": report.accuracy_high}
     scores = {ALL: score_of(overall)} if report.accuracy is not None else {}
     return scores | {label_of(skill["skill"]): score_of(skill) for skill in report.skills}
 
 
 def score_of(values: Mapping[str, Any]) -> ScoreBar:
-    """Return a score from a report's figures."""
+    """Return a score from a report's values."""
     return ScoreBar(float(values["share"]), float(values["low"]), float(values["high"]))
 
 
 def label_of(skill: str) -> str:
-    """Return a skill's name for people."""
+    """Return a skill's label."""
     return skill.replace("_", " ").capitalize().replace("Json", "JSON")
 
 
 @dataclass(frozen=True, slots=True)
 class OfferCard:
-    """An offer with the organization's own last hour on it."""
+    """An offer with the organization's own usage of the last hour."""
 
     offer: VariantOption
     hour: UsageSums
@@ -86,7 +86,7 @@ class OfferCard:
 
 @dataclass(frozen=True, slots=True)
 class ModelSection:
-    """One model: its offers, and the reports of those that have one."""
+    """One model: its offers, and those of them with a report."""
 
     model: Model
     cards: list[OfferCard]
@@ -96,7 +96,7 @@ class ModelSection:
 
 @console_page("models")
 def models(page: PageContext) -> HttpResponse:
-    """All that the organization may call."""
+    """List the models that the organization may call."""
     offers = variant_options(page.organization)
     hours = last_hour(page)
     by_model = sorted(offers, key=lambda offer: offer.model.public_id)
@@ -110,7 +110,7 @@ def models(page: PageContext) -> HttpResponse:
 def section_of(
     model: Model, offers: Sequence[VariantOption], hours: dict[str, UsageSums]
 ) -> ModelSection:
-    """Return one model's part of the page."""
+    """Return a model's section of the page."""
     reported = [offer for offer in offers if offer.report is not None]
     reported.sort(key=lambda offer: offer.variant.parent_id is not None)
     return ModelSection(

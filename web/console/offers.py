@@ -1,4 +1,4 @@
-"""What an organization may call: published variants that have a price, with their reports."""
+"""The models that an organization may call: published variants with a price, and their reports."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +15,7 @@ from control.pricing.selectors import Schedule
 
 @dataclass(frozen=True, slots=True)
 class VariantOption:
-    """One variant as customers see it. `public_id` is what a request names."""
+    """One variant as customers see it. `public_id` is the model name of requests."""
 
     model: Model
     variant: Variant
@@ -31,30 +31,30 @@ class VariantOption:
 
     @property
     def longer(self) -> Schedule:
-        """The bands above the base, for longer inputs."""
+        """The price bands above the base, for longer inputs."""
         return self.schedule[1:]
 
     @property
     def is_default(self) -> bool:
-        """Whether the model's own name means this variant."""
+        """Whether the model's own name selects this variant."""
         return self.public_id == self.model.public_id
 
 
 def variant_options(organization: Organization, at: datetime | None = None) -> list[VariantOption]:
-    """Return the offers at a moment, now by default, at the organization's own prices: running
-    ones and defaults first."""
-    in_force = prices.schedules_in_force(organization, at or timezone.now())
+    """Return the offers at a time, now by default, at the organization's own prices: running ones
+    and defaults first."""
+    schedules = prices.schedules_in_force(organization, at or timezone.now())
     running = running_variant_ids(organization)
     offers = [
-        option_of(variant, in_force[variant.id], variant.id in running)
+        option_of(variant, schedules[variant.id], variant.id in running)
         for variant in catalog.variants_for(organization).prefetch_related("quality_reports")
-        if variant.id in in_force
+        if variant.id in schedules
     ]
     return sorted(offers, key=lambda offer: (not offer.is_running, not offer.is_default))
 
 
 def option_named(organization: Organization, public_id: str) -> VariantOption | None:
-    """Return the offer that a request would get by this name."""
+    """Return the offer that a request gets by this name; None if there is none."""
     offers = variant_options(organization)
     return next((offer for offer in offers if offer.public_id == public_id), None)
 
@@ -72,12 +72,13 @@ def option_of(variant: Variant, schedule: Schedule, is_running: bool) -> Variant
 
 
 def public_id_of(variant: Variant) -> str:
-    """Return what a request names to get the variant."""
+    """Return the model name that selects the variant."""
     return variant.model.public_id if variant.is_default else str(variant)
 
 
 def running_variant_ids(organization: Organization) -> set[str]:
-    """Return the variants that shall have replicas the organization may use."""
+    """Return the variants with a deployment that the organization may use and that is not
+    stopped."""
     return {
         deployment.variant_id
         for deployment in catalog.deployments()

@@ -1,5 +1,5 @@
-"""Secrets on their way to the one page that shows them, past the redirect after a form: encrypted
-in the session until they are looked at, and gone then."""
+"""Secrets that the page after a form shows once: encrypted in the session until then, and then
+deleted."""
 
 from django.http import HttpRequest
 
@@ -9,12 +9,12 @@ PURPOSE = "a secret to be shown once"
 
 
 def store_once(request: HttpRequest, name: str, secret: str) -> None:
-    """Lay a secret by for the next page."""
+    """Store a secret for the next page."""
     request.session[_session_key(name)] = encryption.encrypt(secret, purpose=PURPOSE)
 
 
 def pop_once(request: HttpRequest, name: str) -> str | None:
-    """Return what was laid by, once; None where nothing is, or was shown."""
+    """Return a stored secret and delete it; None if there is none, or it was shown already."""
     sealed = request.session.pop(_session_key(name), None)
     try:
         return None if sealed is None else encryption.decrypt(sealed, purpose=PURPOSE)

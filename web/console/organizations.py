@@ -1,4 +1,4 @@
-"""Between organizations: the first page after sign-in, a new organization, accepting an
+"""Views outside an organization: the page after sign-in, creating an organization, accepting an
 invitation."""
 
 from django.contrib import messages
@@ -20,7 +20,7 @@ from web.console.settings import TitleForm
 
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    """Send a member to their oldest organization, and tell others that they have none."""
+    """Redirect to the member's oldest organization, or show that there is none."""
     membership = tenants.memberships(require_login(request)).first()
     if membership is None:
         return render(request, "console/no_organization.html", status=404)
@@ -30,7 +30,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def organization_new(request: HttpRequest) -> HttpResponse:
-    """The form, and after it the overview of the new organization."""
+    """Show the form; a POST creates an organization and redirects to its overview."""
     user = require_login(request)
     form = TitleForm(request.POST or None)
     made: list[Organization] = []
@@ -48,12 +48,12 @@ def organization_new(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def invitation(request: HttpRequest, secret: str) -> HttpResponse:
-    """Ask whether to join, and join. A secret that opens nothing answers 404."""
+    """Ask whether to join; a POST joins. An unknown secret is 404."""
     if request.method == "GET":
         return render(request, "console/invitation.html")
     try:
-        seat = accept_invitation(user=require_login(request), secret=secret)
+        membership = accept_invitation(user=require_login(request), secret=secret)
     except Conflict as error:
         messages.error(request, error.message)
         return redirect("console:home")
-    return redirect(address(seat.organization, "overview"))
+    return redirect(address(membership.organization, "overview"))

@@ -1,4 +1,4 @@
-"""Overview: the money, the month, the speed, and the next step for who has just come."""
+"""Overview: balance, usage of the month, latency, and the next step for new organizations."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +22,7 @@ MODELS = 6
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One meter's tokens and its share of all, in percent of the bar's width."""
+    """One meter's tokens and their share of all, in percent."""
 
     meter: str
     tokens: int
@@ -31,7 +31,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """What one model took this month."""
+    """One model's usage of this month."""
 
     name: str
     url: str
@@ -39,13 +39,13 @@ class ModelRow:
 
     @property
     def tokens(self) -> int:
-        """Input and output."""
+        """Input and output tokens."""
         return self.sums.input_tokens + self.sums.output_tokens
 
 
 @console_page("overview")
 def overview(page: PageContext) -> HttpResponse:
-    """What an organization sees first."""
+    """Show the first page of an organization."""
     now = timezone.now().astimezone(UTC)
     names, filters = IdLabels(page), filters_of(page)
     seen = reading.overview(page.organization, now, filters=filters, with_money=page.may_see_money)
@@ -71,14 +71,14 @@ def filters_of(page: PageContext) -> UsageFilters:
 
 
 def chart_of(days: list[UsagePoint], now: datetime) -> Chart:
-    """Return the three kinds of tokens of the last days."""
+    """Return the chart of tokens by kind of the last days."""
     end = floor(now, "day") + WIDTH["day"]
     start = end - WIDTH["day"] * reading.OVERVIEW_DAYS
     return kinds_chart(bucket_starts(start, end, "day"), days, "day")
 
 
 def kinds_of(sums: UsageSums) -> list[Kind]:
-    """Return the three meters with their shares of the month's tokens."""
+    """Return the meters with their shares of the month's tokens."""
     tokens = {
         "input": sums.uncached_input_tokens,
         "cached_input": sums.cached_input_tokens,
@@ -89,12 +89,12 @@ def kinds_of(sums: UsageSums) -> list[Kind]:
 
 
 def share(part: int, whole: int) -> float:
-    """Return `part` of `whole`, 0 of nothing."""
+    """Return `part / whole`, or 0 if `whole` is 0."""
     return part / whole if whole else 0.0
 
 
 def models_of(page: PageContext, groups: list[UsageGroup], names: IdLabels) -> list[ModelRow]:
-    """Return this month's dearest models."""
+    """Return the models with the highest cost this month."""
     return [
         ModelRow(
             name=names.models.get(group.group[0], group.group[0]),
@@ -106,11 +106,11 @@ def models_of(page: PageContext, groups: list[UsageGroup], names: IdLabels) -> l
 
 
 def links(page: PageContext, now: datetime) -> dict[str, str]:
-    """Return where the figures of the page are taken apart."""
+    """Return the URLs of the pages behind the figures."""
     month = {"from": f"{now:%Y-%m-01}", "to": f"{now:%Y-%m-%d}"}
-    asked = {"project": page.project.id if page.project else "", **month}
+    filters = {"project": page.project.id if page.project else "", **month}
     return {
-        "month_url": address(page.organization, "usage", **asked, metric="cost"),
-        "by_model_url": address(page.organization, "usage", **asked, group="model"),
-        "month_requests_url": address(page.organization, "requests", **asked),
+        "month_url": address(page.organization, "usage", **filters, metric="cost"),
+        "by_model_url": address(page.organization, "usage", **filters, group="model"),
+        "month_requests_url": address(page.organization, "requests", **filters),
     }

@@ -1,4 +1,4 @@
-"""What a page says where something is overdue: what happened, what follows, and what it takes."""
+"""The notice of an overdue payment: what happened, what follows, and what to do."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,7 +26,7 @@ BACK = "Everything works again the moment the payment arrives."
 
 @dataclass(frozen=True, slots=True)
 class PastDueNotice:
-    """A notice on a page. `invoices` are numbers and addresses; only who may see money has any."""
+    """A notice on a page. `invoices` are numbers and URLs, only for members who may see money."""
 
     is_grave: bool
     title: str
@@ -36,7 +36,7 @@ class PastDueNotice:
 
 
 def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
-    """Return what to say of an organization; None where nothing is overdue."""
+    """Return an organization's notice; None if nothing is overdue."""
     case = selectors.case(page.organization) if page.is_overdue else None
     if case is None or not case.is_open:
         return None if page.organization.is_active else PastDueNotice(True, "Suspended", OPERATORS)
@@ -56,25 +56,25 @@ def notice_of(page: PageContext, now: datetime) -> PastDueNotice | None:
 
 
 def pay_url(page: PageContext, owed: Debt) -> str:
-    """Return where it is paid: on the oldest invoice's page, without Stripe where Billing says."""
+    """Return the page to pay on: the oldest invoice's, or Billing without Stripe."""
     if settings.CONFIG.stripe is None:
         return page.url("billing")
     return page.url("invoice", owed.oldest.id)
 
 
 def title_of(case: Case, due: str) -> str:
-    """Return the notice's first words."""
+    """Return the notice's title."""
     return f"{due or 'A payment'} is {'overdue' if case.has_measures else 'due'}"
 
 
 def words_of(case: Case) -> str:
-    """Return what happened and what follows."""
+    """Return the notice's text: what happened and what follows."""
     happened = WORDS.get(State(case.state), "")
     return " ".join(part for part in (happened, next_step(case), BACK if happened else "") if part)
 
 
 def next_step(case: Case) -> str:
-    """Return what comes next, and when."""
+    """Return a sentence on the next step and its date; empty if there is none."""
     if case.waits_for == "payment":
         return "A payment is on its way; nothing follows before its end is known."
     if case.waits_for == "pause":
@@ -86,5 +86,5 @@ def next_step(case: Case) -> str:
 
 
 def invoices_of(page: PageContext, owed: Debt) -> tuple[tuple[str, str], ...]:
-    """Return the invoices that are overdue."""
+    """Return the numbers and URLs of the overdue invoices."""
     return tuple((one.invoice.number, page.url("invoice", one.invoice.id)) for one in owed.due)

@@ -1,4 +1,4 @@
-"""A person's own data: a copy of it, and its end."""
+"""A person's own data: export and erasure."""
 
 from allauth.account.decorators import reauthentication_required
 from django import forms
@@ -19,7 +19,7 @@ from web.console.forms import apply_or_form_error
 
 
 class EraseForm(forms.Form):
-    """The address of the account, typed by who means it."""
+    """The account's email address, typed to confirm."""
 
     confirmation = forms.CharField(
         label="Type the address of your account to erase it",
@@ -31,14 +31,14 @@ class EraseForm(forms.Form):
 @require_GET
 @login_required
 def personal_data(request: HttpRequest) -> HttpResponse:
-    """What was asked for, and what erasing would do."""
+    """Show the person's requests, and what an erasure would do."""
     return render_personal_data(request, EraseForm())
 
 
 @require_POST
 @login_required
 def personal_data_copy(request: HttpRequest) -> HttpResponse:
-    """Ask for a copy."""
+    """Request an export."""
     user = require_login(request)
     try:
         services.create_request(
@@ -54,14 +54,14 @@ def personal_data_copy(request: HttpRequest) -> HttpResponse:
 @require_GET
 @login_required
 def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponseBase:
-    """Send a copy to whom it is about."""
+    """Send a person's own export."""
     user = require_login(request)
-    asked = services.get_request(user, errand_id)
+    data_request = services.get_request(user, errand_id)
     return whole_export(
         request,
-        lambda: services.take_export(actor=Actor.for_user(user), request=asked),
+        lambda: services.take_export(actor=Actor.for_user(user), request=data_request),
         content_type="application/zip",
-        name=asked.file_name,
+        name=data_request.file_name,
     )
 
 
@@ -69,7 +69,7 @@ def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponse
 @login_required
 @reauthentication_required
 def personal_data_erase(request: HttpRequest) -> HttpResponse:
-    """Have the account erased."""
+    """Request the erasure of the account."""
     user, form = require_login(request), EraseForm(request.POST)
     if form.is_valid() and apply_or_form_error(
         form,
@@ -87,12 +87,12 @@ def personal_data_erase(request: HttpRequest) -> HttpResponse:
 
 
 def render_personal_data(request: HttpRequest, form: EraseForm) -> HttpResponse:
-    """Return the page, with the form as it was sent."""
+    """Return the page, with the form as it was submitted."""
     user = require_login(request)
-    errands = services.requests_of(user)
+    data_requests = services.requests_of(user)
     context = {
-        "errands": errands,
-        "is_busy": any(errand.is_open for errand in errands),
+        "errands": data_requests,
+        "is_busy": any(each.is_open for each in data_requests),
         "obstacles": erasure.obstacles(user),
         "consequences": erasure.consequences(user),
         "form": form,

@@ -1,4 +1,4 @@
-"""Projects: made, named, opened to pages, archived and restored."""
+"""Projects: create, rename, set allowed origins, archive and restore."""
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -24,7 +24,7 @@ from web.console.settings import NameTypedForm, OriginsForm, TitleForm
 
 @console_page("settings")
 def project_new(page: PageContext) -> HttpResponse:
-    """The form, and after it the overview of the new project."""
+    """Show the form; a POST creates a project and redirects to its overview."""
     if not page.may(Permission.PROJECTS_WRITE):
         raise NotPermitted("An owner or admin can create projects.")
     form = TitleForm(page.request.POST or None)
@@ -39,7 +39,7 @@ def project_new(page: PageContext) -> HttpResponse:
 
 
 def create(page: PageContext, form: TitleForm) -> Project:
-    """Add the project that the form names."""
+    """Create the form's project."""
     return create_project(
         actor=page.actor, organization=page.organization, name=form.cleaned_data["name"]
     )
@@ -47,14 +47,14 @@ def create(page: PageContext, form: TitleForm) -> Project:
 
 @console_page("settings")
 def project(page: PageContext, project_id: str) -> HttpResponse:
-    """One project: its name, whose pages may call, and its end."""
+    """Show a project: its name, its allowed origins, and the form that archives it."""
     return render_project(page, selectors.project(page.organization, project_id))
 
 
 @require_POST
 @console_page("settings")
 def project_rename(page: PageContext, project_id: str) -> HttpResponse:
-    """Give a project another name."""
+    """Rename a project."""
     found = selectors.project(page.organization, project_id)
     form = TitleForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(
@@ -70,7 +70,7 @@ def project_rename(page: PageContext, project_id: str) -> HttpResponse:
 @require_POST
 @console_page("settings")
 def project_origins(page: PageContext, project_id: str) -> HttpResponse:
-    """Change whose pages may call with a project's keys."""
+    """Change the origins that may use a project's keys."""
     found = selectors.project(page.organization, project_id)
     form = OriginsForm(page.request.POST, project=found)
     if form.is_valid() and apply_or_form_error(
@@ -85,7 +85,7 @@ def project_origins(page: PageContext, project_id: str) -> HttpResponse:
 @require_POST
 @console_page("settings")
 def project_archive(page: PageContext, project_id: str) -> HttpResponse:
-    """End a project, its name typed."""
+    """Archive a project, confirmed by its name."""
     found = selectors.project(page.organization, project_id)
     form = NameTypedForm(page.request.POST, ends=found)
     if form.is_valid() and apply_or_form_error(
@@ -99,7 +99,7 @@ def project_archive(page: PageContext, project_id: str) -> HttpResponse:
 @require_POST
 @console_page("settings")
 def project_restore(page: PageContext, project_id: str) -> HttpResponse:
-    """Open an archived project again."""
+    """Restore an archived project."""
     found = selectors.project(page.organization, project_id)
     restore_project(actor=page.actor, project=found)
     messages.success(page.request, f"{found.name} is open again. Its keys stay ended.")
@@ -114,7 +114,7 @@ def render_project(
     origins: OriginsForm | None = None,
     archive: NameTypedForm | None = None,
 ) -> HttpResponse:
-    """Return the page of a project, with the forms as they were sent."""
+    """Return the page of a project, with the forms as they were submitted."""
     context = {
         "project": project,
         "key_count": keys.keys(page.organization, project=project).count(),

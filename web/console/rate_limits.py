@@ -29,7 +29,7 @@ LABELS = {
 
 
 def figure(name: str) -> forms.IntegerField:
-    """Return the field of one limit; nothing typed is none."""
+    """Return the field of one limit; empty for no limit."""
     return forms.IntegerField(
         label=LABELS[name], required=False, min_value=1, max_value=LIMIT_MAX,
         widget=forms.NumberInput(attrs={"autocomplete": "off"}),
@@ -53,7 +53,7 @@ class RateLimitsForm(forms.Form):
 
     @property
     def figures(self) -> dict[str, int | None]:
-        """What was typed, by the contract's names."""
+        """The limits by their contract names."""
         return {name: self.cleaned_data[name] for name in RATE_LIMIT_FIELDS}
 
 
@@ -71,17 +71,17 @@ class RateLimitGauge:
 
     @property
     def words(self) -> str:
-        """What is limited."""
+        """The label of the limit."""
         return WORDS[self.use.measure]
 
     @property
     def width(self) -> int:
-        """The bar's width in percent: never beyond its end."""
+        """The bar's width in percent, at most 100."""
         return min(self.use.percent or 0, 100)
 
     @property
     def level(self) -> str:
-        """How grave it is: `good`, `warn` or `bad`."""
+        """The severity: `good`, `warn` or `bad`."""
         percent = self.use.percent or 0
         if percent >= 100:
             return "bad"
@@ -90,7 +90,7 @@ class RateLimitGauge:
 
 @dataclass(frozen=True, slots=True)
 class RateLimitRow:
-    """Whose limits, with a gauge for each; `url` is where members change them."""
+    """The owner of limits, with a gauge for each; `url` is the page to change them."""
 
     name: str
     note: str
@@ -100,20 +100,20 @@ class RateLimitRow:
 
 @dataclass(frozen=True, slots=True)
 class RatesView:
-    """All that `console/rates.html` needs, as `rates`."""
+    """The context of `console/rates.html`, as `rates`."""
 
     standing: rate_limits.UsageTierStatus
     rows: list[RateLimitRow]
     is_known: bool
-    """Whether Redis told how much is used."""
+    """Whether Redis returned the usage."""
     may_set: bool
     form: RateLimitsForm
 
 
 def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesView:
-    """Return what the page shows; the form as it was sent."""
-    limited = limit_owners(page.organization, page.projects)
-    listed = [*_of_organization(page), *_of_owners(page, limited)]
+    """Return the page's context, with the form as it was submitted."""
+    owners = limit_owners(page.organization, page.projects)
+    listed = [*_organization_rows(page), *_owner_rows(page, owners)]
     uses = read_usage(subject for _, subject in listed)
     rows = [
         RateLimitRow(row.name, row.note, [RateLimitGauge(one) for one in use], row.url)
@@ -124,16 +124,16 @@ def rates_view(page: PageContext, form: RateLimitsForm | None = None) -> RatesVi
         rows=[row for row in rows if row.gauges],
         is_known=all(use.used is not None for each in uses for use in each),
         may_set=page.may(Permission.LIMITS_WRITE),
-        form=form or _empty_form(page, limited),
+        form=form or _unsubmitted_form(page, owners),
     )
 
 
 def form_of(page: PageContext, data: Any) -> RateLimitsForm:
-    """Return the form as it was sent."""
+    """Return the form as it was submitted."""
     return RateLimitsForm(data, owners=_choices(limit_owners(page.organization, page.projects)))
 
 
-def _of_organization(page: PageContext) -> list[tuple[RateLimitRow, LimitSubject]]:
+def _organization_rows(page: PageContext) -> list[tuple[RateLimitRow, LimitSubject]]:
     return [
         (
             RateLimitRow(row.model_name or page.organization.name, _note(row), []),
@@ -144,45 +144,45 @@ def _of_organization(page: PageContext) -> list[tuple[RateLimitRow, LimitSubject
 
 
 def _note(row: rate_limits.EffectiveLimits) -> str:
-    of_what = "Organization, on this model" if row.model_id else "Organization"
-    return f"{of_what}, agreed with you" if row.is_own else of_what
+    scope = "Organization, on this model" if row.model_id else "Organization"
+    return f"{scope}, agreed with you" if row.is_own else scope
 
 
-def _of_owners(
-    page: PageContext, limited: Sequence[Owner]
+def _owner_rows(
+    page: PageContext, owners: Sequence[Owner]
 ) -> list[tuple[RateLimitRow, LimitSubject]]:
     own = rate_limits.all_own_limits(page.organization)
     return [
         (
-            RateLimitRow(one.name, _kind(one), [], page.url("rates", owner=one.id) + "#set"),
-            LimitSubject(one.id, own[one.id]),
+            RateLimitRow(owner.name, _kind(owner), [], page.url("rates", owner=owner.id) + "#set"),
+            LimitSubject(owner.id, own[owner.id]),
         )
-        for one in limited
-        if one.id in own
+        for owner in owners
+        if owner.id in own
     ]
 
 
-def _kind(one: Owner) -> str:
-    return "Project" if isinstance(one, Project) else "API key"
+def _kind(owner: Owner) -> str:
+    return "Project" if isinstance(owner, Project) else "API key"
 
 
-def _empty_form(page: PageContext, limited: Sequence[Owner]) -> RateLimitsForm:
-    """Return the form, filled with what holds now for whom the address names."""
-    asked = page.request.GET.get("owner", "")
-    known = rate_limits.own_limits(page.organization, asked)
-    figures = {name: getattr(known, name) for name in RATE_LIMIT_FIELDS}
-    return RateLimitsForm(owners=_choices(limited), initial={"owner": asked, **figures})
+def _unsubmitted_form(page: PageContext, owners: Sequence[Owner]) -> RateLimitsForm:
+    """Return the form with the current limits of the owner in the URL."""
+    owner_id = page.request.GET.get("owner", "")
+    limits = rate_limits.own_limits(page.organization, owner_id)
+    figures = {name: getattr(limits, name) for name in RATE_LIMIT_FIELDS}
+    return RateLimitsForm(owners=_choices(owners), initial={"owner": owner_id, **figures})
 
 
-def _choices(limited: Sequence[Owner]) -> list[tuple[str, Any]]:
-    projects = [(one.id, one.name) for one in limited if isinstance(one, Project)]
-    keys = [(one.id, one.name) for one in limited if isinstance(one, ApiKey)]
+def _choices(owners: Sequence[Owner]) -> list[tuple[str, Any]]:
+    projects = [(each.id, each.name) for each in owners if isinstance(each, Project)]
+    keys = [(each.id, each.name) for each in owners if isinstance(each, ApiKey)]
     return [("Projects", projects), *([("API keys", keys)] if keys else [])]
 
 
 @console_page("rates")
 def rates(page: PageContext) -> HttpResponse:
-    """Every rate limit with how it stands; a POST sets those of a project or a key."""
+    """Show every rate limit with its usage; a POST sets those of a project or a key."""
     form = None
     if page.request.method == "POST":
         form = form_of(page, page.request.POST)

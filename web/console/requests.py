@@ -1,4 +1,4 @@
-"""Requests: the list, the receipt of one, and the list as a file."""
+"""Requests: the list, the receipt of a request, and exports."""
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -23,13 +23,13 @@ from web.console.filters import Select, select
 from web.console.labels import IdLabels
 
 DAYS_OF_A_FILE = 30
-"""What a file covers where no days are chosen."""
+"""The days that an export covers by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestQuery:
-    """Whole UTC days from `first` to `last`, both included, None without a bound; empty ids mean
-    any. `before` is the last request of the page above."""
+    """Whole UTC days from `first` to `last`, both included, None for no limit; empty ids mean any.
+    `before` is the last request of the previous page."""
 
     first: date | None
     last: date | None
@@ -41,17 +41,17 @@ class RequestQuery:
 
     @property
     def start(self) -> datetime | None:
-        """The first moment asked for."""
+        """The start of the period."""
         return midnight(self.first) if self.first else None
 
     @property
     def end(self) -> datetime | None:
-        """The first moment after it."""
+        """The end of the period, exclusive."""
         return midnight(self.last + timedelta(days=1)) if self.last else None
 
     @property
     def filters(self) -> UsageFilters:
-        """The same, as billing asks it."""
+        """The filters as billing's selectors take them."""
         return UsageFilters(
             project_ids=tuple(filter(None, [self.project])),
             key_ids=tuple(filter(None, [self.key])),
@@ -61,11 +61,11 @@ class RequestQuery:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether some requests are left out."""
+        """Whether any filter is set."""
         return bool(self.parameters())
 
     def within_days(self, today: date) -> "RequestQuery":
-        """Return the question with both bounds: up to today, and thirty days by default."""
+        """Return the query with both days set: until today, and thirty days by default."""
         last = min(self.last or today, today)
         first = self.first or last - timedelta(days=DAYS_OF_A_FILE - 1)
         return replace(self, first=min(first, last), last=last)
@@ -84,7 +84,7 @@ class RequestQuery:
 
 
 def parse_query(parameters: Mapping[str, str]) -> RequestQuery:
-    """Read the question from a URL; what makes no sense is not asked."""
+    """Read the query from a URL; invalid values are ignored."""
     return RequestQuery(
         first=day_of(parameters.get("from", "")),
         last=day_of(parameters.get("to", "")),
@@ -97,7 +97,7 @@ def parse_query(parameters: Mapping[str, str]) -> RequestQuery:
 
 
 def event_id_of(text: str) -> uuid.UUID | None:
-    """Return the id in `text`, None where there is none."""
+    """Return the id in `text`; None if it is invalid."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -107,12 +107,12 @@ def event_id_of(text: str) -> uuid.UUID | None:
 ROWS = 50
 UUID_WITH_TIME = 7
 PENDING = timedelta(minutes=2)
-"""How long after a request its receipt is awaited rather than called missing."""
+"""How long after a request its receipt counts as pending rather than missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRow:
-    """One request with the names of what it touched."""
+    """One request with the names of its model and key."""
 
     event: Usage
     model: str
@@ -122,7 +122,7 @@ class RequestRow:
 
 @console_page("requests")
 def requests(page: PageContext) -> HttpResponse:
-    """The latest requests, a page at a time."""
+    """Show a page of the latest requests."""
     query, names, now = parse_query(page.request.GET), IdLabels(page), timezone.now()
     found = reading.recent_events(
         page.organization,
@@ -148,23 +148,23 @@ def requests(page: PageContext) -> HttpResponse:
 
 @console_page("requests")
 def requests_csv(page: PageContext) -> HttpResponseBase:
-    """The requests of some days as CSV, all of them."""
+    """Export all requests of some days as CSV."""
     return file_of(page, exports.csv_pages, "text/csv; charset=utf-8", "csv")
 
 
 @console_page("requests")
 def requests_jsonl(page: PageContext) -> HttpResponseBase:
-    """The requests of some days as JSON Lines, all of them."""
+    """Export all requests of some days as JSON Lines."""
     return file_of(page, exports.jsonl_pages, "application/jsonl", "jsonl")
 
 
 @console_page("requests")
 def receipt(page: PageContext, event_id: uuid.UUID) -> HttpResponse:
-    """Why one request cost what it cost."""
+    """Show the receipt of a request: how its cost was computed."""
     try:
         found = receipts.receipt(page.organization, event_id, with_money=page.may_see_money)
-    except NotAtHandError as refused:
-        return render_not_at_hand(page, refused)
+    except NotAtHandError as error:
+        return render_not_at_hand(page, error)
     except ObjectNotFound:
         if not may_still_come(event_id, timezone.now()):
             raise
@@ -179,20 +179,20 @@ def receipt(page: PageContext, event_id: uuid.UUID) -> HttpResponse:
 
 
 def render_not_at_hand(page: PageContext, refused: NotAtHandError) -> HttpResponse:
-    """Say that an archived day cannot be read now."""
+    """Return a 503 page: an archived day cannot be read now."""
     return page.render("console/not_at_hand.html", {"day": refused.day}, status=503)
 
 
 def file_of(
     page: PageContext, pages: Callable[..., Iterator[bytes]], content_type: str, ending: str
 ) -> HttpResponseBase:
-    """Answer with a file of the days and the filters in the address, the last 30 days without."""
+    """Return an export for the filters in the URL, by default of the last 30 days."""
     query = parse_query(page.request.GET).within_days(timezone.now().date())
     try:
         if query.start is not None and query.end is not None:
             reading.require_filed(query.start, query.end)
-    except NotAtHandError as refused:
-        return render_not_at_hand(page, refused)
+    except NotAtHandError as error:
+        return render_not_at_hand(page, error)
     name = f"requests-{page.organization.id}-{query.first}-{query.last}.{ending}"
     chunks = pages(
         page.organization,
@@ -211,7 +211,7 @@ def file_of(
 
 
 def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
-    """Tell whether an id is so young that its request may be on its way to the books."""
+    """Return whether an id is so recent that its request may not be ingested yet."""
     if event_id.version != UUID_WITH_TIME:
         return False
     return id_floor(now - PENDING) < event_id < id_floor(now + PENDING)
@@ -220,7 +220,7 @@ def may_still_come(event_id: uuid.UUID, now: datetime) -> bool:
 def rows_of(
     page: PageContext, events: list[Usage], names: IdLabels, *, with_keys: bool = False
 ) -> list[RequestRow]:
-    """Return the events with their names and the addresses of their receipts."""
+    """Return the events with their names and the URLs of their receipts."""
     keys = names.keys if with_keys and events else {}
     return [
         RequestRow(
@@ -243,7 +243,7 @@ def selects(query: RequestQuery, names: IdLabels) -> list[Select]:
 
 
 def links(page: PageContext, query: RequestQuery, older: str) -> dict[str, str]:
-    """Return the addresses of the same question asked a little differently."""
+    """Return the URLs of other pages and of the exports."""
 
     def link(section: str = "requests", **changes: str) -> str:
         return address(page.organization, section, **query.parameters(**changes))
@@ -257,7 +257,7 @@ def links(page: PageContext, query: RequestQuery, older: str) -> dict[str, str]:
 
 
 def pace(event: Usage) -> float | None:
-    """Return output tokens per second after the first, None for answers too short to tell."""
+    """Return output tokens per second after the first; None if the response is too short."""
     if event.ttft_seconds is None or event.output_tokens < 2:
         return None
     spent_seconds = event.total_seconds - event.ttft_seconds

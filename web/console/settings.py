@@ -32,7 +32,7 @@ class TitleForm(forms.Form):
 
 
 class OriginsForm(forms.Form):
-    """The origins whose pages may call with a project's keys, one a line."""
+    """The origins that may use a project's keys, one per line."""
 
     allowed_origins = forms.CharField(
         label="Allowed origins, one a line",
@@ -49,12 +49,12 @@ class OriginsForm(forms.Form):
 
     @property
     def origins(self) -> list[str]:
-        """What was typed, line by line."""
+        """The origins, in the order of the lines."""
         return str(self.cleaned_data["allowed_origins"]).split()
 
 
 class NameTypedForm(forms.Form):
-    """The name of what is about to end, typed by who means it."""
+    """The name of the organization or project to end, typed to confirm."""
 
     confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
@@ -64,7 +64,7 @@ class NameTypedForm(forms.Form):
         self.fields["confirmation"].label = f"Type “{ends.name}” to confirm"
 
     def clean_confirmation(self) -> str:
-        """Return the name. Raises ValidationError when it is another."""
+        """Return the name. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"]).strip()
         if typed != self.ends.name:
             raise forms.ValidationError(f"That is not “{self.ends.name}”. Nothing was changed.")
@@ -73,14 +73,14 @@ class NameTypedForm(forms.Form):
 
 @console_page("settings")
 def settings(page: PageContext) -> HttpResponse:
-    """What is set now, with the forms to change it."""
+    """Show the settings with their forms."""
     return render_settings(page)
 
 
 @require_POST
 @console_page("settings")
 def settings_rename(page: PageContext) -> HttpResponse:
-    """Give the organization another name."""
+    """Rename the organization."""
     form = TitleForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(
         form,
@@ -97,19 +97,19 @@ def settings_rename(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("settings")
 def settings_idempotency(page: PageContext) -> HttpResponse:
-    """Take idempotency keys, or no more."""
-    takes = page.request.POST.get("takes_idempotency_keys") == "1"
+    """Turn idempotency keys on or off."""
+    is_on = page.request.POST.get("takes_idempotency_keys") == "1"
     set_idempotency_enabled(
-        actor=page.actor, organization=page.organization, takes_idempotency_keys=takes
+        actor=page.actor, organization=page.organization, takes_idempotency_keys=is_on
     )
-    state = "taken within a second" if takes else "refused, and all kept answers are erased"
+    state = "taken within a second" if is_on else "refused, and all kept answers are erased"
     messages.success(page.request, f"Idempotency keys are {state}.")
     return redirect(page.url("settings"))
 
 
 @console_page("settings")
 def settings_delete(page: PageContext) -> HttpResponse:
-    """Say what deleting the organization would do; with its name typed, do it."""
+    """Show what deleting the organization would do; a POST with its name deletes it."""
     if not page.may(Permission.ORGANIZATION_DELETE):
         raise NotPermitted("An owner can delete the organization.")
     form = NameTypedForm(page.request.POST or None, ends=page.organization)
@@ -123,18 +123,18 @@ def settings_delete(page: PageContext) -> HttpResponse:
     ):
         messages.success(page.request, f"{page.organization.name} is deleted.")
         return redirect("console:home")
-    follows = preview_deletion(page.organization)
+    effects = preview_deletion(page.organization)
     context = {
         "form": form,
-        "obstacles": [each.words for each in follows if each.is_obstacle],
-        "follows": [each.words for each in follows if not each.is_obstacle],
+        "obstacles": [each.words for each in effects if each.is_obstacle],
+        "follows": [each.words for each in effects if not each.is_obstacle],
     }
     status = 400 if form.errors else 200
     return page.render("console/organization_delete.html", context, status)
 
 
 def render_settings(page: PageContext, *, rename: TitleForm | None = None) -> HttpResponse:
-    """Return the page, with a form as it was sent."""
+    """Return the page, with a form as it was submitted."""
     context = {
         "shelf": idempotency.quota(page.organization),
         "claims_max": CLAIMS_MAX,

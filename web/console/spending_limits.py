@@ -43,12 +43,12 @@ USUAL = ", ".join(map(str, PERCENTS))
 
 
 class DollarsFormField(forms.CharField):
-    """An amount in dollars, as nanos; nothing is None."""
+    """An amount in dollars, kept as nano-dollars; None if empty."""
 
     widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
 
     def clean(self, value: Any) -> int | None:
-        """Return nanos. Raises ValidationError."""
+        """Return nano-dollars. Raises ValidationError."""
         text = super().clean(value)
         try:
             return parse_dollars(text) if text else None
@@ -57,7 +57,7 @@ class DollarsFormField(forms.CharField):
 
 
 class SpendingLimitTermsForm(forms.Form):
-    """How much, how strictly, and when to tell."""
+    """The amount and enforcement of a limit, and when to send alerts."""
 
     limit = DollarsFormField(label="Limit in dollars")
     enforcement = forms.ChoiceField(
@@ -74,19 +74,19 @@ class SpendingLimitTermsForm(forms.Form):
 
     def clean_percents(self) -> list[int]:
         """Return whole percentages. Raises ValidationError."""
-        words = self.cleaned_data["percents"].replace("%", " ").replace(",", " ").split()
-        if not all(word.isascii() and word.isdecimal() and len(word) < 5 for word in words):
+        numbers = self.cleaned_data["percents"].replace("%", " ").replace(",", " ").split()
+        if not all(each.isascii() and each.isdecimal() and len(each) < 5 for each in numbers):
             raise forms.ValidationError("Write whole numbers such as 50, 80, 100.")
-        return [int(word) for word in words]
+        return [int(each) for each in numbers]
 
     @property
     def is_hard(self) -> bool:
-        """Whether the limit shall refuse."""
+        """Whether requests beyond the limit are rejected."""
         return bool(self.cleaned_data["enforcement"] == "hard")
 
 
 class SpendingLimitForm(SpendingLimitTermsForm):
-    """A new limit: of whom, and by what period."""
+    """A new limit, with its owner and period."""
 
     owner = forms.ChoiceField(label="Limit")
     period = forms.ChoiceField(label="Per", choices=list(PERIODS.items()))
@@ -99,7 +99,7 @@ class SpendingLimitForm(SpendingLimitTermsForm):
 
 
 class AlertsForm(forms.Form):
-    """When to tell of the balance and of unusual spending."""
+    """The settings of alerts on the balance and on unusual spending."""
 
     low_balance = DollarsFormField(
         label="Tell when the balance falls below, in dollars",
@@ -130,29 +130,29 @@ WARN_PERCENT = 80
 
 @dataclass(frozen=True, slots=True)
 class LimitGauge:
-    """A limit as a line of the table."""
+    """A row of the table of limits."""
 
     standing: Standing
     url: str
 
     @property
     def owner(self) -> str:
-        """What kind of thing is limited."""
+        """The label of the owner's kind."""
         return OWNERS[self.standing.limit.kind]
 
     @property
     def every(self) -> str:
-        """The period in a word."""
+        """The label of the period."""
         return EVERY[self.standing.limit.period]
 
     @property
     def width(self) -> int:
-        """The bar's width in percent: never beyond its end."""
+        """The bar's width in percent, at most 100."""
         return min(self.standing.percent, 100)
 
     @property
     def level(self) -> str:
-        """How grave it is: `good`, `warn` or `bad`."""
+        """The severity: `good`, `warn` or `bad`."""
         if self.standing.percent >= 100:
             return "bad"
         return "warn" if self.standing.percent >= WARN_PERCENT else "good"
@@ -160,7 +160,7 @@ class LimitGauge:
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """An alert in words."""
+    """An alert and its text."""
 
     alert: Alert
     words: str
@@ -168,7 +168,7 @@ class AlertRow:
 
 @dataclass(frozen=True, slots=True)
 class LimitsView:
-    """All that `console/billing/_limits.html` needs, as `limits`."""
+    """The context of `console/billing/_limits.html`, as `limits`."""
 
     gauges: list[LimitGauge]
     told: list[AlertRow]
@@ -184,7 +184,7 @@ def limits_view(
     add: SpendingLimitForm | None = None,
     alerts: AlertsForm | None = None,
 ) -> LimitsView:
-    """Return what the partial shows to a member who may see money; forms as they were sent."""
+    """Return the context for a member who may see money, with the forms as they were submitted."""
     owners = spending.limit_owners(page.organization, page.projects)
     standings = selectors.standings(page.organization, now, among=owners)
     return LimitsView(
@@ -197,7 +197,7 @@ def limits_view(
 
 
 def owners_of(page: PageContext) -> list[tuple[str, Any]]:
-    """Return who may be limited, as the choices of a drop-down."""
+    """Return the owners that may have limits, as the choices of a drop-down."""
     return choices(spending.limit_owners(page.organization, page.projects))
 
 
@@ -223,14 +223,14 @@ def chosen(settings: AlertSettings) -> dict[str, Any]:
 
 
 def alert_rows(page: PageContext) -> list[AlertRow]:
-    """Return what was told lately, the newest first."""
-    found = list(selectors.alerts(page.organization)[:ALERTS_MAX])
-    names = owner_names({limited_id(one.budget_id) for one in found})
-    return [AlertRow(one, words_of(one, names)) for one in found]
+    """Return the latest alerts, newest first."""
+    latest = list(selectors.alerts(page.organization)[:ALERTS_MAX])
+    names = owner_names({limited_id(each.budget_id) for each in latest})
+    return [AlertRow(each, words_of(each, names)) for each in latest]
 
 
 def words_of(alert: Alert, names: dict[str, str]) -> str:
-    """Return what an alert said, in a line."""
+    """Return the text of an alert, in one line."""
     if alert.kind == "spend.unusual":
         return (
             "An hour far above the usual" if alert.rule == "hour" else "A day far above the usual"
@@ -246,7 +246,7 @@ def words_of(alert: Alert, names: dict[str, str]) -> str:
 
 @console_page("limits")
 def limits(page: PageContext) -> HttpResponse:
-    """Every limit with how it stands; a POST adds one."""
+    """Show every limit with its usage; a POST adds one."""
     require_money(page)
     form = None
     if page.request.method == "POST":
@@ -260,7 +260,7 @@ def limits(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("limits", needs_recent_proof=False)
 def alerts(page: PageContext) -> HttpResponse:
-    """Choose when to be told."""
+    """Change the alert settings."""
     require_money(page)
     form = AlertsForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(form, lambda: choose(page, form)):
@@ -271,7 +271,7 @@ def alerts(page: PageContext) -> HttpResponse:
 
 @console_page("limits")
 def limit(page: PageContext, budget_id: str) -> HttpResponse:
-    """One limit; a POST changes it."""
+    """Show a limit; a POST changes it."""
     require_money(page)
     standing = selectors.standing(page.organization, budget_id, timezone.now())
     form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
@@ -289,7 +289,7 @@ def limit(page: PageContext, budget_id: str) -> HttpResponse:
 @require_POST
 @console_page("limits")
 def limit_remove(page: PageContext, budget_id: str) -> HttpResponse:
-    """Lift a limit."""
+    """Remove a limit."""
     require_money(page)
     with transaction.atomic():
         spending.remove_limit(
@@ -306,35 +306,35 @@ def limit_remove(page: PageContext, budget_id: str) -> HttpResponse:
 def render_limits(
     page: PageContext, *, add: SpendingLimitForm | None = None, alerts: AlertsForm | None = None
 ) -> HttpResponse:
-    """Return the page of all limits, with the forms as they were sent."""
+    """Return the page of all limits, with the forms as they were submitted."""
     view = limits_view(page, timezone.now(), add=add, alerts=alerts)
     status = 400 if (add and add.errors) or (alerts and alerts.errors) else 200
     return page.render("console/billing/limits.html", {"limits": view}, status)
 
 
 def add(page: PageContext, form: SpendingLimitForm) -> bool:
-    """Make the limit that the form asks for; a refusal goes back into it."""
-    asked = form.cleaned_data
+    """Create the form's limit and return whether it succeeded; errors are added to the form."""
+    data = form.cleaned_data
 
     @transaction.atomic
     def act() -> None:
-        made = spending.add_limit(
+        new_limit = spending.add_limit(
             actor=page.actor,
             organization=page.organization,
-            owner_id=asked["owner"],
-            period=asked["period"],
-            limit_nanos=asked["limit"],
+            owner_id=data["owner"],
+            period=data["period"],
+            limit_nanos=data["limit"],
             is_hard=form.is_hard,
             now=timezone.now(),
         )
-        choose_percents(page, made.budget_id, asked["percents"])
+        choose_percents(page, new_limit.budget_id, data["percents"])
 
     return apply_or_form_error(form, act)
 
 
 @transaction.atomic
 def change(page: PageContext, form: SpendingLimitTermsForm, budget_id: str) -> None:
-    """Change a limit to what the form says. Raises InvalidValue, Conflict."""
+    """Change a limit to the form's values. Raises InvalidValue, Conflict."""
     spending.change_limit(
         actor=page.actor,
         organization=page.organization,
@@ -347,19 +347,19 @@ def change(page: PageContext, form: SpendingLimitTermsForm, budget_id: str) -> N
 
 
 def choose(page: PageContext, form: AlertsForm) -> None:
-    """Keep what the form says of alerts. Raises InvalidValue."""
-    asked = form.cleaned_data
+    """Save the form's alert settings. Raises InvalidValue."""
+    data = form.cleaned_data
     services.choose_alerts(
         actor=page.actor,
         organization=page.organization,
-        low_balance_nanos=asked["low_balance"],
-        low_runway_days=asked["low_runway_days"],
-        unusual_factor=asked["unusual_factor"],
+        low_balance_nanos=data["low_balance"],
+        low_runway_days=data["low_runway_days"],
+        unusual_factor=data["unusual_factor"],
     )
 
 
 def choose_percents(page: PageContext, budget_id: str, percents: list[int]) -> None:
-    """Keep at which percentages a budget is told."""
+    """Save the percentages at which a budget sends alerts."""
     services.choose_percents(
         actor=page.actor, organization=page.organization, budget_id=budget_id, percents=percents
     )
@@ -375,6 +375,6 @@ def terms_of(standing: Standing) -> dict[str, Any]:
 
 
 def require_money(page: PageContext) -> None:
-    """Let pass who looks after the money. Raises NotPermitted."""
+    """Raise NotPermitted if the member may not see limits."""
     if not page.may(Permission.BILLING_READ):
         raise NotPermitted("An owner, admin or billing member can see limits and alerts.")

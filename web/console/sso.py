@@ -1,7 +1,7 @@
-"""An organization's own sign-in: its provider, its domains, the roles it gives, and SCIM.
+"""An organization's single sign-on: identity provider, domains, role mapping and SCIM.
 
-Owners set up who vouches for people, since who does could sign in as an owner; admins verify
-domains and map roles below an owner's.
+Only owners set up the provider, since it could sign anybody in as an owner. Admins verify domains
+and map roles below an owner's.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,7 +46,7 @@ PEOPLE_SHOWN = 50
 
 @dataclass(frozen=True, slots=True)
 class AffectedMember:
-    """A member for whom enforcing changes how they sign in, and whether they came by it before."""
+    """A member who would have to sign in by SSO if it is enforced, and whether they ever did."""
 
     membership: Membership
     has_come: bool
@@ -54,7 +54,7 @@ class AffectedMember:
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """What happened, to or by whom, and why."""
+    """An audit event, the person it concerns, and its reason."""
 
     deed: AuditEvent
     who: str
@@ -63,7 +63,7 @@ class LogRow:
 
 @console_page("team")
 def sso(page: PageContext) -> HttpResponse:
-    """How it stands."""
+    """Show the settings of single sign-on."""
     return render_sso(page)
 
 
@@ -97,7 +97,7 @@ def sso_saml(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_remove(page: PageContext) -> HttpResponse:
-    """Take the provider away."""
+    """Remove the provider."""
     return done(
         page, "Nobody signs in by the provider any more.",
         lambda: remove_provider(actor=page.actor, organization=page.organization),
@@ -107,7 +107,7 @@ def sso_remove(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_domain_add(page: PageContext) -> HttpResponse:
-    """Name a domain."""
+    """Add a domain to verify."""
     form = DomainForm(page.request.POST)
     return saved(
         page, form, "Now put the TXT record into your DNS, and check it.", "domain",
@@ -120,7 +120,7 @@ def sso_domain_add(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_domain_verify(page: PageContext, domain_id: str) -> HttpResponse:
-    """Look for the TXT record."""
+    """Verify a domain by its TXT record."""
     return done(
         page, "The domain is verified.",
         lambda: verify_domain(
@@ -132,7 +132,7 @@ def sso_domain_verify(page: PageContext, domain_id: str) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_domain_remove(page: PageContext, domain_id: str) -> HttpResponse:
-    """Give a domain up."""
+    """Remove a domain."""
     return done(
         page, "The domain is removed.",
         lambda: remove_domain(
@@ -144,7 +144,7 @@ def sso_domain_remove(page: PageContext, domain_id: str) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_roles(page: PageContext) -> HttpResponse:
-    """Map roles."""
+    """Set the role mapping."""
     form = RolesForm(page.request.POST)
     return saved(
         page, form, "Roles follow the map from the next sign-in on; SCIM's people have theirs.",
@@ -158,7 +158,7 @@ def sso_roles(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_enforce(page: PageContext) -> HttpResponse:
-    """Enforce it, or make it optional."""
+    """Enforce SSO, or make it optional."""
     if page.request.POST.get("is_enforced") == "1":
         words = "SSO is enforced: addresses of your domains sign in by it only."
         return done(
@@ -174,12 +174,12 @@ def sso_enforce(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def sso_forget(page: PageContext, member_id: str) -> HttpResponse:
-    """Let a member be somebody else at the provider."""
-    seat = tenants.member(page.organization, member_id)
+    """Unlink a member's identity at the provider."""
+    membership = tenants.member(page.organization, member_id)
     return done(
-        page, f"At the next sign-in {seat.user.email} is known anew.",
+        page, f"At the next sign-in {membership.user.email} is known anew.",
         lambda: unlink_identity(
-            actor=page.actor, organization=page.organization, user=seat.user
+            actor=page.actor, organization=page.organization, user=membership.user
         ),
     )  # fmt: skip
 
@@ -189,7 +189,7 @@ def sso_forget(page: PageContext, member_id: str) -> HttpResponse:
 @require_POST
 @console_page("team")
 def scim_token(page: PageContext) -> HttpResponse:
-    """Show a new token, once."""
+    """Create a SCIM token and show it once."""
     token = create_scim_token(actor=page.actor, organization=page.organization)
     context = {"token": token, "scim_url": absolute("/scim/v2")}
     return page.render("console/scim_token.html", context, status=201)
@@ -198,7 +198,7 @@ def scim_token(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def scim_end(page: PageContext) -> HttpResponse:
-    """End the token."""
+    """Revoke the SCIM token."""
     return done(
         page, "The token opens nothing any more.",
         lambda: disable_scim(actor=page.actor, organization=page.organization),
@@ -208,15 +208,15 @@ def scim_end(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def scim_heir(page: PageContext) -> HttpResponse:
-    """Say who takes keys."""
+    """Set the transfer target of suspended people's API keys."""
     form = ScimTransferForm(
         page.request.POST, heirs=transfer_targets(tenants.members(page.organization))
     )
 
     def act() -> None:
-        chosen = form.cleaned_data["heir"]
-        heir = tenants.member(page.organization, chosen) if chosen else None
-        set_transfer_target(actor=page.actor, organization=page.organization, heir=heir)
+        member_id = form.cleaned_data["heir"]
+        target = tenants.member(page.organization, member_id) if member_id else None
+        set_transfer_target(actor=page.actor, organization=page.organization, heir=target)
 
     return saved(page, form, "Saved.", "heir", act)
 
@@ -224,7 +224,7 @@ def scim_heir(page: PageContext) -> HttpResponse:
 def saved(
     page: PageContext, form: Form, words: str, name: str, act: Callable[[], object]
 ) -> HttpResponse:
-    """Do what a form says; show it again with what is wrong, as it was typed."""
+    """Call `act` for a valid form, or show the form again with its errors."""
     require_manager(page)
     if form.is_valid() and apply_or_form_error(form, act):
         messages.success(page.request, words)
@@ -233,24 +233,24 @@ def saved(
 
 
 def done(page: PageContext, words: str, act: Callable[[], object]) -> HttpResponse:
-    """Do what a button says, and say how it went."""
+    """Call `act`, show a message for the result, and go back to the page."""
     require_manager(page)
     try:
         act()
-    except (Conflict, InvalidValue) as refused:
-        messages.error(page.request, refused.message)
+    except (Conflict, InvalidValue) as error:
+        messages.error(page.request, error.message)
     else:
         messages.success(page.request, words)
     return redirect(page.url("sso"))
 
 
 def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> HttpResponse:
-    """Return the page, with a form as it was sent."""
+    """Return the page, with a form as it was submitted."""
     require_manager(page)
     organization = page.organization
     connection = selectors.connection(organization)
     domains = list(selectors.domains(organization))
-    access, seats = selectors.scim_token(organization), list(tenants.members(organization))
+    token, memberships = selectors.scim_token(organization), list(tenants.members(organization))
     forms: dict[str, Form] = {
         "oidc": OidcForm(
             initial={"issuer": connection.issuer, "client_id": connection.client_id}
@@ -261,7 +261,7 @@ def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> H
         "domain": DomainForm(),
         "roles": RolesForm.of(connection),
         "heir": ScimTransferForm(
-            heirs=transfer_targets(seats), initial={"heir": access.heir_id if access else ""}
+            heirs=transfer_targets(memberships), initial={"heir": token.heir_id if token else ""}
         ),
     }
     if form is not None:
@@ -275,53 +275,58 @@ def render_sso(page: PageContext, name: str = "", form: Form | None = None) -> H
         "callback_url": absolute(f"/sso/{organization.id}/callback"),
         "acs_url": saml.acs_url(organization.id),
         "entity_id": saml.entity_id(organization.id),
-        "scim": access,
+        "scim": token,
         "scim_url": absolute("/scim/v2"),
         "log": _log(selectors.last_events(organization)),
-        **_dry_run(page, connection, domains, seats),
+        **_dry_run(page, connection, domains, memberships),
     }
     refused = form is not None and form.errors
     return page.render("console/sso.html", context, status=400 if refused else 200)
 
 
 def _dry_run(
-    page: PageContext, connection: SsoConnection, domains: list[SsoDomain], seats: list[Membership]
+    page: PageContext,
+    connection: SsoConnection,
+    domains: list[SsoDomain],
+    memberships: list[Membership],
 ) -> dict[str, object]:
-    """Return whom enforcing concerns, and whom not."""
+    """Return the members whom enforcing SSO would affect, and the others."""
     names = {domain.name for domain in domains if domain.verified_at}
     if not connection.is_set_up or not names:
         return {"may_be_enforced": False}
-    come = selectors.users_who_came(page.organization)
-    inside = [seat for seat in seats if selectors.domain_of(seat.user.email) in names]
+    sso_user_ids = selectors.users_who_came(page.organization)
+    inside = [each for each in memberships if selectors.domain_of(each.user.email) in names]
     concerned = [
-        AffectedMember(seat, seat.user_id in come) for seat in inside if not seat.user.operator_role
+        AffectedMember(each, each.user_id in sso_user_ids)
+        for each in inside
+        if not each.user.operator_role
     ]
     return {
         "may_be_enforced": connection.is_tried,
         "concerned": concerned[:PEOPLE_SHOWN],
         "concerned_count": len(concerned),
         "others_count": max(len(selectors.people_of(names)) - len(concerned), 0),
-        "outside": [seat for seat in seats if seat not in inside][:PEOPLE_SHOWN],
+        "outside": [each for each in memberships if each not in inside][:PEOPLE_SHOWN],
         "names": sorted(names),
     }
 
 
-def _log(deeds: list[AuditEvent]) -> list[LogRow]:
-    names = NameResolver(deeds)
-    found = []
-    for deed in deeds:
-        details = names.details(deed)
-        who = details.get("email") or names.actor(deed)
-        found.append(LogRow(deed, who, details.get("reason", "")))
-    return found
+def _log(events: list[AuditEvent]) -> list[LogRow]:
+    names = NameResolver(events)
+    rows = []
+    for event in events:
+        details = names.details(event)
+        who = details.get("email") or names.actor(event)
+        rows.append(LogRow(event, who, details.get("reason", "")))
+    return rows
 
 
-def transfer_targets(seats: Iterable[Membership]) -> list[Membership]:
-    """Return who may take keys."""
-    return [one for one in seats if can(one.role, Permission.API_KEYS_WRITE)]
+def transfer_targets(memberships: Iterable[Membership]) -> list[Membership]:
+    """Return the members to whom keys may be transferred."""
+    return [each for each in memberships if can(each.role, Permission.API_KEYS_WRITE)]
 
 
 def require_manager(page: PageContext) -> None:
-    """Raise NotPermitted for who may not manage members."""
+    """Raise NotPermitted if the member may not manage members."""
     if not page.may(Permission.MEMBERS_WRITE):
         raise NotPermitted("Owners and admins set up how people sign in.")

@@ -1,4 +1,4 @@
-"""What is typed to set up an organization's own sign-in, checked."""
+"""The forms of an organization's single sign-on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -60,7 +60,7 @@ class DomainForm(forms.Form):
 
 
 class RolesForm(forms.Form):
-    """Roles by what the provider says."""
+    """The mapping of the provider's groups to roles."""
 
     role_claim = forms.CharField(
         label="Claim or attribute",
@@ -85,22 +85,22 @@ class RolesForm(forms.Form):
     )
 
     def clean_role_map(self) -> dict[str, str]:
-        """Return the map. Raises ValidationError naming the first line that is none."""
-        found = {}
+        """Return roles by group. Raises ValidationError naming the first invalid line."""
+        roles_by_group = {}
         for line in self.cleaned_data["role_map"].splitlines():
             if not line.strip():
                 continue
-            value, equals, role = line.rpartition("=")
-            if not equals or not value.strip() or role.strip().lower() not in GRANTABLE:
+            group, equals, role = line.rpartition("=")
+            if not equals or not group.strip() or role.strip().lower() not in GRANTABLE:
                 roles = ", ".join(GRANTABLE)
                 raise forms.ValidationError(f"“{line.strip()}”: wanted a group = one of {roles}.")
-            found[value.strip()] = role.strip().lower()
-        return found
+            roles_by_group[group.strip()] = role.strip().lower()
+        return roles_by_group
 
     @classmethod
     def of(cls, connection: SsoConnection) -> "RolesForm":
-        """Return the form as it stands."""
-        lines = [f"{value} = {role}" for value, role in connection.role_map.items()]
+        """Return the form with the connection's values."""
+        lines = [f"{group} = {role}" for group, role in connection.role_map.items()]
         return cls(
             initial={
                 "role_claim": connection.role_claim,
@@ -111,7 +111,7 @@ class RolesForm(forms.Form):
 
 
 class ScimTransferForm(forms.Form):
-    """Who takes the keys of whom SCIM suspends."""
+    """The transfer target of the keys of people whom SCIM suspends."""
 
     heir = forms.ChoiceField(label="API keys of suspended people", required=False)
 

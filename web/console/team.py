@@ -34,20 +34,20 @@ ROLES = {
     Role.BILLING: "see and pay money, set limits; no keys",
     Role.VIEWER: "look at usage; no keys, no money",
 }
-"""What each role may do, in words."""
+"""Descriptions of the roles."""
 
 
 def role_choices(*, may_manage_owners: bool) -> list[tuple[str, str]]:
-    """Return the roles that somebody may give, each with what it may do."""
+    """Return the roles that a member may assign, with their descriptions."""
     return [
-        (role.value, f"{role.label}: {may}")
-        for role, may in ROLES.items()
+        (role.value, f"{role.label}: {description}")
+        for role, description in ROLES.items()
         if may_manage_owners or role != Role.OWNER
     ]
 
 
 class MemberRoleForm(forms.Form):
-    """A role."""
+    """The role of a member."""
 
     role = forms.ChoiceField(label="Role")
 
@@ -57,7 +57,7 @@ class MemberRoleForm(forms.Form):
 
 
 class InviteMemberForm(MemberRoleForm):
-    """A seat for somebody."""
+    """An invitation by email."""
 
     email = forms.EmailField(
         label="E-mail address",
@@ -68,7 +68,7 @@ class InviteMemberForm(MemberRoleForm):
 
 
 class RemoveMemberForm(forms.Form):
-    """The member's address, typed by who means it, and who takes their keys."""
+    """The member's email address, typed to confirm, and the transfer target of their keys."""
 
     keys_to = forms.ChoiceField(label="Their API keys", required=False)
     confirmation = forms.CharField(label="", widget=forms.TextInput(attrs={"autocomplete": "off"}))
@@ -78,7 +78,8 @@ class RemoveMemberForm(forms.Form):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.seat = seat
-        choices = [("", "End within a second"), *((one.id, _passed(one)) for one in heirs)]
+        targets = ((each.id, f"Go on, as those of {each.user.email}") for each in heirs)
+        choices = [("", "End within a second"), *targets]
         self.fields["keys_to"] = forms.ChoiceField(
             label="Their API keys",
             choices=choices,
@@ -90,20 +91,16 @@ class RemoveMemberForm(forms.Form):
             del self.fields["keys_to"]
 
     def clean_confirmation(self) -> str:
-        """Return the address. Raises ValidationError when it is another."""
+        """Return the address. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"]).strip().lower()
         if typed != self.seat.user.email:
             raise forms.ValidationError(f"This is not {self.seat.user.email}.")
         return typed
 
 
-def _passed(seat: Membership) -> str:
-    return f"Go on, as those of {seat.user.email}"
-
-
 @dataclass(frozen=True, slots=True)
 class MemberRow:
-    """A member, how many API keys they made, and the address of their page."""
+    """A member, the number of API keys they created, and the URL of their page."""
 
     membership: Membership
     key_count: int
@@ -113,7 +110,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True)
 class InvitationRow:
-    """An invitation, and whether it may still be accepted."""
+    """An invitation, and whether it has expired."""
 
     invitation: Invitation
     is_over: bool
@@ -121,14 +118,14 @@ class InvitationRow:
 
 @console_page("team")
 def team(page: PageContext) -> HttpResponse:
-    """Members, and for who may change them the invitations."""
+    """List the members, and the invitations for those who may manage them."""
     return render_team(page)
 
 
 @require_POST
 @console_page("team")
 def team_invite(page: PageContext) -> HttpResponse:
-    """Offer a seat by mail."""
+    """Invite a person by email."""
     form = InviteMemberForm(page.request.POST, choices=choices(page))
     if form.is_valid() and apply_or_form_error(
         form,
@@ -146,7 +143,7 @@ def team_invite(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("team")
 def invitation_renew(page: PageContext, invitation_id: str) -> HttpResponse:
-    """Mail an invitation anew."""
+    """Send an invitation again."""
     found = invitation_rows(page, invitation_id)
     resend_invitation(actor=page.actor, invitation=found)
     messages.success(page.request, f"A new invitation is on its way to {found.email}.")
@@ -156,7 +153,7 @@ def invitation_renew(page: PageContext, invitation_id: str) -> HttpResponse:
 @require_POST
 @console_page("team")
 def invitation_withdraw(page: PageContext, invitation_id: str) -> HttpResponse:
-    """Let an invitation open nothing more."""
+    """Revoke an invitation."""
     found = invitation_rows(page, invitation_id)
     revoke_invitation(actor=page.actor, invitation=found)
     messages.success(page.request, f"The invitation of {found.email} is withdrawn.")
@@ -165,62 +162,69 @@ def invitation_withdraw(page: PageContext, invitation_id: str) -> HttpResponse:
 
 @console_page("team")
 def member(page: PageContext, member_id: str) -> HttpResponse:
-    """One member: the role, and the end of the seat."""
+    """Show a member, with the forms for the role and the removal."""
     return render_member(page, selectors.member(page.organization, member_id))
 
 
 @require_POST
 @console_page("team")
 def member_role(page: PageContext, member_id: str) -> HttpResponse:
-    """Give a member another role."""
-    seat = selectors.member(page.organization, member_id)
+    """Change a member's role."""
+    membership = selectors.member(page.organization, member_id)
     form = MemberRoleForm(page.request.POST, choices=choices(page))
     if form.is_valid() and apply_or_form_error(
         form,
-        lambda: change_role(actor=page.actor, membership=seat, role=form.cleaned_data["role"]),
+        lambda: change_role(
+            actor=page.actor, membership=membership, role=form.cleaned_data["role"]
+        ),
     ):
         role = Role(form.cleaned_data["role"]).label.lower()
-        messages.success(page.request, f"{seat.user.email} is now {role}.")
+        messages.success(page.request, f"{membership.user.email} is now {role}.")
         return redirect(page.url("team"))
-    return render_member(page, seat, role=form)
+    return render_member(page, membership, role=form)
 
 
 @require_POST
 @console_page("team")
 def member_remove(page: PageContext, member_id: str) -> HttpResponse:
-    """Take a member's seat, or leave."""
-    seat = selectors.member(page.organization, member_id)
-    form = RemoveMemberForm(page.request.POST, seat=seat, heirs=transfer_targets(page, seat))
-    if not form.is_valid() or not apply_or_form_error(form, lambda: remove(page, seat, form)):
-        return render_member(page, seat, remove=form)
-    if seat.user_id == page.user.id:
+    """Remove a member, or leave the organization."""
+    membership = selectors.member(page.organization, member_id)
+    form = RemoveMemberForm(
+        page.request.POST, seat=membership, heirs=transfer_targets(page, membership)
+    )
+    if not form.is_valid() or not apply_or_form_error(form, lambda: remove(page, membership, form)):
+        return render_member(page, membership, remove=form)
+    if membership.user_id == page.user.id:
         messages.success(page.request, f"You left {page.organization.name}.")
         return redirect("console:home")
-    messages.success(page.request, f"{seat.user.email} is no member any more.")
+    messages.success(page.request, f"{membership.user.email} is no member any more.")
     return redirect(page.url("team"))
 
 
-def remove(page: PageContext, seat: Membership, form: RemoveMemberForm) -> None:
-    """End a seat as the form says."""
+def remove(page: PageContext, membership: Membership, form: RemoveMemberForm) -> None:
+    """Remove a member, and transfer their keys if the form names a target."""
     keys_to = form.cleaned_data.get("keys_to")
-    heir = selectors.member(page.organization, keys_to) if keys_to else None
-    remove_member(actor=page.actor, membership=seat, heir=heir)
+    target = selectors.member(page.organization, keys_to) if keys_to else None
+    remove_member(actor=page.actor, membership=membership, heir=target)
 
 
 def choices(page: PageContext) -> list[tuple[str, str]]:
-    """Return the roles that the member may give."""
+    """Return the roles that the signed-in member may assign."""
     return role_choices(may_manage_owners=page.may(Permission.OWNERS_WRITE))
 
 
-def transfer_targets(page: PageContext, seat: Membership) -> Sequence[Membership]:
-    """Return who may take a member's keys."""
-    members = selectors.members(page.organization)
-    return [one for one in members if one != seat and can(one.role, Permission.API_KEYS_WRITE)]
+def transfer_targets(page: PageContext, membership: Membership) -> Sequence[Membership]:
+    """Return the members to whom a member's keys may be transferred."""
+    return [
+        each
+        for each in selectors.members(page.organization)
+        if each != membership and can(each.role, Permission.API_KEYS_WRITE)
+    ]
 
 
-def may_change(page: PageContext, seat: Membership) -> bool:
-    """Tell whether the member may change a seat."""
-    is_owners = seat.role == Role.OWNER
+def may_change(page: PageContext, membership: Membership) -> bool:
+    """Return whether the signed-in member may change a membership."""
+    is_owners = membership.role == Role.OWNER
     return page.may(Permission.OWNERS_WRITE if is_owners else Permission.MEMBERS_WRITE)
 
 
@@ -232,22 +236,25 @@ def invitation_rows(page: PageContext, invitation_id: str) -> Invitation:
 
 
 def render_team(page: PageContext, *, invite: InviteMemberForm | None = None) -> HttpResponse:
-    """Return the page, with the form as it was sent."""
+    """Return the page, with the form as it was submitted."""
     may_manage, now = page.may(Permission.MEMBERS_WRITE), timezone.now()
-    made = keys.key_counts(page.organization)
+    key_counts = keys.key_counts(page.organization)
     context = {
         "seats": [
             MemberRow(
-                one, made.get(one.user_id, 0), page.url("member", one.id), one.user == page.user
+                membership=each,
+                key_count=key_counts.get(each.user_id, 0),
+                url=page.url("member", each.id),
+                is_self=each.user == page.user,
             )
-            for one in selectors.members(page.organization)
+            for each in selectors.members(page.organization)
         ],
         "offers": [
-            InvitationRow(one, one.expires_at <= now)
-            for one in (selectors.open_invitations(page.organization) if may_manage else ())
+            InvitationRow(each, each.expires_at <= now)
+            for each in (selectors.open_invitations(page.organization) if may_manage else ())
         ],
         "may_manage": may_manage,
-        "roles": [(role.label, may) for role, may in ROLES.items()],
+        "roles": [(role.label, description) for role, description in ROLES.items()],
         "invite": invite
         or InviteMemberForm(choices=choices(page), initial={"role": Role.DEVELOPER}),
     }
@@ -257,22 +264,23 @@ def render_team(page: PageContext, *, invite: InviteMemberForm | None = None) ->
 
 def render_member(
     page: PageContext,
-    seat: Membership,
+    membership: Membership,
     *,
     role: MemberRoleForm | None = None,
     remove: RemoveMemberForm | None = None,
 ) -> HttpResponse:
-    """Return the page of one member, with the forms as they were sent."""
-    is_self = seat.user_id == page.user.id
+    """Return the page of a member, with the forms as they were submitted."""
+    is_self = membership.user_id == page.user.id
     context = {
-        "seat": seat,
-        "may": ROLES[Role(seat.role)],
-        "key_count": keys.key_counts(page.organization).get(seat.user_id, 0),
+        "seat": membership,
+        "may": ROLES[Role(membership.role)],
+        "key_count": keys.key_counts(page.organization).get(membership.user_id, 0),
         "is_self": is_self,
-        "may_change": may_change(page, seat),
-        "may_remove": is_self or may_change(page, seat),
-        "role": role or MemberRoleForm(choices=choices(page), initial={"role": seat.role}),
-        "remove": remove or RemoveMemberForm(seat=seat, heirs=transfer_targets(page, seat)),
+        "may_change": may_change(page, membership),
+        "may_remove": is_self or may_change(page, membership),
+        "role": role or MemberRoleForm(choices=choices(page), initial={"role": membership.role}),
+        "remove": remove
+        or RemoveMemberForm(seat=membership, heirs=transfer_targets(page, membership)),
     }
     refused = (role and role.errors) or (remove and remove.errors)
     return page.render("console/member.html", context, status=400 if refused else 200)

@@ -1,4 +1,4 @@
-"""Light, dark, or as the system says: a cookie, so that the first paint is already right."""
+"""The light, dark or system theme, kept in a cookie so that the first paint is already right."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -11,14 +11,14 @@ YEAR_SECONDS = 365 * 24 * 3600
 
 
 def theme(request: HttpRequest) -> dict[str, str]:
-    """Context processor: the chosen theme, empty to follow the system."""
+    """Return the chosen theme, empty to follow the system (a context processor)."""
     chosen = request.COOKIES.get(COOKIE, "")
     return {"theme": chosen if chosen in ("light", "dark") else ""}
 
 
 @require_POST
 def choose_theme(request: HttpRequest) -> HttpResponse:
-    """Remember the theme and go back; script does the same without asking."""
+    """Save the theme and go back; with JavaScript, the page does this without a request."""
     target = request.POST.get("next", "/")
     if not url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
         target = "/"

@@ -1,4 +1,4 @@
-"""The console's addresses: an organization's id first, so that every page is a permalink."""
+"""The console's URLs. They begin with an organization's id, so that every page is a permalink."""
 
 from collections.abc import Callable
 from types import ModuleType
@@ -32,7 +32,7 @@ from web.console.usage import views as usage
 
 
 class OrganizationConverter(StringConverter):
-    """An organization's id, so that no other first part of a path is taken for one."""
+    """An organization's id, so that no other first path segment is taken for one."""
 
     regex = "org_[0-9A-Za-z]{1,60}"
 
@@ -45,7 +45,7 @@ def _page(route: str, view: Callable[..., Any], name: str) -> URLPattern:
 
 
 def _verbs(module: ModuleType, prefix: str, name: str, *verbs: str) -> list[URLPattern]:
-    """Return the addresses of the views `{name}_{verb}`: the verb's words come after the prefix."""
+    """Return the URLs of the views `{name}_{verb}`: the prefix, then the verb with hyphens."""
     return [
         _page(
             f"{prefix}/{verb.replace('_', '-')}",

@@ -24,7 +24,7 @@ from web.console.forms import apply_or_form_error
 
 
 class WebhookEndpointForm(forms.Form):
-    """An endpoint: where to, and what it is told."""
+    """An endpoint's URL, description and event types."""
 
     url = forms.CharField(
         label="Address",
@@ -43,7 +43,7 @@ class WebhookEndpointForm(forms.Form):
 
     @property
     def choices(self) -> list[dict[str, Any]]:
-        """The kinds, what they mean, and which are chosen."""
+        """The event types, their descriptions, and which are chosen."""
         chosen = self["kinds"].value() or []
         return [
             {"kind": kind, "meaning": meaning, "is_chosen": kind in chosen}
@@ -52,7 +52,7 @@ class WebhookEndpointForm(forms.Form):
 
 
 class WebhookDeleteForm(forms.Form):
-    """The endpoint's host, typed by who means it."""
+    """The endpoint's host, typed to confirm."""
 
     confirmation = forms.CharField(widget=forms.TextInput(attrs={"autocomplete": "off"}))
 
@@ -62,7 +62,7 @@ class WebhookDeleteForm(forms.Form):
         self.fields["confirmation"].label = f"Type “{endpoint.host}” to confirm"
 
     def clean_confirmation(self) -> str:
-        """Refuse anything but the host."""
+        """Return the host. Raises ValidationError for any other."""
         typed = str(self.cleaned_data["confirmation"])
         if typed.strip() != self.endpoint.host:
             words = f"That is not “{self.endpoint.host}”. The endpoint was not deleted."
@@ -75,7 +75,7 @@ PAGE_SIZE = 50
 
 @console_page("webhooks")
 def webhooks(page: PageContext) -> HttpResponse:
-    """The endpoints there are."""
+    """List the endpoints."""
     require_manager(page)
     rows = [
         {"endpoint": each, "url": page.url("webhook", each.id)}
@@ -88,7 +88,7 @@ def webhooks(page: PageContext) -> HttpResponse:
 @sensitive_variables("secret")
 @console_page("webhooks")
 def webhook_new(page: PageContext) -> HttpResponse:
-    """The form, and after it the secret."""
+    """Show the form; a POST creates an endpoint and shows its secret."""
     require_manager(page)
     form = WebhookEndpointForm(page.request.POST or None)
     made: list[tuple[WebhookEndpoint, str]] = []
@@ -108,14 +108,14 @@ def webhook_new(page: PageContext) -> HttpResponse:
 
 @console_page("webhooks")
 def webhook(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """One endpoint: what it is told, its log, its secret, its end."""
+    """Show an endpoint: its settings, deliveries, secrets, and the form that deletes it."""
     return render_endpoint(page, endpoint_of(page, endpoint_id))
 
 
 @require_POST
 @console_page("webhooks")
 def webhook_update(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """Change where it leads and what it is told."""
+    """Change an endpoint's URL, description and event types."""
     found = endpoint_of(page, endpoint_id)
     form = WebhookEndpointForm(page.request.POST)
     if form.is_valid() and apply_or_form_error(
@@ -130,7 +130,7 @@ def webhook_update(page: PageContext, endpoint_id: str) -> HttpResponse:
 @require_POST
 @console_page("webhooks")
 def webhook_switch(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """Enable or disable it."""
+    """Enable or disable an endpoint."""
     found = endpoint_of(page, endpoint_id)
     is_enabled = page.request.POST.get("is_enabled") == "1"
     services.update_endpoint(actor=page.actor, endpoint=found, is_enabled=is_enabled)
@@ -144,7 +144,7 @@ def webhook_switch(page: PageContext, endpoint_id: str) -> HttpResponse:
 @require_POST
 @console_page("webhooks")
 def webhook_rotate(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """Show a new secret, once."""
+    """Create a new secret and show it once."""
     found = endpoint_of(page, endpoint_id)
     secret = services.rotate_secret(actor=page.actor, endpoint=found, now=timezone.now())
     context = {"endpoint": found, "secret": secret, "is_new": False}
@@ -154,7 +154,7 @@ def webhook_rotate(page: PageContext, endpoint_id: str) -> HttpResponse:
 @require_POST
 @console_page("webhooks")
 def webhook_test(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """Send a test message."""
+    """Send a test event."""
     found = endpoint_of(page, endpoint_id)
     return said(
         page,
@@ -167,7 +167,7 @@ def webhook_test(page: PageContext, endpoint_id: str) -> HttpResponse:
 @require_POST
 @console_page("webhooks")
 def webhook_delete(page: PageContext, endpoint_id: str) -> HttpResponse:
-    """End it."""
+    """Delete an endpoint, confirmed by its host."""
     found = endpoint_of(page, endpoint_id)
     form = WebhookDeleteForm(page.request.POST, endpoint=found)
     if form.is_valid():
@@ -179,7 +179,7 @@ def webhook_delete(page: PageContext, endpoint_id: str) -> HttpResponse:
 
 @console_page("webhooks")
 def webhook_delivery(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
-    """One message: its body and every call."""
+    """Show a delivery: its body and every attempt."""
     found = endpoint_of(page, endpoint_id)
     delivery = selectors.delivery(found, delivery_id)
     context = {
@@ -194,7 +194,7 @@ def webhook_delivery(page: PageContext, endpoint_id: str, delivery_id: str) -> H
 @require_POST
 @console_page("webhooks")
 def webhook_redeliver(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
-    """Send the message again."""
+    """Send a delivery again."""
     found = endpoint_of(page, endpoint_id)
     delivery = selectors.delivery(found, delivery_id)
     return said(
@@ -206,7 +206,7 @@ def webhook_redeliver(page: PageContext, endpoint_id: str, delivery_id: str) -> 
 
 
 def require_manager(page: PageContext) -> None:
-    """Let pass who may manage webhooks. Raises NotPermitted."""
+    """Raise NotPermitted if the member may not manage webhooks."""
     if not page.may(Permission.WEBHOOKS_WRITE):
         raise NotPermitted("An owner or admin looks after webhooks.")
 
@@ -220,11 +220,11 @@ def endpoint_of(page: PageContext, endpoint_id: str) -> WebhookEndpoint:
 def said(
     page: PageContext, endpoint: WebhookEndpoint, words: str, act: Callable[[], object]
 ) -> HttpResponse:
-    """Do it, say how it went, and go back to the endpoint."""
+    """Call `act`, show a message for the result, and go back to the endpoint."""
     try:
         act()
-    except Conflict as refusal:
-        messages.error(page.request, refusal.message)
+    except Conflict as error:
+        messages.error(page.request, error.message)
     else:
         messages.success(page.request, words)
     return redirect(page.url("webhook", endpoint.id))
@@ -237,7 +237,7 @@ def render_endpoint(
     form: WebhookEndpointForm | None = None,
     delete: WebhookDeleteForm | None = None,
 ) -> HttpResponse:
-    """Return the page of one endpoint, with the forms as they were sent."""
+    """Return the page of an endpoint, with the forms as they were submitted."""
     initial = {name: getattr(endpoint, name) for name in ("url", "description", "kinds")}
     log = Paginator(selectors.deliveries(endpoint), PAGE_SIZE)
     shown = log.get_page(page.request.GET.get("log"))

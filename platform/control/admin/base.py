@@ -1,5 +1,5 @@
-"""What the operators' admin pages share: every write goes through a service, with its audit event
-and its published records, and a refusal becomes a message."""
+"""Base classes of the operators' admin pages: every write goes through a service, with its audit
+event and published records, and a service error becomes a message."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, cast
@@ -25,16 +25,16 @@ from control.request_context import bind_log_ids
 
 
 def operator(request: HttpRequest) -> Actor:
-    """Return who uses the admin. Raises NotPermitted for nobody."""
+    """Return the signed-in operator. Raises NotPermitted if nobody is signed in."""
     if not request.user.is_authenticated:
         raise NotPermitted("Log in first.")
-    found = Actor.for_user(cast(UserLike, request.user))
-    bind_log_ids(user_id=found.user_id)
-    return found
+    actor = Actor.for_user(cast(UserLike, request.user))
+    bind_log_ids(user_id=actor.user_id)
+    return actor
 
 
 class OperatorAdmin(DollarsMixin, ModelAdmin):
-    """Pages whose writes are services: subclasses say which in `add_row` and `change_row`."""
+    """Pages that write through services: subclasses call these in `add_row` and `change_row`."""
 
     formfield_overrides = {
         ArrayField: {"form_class": LinesField, "widget": UnfoldAdminTextareaWidget}
@@ -42,22 +42,22 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
     actions_on_bottom = False
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
-        """Make what the form describes and return it."""
+        """Create the row that the form describes and return it."""
         raise NotImplementedError
 
     def change_row(self, actor: Actor, row: Any, changes: dict[str, Any]) -> Model:
-        """Make the changes of the form and return the row."""
+        """Apply the form's changes and return the row."""
         raise NotImplementedError
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
-        """Hand the form to a service; `obj` becomes the row that it returns."""
+        """Pass the form to a service; `obj` becomes the row that it returns."""
         values = {name: form.cleaned_data[name] for name in form.changed_data}
         actor = operator(request)
         row = self.change_row(actor, obj, values) if change else self.add_row(actor, values)
         obj.__dict__.update(row.__dict__)
 
     def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Show a refusal as a message on the same page; nothing was changed then."""
+        """Show a service error as a message on the same page; nothing was changed."""
         try:
             return super().changeform_view(request, *args, **kwargs)
         except ServiceError as error:
@@ -65,13 +65,13 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
             return redirect(request.get_full_path())
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nothing is deleted: rows end by their own verbs."""
+        """Rows are never deleted: services end or revoke them."""
         return False
 
     def carry_out(
         self, request: HttpRequest, rows: Iterable[Any], done: str, verb: Callable[..., object]
     ) -> None:
-        """Do something to each selected row, and say how it went."""
+        """Call `verb` on each selected row and show a message for each result."""
         for row in rows:
             try:
                 verb(operator(request), row)
@@ -82,25 +82,25 @@ class OperatorAdmin(DollarsMixin, ModelAdmin):
 
 
 class ReadOnlyAdmin(OperatorAdmin):
-    """Pages to look at."""
+    """Read-only pages."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nothing is added here."""
+        """Nobody may add rows."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Nothing is changed here."""
+        """Nobody may change rows."""
         return False
 
 
 def row_url(page: str, row_id: int | str) -> str:
-    """Return the address of a row's page: `_3B` in an id would be taken for a semicolon there, so
-    ids are quoted as the admin reads them."""
+    """Return the URL of a row's page. The admin would read `_3B` in an id as a semicolon, so ids
+    are quoted the way it expects."""
     return reverse(page, args=[quote(row_id)])
 
 
 class OperatorPage(UnfoldModelAdminViewMixin, TemplateResponseMixin, ContextMixin, View):
-    """A page to look at, for staff who may see the rows it is made of.
+    """A read-only page, for staff who may see the rows it is made of.
 
     Registered in its admin's `get_custom_urls`, as `Page.as_view(model_admin=self)`.
     """
@@ -111,11 +111,11 @@ class OperatorPage(UnfoldModelAdminViewMixin, TemplateResponseMixin, ContextMixi
     raise_exception = True
 
     def get(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Show the page; one that also sends files returns these."""
+        """Show the page; pages with downloads also return files."""
         return self.render_to_response(self.get_context_data(**kwargs))
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Return what every page shows: the admin's frame, a title and a sentence of purpose."""
-        shared = {**kwargs, "purpose": self.purpose}
-        shared.pop("model_admin", None)  # the address names it too, the frame sets it
-        return super().get_context_data(**shared)
+        context = {**kwargs, "purpose": self.purpose}
+        context.pop("model_admin", None)  # also a URL argument; the base class sets it
+        return super().get_context_data(**context)

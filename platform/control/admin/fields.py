@@ -1,4 +1,5 @@
-"""How the operator's pages take and show values: lists by line, money in dollars, JSON indented."""
+"""Form fields and column formats of the admin: one list item per line, money in dollars, indented
+JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -17,11 +18,11 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 from serving.contract.money import exact_dollars, parse_dollars
 
 NOTHING = "-"
-"""What the admin shows of an empty column."""
+"""What the admin shows for an empty column."""
 
 
 def idempotent_action(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Keep what a column shows of a row: the admin's templates ask for it several times."""
+    """Cache a column's value on the row: the admin's templates read it several times."""
     name = f"_{shown.__name__}_shown"
 
     @wraps(shown)
@@ -34,7 +35,7 @@ def idempotent_action(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 class LinesField(Field):
-    """A list of texts, one per line; blank lines count for nothing."""
+    """A list of strings, one per line; blank lines are ignored."""
 
     widget = UnfoldAdminTextareaWidget
 
@@ -55,12 +56,12 @@ class LinesField(Field):
         return [self.base_field.clean(line) for line in lines if line]
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Tell whether the lines differ."""
+        """Return whether the lines differ."""
         return list(initial or []) != [line.strip() for line in (data or "").splitlines() if line]
 
 
 class DollarsField(Field):
-    """Money as a person types it, such as 0.15, kept as nano-dollars; nothing typed is None."""
+    """Money entered in dollars, such as 0.15, kept as nano-dollars; None if empty."""
 
     widget = UnfoldAdminTextInputWidget
 
@@ -69,7 +70,7 @@ class DollarsField(Field):
         return exact_dollars(value).replace(",", "") if isinstance(value, int) else value
 
     def to_python(self, value: Any) -> int | None:
-        """Return the nanos. Raises ValidationError."""
+        """Return nano-dollars. Raises ValidationError."""
         if value in self.empty_values:
             return None
         try:
@@ -78,7 +79,7 @@ class DollarsField(Field):
             raise ValidationError(str(error)) from error
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Tell whether the amounts differ; what cannot be read does."""
+        """Return whether the amounts differ; an invalid amount does."""
         try:
             return bool(self.to_python(data) != initial)
         except ValidationError:
@@ -86,13 +87,13 @@ class DollarsField(Field):
 
 
 class DollarsMixin(BaseModelAdmin):
-    """An admin whose forms take each `..._nanos` column in dollars."""
+    """An admin whose forms show each `..._nanos` column in dollars."""
 
     dollars_help: Mapping[str, str] = {}
-    """What the form says under an amount, by column."""
+    """Help texts of the amounts, by column."""
 
     def formfield_for_dbfield(self, db_field: Column, request: Any, **options: Any) -> Any:
-        """Return the form's field for a column."""
+        """Return the form field of a column."""
         if not db_field.name.endswith("_nanos"):
             return super().formfield_for_dbfield(db_field, request, **options)
         label = db_field.name.removesuffix("_nanos").replace("_", " ").capitalize()
@@ -101,7 +102,7 @@ class DollarsMixin(BaseModelAdmin):
 
 
 def displayed(path: str, description: str) -> Callable[[Any, Any], Any]:
-    """Return a column of the admin that shows an attribute, by a path such as `caller.key_id`."""
+    """Return an admin column that shows an attribute, by a path such as `caller.key_id`."""
     read = attrgetter(path)
 
     @admin.display(description=description)
@@ -112,9 +113,9 @@ def displayed(path: str, description: str) -> Callable[[Any, Any], Any]:
 
 
 def dollars(column: str, description: str, *, is_stored: bool = True) -> Callable[[Any, Any], str]:
-    """Return a column of the admin that shows nano-dollars as dollars, no digit rounded away.
+    """Return an admin column that shows nano-dollars as dollars, without rounding.
 
-    What is no stored column (`is_stored` False) is not sorted by.
+    It is sortable only if `is_stored`.
     """
 
     @admin.display(description=description, ordering=column if is_stored else None)
@@ -126,7 +127,7 @@ def dollars(column: str, description: str, *, is_stored: bool = True) -> Callabl
 
 
 def milliseconds(column: str, description: str) -> Callable[[Any, Any], str]:
-    """Return a column of the admin that shows seconds as milliseconds."""
+    """Return an admin column that shows seconds as milliseconds."""
 
     @admin.display(description=description, ordering=column)
     def shown(_: Any, row: Any) -> str:
@@ -137,6 +138,6 @@ def milliseconds(column: str, description: str) -> Callable[[Any, Any], str]:
 
 
 def indented(document: object) -> str:
-    """Return JSON as a block that wraps."""
+    """Return indented JSON as an HTML block that wraps."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
     return format_html('<pre class="wrapped">{}</pre>', text)

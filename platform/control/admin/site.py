@@ -1,4 +1,5 @@
-"""The admin's door: allauth's sign-in, throttled, and a second factor; no login form of its own."""
+"""Access to the admin: allauth's throttled sign-in and a second factor, without a login form of its
+own."""
 
 from functools import cache, wraps
 from typing import Any
@@ -29,25 +30,27 @@ from control.permissions import Permission
 from control.reauthentication import ask, is_recent
 
 page_shown = Signal()
-"""Sent with `request` and `response` once a page is made, before it leaves."""
+"""Sent with `request` and `response` before a page is returned."""
 SECOND_FACTOR = "mfa"
-"""What allauth calls it in a session's records of how its person proved who they are."""
+"""The method in allauth's authentication records of a session."""
 PROVEN_APPS = ("api_keys", "accounts", "organizations", "operators")
-"""Whose forms need a recent proof beside those of the books and prices."""
+"""Apps whose forms need a recent sign-in, besides those of billing and pricing."""
 PROVING = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
-"""Recovery codes are made when one of these is."""
+"""Recovery codes are created together with one of these."""
 
 
 class OperatorSite(UnfoldAdminSite):
-    """Open to operators who proved a second factor in this session."""
+    """The admin, open to operators who used a second factor in this session."""
 
     def has_permission(self, request: HttpRequest) -> bool:
-        """Tell whether who asks may see the admin at all."""
+        """Return whether the user may open the admin at all."""
         return super().has_permission(request) and has_second_factor(request)
 
     def login(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Send who may not enter yet to the page that is missing. Raises PermissionDenied for who
-        is no operator."""
+        """Redirect to the sign-in or second-factor page that is still needed.
+
+        Raises PermissionDenied for a user who is not an operator.
+        """
         if self.has_permission(request):
             return redirect(_next(request))
         if not request.user.is_authenticated:
@@ -60,11 +63,11 @@ class OperatorSite(UnfoldAdminSite):
         return _to("mfa_activate_totp", request)
 
     def admin_view(self, view: Any, cacheable: bool = False) -> Any:
-        """Return a view of the admin, which rows that there cannot be never reach."""
+        """Return the view behind checks of its input and of how recent the sign-in is."""
         guarded = super().admin_view(view, cacheable)
 
         @wraps(guarded)
-        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        def respond(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             _require_storable(request)
             _require_ids(request, [unquote(kwargs["object_id"])] if "object_id" in kwargs else [])
             is_stale = self.has_permission(request) and not is_recent(request)
@@ -77,31 +80,31 @@ class OperatorSite(UnfoldAdminSite):
             page_shown.send(sender=type(self), request=request, response=response)
             return response
 
-        return answer
+        return respond
 
     def password_change(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
-        """Leave it to the account's own page, which asks for the old one and mails."""
+        """Redirect to the account page, which asks for the old password and sends an email."""
         return redirect("account_change_password")
 
 
 def _needs_recent_proof(request: HttpRequest) -> bool:
-    """Tell whether a form moves money, sets prices or terms, or concerns keys or people."""
+    """Return whether a form moves money, sets prices or terms, or concerns keys or people."""
     match request.resolver_match and request.resolver_match.route.split("/"):
         case ["admin", app_label, _, *_] if request.method == "POST":
             config = apps.app_configs.get(app_label)
-            wanted = getattr(config, "change_permission", None)
-            return wanted == Permission.FINANCE_WRITE or app_label in PROVEN_APPS
+            permission = getattr(config, "change_permission", None)
+            return permission == Permission.FINANCE_WRITE or app_label in PROVEN_APPS
     return False
 
 
 def _require_storable(request: HttpRequest) -> None:
-    """Raises BadRequest for a form with NUL characters: not all of the admin's fields look."""
+    """Raise BadRequest for a form with NUL characters: not all admin fields check for them."""
     if any("\0" in value for _, values in request.POST.lists() for value in values):
         raise BadRequest("A form holds no NUL character.")
 
 
 def _require_ids(request: HttpRequest, ids: list[str]) -> None:
-    """Raises Http404 where the address, or a list's form, names rows by what is no id of theirs."""
+    """Raise Http404 if the URL or the form of a list holds an invalid row id."""
     match request.resolver_match and request.resolver_match.route.split("/"):
         case ["admin", app_label, model_name, *_] if (app_label, model_name) in apps_with_rows():
             column = apps.get_model(app_label, model_name)._meta.pk
@@ -114,14 +117,14 @@ def _require_ids(request: HttpRequest, ids: list[str]) -> None:
 
 @cache
 def apps_with_rows() -> frozenset[tuple[str, str]]:
-    """Return the tables there are, as addresses name them."""
+    """Return the app label and model name of every model, as URLs name them."""
     return frozenset(
         (each._meta.app_label, str(each._meta.model_name)) for each in apps.get_models()
     )
 
 
 def has_second_factor(request: HttpRequest) -> bool:
-    """Tell whether this session's person proved a second factor."""
+    """Return whether the user proved a second factor in this session."""
     records = get_authentication_records(request, request.user)
     return any(record["method"] == SECOND_FACTOR for record in records)
 
@@ -129,8 +132,10 @@ def has_second_factor(request: HttpRequest) -> bool:
 def on_first_mfa(
     sender: object, request: HttpRequest, user: Any, authenticator: Authenticator, **_: Any
 ) -> None:
-    """Take a person's first factor, set up just now by a code of it, as proved in this session. A
-    further one proves nothing: whoever adds it shows a password."""
+    """Count a person's first second factor as proved in this session: setting it up took a code.
+
+    A further factor proves nothing, since adding it takes only a password.
+    """
     is_new = authenticator.type in PROVING
     if is_new and Authenticator.objects.filter(user=user, type__in=PROVING).count() == 1:
         record_authentication(request, user, SECOND_FACTOR)
@@ -144,8 +149,8 @@ def _to(page: str, request: HttpRequest) -> HttpResponse:
 
 
 def _next(request: HttpRequest) -> str:
-    """Return where in the admin it was to go."""
-    wanted = request.GET.get("next", "")
+    """Return the admin URL in `next`, or the admin's first page."""
+    url = request.GET.get("next", "")
     home = reverse("admin:index")
-    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None)
-    return wanted if is_ours and wanted.startswith(home) else home
+    is_local = url_has_allowed_host_and_scheme(url, allowed_hosts=None)
+    return url if is_local and url.startswith(home) else home

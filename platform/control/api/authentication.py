@@ -1,5 +1,7 @@
-"""Session authentication of the management API: people who are signed in to the console. A module
-of its own, since REST framework imports it before `control.api.schema` can be imported."""
+"""Session authentication of the management API, for people signed in to the console.
+
+It is separate because REST framework imports it before `control.api.schema` can be imported.
+"""
 
 from typing import Any
 
@@ -15,18 +17,19 @@ STALE = "Your sign-in is too long ago for this. Sign in again, or use an API key
 
 
 class SessionAuthentication(DjangoSessionAuthentication):
-    """The console's session; writes need Django's CSRF token, and a recent sign-in."""
+    """The console's session; writes need Django's CSRF token and a recent sign-in."""
 
     def authenticate(self, request: Request) -> tuple[Any, Any] | None:
-        """Return who is signed in. Raises PermissionDenied for a write long after the sign-in."""
-        found: tuple[Any, Any] | None = super().authenticate(request)
-        if found and request.method not in SAFE_METHODS and not is_recent(request._request):
+        """Return the signed-in user. Raises PermissionDenied for a write long after sign-in."""
+        user_and_auth: tuple[Any, Any] | None = super().authenticate(request)
+        is_write = request.method not in SAFE_METHODS
+        if user_and_auth and is_write and not is_recent(request._request):
             raise PermissionDenied(STALE, code="reauthentication_required")
-        return found
+        return user_and_auth
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document describes sessions."""
+    """The OpenAPI security scheme of sessions."""
 
     target_class = SessionAuthentication
     name = "session"

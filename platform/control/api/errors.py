@@ -1,4 +1,4 @@
-"""One place that turns what went wrong in the management API into HTTP."""
+"""Conversion of exceptions in the management API to HTTP responses."""
 
 import math
 from functools import singledispatch
@@ -31,7 +31,7 @@ CODES = {"unknown_parameter": "unknown_parameter", "required": "missing_required
 
 
 def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponseBase | None:
-    """Return the answer to an exception, None where it is a bug of ours."""
+    """Return the response to an exception; None for a bug of ours."""
     set_rollback()
     if is_database_unavailable(error):
         return service_unavailable(context["request"]._request)
@@ -40,54 +40,54 @@ def exception_handler(error: Exception, context: dict[str, Any]) -> HttpResponse
 
 @singledispatch
 def error_response(error: Exception) -> Response | None:
-    """Return the answer to an exception that says what the caller did wrong."""
+    """Return the response to an exception that the caller caused; None for any other."""
     return None
 
 
 @error_response.register
 def _(error: ServiceError) -> Response:
-    return _answer(error.status, error.message, error.param, error.code)
+    return _response(error.status, error.message, error.param, error.code)
 
 
 @error_response.register
 def _(error: TooManyRequests) -> Response:
     headers = {"Retry-After": str(error.retry_after_seconds)}
-    return _answer(error.status, error.message, None, error.code, headers)
+    return _response(error.status, error.message, None, error.code, headers)
 
 
 @error_response.register
 def _(error: exceptions.ValidationError) -> Response:
     param, detail = _first(error.detail)
-    return _answer(400, str(detail), param, CODES.get(str(detail.code), "invalid_value"))
+    return _response(400, str(detail), param, CODES.get(str(detail.code), "invalid_value"))
 
 
 @error_response.register
 def _(error: exceptions.APIException) -> Response:
     code = getattr(error.detail, "code", None)
-    return _answer(error.status_code, str(error.detail), None, code, _headers(error))
+    return _response(error.status_code, str(error.detail), None, code, _headers(error))
 
 
 @error_response.register
 def _(error: exceptions.Throttled) -> Response:
-    return _answer(429, TOO_MANY, None, "rate_limit_exceeded", _headers(error))
+    return _response(429, TOO_MANY, None, "rate_limit_exceeded", _headers(error))
 
 
 @error_response.register
 def _(error: Http404) -> Response:
-    return _answer(404, "There is nothing here.", None, "not_found")
+    return _response(404, "There is nothing here.", None, "not_found")
 
 
 @error_response.register
 def _(error: RequestDataTooBig) -> Response:
-    return _answer(413, "The body is too large.", None, "request_too_large")
+    return _response(413, "The body is too large.", None, "request_too_large")
 
 
 @error_response.register
 def _(error: PermissionDenied) -> Response:
-    return _answer(403, "You may not do this.", None, "permission_denied")
+    return _response(403, "You may not do this.", None, "permission_denied")
 
 
-def _answer(
+def _response(
     status: int,
     message: str,
     param: str | None,
@@ -108,7 +108,7 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
 
 
 def _first(detail: Any, path: str = "") -> tuple[str | None, exceptions.ErrorDetail]:
-    """Return the path and the words of the first complaint in a serializer's errors."""
+    """Return the path and message of the first of a serializer's errors."""
     if isinstance(detail, dict):
         name, inner = next(iter(detail.items()))
         if name != "non_field_errors":

@@ -1,9 +1,9 @@
-"""`Idempotency-Key` on POST: the same key and request of one caller happens once; asked again
-within a day it gets the same answer, with `Idempotent-Replayed: true`.
+"""`Idempotency-Key` on POST: a request with the same key and caller is executed once; a repeat
+within a day gets the same response, with `Idempotent-Replayed: true`.
 
-What was refused left nothing behind, and its key is free. An answer may hold a secret that is shown
-once, so it is encrypted with the vault's key and the caller's own together, and is given again only
-to a caller who still has the roles that they had.
+A rejected request stores nothing, and its key is free. A response may hold a secret that is shown
+once, so it is encrypted with the encryption key and the idempotency key together, and is replayed
+only to a caller who still has the roles that they had.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ REPLAYED = "Idempotent-Replayed"
 KEY_MAX = 255
 KEPT = timedelta(hours=24)
 UNDER_WAY = timedelta(minutes=1)
-"""After that a request whose process died may be asked anew."""
+"""After that a request whose process died may be repeated."""
 PARAMETER = OpenApiParameter(
     HEADER,
     str,
@@ -44,8 +44,10 @@ Act = Callable[[], Response]
 
 
 def idempotent(post: Post) -> Post:
-    """Carry out a view's POST once for a caller's key: what it changes, and that it happened, are
-    committed together. It must not leave the database or wait for others."""
+    """Execute a view's POST once for each idempotency key of a caller.
+
+    Its changes and the key are committed in one transaction, so it must call no other service.
+    """
 
     def carry_out(request: Request, act: Act) -> Response:
         with transaction.atomic():
@@ -56,8 +58,10 @@ def idempotent(post: Post) -> Post:
 
 
 def idempotent_outside_transaction(post: Post) -> Post:
-    """Do the same for a POST that asks others, such as Stripe, outside a transaction. One that died
-    half-way may be asked anew after a minute, so it must do no harm twice."""
+    """Do the same outside a transaction, for a POST that calls others, such as Stripe.
+
+    One that died half-way may be repeated after a minute, so it must be safe to execute twice.
+    """
 
     def carry_out(request: Request, act: Act) -> Response:
         with transaction.atomic():
@@ -84,23 +88,25 @@ def _keyed(post: Post, carry_out: Callable[[Request, Act], Response]) -> Post:
 
 
 def purge_requests(*, now: datetime) -> int:
-    """Forget requests of over a day ago with their answers; return how many."""
+    """Delete requests of over a day ago with their responses; return how many."""
     count, _ = IdempotentRequest.objects.filter(created_at__lte=now - KEPT).delete()
     return count
 
 
 def _claim(request: Request) -> tuple[IdempotentRequest, bool]:
-    """Return the request of the key, and whether it is this one. A second one at the same time
-    waits here for the first to be committed. Raises InvalidValue for a key that is none, Conflict
-    where the first takes too long."""
+    """Return the request of the key, and whether it is this one.
+
+    A second one at the same time waits here until the first is committed. Raises InvalidValue for
+    an invalid key, and Conflict if the first takes too long.
+    """
     key, now = _key(request), timezone.now()
-    of_key = {"caller": _caller(request), "key_digest": _digest(key)}
-    rows = IdempotentRequest.objects.filter(**of_key)
+    lookup = {"caller": _caller(request), "key_digest": _digest(key)}
+    rows = IdempotentRequest.objects.filter(**lookup)
     rows.filter(created_at__lte=now - KEPT).delete()
     rows.filter(status=None, created_at__lte=now - UNDER_WAY).delete()
-    fields = {"request_digest": _request_digest(request), "seats": _memberships_digest(request)}
+    fields = {"request_digest": _request_digest(request), "seats": _memberships(request)}
     try:
-        return rows.get_or_create(**of_key, defaults={**fields, "created_at": now})
+        return rows.get_or_create(**lookup, defaults={**fields, "created_at": now})
     except OperationalError as error:
         if getattr(error.__cause__, "sqlstate", "") != "55P03":  # lock_not_available
             raise
@@ -108,13 +114,13 @@ def _claim(request: Request) -> tuple[IdempotentRequest, bool]:
 
 
 def _replay(row: IdempotentRequest, request: Request) -> Response:
-    """Return the first answer. Raises Conflict where it is not to be given."""
+    """Return the stored response. Raises Conflict if it may not be replayed."""
     if row.request_digest != _request_digest(request):
         raise _conflict("This key was used for another request. Use a new key.")
     if row.status is None:
         raise _conflict("The first request with this key is still running.")
-    held = _memberships_digest(request)
-    if not all(seat in held for seat in row.seats):
+    memberships = _memberships(request)
+    if not all(membership in memberships for membership in row.seats):
         raise _conflict("Your role changed since the first request with this key. Use a new key.")
     try:
         body = encryption.decrypt(row.sealed, purpose=VAULT_PURPOSE, with_secret=_key(request))
@@ -127,8 +133,8 @@ def _replay(row: IdempotentRequest, request: Request) -> Response:
 def _keep(row: IdempotentRequest, request: Request, response: Response) -> Response:
     body = JSONRenderer().render(response.data).decode()
     sealed = encryption.encrypt(body, purpose=VAULT_PURPOSE, with_secret=_key(request))
-    of_row = IdempotentRequest.objects.filter(pk=row.pk)
-    of_row.update(sealed=sealed, status=response.status_code)
+    stored = IdempotentRequest.objects.filter(pk=row.pk)
+    stored.update(sealed=sealed, status=response.status_code)
     return response
 
 
@@ -144,10 +150,12 @@ def _caller(request: Request) -> str:
     return str(getattr(request.user, "key_id", None) or request.user.pk)
 
 
-def _memberships_digest(request: Request) -> list[list[str]]:
-    """Return a person's roles by organization; those of an API key end with the key."""
-    seats = getattr(request.user, "memberships", None)
-    return [] if seats is None else sorted(map(list, seats.values_list("organization_id", "role")))
+def _memberships(request: Request) -> list[list[str]]:
+    """Return a person's organization ids and roles; none for an API key: its rights end with it."""
+    memberships = getattr(request.user, "memberships", None)
+    if memberships is None:
+        return []
+    return sorted(map(list, memberships.values_list("organization_id", "role")))
 
 
 def _request_digest(request: Request) -> str:

@@ -1,5 +1,7 @@
-"""What the management API answers to OPTIONS: what an address is for; `Allow` names the methods.
-REST framework's own answer asks views for rows, which not all of them have."""
+"""The management API's response to OPTIONS: what a URL is for; `Allow` lists its methods.
+
+REST framework's own response needs a queryset, which not all views have.
+"""
 
 from typing import Any
 
@@ -8,7 +10,7 @@ from rest_framework.request import Request
 
 
 class Metadata(BaseMetadata):
-    """Names and describes a view; the OpenAPI document says the rest."""
+    """Name and description of a view; the OpenAPI document has the rest."""
 
     def determine_metadata(self, request: Request, view: Any) -> dict[str, Any]:
         """Return the view's name and description."""

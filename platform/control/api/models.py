@@ -7,9 +7,12 @@ DIGEST_CHARACTERS = 64
 
 
 class IdempotentRequest(models.Model):
-    """The one request of a caller's key, for a day. `seats` are the caller's roles at that time, by
-    organization; `status` is None while the request is under way; `sealed` is the body of its
-    answer, which nobody reads without the caller's key (`control.api.idempotency`)."""
+    """The request of one idempotency key of a caller, kept for a day.
+
+    `seats` are the caller's organizations and roles at that time. `status` is None while the
+    request is in progress. `sealed` is the body of its response, which can't be read without the
+    idempotency key (`control.api.idempotency`).
+    """
 
     caller = models.CharField(max_length=64)
     key_digest = models.CharField(max_length=DIGEST_CHARACTERS)

@@ -12,7 +12,7 @@ from rest_framework.utils.urls import replace_query_param
 
 
 class Pagination(CursorPagination):
-    """`limit` rows from `cursor` on; `next` and `previous` are whole addresses or null."""
+    """`limit` rows from `cursor` on; `next` and `previous` are absolute URLs or null."""
 
     page_size = 50
     max_page_size = 200
@@ -37,44 +37,43 @@ class Pagination(CursorPagination):
 class SequencePagination(Pagination):
     """`limit` rows from `cursor` on, in the order of the list.
 
-    A cursor names the row that a page begins with, and its place for when that row is gone.
+    A cursor holds the row that a page begins with, and its index in case that row is gone.
     """
 
     def key(self, row: Any) -> str:
-        """Return what names a row for good: its id, where the rows are of one table."""
+        """Return a row's permanent key: its id, if all rows are of one table."""
         return str(row.pk)
 
     def paginate_queryset(  # type: ignore[override]
         self, rows: Sequence[Any], request: Request, view: object = None
     ) -> list[Any]:
-        """Return the rows of the page that was asked for. Raises ObjectNotFound for a wrong
-        cursor."""
+        """Return the rows of the requested page. Raises NotFound for an invalid cursor."""
         self.url = request.build_absolute_uri()
         self.rows, self.limit = rows, self.get_page_size(request) or self.page_size
         self.start = self._start(request.query_params.get(self.cursor_query_param, ""))
         return list(rows[self.start : self.start + self.limit])
 
     def get_next_link(self) -> str | None:
-        """Return where the next page is."""
+        """Return the URL of the next page; None on the last."""
         start = self.start + self.limit
         return self._link(start) if start < len(self.rows) else None
 
     def get_previous_link(self) -> str | None:
-        """Return where the page before is."""
+        """Return the URL of the previous page; None on the first."""
         return self._link(max(self.start - self.limit, 0)) if self.start else None
 
     def _link(self, start: int) -> str:
-        name = f"{start} {self.key(self.rows[start])}"
-        cursor = urlsafe_b64encode(name.encode()).decode()
+        position = f"{start} {self.key(self.rows[start])}"
+        cursor = urlsafe_b64encode(position.encode()).decode()
         return replace_query_param(self.url, self.cursor_query_param, cursor)
 
     def _start(self, cursor: str) -> int:
         if not cursor:
             return 0
         try:
-            place, _, name = urlsafe_b64decode(cursor).decode().partition(" ")
-            start = int(place)
+            index, _, key = urlsafe_b64decode(cursor).decode().partition(" ")
+            start = int(index)
         except ValueError:
             raise NotFound(self.invalid_cursor_message) from None
-        named = (at for at, row in enumerate(self.rows) if self.key(row) == name)
-        return next(named, min(max(start, 0), len(self.rows)))
+        found = (at for at, row in enumerate(self.rows) if self.key(row) == key)
+        return next(found, min(max(start, 0), len(self.rows)))

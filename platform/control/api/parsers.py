@@ -1,4 +1,4 @@
-"""Bodies of the management API: JSON that can be stored as it was sent."""
+"""The management API's body parser: JSON that PostgreSQL can store as it was sent."""
 
 from collections.abc import Mapping
 from typing import IO, Any
@@ -11,7 +11,7 @@ BODY_BYTES_MAX = 2**20
 
 
 class TooLarge(APIException):
-    """A body of more than `BODY_BYTES_MAX`."""
+    """A body is larger than `BODY_BYTES_MAX`."""
 
     status_code = 413
     default_detail = f"The body is over {BODY_BYTES_MAX} bytes."
@@ -19,8 +19,8 @@ class TooLarge(APIException):
 
 
 class StrictJSONParser(JSONParser):
-    """Refuses what Python's own parser takes and PostgreSQL does not, such as halves of surrogate
-    pairs, and what is nested too deep for anybody."""
+    """Rejects JSON that Python's parser accepts but PostgreSQL can't store, such as lone
+    surrogates, and JSON that is nested too deep."""
 
     def parse(
         self,
@@ -28,7 +28,7 @@ class StrictJSONParser(JSONParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the body's value. Raises ParseError, and TooLarge."""
+        """Return the parsed body. Raises ParseError or TooLarge."""
         body = stream.read(BODY_BYTES_MAX + 1)
         if len(body) > BODY_BYTES_MAX:
             raise TooLarge

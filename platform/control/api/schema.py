@@ -1,4 +1,4 @@
-"""How the OpenAPI document describes the management API's operations."""
+"""The OpenAPI description of the management API's operations."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from control.api.idempotency import PARAMETER
 from control.api.serializers import ClosedSerializer, ErrorBodySerializer
 
 LIST = "_list"
-"""How the name of an operation ends that answers a page of rows."""
+"""Suffix of the ids of operations that return a page of rows."""
 REFUSALS = {
     "400": "Something of what was sent is wrong; `param` names it where it has a name.",
     "401": "Nobody is signed in, or the API key is not valid.",
@@ -22,7 +22,7 @@ REFUSALS = {
     "503": "The service is unavailable for a moment; `Retry-After` says for how long.",
 }
 OF_BODIES = ("409", "413", "415")
-"""Refusals of what is sent: reading is never answered so."""
+"""Errors about a request's body: GET never returns them."""
 
 
 class Schema(AutoSchema):
@@ -31,31 +31,31 @@ class Schema(AutoSchema):
     _is_unnamed = False
 
     def get_override_parameters(self) -> list[Any]:
-        """Return what every POST takes beside its own."""
+        """Return the parameters that every POST takes."""
         return [PARAMETER] if self.method == "POST" else []
 
     def get_operation_id(self) -> str:
-        """Return a name made of the address: one that a view gives itself goes before this."""
+        """Return an id derived from the URL, for views that set none themselves."""
         self._is_unnamed = True
         return str(super().get_operation_id())
 
     def _is_list_view(self, serializer: Any = None) -> bool:
-        """Tell by the name that a view gives itself: each is of one address, list or not."""
+        """Return whether the id that the view set ends in `_list`: each view has one URL."""
         return not self._is_unnamed and self.get_operation_id().endswith(LIST)
 
     def _map_basic_serializer(self, serializer: Any, direction: Any) -> Any:
-        """Say of a body that unknown fields of it are refused."""
+        """Declare that a request body takes no unknown fields."""
         schema = super()._map_basic_serializer(serializer, direction)  # type: ignore[no-untyped-call]
         if direction == "request" and isinstance(serializer, ClosedSerializer):
             schema["additionalProperties"] = False
         return schema
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
-        """Return the answers that the view names, and the refusals that any may meet."""
-        named: dict[str, Any] = super()._get_response_bodies(direction)
+        """Return the responses that the view declares, and the errors of every operation."""
+        responses: dict[str, Any] = super()._get_response_bodies(direction)
         body = self.resolve_serializer(ErrorBodySerializer, "response").ref
         content = {"application/json": {"schema": body}}
         for status, words in REFUSALS.items():
             if self.method != "GET" or status not in OF_BODIES:
-                named.setdefault(status, {"description": words, "content": content})
-        return named
+                responses.setdefault(status, {"description": words, "content": content})
+        return responses

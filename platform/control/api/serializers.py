@@ -1,4 +1,4 @@
-"""What all serializers of the management API share."""
+"""Base serializers of the management API."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from rest_framework.exceptions import ErrorDetail, ValidationError
 
 
 class ClosedSerializer(serializers.Serializer[Any]):
-    """Refuses fields that it does not know, or that nobody may set, instead of ignoring them."""
+    """Rejects unknown and read-only fields instead of ignoring them."""
 
     def to_internal_value(self, data: Any) -> Any:
         """Return the validated values. Raises ValidationError naming an unknown field."""
@@ -28,7 +28,7 @@ class ClosedSerializer(serializers.Serializer[Any]):
 
 
 class ErrorSerializer(serializers.Serializer[Any]):
-    """An error's four keys, for the OpenAPI document."""
+    """The four keys of an error."""
 
     message = serializers.CharField()
     type = serializers.CharField()
@@ -37,6 +37,6 @@ class ErrorSerializer(serializers.Serializer[Any]):
 
 
 class ErrorBodySerializer(serializers.Serializer[Any]):
-    """The body of every answer from 400 on."""
+    """The body of every response with a status of 400 or more."""
 
     error = ErrorSerializer()

@@ -1,8 +1,8 @@
-"""Files that customers and operators download: bounded in number, and never at the cost of a
-database connection that waits for whoever reads slowly.
+"""Downloads of customers and operators: bounded in number, and holding no database connection while
+a slow client reads.
 
-All bounds hold for one process. A page of a file is read, and its connection given back, before
-its bytes are written; `control.http_protocol` hangs up on a client that stops reading.
+All limits apply to one process. A page of a file is read, and its connection given back, before
+its bytes are written; `control.http_protocol` disconnects a client that stops reading.
 """
 
 from collections import Counter, deque
@@ -21,19 +21,19 @@ from control.error_pages import is_for_programs, too_many_exports
 from control.errors import TooManyRequests
 
 CALLER_EXPORTS_MAX = 4
-"""Downloads that one person or API key may have at once."""
+"""Downloads of one person or API key at once."""
 ORGANIZATION_EXPORTS_MAX = 8
 EXPORTS_MAX = 200
-"""Downloads of all together: each has a thread and a page in memory."""
+"""All downloads at once: each has a thread and a page in memory."""
 READS_MAX = 5
-"""Connections that all downloads together may read with, of the pool's 20."""
+"""Database connections that all downloads together may use, of the pool's 20."""
 RETRY_AFTER_SECONDS = 10
 
 _reads = BoundedSemaphore(READS_MAX)
 
 
 class Exports:
-    """The downloads that are under way, by whose they are."""
+    """Counts of the downloads in progress, by caller and organization."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -41,27 +41,30 @@ class Exports:
         self._lock = Lock()
 
     def begin(self, caller: str, organization_id: str | None) -> Callable[[], None]:
-        """Count one more, and return what ends it, once. Raises TooManyRequests."""
-        bounds = {"all": EXPORTS_MAX, f"caller {caller}": CALLER_EXPORTS_MAX}
+        """Count a download, and return a function that ends it; calling it again does nothing.
+
+        Raises TooManyRequests.
+        """
+        limits = {"all": EXPORTS_MAX, f"caller {caller}": CALLER_EXPORTS_MAX}
         if organization_id is not None:
-            bounds[f"organization {organization_id}"] = ORGANIZATION_EXPORTS_MAX
+            limits[f"organization {organization_id}"] = ORGANIZATION_EXPORTS_MAX
         with self._lock:
             self._settle()
-            for name, most in bounds.items():
-                if self._counts[name] >= most:
-                    raise _refused(name, most)
-            self._counts.update(bounds.keys())
-        names = list(bounds)
+            for name, limit in limits.items():
+                if self._counts[name] >= limit:
+                    raise _too_many_exports(name, limit)
+            self._counts.update(limits.keys())
+        names = list(limits)
 
         def end() -> None:
-            # Without the lock: the garbage collector may call this amid what holds it.
+            # Without the lock: the garbage collector may call this in a thread that holds it.
             while names:
                 self._ended.append(names.pop())
 
         return end
 
     def counts(self) -> dict[str, int]:
-        """Return how many there are; nothing of those who have none."""
+        """Return the counts above zero, by name."""
         with self._lock:
             self._settle()
             return dict(self._counts)
@@ -76,17 +79,17 @@ EXPORTS = Exports()
 
 
 class _Download(HttpResponseBase):
-    """An answer that counts as an export until it is closed."""
+    """A response that counts as a download until it is closed."""
 
     end: Callable[[], None] = staticmethod(lambda: None)
 
     def close(self) -> None:
-        """Close it; the next export may begin."""
+        """Close the response and end the download."""
         super().close()
         self.end()
 
     def __del__(self) -> None:
-        """End one that a later failure kept from being sent."""
+        """End a download that was never sent because of a later failure."""
         self.end()
 
 
@@ -106,14 +109,14 @@ def stream_export(
     name: str,
     organization_id: str | None = None,
 ) -> HttpResponseBase:
-    """Return chunks as a file to keep, each read when the one before it is written.
+    """Return chunks as a file to save, each read when the one before it is written.
 
-    `organization_id` is whose data it is, None for operators' files and a person's own. Raises
-    TooManyRequests in the API; a page answers 429 itself.
+    `organization_id` owns the data; None for operators' files and a person's own. Raises
+    TooManyRequests in the API; elsewhere the response is a 429 page.
     """
 
     def make() -> _Download:
-        # Under ASGI, Django would gather a plain iterator whole before it sends anything.
+        # Under ASGI, Django would collect all of a plain iterator before it sends anything.
         content = iterate(chunks) if isinstance(request, ASGIRequest) else chunks
         return _StreamedDownload(content, content_type=content_type)
 
@@ -129,10 +132,10 @@ def whole_export(
     organization_id: str | None = None,
     is_inline: bool = False,
 ) -> HttpResponseBase:
-    """Return a file that is made at once by `content`; otherwise as `stream_export`."""
+    """Return a file that `content` makes at once; otherwise like `stream_export`."""
 
     def make() -> _Download:
-        with _turn():
+        with _reading():
             return _WholeDownload(content(), content_type=content_type)
 
     disposition = "inline" if is_inline else "attachment"
@@ -143,7 +146,7 @@ async def iterate(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
     """Yield each chunk as it is made, in the thread of the request's database connection."""
 
     def read() -> bytes | None:
-        with _turn():
+        with _reading():
             return next(chunks, None)
 
     advance = sync_to_async(read, thread_sensitive=True)
@@ -159,10 +162,10 @@ def _export(
 ) -> HttpResponseBase:
     try:
         end = EXPORTS.begin(caller_of(request), organization_id)
-    except TooManyRequests as refused:
+    except TooManyRequests as error:
         if is_for_programs(request):
             raise
-        return too_many_exports(request, refused)
+        return too_many_exports(request, error)
     try:
         response = make()
     except BaseException:
@@ -174,8 +177,8 @@ def _export(
 
 
 @contextmanager
-def _turn() -> Iterator[None]:
-    """Wait for a turn to read, with no connection in hand, and give the connection back after."""
+def _reading() -> Iterator[None]:
+    """Wait for a read slot, without holding a connection, and give the connection back after."""
     give_back_connections()
     with _reads:
         try:
@@ -184,11 +187,15 @@ def _turn() -> Iterator[None]:
             give_back_connections()
 
 
-def _refused(name: str, most: int) -> TooManyRequests:
-    of = {"all": "this server has", "caller": "you have", "organization": "your organization has"}
-    who = of[name.partition(" ")[0]]
+def _too_many_exports(name: str, limit: int) -> TooManyRequests:
+    subjects = {
+        "all": "this server has",
+        "caller": "you have",
+        "organization": "your organization has",
+    }
+    subject = subjects[name.partition(" ")[0]]
     return TooManyRequests(
-        f"Too many downloads at once: {who} {most} under way, as many as there may be."
+        f"Too many downloads at once: {subject} {limit} under way, as many as there may be."
         " Wait until one of them ends.",
         code="too_many_exports",
         retry_after_seconds=RETRY_AFTER_SECONDS,

@@ -1,4 +1,4 @@
-"""How often one caller may call the management API, counted in Django's cache for all processes of
+"""The rate limit of the management API's callers, counted in Django's cache for all processes of
 control."""
 
 from time import time
@@ -13,33 +13,33 @@ from rest_framework.throttling import BaseThrottle
 from control.request_context import client_address
 
 if TYPE_CHECKING:
-    from rest_framework.views import APIView  # which reads the settings that name this class
+    from rest_framework.views import APIView  # reads the settings that name this class
 
 WINDOW_SECONDS = 60
 
 
 class CallerThrottle(BaseThrottle):
-    """Counts the calls of a person or an API key in each minute. Who is nobody is refused before
-    anything is counted."""
+    """Limits the calls of a person or an API key in each minute. Unauthenticated requests are
+    rejected before anything is counted."""
 
     def allow_request(self, request: Request, view: "APIView") -> bool:
-        """Count the call; tell whether it is one of those allowed."""
+        """Count the call and return whether it is allowed."""
         window, _ = divmod(time(), WINDOW_SECONDS)
         name = f"calls:{caller_of(request)}:{int(window)}"
         cache.add(name, 0, timeout=2 * WINDOW_SECONDS)
         try:
             count = cache.incr(name)
-        except ValueError:  # forgotten meanwhile: the count begins anew
+        except ValueError:  # evicted meanwhile: the count starts again
             return True
         return bool(count <= settings.CONFIG.api_calls_per_minute)
 
     def wait(self) -> float:
-        """Return in how many seconds calls are counted anew."""
+        """Return the seconds until the count starts again."""
         return WINDOW_SECONDS - time() % WINDOW_SECONDS
 
 
 def caller_of(request: Request | HttpRequest) -> str:
-    """Return who calls: a person's or an API key's id, or the address of whom nobody knows."""
+    """Return the id of a person or API key, or the address of an unknown client."""
     user = request.user
-    of_nobody = f"address:{client_address(request)}"
-    return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or of_nobody)
+    address = f"address:{client_address(request)}"
+    return str(getattr(user, "key_id", None) or getattr(user, "pk", None) or address)

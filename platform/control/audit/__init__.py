@@ -1,2 +1,2 @@
-"""The audit log: who did what, in a hash chain that shows changes. Every service above records its
-events in its own transaction."""
+"""The audit log: who did what, in a hash chain that reveals changes. Every package above records
+its events in its own transaction."""

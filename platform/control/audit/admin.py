@@ -1,4 +1,4 @@
-"""The operator's view of the audit."""
+"""The operators' view of the audit log."""
 
 from typing import Any
 
@@ -11,24 +11,24 @@ from control.audit.pseudonyms import NameResolver, by_people_named
 
 
 class NamedChangeList(ChangeList):
-    """A page of deeds with the names of the people in them."""
+    """A page of audit events with the names of the people in them."""
 
     def get_results(self, request: Any) -> None:
-        """Find the rows, and the names for all of them at once."""
+        """Load the rows, and all names in them at once."""
         super().get_results(request)
         names = NameResolver(self.result_list)
-        for deed in self.result_list:
-            deed.names = names
+        for event in self.result_list:
+            event.names = names
 
 
-def names_of(deed: AuditEvent) -> NameResolver:
-    """Return the names that came with a deed, or ask for them."""
-    return getattr(deed, "names", None) or NameResolver([deed])
+def names_of(event: AuditEvent) -> NameResolver:
+    """Return the names loaded with an audit event, or load them."""
+    return getattr(event, "names", None) or NameResolver([event])
 
 
 @admin.register(AuditEvent)
 class AuditEventAdmin(ReadOnlyAdmin):
-    """What was done."""
+    """Audit events."""
 
     list_display = (
         "created_at", "by", "action", "target_id", "organization_id", "address", "request_id",
@@ -44,11 +44,11 @@ class AuditEventAdmin(ReadOnlyAdmin):
     list_select_related = ("link",)
 
     def get_changelist(self, request: Any, **options: Any) -> type[ChangeList]:
-        """Return the list, which asks once for all names."""
+        """Return the list that loads all names at once."""
         return type("Named", (NamedChangeList, super().get_changelist(request, **options)), {})
 
     def get_search_results(self, request: Any, queryset: Any, search_term: str) -> Any:
-        """Find deeds by the people in them, who stand there by reference, too."""
+        """Find audit events also by the people in them, whom they hold by reference."""
         found, may_repeat = super().get_search_results(request, queryset, search_term)
         if search_term.strip():
             found |= queryset.filter(by_people_named(search_term.strip()))
@@ -56,24 +56,24 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description="By")
     def by(self, row: AuditEvent) -> str:
-        """Return who did it."""
+        """Return the name of the actor."""
         return names_of(row).actor(row)
 
     @admin.display(description="Details")
     def told(self, row: AuditEvent) -> dict[str, Any]:
-        """Return what changed."""
+        """Return the details."""
         return names_of(row).details(row)
 
     @admin.display(description="Digest")
     def digest(self, row: AuditEvent) -> str:
-        """Return the deed's place in the chain."""
+        """Return the audit event's position and digest in the hash chain."""
         link = getattr(row, "link", None)
         return f"{link.position}:{bytes(link.digest).hex()}" if link else "not sealed yet"
 
 
 @admin.register(ChainVerification)
 class ChainVerificationAdmin(ReadOnlyAdmin):
-    """Provings of the chain."""
+    """Verifications of the hash chain."""
 
     list_display = ("made_at", "position", "fault_count")
     fields = ("made_at", "position", "end", "faults")
@@ -81,10 +81,10 @@ class ChainVerificationAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Faults")
     def fault_count(self, row: ChainVerification) -> int:
-        """Return how many there were."""
+        """Return the number of faults."""
         return len(row.faults)
 
     @admin.display(description="Digest of its end")
     def end(self, row: ChainVerification) -> str:
-        """Return the digest that the chain ended with."""
+        """Return the digest of the chain head."""
         return bytes(row.digest).hex()

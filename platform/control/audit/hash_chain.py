@@ -1,8 +1,8 @@
-"""The chain of deeds: each has a digest over itself and over the digest of the one before, so that
-none is changed, taken out or put in unseen.
+"""The hash chain of audit events: each link has a digest over its event and over the digest of the
+link before, so that a changed, removed or inserted event is detected.
 
-A deed enters it after its commit, within seconds, in the order in which deeds become visible; so no
-writer waits for another (decision 0042).
+An event enters the chain within seconds after its commit, in the order in which events become
+visible, so that no writer waits for another (decision 0042).
 """
 
 import hashlib
@@ -18,22 +18,22 @@ from control.audit.models import ChainLink, ChainVerification, UnchainedEvent
 PAGE_DEEDS = 1_000
 FAULTS_MAX = 20
 GENESIS = b""
-"""What stands before the first link."""
+"""The digest before the first link."""
 
 CONTENT = """sha256(convert_to(jsonb_build_array(deed.id, deed.organization_id, deed.actor_kind,
     deed.actor_id, deed.actor_name, deed.action, deed.target_kind, deed.target_id, deed.details,
     host(deed.address), deed.request_id,
     to_char(deed.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US'))::text, 'UTF8'))"""
-"""The digest of a deed by itself."""
+"""The digest of an audit event by itself."""
 
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtext('control.audit.hash_chain'))"
-"""One at a time makes the chain longer; another has nothing to wait for."""
+"""Only one transaction at a time extends the chain; a second has nothing to wait for."""
 
 WAITING = f"""
 /* The deeds that wait, in the order of their ids. */
 SELECT deed.id, {CONTENT} FROM audit_unchained_event AS waiting
 JOIN audit_event AS deed ON deed.id = waiting.deed_id ORDER BY deed.id LIMIT %s
-"""  # noqa: S608 -- constants of this room
+"""  # noqa: S608 -- constants of this module
 
 PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL statement_timeout = '10min'"
 
@@ -48,7 +48,7 @@ SELECT position, deed_id, position <> expected AS is_gap FROM (
     WINDOW chain AS (ORDER BY link.position)
 ) AS each WHERE position <> expected OR digest IS DISTINCT FROM wanted
 ORDER BY position LIMIT %s
-"""  # noqa: S608 -- constants of this room
+"""  # noqa: S608 -- constants of this module
 
 LOOSE = """
 /* Deeds that are neither in the chain nor wait for it. */
@@ -63,7 +63,8 @@ logger = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ChainHead:
-    """The end of the chain: an operator notes it elsewhere, to see later that it is still there."""
+    """The last link of the chain: an operator notes it elsewhere, to check later that it is still
+    there."""
 
     position: int
     digest: bytes
@@ -73,14 +74,14 @@ class ChainHead:
 
 
 def chain_events(*, pages_max: int = 100) -> int:
-    """Put the deeds that wait into the chain, so many pages at most; return how many."""
-    sealed = 0
+    """Put unchained audit events into the chain, at most `pages_max` pages; return their number."""
+    chained = 0
     for _ in range(pages_max):
         count = _chain_page()
-        sealed += count
+        chained += count
         if count < PAGE_DEEDS:
             break
-    return sealed
+    return chained
 
 
 @transaction.atomic
@@ -105,14 +106,14 @@ def _links(before: ChainHead, rows: Sequence[tuple[int, bytes]]) -> list[ChainLi
 
 
 def head() -> ChainHead:
-    """Return the end of the chain."""
+    """Return the chain head."""
     last = ChainLink.objects.order_by("-position").first()
     return ChainHead(last.position, bytes(last.digest)) if last else ChainHead(0, GENESIS)
 
 
 def verify_chain(*, now: datetime, noted: Sequence[ChainHead] = ()) -> ChainVerification:
-    """Prove the whole chain, that it still holds what earlier proofs and `noted` saw of it, and
-    that no deed stands beside it. What is wrong is logged and kept."""
+    """Verify the whole chain, that it still holds the heads of the last fault-free verification and
+    of `noted`, and that no audit event is outside it. Faults are logged and stored."""
     with transaction.atomic():
         with connection.cursor() as cursor:
             cursor.execute(PATIENTLY)
@@ -141,15 +142,14 @@ def _faults(noted: Sequence[ChainHead]) -> list[str]:
 
 
 def _lost(noted: Sequence[ChainHead]) -> list[ChainHead]:
-    """Return what was seen of the chain and is not there any more: its end was cut off, or it was
-    written anew as a whole."""
+    """Return the heads that the chain no longer holds: its end was cut off, or all of it was
+    rewritten."""
     last = ChainVerification.objects.filter(faults=[]).first()
-    seen = [*noted, *([ChainHead(last.position, bytes(last.digest))] if last else [])]
-    found = dict(
-        ChainLink.objects.filter(position__in=[one.position for one in seen]).values_list(
-            "position", "digest"
-        )
-    )
+    seen = list(noted)
+    if last is not None:
+        seen.append(ChainHead(last.position, bytes(last.digest)))
+    links = ChainLink.objects.filter(position__in=[one.position for one in seen])
+    found = dict(links.values_list("position", "digest"))
     return [
         one for one in seen if one.position and bytes(found.get(one.position, b"")) != one.digest
     ]

@@ -1,4 +1,4 @@
-"""What was done, by whom, to what; written once, which the database itself holds."""
+"""The audit log and its hash chain: rows are written once, which the database itself enforces."""
 
 import pgtrigger
 from django.db import models
@@ -10,12 +10,12 @@ ID_MAX = 64
 
 
 class AuditEvent(models.Model):
-    """One deed. `organization_id` is empty for deeds that concern the whole platform; `details`
-    holds names and figures, never secrets or content.
+    """One action. `organization_id` is empty for actions on the whole platform; `details` holds
+    names and figures, never secrets or content.
 
-    People are named by reference: `actor_name` is empty for them, their ids stand in `details`
-    where an e-mail address was said (`control.audit.pseudonyms`). `address` and `request_id` are of
-    the request that it came from; empty for what the platform does by itself, and for older deeds.
+    People are stored by reference: `actor_name` is empty for them, and `details` holds their ids in
+    place of email addresses (`control.audit.pseudonyms`). `address` and `request_id` are those of
+    the HTTP request; they are empty for actions of the platform itself, and for older events.
     """
 
     organization_id = models.CharField(max_length=ID_MAX, blank=True)
@@ -53,7 +53,8 @@ class AuditEvent(models.Model):
 
 
 class UnchainedEvent(models.Model):
-    """A deed that is not in the chain yet; the row comes with the deed's own, by a trigger."""
+    """An audit event that is not in the chain yet; a trigger inserts the row together with the
+    event."""
 
     deed = models.OneToOneField(AuditEvent, models.PROTECT, primary_key=True, db_constraint=False)
 
@@ -65,7 +66,8 @@ class UnchainedEvent(models.Model):
 
 
 class ChainLink(models.Model):
-    """A deed's place in the chain. `digest` covers the deed and the digest of the link before."""
+    """An audit event's place in the chain. `digest` covers the event and the digest of the link
+    before."""
 
     position = models.BigIntegerField(primary_key=True)
     deed = models.OneToOneField(AuditEvent, models.PROTECT, related_name="link")
@@ -80,7 +82,7 @@ class ChainLink(models.Model):
 
 
 class ChainVerification(models.Model):
-    """One proving of the whole chain: how far it went, with which digest, and what was wrong."""
+    """One verification of the whole chain: the position and digest of its head, and the faults."""
 
     made_at = models.DateTimeField()
     position = models.BigIntegerField()

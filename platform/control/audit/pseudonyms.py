@@ -1,6 +1,5 @@
-"""People stand in audit events by reference, so that whoever is erased is named nowhere and no
-event changes. Who they are is asked of directories, which the packages above register.
-"""
+"""Stores people in audit events by reference, so that erasing a person removes the name everywhere
+and changes no event. Directories, registered by the packages above, resolve the references."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -12,25 +11,27 @@ from control.audit.models import AuditEvent
 
 EMAIL = re.compile(r"[^\s<>\"'(),:;/\[\]@]+@((?:[\w-]+\.)+[A-Za-z]{2,})")
 MARKS = re.compile("[⟦⟧]")
-"""Around a reference; whatever else says them loses them, so that nobody can ask who an id is."""
+"""The brackets around a reference. They are removed from all other text, so that nobody can forge a
+reference to find out whose id it is."""
 REFERENCE = re.compile(r"⟦((?:user|inv_|opinv_)[0-9A-Za-z]{1,60})⟧")
 ERASED = "erased person"
 PERSON = "user"
 
 
 class NameDirectory:
-    """Knows the people behind some ids. Packages above register theirs (`control.apps`)."""
+    """Resolves some kinds of ids to people. Packages above register theirs (`control.apps`)."""
 
     def references(self, emails: Iterable[str]) -> dict[str, str]:
-        """Return the ids of the users with these addresses (lower case), by address."""
+        """Return the ids of the users with these email addresses (lower case), by address."""
         return {}
 
     def names(self, references: Iterable[str]) -> dict[str, str]:
-        """Return people's addresses by the ids that it knows; erased ones are left out."""
+        """Return people's email addresses by the ids that it knows; erased people are left out."""
         return {}
 
     def search(self, text: str) -> QuerySet[Any, str] | None:
-        """Return the ids of users whose address or name holds a text; None where it knows none."""
+        """Return the ids of users whose email address or name contains a text; None if it has no
+        users."""
         return None
 
 
@@ -38,13 +39,13 @@ _directories: list[NameDirectory] = []
 
 
 def register(directory: NameDirectory) -> None:
-    """Ask this directory too, once per process."""
+    """Add a directory, once per process and type."""
     if all(type(each) is not type(directory) for each in _directories):
         _directories.append(directory)
 
 
 def by_people_named(text: str) -> Q:
-    """Return the filter of events by users whose address or name holds a text."""
+    """Return the filter of events by users whose email address or name contains a text."""
     found = Q(pk__in=[])
     for directory in _directories:
         if (ids := directory.search(text)) is not None:
@@ -52,29 +53,17 @@ def by_people_named(text: str) -> Q:
     return found
 
 
-def _ids_of(emails: Iterable[str]) -> dict[str, str]:
-    asked, found = list(emails), dict[str, str]()
-    for directory in _directories:
-        found |= directory.references(asked)
-    return found
-
-
-def _names_of(references: Iterable[str]) -> dict[str, str]:
-    asked, found = list(references), dict[str, str]()
-    for directory in _directories:
-        found |= directory.names(asked)
-    return found
-
-
 def pseudonymize(details: dict[str, Any], target_kind: str, target_id: str) -> dict[str, Any]:
-    """Return details that name people by id: users by theirs, who was invited by the invitation's.
-    Of an address that is nobody's only the domain stays."""
+    """Return details with ids in place of people's email addresses: a user's own id, an invited
+    person's invitation id. Of an unknown address only the domain stays."""
     if any(MARKS.search(text) for text in _texts(details)):
         details = cast("dict[str, Any]", _replaced(details, MARKS, ""))
     emails = {found[0].lower() for text in _texts(details) for found in EMAIL.finditer(text)}
     if not emails:
         return details
-    known = _ids_of(emails)
+    known: dict[str, str] = {}
+    for directory in _directories:
+        known |= directory.references(emails)
 
     def refer(found: re.Match[str]) -> str:
         if found[0].lower() in known:
@@ -85,29 +74,34 @@ def pseudonymize(details: dict[str, Any], target_kind: str, target_id: str) -> d
 
 
 def without_names(details: dict[str, Any]) -> dict[str, Any]:
-    """Return details that name nobody."""
+    """Return details without references."""
     return cast("dict[str, Any]", _replaced(details, REFERENCE, "…"))
 
 
 class NameResolver:
-    """What the references of some deeds are called today, asked for at once."""
+    """The current names of the people that some audit events refer to, loaded at once."""
 
-    def __init__(self, deeds: Iterable[AuditEvent]) -> None:
-        self._deeds = list(deeds)
-        asked = {deed.actor_id for deed in self._deeds if deed.actor_kind == PERSON}
-        for deed in self._deeds:
-            asked.update(each for text in _texts(deed.details) for each in REFERENCE.findall(text))
-        self._names = _names_of(asked) if asked else {}
+    def __init__(self, events: Iterable[AuditEvent]) -> None:
+        references: set[str] = set()
+        for event in events:
+            if event.actor_kind == PERSON:
+                references.add(event.actor_id)
+            for text in _texts(event.details):
+                references.update(REFERENCE.findall(text))
+        self._names: dict[str, str] = {}
+        if references:
+            for directory in _directories:
+                self._names |= directory.names(references)
 
-    def actor(self, deed: AuditEvent) -> str:
-        """Return who did it."""
-        if deed.actor_kind != PERSON:
-            return deed.actor_name
-        return self._names.get(deed.actor_id) or deed.actor_name or ERASED
+    def actor(self, event: AuditEvent) -> str:
+        """Return the name of the actor."""
+        if event.actor_kind != PERSON:
+            return event.actor_name
+        return self._names.get(event.actor_id) or event.actor_name or ERASED
 
-    def details(self, deed: AuditEvent) -> dict[str, Any]:
-        """Return what of it changed, with names in place of references."""
-        named = _replaced(deed.details, REFERENCE, lambda found: self._names.get(found[1], ERASED))
+    def details(self, event: AuditEvent) -> dict[str, Any]:
+        """Return the details with names in place of references."""
+        named = _replaced(event.details, REFERENCE, lambda found: self._names.get(found[1], ERASED))
         return cast("dict[str, Any]", named)
 
 

@@ -1,4 +1,4 @@
-"""Questions about what was done in an organization."""
+"""Reads the audit log."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from control.audit.models import AuditEvent, ChainVerification, UnchainedEvent
 from control.audit.pseudonyms import by_people_named
 
 PAGE_EVENTS = 500
-"""Read at once for a file."""
+"""Events per query of an export."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilters:
-    """Which deeds: about a noun (`key`), by whom (a part of the name), within [start, end). What
-    is empty or None leaves none out."""
+    """Filters of audit events: the kind of target (`about`, such as `key`), a part of the actor's
+    name (`by`), and times within [start, end). An empty value or None filters nothing."""
 
     about: str = ""
     by: str = ""
@@ -37,7 +37,8 @@ def events(
     before: int | None = None,
     limit: int,
 ) -> list[AuditEvent]:
-    """Return deeds in an organization, the latest first, those before the one with this id."""
+    """Return an organization's audit events, the latest first; with `before`, those before this
+    id."""
     found = _filtered(organization_id, filters)
     if before is not None:
         found = found.filter(id__lt=before)
@@ -47,7 +48,7 @@ def events(
 def event_pages(
     organization_id: str, *, filters: EventFilters = ALL_EVENTS
 ) -> Iterator[list[AuditEvent]]:
-    """Yield them all, the latest first, so many at a time that no snapshot is held for long."""
+    """Yield all audit events, the latest first, in pages, so that no snapshot is held for long."""
     before = None
     while page := events(organization_id, filters=filters, before=before, limit=PAGE_EVENTS):
         yield page
@@ -55,22 +56,22 @@ def event_pages(
 
 
 def events_by(user_id: str) -> QuerySet[AuditEvent]:
-    """Return what a person did, anywhere, the latest first."""
+    """Return a person's audit events in all organizations, the latest first."""
     return AuditEvent.objects.filter(actor_kind="user", actor_id=user_id).order_by("-id")
 
 
 def unchained_count() -> int:
-    """Return how many deeds are not in the chain yet."""
+    """Return the number of audit events that are not in the chain yet."""
     return UnchainedEvent.objects.count()
 
 
 def last_verification() -> ChainVerification | None:
-    """Return the latest proving of the chain."""
+    """Return the latest verification of the chain."""
     return ChainVerification.objects.first()
 
 
 def metrics() -> Iterator[Metric]:
-    """Return how many events the hash chain lacks, and what its last verification found."""
+    """Return the number of unchained events and the result of the last verification."""
     unchained = GaugeMetricFamily(
         "penstock_control_deeds_waiting", "Audit events that are not in the hash chain yet."
     )
@@ -94,8 +95,8 @@ def _filtered(organization_id: str, filters: EventFilters) -> QuerySet[AuditEven
     if filters.about:
         found = found.filter(action__startswith=f"{filters.about}.")
     if filters.by:
-        is_called = by_people_named(filters.by)
-        found = found.filter(Q(actor_name__icontains=filters.by) | is_called)
+        by_person = by_people_named(filters.by)
+        found = found.filter(Q(actor_name__icontains=filters.by) | by_person)
     if filters.start is not None:
         found = found.filter(created_at__gte=filters.start)
     if filters.end is not None:

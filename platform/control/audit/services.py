@@ -1,4 +1,4 @@
-"""Writing down what was done, in the transaction that does it."""
+"""Records audit events in the transaction of the action."""
 
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from control.permissions import Actor
 from control.request_context import current_request
 
 LOOKED_BACK = 200
-"""How many of an actor's latest deeds are asked whether one says the same."""
+"""How many of an actor's latest events are searched for the same one."""
 ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 
@@ -25,9 +25,10 @@ def record(
     organization_id: str = "",
     details: dict[str, Any] | None = None,
 ) -> AuditEvent:
-    """Add an audit entry; `action` is a noun and a verb such as `key.mint`, `details` hold no
-    secrets. E-mail addresses in them become references; whence it comes is known of the request."""
-    found = current_request()
+    """Add an audit event; `action` is a noun and a verb, such as `key.mint`; `details` hold no
+    secrets. Email addresses in them become references. The address and the request id come from the
+    current request."""
+    request = current_request()
     return AuditEvent.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,
@@ -37,17 +38,17 @@ def record(
         target_kind=target_kind,
         target_id=target_id,
         details=pseudonymize(details or {}, target_kind, target_id),
-        address=found.address,
-        request_id=found.request_id,
+        address=request.address,
+        request_id=request.request_id,
     )
 
 
 @transaction.atomic
 def record_once_within(
-    pause: timedelta, *, actor: Actor, action: str, target_id: str, **told: Any
+    pause: timedelta, *, actor: Actor, action: str, target_id: str, **fields: Any
 ) -> None:
-    """Add an audit entry unless the actor did the same to the same within `pause`, so that a page
-    looked at again and again is one deed."""
+    """Add an audit event unless the actor did the same to the same target within `pause`, so that
+    viewing a page repeatedly is one event."""
     with connection.cursor() as cursor:
         cursor.execute(ONE_BY_ONE, [f"{actor.kind} {actor.id} {action} {target_id}"])
     latest = AuditEvent.objects.filter(actor_kind=actor.kind, actor_id=actor.id).order_by("-id")
@@ -58,4 +59,4 @@ def record_once_within(
         created_at__gt=timezone.now() - pause,
     )
     if not same.exists():
-        record(actor=actor, action=action, target_id=target_id, **told)
+        record(actor=actor, action=action, target_id=target_id, **fields)

@@ -1,2 +1,2 @@
-"""Models, their variants and deployments, as operators describe them; published to gateways and the
-fleet by the change feed."""
+"""Models, their variants and deployments, as operators define them; published to gateways and the
+fleet through the change feed."""

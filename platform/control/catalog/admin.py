@@ -1,4 +1,4 @@
-"""The operator's catalog: models, variants with quality reports, deployments with live replicas."""
+"""The operators' catalog: models, variants with quality reports, deployments with live replicas."""
 
 from typing import Any
 
@@ -17,17 +17,17 @@ from control.permissions import Actor
 
 
 class VariantAdminMixin(OperatorAdmin):
-    """Forms in which a variant is chosen: its name is its model's too."""
+    """Forms that choose a variant, which is shown with its model's name."""
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
-        """Return the choice, made by one question however many variants there are."""
+        """Return the field, whose choices need one query for any number of variants."""
         if db_field.related_model is Variant:
             options["queryset"] = Variant.objects.select_related("model")
         return super().formfield_for_foreignkey(db_field, request, **options)
 
 
 class VariantInline(TabularInline):
-    """The variants of a model, to look at."""
+    """The variants of a model, read-only."""
 
     model = Variant
     fields = ("precision", "weights", "context_tokens", "size", "published_at")
@@ -42,7 +42,7 @@ class VariantInline(TabularInline):
         return _size(row.size_bytes)
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Variants are added on their own page."""
+        """Refuse: variants are added on their own page."""
         return False
 
 
@@ -56,7 +56,8 @@ class ModelAdmin(VariantAdminMixin):
     inlines = (VariantInline,)
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """The public id and the task stay for ever; a default needs variants first."""
+        """Keep the public id and the task of an existing model; a new one has no variant to
+        choose."""
         return ("public_id", "task") if obj else ("default_variant",)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
@@ -88,7 +89,7 @@ class VariantAdmin(VariantAdminMixin):
     actions = ("publish", "withdraw")
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """What a variant is of never changes."""
+        """Keep the model, precision and parent of an existing variant."""
         fixed = ("model", "precision", "parent") if obj else ()
         return (*self.readonly_fields, *fixed)
 
@@ -102,7 +103,7 @@ class VariantAdmin(VariantAdminMixin):
 
     @admin.action(description="Publish for customers", permissions=["change"])
     def publish(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
-        """Let customers name the variants."""
+        """Open the variants to customers."""
         self.carry_out(
             request, queryset, "is published",
             lambda actor, row: services.publish_variant(actor=actor, variant=row),
@@ -110,7 +111,7 @@ class VariantAdmin(VariantAdminMixin):
 
     @admin.action(description="Withdraw from customers", permissions=["change"])
     def withdraw(self, request: HttpRequest, queryset: QuerySet[Variant]) -> None:
-        """Take the variants from the customers' list."""
+        """Remove the variants from the customers' list."""
         self.carry_out(
             request, queryset, "is withdrawn",
             lambda actor, row: services.withdraw_variant(actor=actor, variant=row),
@@ -123,13 +124,13 @@ class VariantAdmin(VariantAdminMixin):
 
     @admin.display(description="Accuracy")
     def accuracy(self, row: Variant) -> str:
-        """Return the accuracy of the report that counts."""
+        """Return the accuracy in the newest report."""
         report = selectors.latest_report(row)
         return _percent(report.accuracy if report else None)
 
     @admin.display(description="Quality report")
     def quality(self, row: Variant) -> str:
-        """Return the report that counts, by skill."""
+        """Return the newest report, by skill."""
         report = selectors.latest_report(row)
         return "No report yet." if report is None else skills_table(report)
 
@@ -151,7 +152,7 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Accuracy", ordering="accuracy")
     def share_right(self, row: QualityReport) -> str:
-        """Return the share of right answers with its 95 % interval."""
+        """Return the share of correct answers with its 95 % interval."""
         if row.accuracy is None or row.accuracy_low is None or row.accuracy_high is None:
             return _percent(row.accuracy)
         return f"{row.accuracy:.1%} ({row.accuracy_low:.1%} to {row.accuracy_high:.1%})"
@@ -174,7 +175,7 @@ class QualityReportAdmin(ReadOnlyAdmin):
 
 @admin.register(Deployment)
 class DeploymentAdmin(VariantAdminMixin):
-    """Deployments; raising `replicas_min` from 0 starts one, without any restart."""
+    """Deployments; raising `replicas_min` from 0 starts one without a restart of anything."""
 
     list_display = ("__str__", "engine", "replicas_min", "replicas_max", "slots", "live_replicas")
     list_select_related = ("variant__model",)
@@ -208,7 +209,7 @@ class DeploymentAdmin(VariantAdminMixin):
     }
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """A deployment stays with its variant."""
+        """Keep the variant of an existing deployment."""
         return (*self.readonly_fields, *(("variant",) if obj else ()))
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Deployment:
@@ -221,12 +222,12 @@ class DeploymentAdmin(VariantAdminMixin):
 
     @admin.display(description="Live replicas")
     def live_replicas(self, row: Deployment) -> str:
-        """Return how many replicas are in which state, as the fleet says."""
+        """Return the number of replicas in each state, as the fleet reports them."""
         return fleet_status().summary(row.id)
 
     @admin.display(description="Replicas")
     def replicas(self, row: Deployment) -> str:
-        """Return the replicas one by one."""
+        """Return each replica with its state."""
         lines = (
             (each.replica_id, each.state, each.progress or each.reason)
             for each in fleet_status().of(row.id)
@@ -235,7 +236,7 @@ class DeploymentAdmin(VariantAdminMixin):
 
 
 def skills_table(report: QualityReport) -> str:
-    """Return a report's scores as rows of a table."""
+    """Return a report's scores as an HTML table, one row per skill."""
     rows = format_html_join(
         "",
         "<tr><td>{}</td><td>{} of {}</td><td>{}</td></tr>",

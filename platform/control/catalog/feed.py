@@ -1,4 +1,4 @@
-"""Variants and deployments as the data plane needs them."""
+"""Builds the feed records of variants and deployments."""
 
 from control.catalog.models import Deployment, Variant
 from control.feed.services import FeedRecord
@@ -6,8 +6,8 @@ from serving.contract.records import DeploymentRecord, ModelRecord, Timeouts
 
 
 def model_record(variant: Variant) -> FeedRecord:
-    """Return what to publish of a variant. The model's own name means its default variant, which
-    also answers to `model:precision` like all the others; an unpublished one has no record."""
+    """Return the feed record of a variant. The model's own name means its default variant, which,
+    like all others, also has the name `model:precision`. An unpublished variant has no record."""
     if variant.published_at is None:
         return FeedRecord("model", variant.id, None)
     model = variant.model
@@ -31,7 +31,7 @@ def model_record(variant: Variant) -> FeedRecord:
 
 
 def deployment_record(deployment: Deployment) -> FeedRecord:
-    """Return what to publish of a deployment; its arguments come after its variant's."""
+    """Return the feed record of a deployment; its engine arguments follow its variant's."""
     variant = deployment.variant
     record = DeploymentRecord(
         deployment_id=deployment.id,

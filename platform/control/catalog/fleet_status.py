@@ -1,4 +1,4 @@
-"""What the fleet says is running, for people to look at."""
+"""The running replicas as the fleet reports them, for display."""
 
 import time
 import urllib.request
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FleetStatus:
-    """The replicas there are; without an answer `is_down`, and nothing is known."""
+    """The existing replicas; `is_down` if the fleet did not respond, so that nothing is known."""
 
     replicas: tuple[ReplicaRecord, ...] = ()
     is_down: bool = False
@@ -27,7 +27,7 @@ class FleetStatus:
         return [each for each in self.replicas if each.deployment_id == deployment_id]
 
     def summary(self, deployment_id: str) -> str:
-        """Return such as `1 ready, 2 loading`."""
+        """Return a text such as `1 ready, 2 loading`."""
         if self.is_down:
             return "unknown: the fleet does not answer"
         states = Counter(each.state for each in self.of(deployment_id))
@@ -35,7 +35,7 @@ class FleetStatus:
 
 
 def fleet_status() -> FleetStatus:
-    """Return what the fleet says now, asked at most once a second."""
+    """Return the fleet's current status, requested at most once a second."""
     return _poll(int(time.monotonic()))
 
 
@@ -46,8 +46,8 @@ def _poll(second: int) -> FleetStatus:
         headers={"Authorization": f"Bearer {settings.CONFIG.credential}"},
     )
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as reply:  # noqa: S310
-            page = decode(reply.read(), Page)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:  # noqa: S310
+            page = decode(response.read(), Page)
             return FleetStatus(tuple(decode(each.record, ReplicaRecord) for each in page.changes))
     except (OSError, ContractError):
         return FleetStatus(is_down=True)

@@ -1,4 +1,4 @@
-"""What customers may name and what answers: models, variants, quality reports, deployments."""
+"""Models, variants, quality reports and deployments."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
@@ -15,34 +15,35 @@ PUBLIC_ID_MAX = 100
 
 
 def new_model_id() -> str:
-    """Return a fresh id of a model."""
+    """Return a new id of a model."""
     return new_id("mdl")
 
 
 def new_variant_id() -> str:
-    """Return a fresh id of a variant."""
+    """Return a new id of a variant."""
     return new_id("var")
 
 
 def new_report_id() -> str:
-    """Return a fresh id of a quality report."""
+    """Return a new id of a quality report."""
     return new_id("qual")
 
 
 def new_deployment_id() -> str:
-    """Return a fresh id of a deployment."""
+    """Return a new id of a deployment."""
     return new_id("dep")
 
 
 class Task(models.TextChoices):
-    """What a model is for, as contracts name it."""
+    """The task of a model, named as in the contracts."""
 
     GENERATE = "generate", "Text"
     EMBED = "embed", "Embeddings"
 
 
 class Model(models.Model):
-    """What a customer names. `organization_ids` of None means everyone may; its task stays."""
+    """A model that customers use by name. `organization_ids` of None opens it to everyone; its task
+    never changes."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_model_id)
     public_id = models.CharField(max_length=PUBLIC_ID_MAX, unique=True)
@@ -64,14 +65,14 @@ class Model(models.Model):
 
     @property
     def makes_embeddings(self) -> bool:
-        """Whether its answers are vectors, which take no output tokens."""
+        """Whether its responses are vectors, which have no output tokens."""
         return self.task == Task.EMBED
 
 
 class Variant(models.Model):
-    """One set of weights and precision. Customers may name it once it is published, which a
-    quantized one (with a `parent`) is only together with a quality report. `dimensions` is the
-    length of its vectors, where its model makes embeddings."""
+    """One set of weights in one precision. Customers may use it once it is published; a quantized
+    one (with a `parent`) needs a quality report for that. `dimensions` is the length of the vectors
+    of a model for embeddings."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_variant_id)
     model = models.ForeignKey(Model, models.PROTECT, related_name="variants")
@@ -112,9 +113,9 @@ class Variant(models.Model):
         return f"{self.model.public_id}:{self.precision}"
 
     def clean(self) -> None:
-        """Refuse an embedding variant whose vectors have no length, and a length of no vectors."""
+        """Refuse an embedding variant without `dimensions`, and `dimensions` for any other."""
         if self.model_id is None:
-            return  # said by the field itself
+            return  # the field reports this error itself
         if self.model.makes_embeddings and self.dimensions is None:
             raise ValidationError({"dimensions": "A model for embeddings has a length of vectors."})
         if not self.model.makes_embeddings and self.dimensions is not None:
@@ -127,10 +128,10 @@ class Variant(models.Model):
 
 
 class QualityReport(models.Model):
-    """What an evaluation found; the newest one of a variant counts.
+    """The result of an evaluation; the newest one of a variant counts.
 
-    `document` is the report as the evaluation wrote it, the columns what lists and charts need;
-    `skills` holds accuracy by skill with its 95 % interval.
+    `document` is the report as the evaluation wrote it; the columns hold what lists and charts
+    need; `skills` holds accuracy by skill with its 95 % interval.
     """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_report_id)
@@ -161,7 +162,7 @@ class QualityReport(models.Model):
 
 
 class Engine(models.TextChoices):
-    """Who serves the weights."""
+    """The engine that serves the weights."""
 
     VLLM = "vllm", "vLLM"
     SIMULATED = "simulated", "Simulated"
@@ -169,11 +170,12 @@ class Engine(models.TextChoices):
 
 
 class Deployment(models.Model):
-    """The desired state of running a variant; `replicas_min` of 0 stops it. Waits in seconds.
+    """The desired state of running a variant; `replicas_min` of 0 stops it. Timeouts are in
+    seconds.
 
-    One that may sleep (`sleep_after_seconds`) has no replica while nobody asks, and is woken by
-    whoever does; one that is stopped is not.
-    `hourly_cost_nanos` is what one replica costs the operator for an hour, None where unknown.
+    A deployment that may sleep (`sleep_after_seconds`) has no replica while there are no requests,
+    and the next request wakes it; a request does not wake a stopped one. `hourly_cost_nanos` is
+    what one replica costs the operator per hour, None if unknown.
     """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
@@ -235,7 +237,7 @@ class Deployment(models.Model):
         return f"{self.variant} on {self.engine}"
 
     def clean(self) -> None:
-        """Refuse a server of others' that organizations share, unless it keeps them apart."""
+        """Refuse an external server that organizations share, unless it isolates them."""
         is_shared = self.engine == Engine.EXTERNAL and self.dedicated_to_id is None
         if is_shared and ISOLATING.isdisjoint(self.engine_arguments):
             wanted = " or ".join(sorted(ISOLATING))

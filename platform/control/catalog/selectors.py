@@ -1,9 +1,9 @@
-"""Questions about the catalog. Organizations see published variants of models open to them."""
+"""Reads the catalog. Organizations see published variants of the models open to them."""
 
 from django.db.models import Prefetch, Q, QuerySet
 
 from control.catalog.models import Deployment, Model, QualityReport, Variant
-from control.errors import ObjectNotFound
+from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 
 
@@ -20,7 +20,7 @@ def models_for(organization: Organization) -> QuerySet[Model]:
 
 
 def variants_for(organization: Organization) -> QuerySet[Variant]:
-    """Return the variants that an organization may name, model by model, the oldest first."""
+    """Return the variants that an organization may use, by model, the oldest first."""
     open_to = Q(model__organization_ids__isnull=True) | Q(
         model__organization_ids__contains=[organization.id]
     )
@@ -28,25 +28,24 @@ def variants_for(organization: Organization) -> QuerySet[Variant]:
 
 
 def model_for(organization: Organization, name: str) -> Model:
-    """Return a model by its id or public id. Raises ObjectNotFound, also where it is not open."""
-    found = models_for(organization).filter(Q(id=name) | Q(public_id=name)).first()
-    if found is None:
-        raise ObjectNotFound("There is no such model.")
-    return found
+    """Return a model by its id or public id. Raises ObjectNotFound, also where it is not open to
+    the organization."""
+    named = models_for(organization).filter(Q(id=name) | Q(public_id=name))
+    return get_or_not_found(named, "model")
 
 
 def published_variants() -> QuerySet[Variant]:
-    """Return all variants that customers may name."""
+    """Return all variants that customers may use."""
     return Variant.objects.filter(published_at__isnull=False).select_related("model")
 
 
 def models() -> QuerySet[Model]:
-    """Return the whole catalog, for operators."""
+    """Return all models, for operators."""
     return Model.objects.select_related("default_variant").prefetch_related("variants")
 
 
 def model_by_public_id(public_id: str) -> Model | None:
-    """Return a model by what customers name."""
+    """Return a model by its public id."""
     return models().filter(public_id=public_id).first()
 
 
@@ -56,42 +55,33 @@ def variants(model: Model) -> QuerySet[Variant]:
 
 
 def variant_of(model: Model, precision: str) -> Variant | None:
-    """Return the variant of a precision."""
+    """Return a model's variant of a precision."""
     return variants(model).filter(precision=precision).first()
 
 
 def latest_report(variant: Variant) -> QualityReport | None:
-    """Return the quality report that counts: the newest."""
+    """Return the newest quality report of a variant."""
     return QualityReport.objects.filter(variant=variant).order_by("-created_at").first()
 
 
 def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
-    """Return the deployments of a variant, or all, for operators."""
+    """Return the deployments of a variant, or all of them, for operators."""
     found = Deployment.objects.select_related("variant__model", "dedicated_to")
     return found if variant is None else found.filter(variant=variant)
 
 
 def locked_model(model_id: str) -> Model:
     """Return a model with its row locked. Raises ObjectNotFound."""
-    found = Model.objects.select_for_update(no_key=True).filter(id=model_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such model.")
-    return found
+    return get_or_not_found(Model.objects.select_for_update(no_key=True), "model", id=model_id)
 
 
 def locked_variant(variant_id: str) -> Variant:
     """Return a variant with its row locked. Raises ObjectNotFound."""
     rows = Variant.objects.select_for_update(of=("self",), no_key=True).select_related("model")
-    found = rows.filter(id=variant_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such variant.")
-    return found
+    return get_or_not_found(rows, "variant", id=variant_id)
 
 
 def locked_deployment(deployment_id: str) -> Deployment:
     """Return a deployment with its row locked. Raises ObjectNotFound."""
     rows = Deployment.objects.select_for_update(of=("self",), no_key=True)
-    found = rows.select_related("variant__model").filter(id=deployment_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such deployment.")
-    return found
+    return get_or_not_found(rows.select_related("variant__model"), "deployment", id=deployment_id)

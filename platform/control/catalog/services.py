@@ -1,4 +1,4 @@
-"""What operators do to the catalog: verbs, one transaction each, published at once."""
+"""Operators' changes to the catalog: one transaction each, published at once."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +32,7 @@ DEPLOYMENT_FIELDS = frozenset(
     }
 )  # fmt: skip
 NOT_PUBLISHED = frozenset({"hourly_cost_nanos"})
-"""What the data plane is not told of a deployment."""
+"""Fields of a deployment that the data plane does not get."""
 
 
 @transaction.atomic
@@ -45,7 +45,7 @@ def create_model(
     task: str = Task.GENERATE,
     organization_ids: list[str] | None = None,
 ) -> Model:
-    """Add a model; nobody can name it before it has a published variant."""
+    """Add a model; customers cannot use it before it has a published variant."""
     require_operator(actor, Permission.CATALOG_WRITE)
     model = Model(
         public_id=public_id,
@@ -61,7 +61,7 @@ def create_model(
 
 @transaction.atomic
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
-    """Change MODEL_FIELDS of a model. Its public id and its task stay for ever."""
+    """Change MODEL_FIELDS of a model. Its public id and its task never change."""
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
@@ -73,7 +73,8 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
 
 @transaction.atomic
 def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Model:
-    """Let the model's own name mean another, published variant."""
+    """Make another published variant the one that the model's own name means. Raises Conflict for
+    an unpublished variant or another model's."""
     require_operator(actor, Permission.CATALOG_WRITE)
     model = selectors.locked_model(model.id)
     variant = selectors.locked_variant(variant.id)
@@ -98,7 +99,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
 
 @transaction.atomic
 def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]) -> Variant:
-    """Change VARIANT_FIELDS of a variant; its deployments follow."""
+    """Change VARIANT_FIELDS of a variant and republish its deployments."""
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
@@ -111,7 +112,8 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
 
 @transaction.atomic
 def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) -> QualityReport:
-    """Keep a quality report of a variant; the newest counts. Raises InvalidValue for no report."""
+    """Store a quality report of a variant; the newest counts. Raises InvalidValue for an invalid
+    report."""
     require_operator(actor, Permission.CATALOG_WRITE)
     report = QualityReport(variant=variant, document=document, **quality_columns(document))
     create_row(report)
@@ -121,7 +123,7 @@ def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) 
 
 @transaction.atomic
 def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
-    """Let customers name a variant; the first of a model becomes its default.
+    """Open a variant to customers; the first of a model becomes its default.
 
     Raises Conflict for a quantized variant without a quality report.
     """
@@ -141,7 +143,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
 
 @transaction.atomic
 def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
-    """Take a variant from the customers' list. Raises Conflict for a model's default."""
+    """Remove a variant from the customers' list. Raises Conflict for a model's default."""
     require_operator(actor, Permission.CATALOG_WRITE)
     selectors.locked_model(variant.model_id)
     variant = selectors.locked_variant(variant.id)
@@ -169,9 +171,9 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
 def update_deployment(
     *, actor: Actor, deployment: Deployment, changes: Mapping[str, Any]
 ) -> Deployment:
-    """Change DEPLOYMENT_FIELDS of a deployment; the fleet and the gateways follow.
+    """Change DEPLOYMENT_FIELDS of a deployment; the fleet and the gateways apply them.
 
-    Another hourly cost holds from now on: what engines counted before was worth the one before.
+    A new hourly cost applies from now on: usage that engines counted before keeps the old cost.
     """
     require_operator(actor, Permission.CATALOG_WRITE)
     _require_fields(changes, DEPLOYMENT_FIELDS)
@@ -210,7 +212,7 @@ def _record(
 
 
 class QualityScore(msgspec.Struct, frozen=True):
-    """A share of right answers with its 95 % interval."""
+    """A share of correct answers with its 95 % interval."""
 
     right: int
     asked: int
@@ -227,7 +229,7 @@ class SkillAccuracy(msgspec.Struct, frozen=True):
 
 
 class QualityDocument(msgspec.Struct, frozen=True):
-    """The part of a report that the catalog shows; the rest is kept as it came."""
+    """The part of a report that the catalog shows; the rest is stored unchanged."""
 
     accuracy: SkillAccuracy
     perplexity: float | None = None
@@ -236,7 +238,7 @@ class QualityDocument(msgspec.Struct, frozen=True):
 
 
 def quality_columns(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a report's columns. Raises InvalidValue when it is no quality report."""
+    """Return a report's columns. Raises InvalidValue for an invalid report."""
     try:
         report = msgspec.convert(document, QualityDocument)
     except msgspec.ValidationError as error:

@@ -1,2 +1,2 @@
-"""Exports and erasures of a person's data. It knows every package that keeps something about
-people; none of them knows it."""
+"""Exports and erasures of a person's data. It imports every package that stores personal data; none
+of them imports it."""

@@ -1,4 +1,4 @@
-"""The operator's view of copies and erasures: they ask for one in a person's name."""
+"""The admin pages of exports and erasures, which operators request for a person."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ from control.permissions import Actor, Permission, require_operator
 
 
 class DataSubjectRequestForm(forms.ModelForm):
-    """Whose data, and what is to be done with them."""
+    """The form for a person's email address and the kind of request."""
 
     email = forms.EmailField(label="Person's address", widget=UnfoldAdminEmailInputWidget)
     confirmation = forms.CharField(
@@ -36,7 +36,7 @@ class DataSubjectRequestForm(forms.ModelForm):
         fields = ("kind",)
 
     def clean_email(self) -> str:
-        """Find the person."""
+        """Return the address in lower case. Raises ValidationError if nobody has it."""
         email: str = self.cleaned_data["email"].lower()
         if user_by_email(email) is None:
             raise forms.ValidationError("Nobody has this address.")
@@ -45,7 +45,7 @@ class DataSubjectRequestForm(forms.ModelForm):
 
 @admin.register(DataSubjectRequest)
 class DataSubjectRequestAdmin(OperatorAdmin):
-    """Copies and erasures."""
+    """Exports and erasures."""
 
     form = DataSubjectRequestForm
     list_display = ("created_at", "kind", "state", "percent", "person_id", "asked_by")
@@ -59,27 +59,27 @@ class DataSubjectRequestAdmin(OperatorAdmin):
     )  # fmt: skip
 
     def get_fields(self, request: HttpRequest, obj: DataSubjectRequest | None = None) -> Any:
-        """Return what is asked of a new one, or what there is to see of another."""
+        """Return the form's fields for a new request, all fields for an existing one."""
         return self.look_fields if obj else self.add_fields
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: DataSubjectRequest | None = None
     ) -> Any:
-        """What was asked for stays so."""
+        """Make existing requests read-only."""
         return self.look_fields if obj else ()
 
     def get_queryset(self, request: HttpRequest) -> Any:
-        """Return errands without the copies."""
+        """Return requests without their exports."""
         return super().get_queryset(request).defer("copy")
 
     def has_change_permission(
         self, request: HttpRequest, obj: DataSubjectRequest | None = None
     ) -> bool:
-        """Nothing is changed here."""
+        """Nobody may change requests."""
         return False
 
     def get_urls(self) -> list[URLPattern]:
-        """Add the copies."""
+        """Add the URL of exports."""
         page = self.admin_site.admin_view(self.copy_view)
         return [
             path("<path:errand_id>/copy/", page, name="data_requests_datasubjectrequest_copy"),
@@ -87,19 +87,19 @@ class DataSubjectRequestAdmin(OperatorAdmin):
         ]
 
     def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponseBase:
-        """Send a copy, for who helps customers."""
+        """Send an export to an operator who may help customers."""
         actor = operator(request)
         require_operator(actor, Permission.CUSTOMERS_WRITE)
-        asked = services.any_request(unquote(errand_id))
+        data_request = services.any_request(unquote(errand_id))
         return whole_export(
             request,
-            lambda: services.take_export(actor=actor, request=asked),
+            lambda: services.take_export(actor=actor, request=data_request),
             content_type="application/zip",
-            name=asked.file_name,
+            name=data_request.file_name,
         )
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> DataSubjectRequest:
-        """Ask for it."""
+        """Create the request."""
         user = user_by_email(values["email"])
         if user is None or actor.user_id is None:
             raise ObjectNotFound("Nobody has this address.")
@@ -113,12 +113,12 @@ class DataSubjectRequestAdmin(OperatorAdmin):
 
     @admin.display(description="Told")
     def what_was_done(self, row: DataSubjectRequest) -> str:
-        """Return what was done, or would be, line by line."""
+        """Return what was done, or would be done, one item per line."""
         return format_html_join("", "<div>{}</div>", ((each,) for each in row.told)) or "-"
 
     @admin.display(description="Copy")
     def download(self, row: DataSubjectRequest) -> str:
-        """Return the way to the copy."""
+        """Return the link to the export."""
         if not row.has_copy:
             return "-"
         url = row_url("admin:data_requests_datasubjectrequest_copy", row.id)

@@ -1,7 +1,7 @@
-"""The end of a person: what stands against it, what it would take with it, and doing it.
+"""Erasure of a person: what prevents it, its consequences, and the erasure itself.
 
-What stays is an id without a name: deeds, keys and price books go on naming it, and an
-organization's books are the organization's.
+An id without a name remains: audit events, keys and price books still refer to it, and billing
+records belong to the organization.
 """
 
 import secrets
@@ -30,19 +30,19 @@ from control.permissions import Actor
 
 
 def obstacles(user: User) -> list[str]:
-    """Return what must happen first."""
-    found = []
+    """Return what must be done before the person can be erased, a sentence each."""
+    reasons = []
     if user.operator_role:
-        found.append("They are an operator of the platform: an owner must dismiss them first.")
-    return found + [
+        reasons.append("They are an operator of the platform: an owner must dismiss them first.")
+    return reasons + [
         f"{each.name} has no other owner: make somebody else one, or delete it."
         for each in tenants.solely_owned_organizations(user)
     ]
 
 
 def consequences(user: User) -> list[str]:
-    """Return what erasing would do, as things stand."""
-    names = [seat.organization.name for seat in tenants.memberships(user)]
+    """Return what erasing the person now would do, a sentence each."""
+    names = [membership.organization.name for membership in tenants.memberships(user)]
     count = live_keys_of(user).count()
     end = "1 API key that they made ends" if count == 1 else f"{count} API keys that they made end"
     return [
@@ -56,16 +56,16 @@ def consequences(user: User) -> list[str]:
 
 
 def erase(user: User, *, actor: Actor, now: datetime) -> list[str]:
-    """Erase a person; return what was done. Raises Conflict where something stands against it.
+    """Erase a person and return what was done. Raises Conflict if something prevents it.
 
-    Each seat ends in a transaction of its own, as publishing wants, and the person in the last; so
-    it may be repeated from wherever it stopped.
+    Each membership ends in its own transaction, as publishing requires, and the person in the
+    last, so an interrupted erasure can be repeated.
     """
     _check(user)
     done = consequences(user)
-    by = actor if actor.is_operator else Actor.for_user(user)
-    for seat in tenants.memberships(user):
-        remove_member(actor=by, membership=seat)
+    remover = actor if actor.is_operator else Actor.for_user(user)
+    for membership in tenants.memberships(user):
+        remove_member(actor=remover, membership=membership)
     _end(user, actor, now)
     return done
 
@@ -74,8 +74,8 @@ def erase(user: User, *, actor: Actor, now: datetime) -> list[str]:
 def _end(user: User, actor: Actor, now: datetime) -> None:
     user = locked_user(user.id)
     _check(user)
-    for found in (*invitations(user), outbox_mails(user), stored_emails(user)):
-        found.delete()
+    for rows in (*invitations(user), outbox_mails(user), stored_emails(user)):
+        rows.delete()
     for session in sessions(user, now):
         session.delete()
     for each in inventory():
@@ -83,18 +83,18 @@ def _end(user: User, actor: Actor, now: datetime) -> None:
             each.model._default_manager.filter(Q(**{each.field: user.pk})).delete()
     DataSubjectRequest.objects.filter(person=user).update(copy=None)
     audit.record(actor=actor, action="person.erase", target_kind="user", target_id=user.id)
-    _forget(user, now)
+    _anonymize(user, now)
 
 
 def _check(user: User) -> None:
     if user.erased_at is not None:
         raise Conflict("They are erased already.")
-    against = obstacles(user)
-    if against:
-        raise Conflict(" ".join(against))
+    reasons = obstacles(user)
+    if reasons:
+        raise Conflict(" ".join(reasons))
 
 
-def _forget(user: User, now: datetime) -> None:
+def _anonymize(user: User, now: datetime) -> None:
     user.email = f"{secrets.token_hex(16)}@erased.invalid"
     user.name = ""
     user.is_active = False

@@ -31,7 +31,7 @@ Rows = Iterable[dict[str, Any]]
 
 
 def write_export(person: User, *, now: datetime, progress: Callable[[int], object]) -> bytes:
-    """Return the ZIP; `progress` hears percents."""
+    """Return the ZIP; `progress` is called with percentages."""
     parts = dict(_parts(person, now))
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -57,13 +57,13 @@ def _parts(person: User, now: datetime) -> Iterator[tuple[str, Rows]]:
     for each in inventory():
         if each.told:
             table = each.table.partition(".")[2].lower()
-            found = each.model._default_manager.filter(Q(**{each.field: person.pk}))
-            yield f"{table}-{each.field}", found.order_by("pk").values(*each.told).iterator()
+            rows = each.model._default_manager.filter(Q(**{each.field: person.pk}))
+            yield f"{table}-{each.field}", rows.order_by("pk").values(*each.told).iterator()
     yield "sessions", [{"expires_at": each.expire_date} for each in sessions(person, now)]
-    offered, operator = invitations(person)
-    told = ("id", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
-    yield "invitations", offered.values("organization__name", *told)
-    yield "operator-invitations", operator.values(*told)
+    memberships, operators = invitations(person)
+    fields = ("id", "role", "created_at", "expires_at", "accepted_at", "revoked_at")
+    yield "invitations", memberships.values("organization__name", *fields)
+    yield "operator-invitations", operators.values(*fields)
     yield "mails", _mails(person)
     yield "deeds", _audit_events(person)
 
@@ -81,18 +81,18 @@ def _mails(person: User) -> Iterator[dict[str, Any]]:
             "created_at": each.created_at,
             "delivered_at": each.delivered_at,
         }
-    for letter in stored_emails(person).iterator():
-        yield {"subject": letter.subject, "to": letter.sent_to, "created_at": letter.received_at}
+    for email in stored_emails(person).iterator():
+        yield {"subject": email.subject, "to": email.sent_to, "created_at": email.received_at}
 
 
 def _audit_events(person: User) -> Iterator[dict[str, Any]]:
-    for deed in events_by(person.id).iterator(chunk_size=500):
+    for event in events_by(person.id).iterator(chunk_size=500):
         yield {
-            "at": deed.created_at,
-            "action": deed.action,
-            "organization_id": deed.organization_id,
-            "target": f"{deed.target_kind} {deed.target_id}",
-            "details": without_names(deed.details),
-            "address": deed.address,
-            "request_id": deed.request_id,
+            "at": event.created_at,
+            "action": event.action,
+            "organization_id": event.organization_id,
+            "target": f"{event.target_kind} {event.target_id}",
+            "details": without_names(event.details),
+            "address": event.address,
+            "request_id": event.request_id,
         }

@@ -1,5 +1,5 @@
-"""What is kept about a person: every table that names a user, what of it an export holds, and what
-becomes of it when the person is erased. A table that is missing here fails the suite."""
+"""The inventory of personal data: every table that refers to a user, the columns that an export
+holds, and what an erasure does with its rows. Tests fail for a table that is missing here."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from control.outbox.models import OutboxMessage
 
 
 class RetentionRule(StrEnum):
-    """What becomes of rows."""
+    """What an erasure does with rows."""
 
     DELETED = "deleted"
     REFERENCE = "keeps the reference"
-    """The row is somebody else's, such as an organization's key: it goes on naming the id."""
+    """The row belongs to another object, such as an organization's key, and keeps the user's id."""
     BY_VERB = "ended by its own verb"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredData:
-    """A table's field that names a user, the fields a copy tells, and the end of its rows."""
+    """A table's column that refers to a user, the columns exported, and what an erasure does."""
 
     table: str
     field: str
@@ -38,7 +38,7 @@ class StoredData:
 
     @property
     def model(self) -> type[Model]:
-        """The table."""
+        """The table's model."""
         return apps.get_model(self.table)
 
 
@@ -118,50 +118,47 @@ STORED_DATA = (
         RetentionRule.REFERENCE,
     ),
     StoredData("admin.LogEntry", "user", ("action_time", "action_flag"), RetentionRule.DELETED),
-    # Django's own, which nothing here fills: roles are a column.
+    # Django's own tables, which stay empty: roles are a column.
     StoredData("accounts.User_groups", "user", (), RetentionRule.DELETED),
     StoredData("accounts.User_user_permissions", "user", (), RetentionRule.DELETED),
 )  # fmt: skip
 
 
 def inventory() -> Iterator[StoredData]:
-    """Return those whose app is installed."""
+    """Return the tables whose app is installed."""
     return (each for each in STORED_DATA if each.table.partition(".")[0] in apps.app_configs)
 
 
 def addresses(person: User) -> set[str]:
     """Return every address of a person, in lower case."""
-    return {person.email.lower(), *(each.lower() for each in _email_addresses(person))}
-
-
-def _email_addresses(person: User) -> list[str]:
-    return list(person.emailaddress_set.values_list("email", flat=True))  # type: ignore[attr-defined]
+    emails = person.emailaddress_set.values_list("email", flat=True)  # type: ignore[attr-defined]
+    return {person.email.lower(), *(each.lower() for each in emails)}
 
 
 def sessions(person: User, now: datetime) -> list[Session]:
-    """Return the sessions of a person that are open. All open ones are read: a session names nobody
-    outside its sealed data."""
-    alive = Session.objects.filter(expire_date__gt=now).iterator()
-    return [each for each in alive if each.get_decoded().get("_auth_user_id") == person.id]
+    """Return a person's open sessions. It reads all open sessions: only their encoded data names
+    the user."""
+    open_sessions = Session.objects.filter(expire_date__gt=now).iterator()
+    return [each for each in open_sessions if each.get_decoded().get("_auth_user_id") == person.id]
 
 
 def invitations(person: User) -> list[QuerySet[Invitation] | QuerySet[OperatorInvitation]]:
-    """Return what was offered to a person's addresses."""
-    theirs = Q(email__in=addresses(person))
-    return [Invitation.objects.filter(theirs), OperatorInvitation.objects.filter(theirs)]
+    """Return the organization and operator invitations to a person's addresses."""
+    is_theirs = Q(email__in=addresses(person))
+    return [Invitation.objects.filter(is_theirs), OperatorInvitation.objects.filter(is_theirs)]
 
 
 def outbox_mails(person: User) -> QuerySet[OutboxMessage]:
-    """Return the mails to a person that wait, or are kept for a while after they left."""
-    theirs = Q()
+    """Return the emails to a person that are pending, or kept for a while after delivery."""
+    is_theirs = Q()
     for each in addresses(person):
-        theirs |= Q(payload__to__iexact=each)
-    return OutboxMessage.objects.filter(theirs, kind=MAIL)
+        is_theirs |= Q(payload__to__iexact=each)
+    return OutboxMessage.objects.filter(is_theirs, kind=MAIL)
 
 
 def stored_emails(person: User) -> QuerySet[StoredEmail]:
-    """Return the mails to a person that stayed in the platform's own mailbox."""
-    theirs = Q()
+    """Return the emails to a person in the platform's own mailbox."""
+    is_theirs = Q()
     for each in addresses(person):
-        theirs |= Q(sent_to__iexact=each)
-    return StoredEmail.objects.filter(theirs)
+        is_theirs |= Q(sent_to__iexact=each)
+    return StoredEmail.objects.filter(is_theirs)

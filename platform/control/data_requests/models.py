@@ -1,4 +1,6 @@
-"""What was asked about people's data."""
+"""Data subject requests: exports, dry runs and erasures."""
+
+from datetime import timedelta
 
 from django.db import models
 from django.db.models import Q
@@ -7,14 +9,16 @@ from django.utils import timezone
 from control.accounts.models import User
 from control.db.models import ID_MAX, new_id
 
+EXPORT_RETENTION = timedelta(days=7)
+
 
 def new_errand_id() -> str:
-    """Return a fresh id of an errand."""
+    """Return a new request id."""
     return new_id("errand")
 
 
 class RequestKind(models.TextChoices):
-    """What is to be done."""
+    """The kind of a data subject request."""
 
     COPY = "copy", "A copy of what is known"
     REHEARSAL = "rehearsal", "Say what erasing would do"
@@ -22,7 +26,7 @@ class RequestKind(models.TextChoices):
 
 
 class RequestState(models.TextChoices):
-    """How far it is."""
+    """The state of a data subject request."""
 
     WAITING = "waiting", "Waiting"
     DONE = "done", "Done"
@@ -31,8 +35,8 @@ class RequestState(models.TextChoices):
 
 
 class DataSubjectRequest(models.Model):
-    """One thing done about a person's data, by the worker. A copy is kept for a week; `told` says
-    in words what was done, or why not."""
+    """A request that a worker runs on a person's data. An export (`copy`) is kept for a week;
+    `told` holds sentences on what was done, or why not."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_errand_id)
     person = models.ForeignKey(User, models.PROTECT, related_name="+")
@@ -42,7 +46,7 @@ class DataSubjectRequest(models.Model):
     percent = models.PositiveSmallIntegerField(default=0)
     attempts = models.PositiveSmallIntegerField(default=0)
     busy_until = models.DateTimeField(null=True, blank=True)
-    """Until then a worker has it."""
+    """The end of the lease of the worker that runs it."""
     told = models.JSONField(default=list, blank=True)
     copy = models.BinaryField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
@@ -68,19 +72,17 @@ class DataSubjectRequest(models.Model):
 
     @property
     def has_copy(self) -> bool:
-        """Whether there is something to download."""
-        return (
-            self.kind == RequestKind.COPY
-            and self.state == RequestState.DONE
-            and bool(self.finished_at)
-        )
+        """Whether there is an export to download: a week long."""
+        if self.kind != RequestKind.COPY or self.state != RequestState.DONE:
+            return False
+        return self.finished_at is not None and self.finished_at > timezone.now() - EXPORT_RETENTION
 
     @property
     def file_name(self) -> str:
-        """What the export is saved as."""
+        """The file name of the export."""
         return f"personal-data-{self.created_at:%Y-%m-%d}.zip"
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be done."""
+        """Whether it is still waiting."""
         return self.state == RequestState.WAITING

@@ -12,16 +12,22 @@ from control.accounts.selectors import locked_user
 from control.audit import services as audit
 from control.data_requests.erasure import consequences, erase, obstacles
 from control.data_requests.export import write_export
-from control.data_requests.models import DataSubjectRequest, RequestKind, RequestState
+from control.data_requests.models import (
+    EXPORT_RETENTION,
+    DataSubjectRequest,
+    RequestKind,
+    RequestState,
+)
+from control.db.models import get_or_not_found
 from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound, ServiceError
 from control.permissions import Actor, Permission, require_operator
 
-EXPORT_RETENTION = timedelta(days=7)
 SHOWN = 10
 ATTEMPTS_MAX = 3
 PAGE = 50
 BUSY = timedelta(minutes=5)
-"""A worker that has it for longer died: tasks end before."""
+"""A worker's lease on a request. It is longer than a task's time limit, so a worker that exceeds it
+has died."""
 FAILED = "It failed on our side, three times. Our operators can see why."
 
 logger = structlog.get_logger(__name__)
@@ -31,10 +37,10 @@ logger = structlog.get_logger(__name__)
 def create_request(
     *, actor: Actor, asked_by: User, user: User, kind: str, confirmation: str = ""
 ) -> DataSubjectRequest:
-    """Ask for something about a person's data: they themselves, or an operator who helps customers.
+    """Create a request on a person's data, made by the person or by an operator.
 
-    To erase takes the person's address as `confirmation`. Raises InvalidValue without, Conflict
-    while the same is under way or something stands against it.
+    An erasure takes the person's address as `confirmation`. Raises InvalidValue without it, and
+    Conflict while the same request is in progress or something prevents it.
     """
     if actor.user_id != user.id:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
@@ -55,20 +61,20 @@ def _check_erasure(user: User, confirmation: str) -> None:
         raise InvalidValue(
             "Type the address of the account that is to be erased.", param="confirmation"
         )
-    against = obstacles(user)
-    if against:
-        raise Conflict(" ".join(against))
+    reasons = obstacles(user)
+    if reasons:
+        raise Conflict(" ".join(reasons))
 
 
 def run(request_id: str, *, now: datetime) -> None:
-    """Run a request that waits; one that another worker runs, or ran, is left alone."""
-    begun = _begin(request_id, now)
-    if begun is None:
+    """Run a waiting request; skip it if another worker runs it, or ran it."""
+    request = _begin(request_id, now)
+    if request is None:
         return
     try:
-        _do(begun, now)
-    except ServiceError as refusal:
-        _finish(begun, RequestState.REFUSED, [refusal.message])
+        _execute(request, now)
+    except ServiceError as error:
+        _finish(request, RequestState.REFUSED, [error.message])
     except Exception as error:
         logger.error("errand_failed", errand_id=request_id, error=type(error).__name__)
         DataSubjectRequest.objects.filter(id=request_id).update(busy_until=None)
@@ -90,15 +96,13 @@ def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
     return request
 
 
-def _do(request: DataSubjectRequest, now: datetime) -> None:
+def _execute(request: DataSubjectRequest, now: datetime) -> None:
     user, actor = request.person, Actor.for_user(request.asked_by)
     if request.kind == RequestKind.REHEARSAL:
-        against = obstacles(user)
-        told = [f"Refused as things stand: {each}" for each in against]
-        _finish(request, RequestState.DONE, [*told, *consequences(user)])
+        refusals = [f"Refused as things stand: {each}" for each in obstacles(user)]
+        _finish(request, RequestState.DONE, [*refusals, *consequences(user)])
     elif request.kind == RequestKind.ERASURE:
-        told = erase(user, actor=actor, now=now)
-        _finish(request, RequestState.DONE, told)
+        _finish(request, RequestState.DONE, erase(user, actor=actor, now=now))
     else:
         content = write_export(user, now=now, progress=lambda percent: _progress(request, percent))
         DataSubjectRequest.objects.filter(id=request.id, state=RequestState.WAITING).update(
@@ -111,20 +115,20 @@ def _progress(request: DataSubjectRequest, percent: int) -> None:
     DataSubjectRequest.objects.filter(id=request.id).update(percent=percent)
 
 
-def _finish(request: DataSubjectRequest, state: RequestState, told: list[str]) -> None:
+def _finish(request: DataSubjectRequest, state: RequestState, sentences: list[str]) -> None:
     DataSubjectRequest.objects.filter(id=request.id, state=RequestState.WAITING).update(
-        state=state, told=told, percent=100, finished_at=timezone.now()
+        state=state, told=sentences, percent=100, finished_at=timezone.now()
     )
 
 
 def run_pending(*, now: datetime) -> int:
-    """Do what waits; return how many were tried."""
+    """Run the requests that wait; return how many were attempted."""
     waiting = list(open_requests().values_list("id", flat=True)[:PAGE])
     failed = []
     for request_id in waiting:
         try:
             run(request_id, now=now)
-        except Exception as error:  # one that fails holds no other up
+        except Exception as error:  # a failure must not stop the others
             failed.append(error)
     if failed:
         raise failed[0]
@@ -133,19 +137,19 @@ def run_pending(*, now: datetime) -> int:
 
 @transaction.atomic
 def take_export(*, actor: Actor, request: DataSubjectRequest) -> bytes:
-    """Return an export, and write down who took it. Raises Conflict for one that is not there."""
+    """Return an export and record the download. Raises ObjectNotFound if there is none."""
     if actor.user_id != request.person_id:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
     if request.person.erased_at is not None and not actor.is_operator:
         raise NotPermitted("They are erased.")
     if not request.copy:
-        raise Conflict("The copy is not there (any more): ask for a new one.")
+        raise ObjectNotFound("The copy is not there (any more): ask for a new one.")
     _record(actor, "person.take_copy", request)
     return bytes(request.copy)
 
 
 def purge(*, now: datetime) -> int:
-    """Delete copies that are a week old; return how many."""
+    """Delete exports that are a week old; return how many."""
     old = DataSubjectRequest.objects.filter(
         copy__isnull=False, finished_at__lt=now - EXPORT_RETENTION
     )
@@ -163,28 +167,23 @@ def _record(actor: Actor, action: str, request: DataSubjectRequest) -> None:
 
 
 def requests_of(person: User) -> list[DataSubjectRequest]:
-    """Return what was asked of a person's data, the latest first, without the copies."""
+    """Return a person's `SHOWN` latest requests, latest first, without the exports."""
     return list(DataSubjectRequest.objects.filter(person=person).defer("copy")[:SHOWN])
 
 
 def get_request(person: User, request_id: str) -> DataSubjectRequest:
-    """Return one of a person's own. Raises ObjectNotFound."""
-    found = DataSubjectRequest.objects.filter(person=person, id=request_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such data request.")
-    return found
+    """Return a request on a person's own data. Raises ObjectNotFound."""
+    requests = DataSubjectRequest.objects.filter(person=person)
+    return get_or_not_found(requests, "data request", id=request_id)
 
 
 def any_request(request_id: str) -> DataSubjectRequest:
-    """Return a request of anybody's, for operators. Raises ObjectNotFound."""
-    found = DataSubjectRequest.objects.filter(id=request_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such data request.")
-    return found
+    """Return a request on any person's data, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(DataSubjectRequest.objects.all(), "data request", id=request_id)
 
 
 def open_requests() -> QuerySet[DataSubjectRequest]:
-    """Return what waits, the oldest first."""
+    """Return the waiting requests, oldest first."""
     return (
         DataSubjectRequest.objects.filter(state=RequestState.WAITING)
         .defer("copy")

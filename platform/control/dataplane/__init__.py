@@ -1,2 +1,2 @@
-"""The internal API, which only gateways and the fleet call: their credentials, the records they
-send and get, and what the control plane keeps about gateways. Billing adds calls of its own."""
+"""The internal API for gateways and the fleet only: their credentials, the records that they
+exchange, and the control plane's data about gateways. Billing adds endpoints of its own."""

@@ -8,6 +8,6 @@ from control.dataplane.models import GatewayHeartbeat
 
 @admin.register(GatewayHeartbeat)
 class GatewayHeartbeatAdmin(ReadOnlyAdmin):
-    """Gateways that live: without Redis each holds callers to its part of their limits."""
+    """Gateways that are alive: without Redis each enforces its part of the rate limits."""
 
     list_display = ("gateway_id", "seen_at")

@@ -1,5 +1,5 @@
-"""The door of the internal API: who calls shows a credential and may ask what its role may, and
-speak for its own gateways; everybody else sees nothing."""
+"""Authentication of the internal API: a caller presents a credential, may call what its role
+allows, and acts for its own gateways only; everyone else is refused."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,25 +25,25 @@ CALLS: dict[Role, frozenset[str]] = {
     "fleet": frozenset({"engine-counters", "feed"}),
     "control": frozenset(),
 }
-"""By role the calls under /internal/v1/ that it may make, by the first word of their path."""
+"""The calls under /internal/v1/ that each role may make, by the first segment of the path."""
 
 
 def is_internal(path: str) -> bool:
-    """Tell whether an address is for the data plane and for operators' machines only."""
+    """Tell whether a path is for the data plane and operators' machines only."""
     return path.startswith(PREFIX) or path == METRICS
 
 
 def body_bytes_max(scope: Mapping[str, Any]) -> int:
-    """Return how large the body of an internal call may be: of one without a credential, which is
-    refused, next to nothing is taken in."""
-    shown = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
-    is_known = settings.CONFIG.callers.find(shown) is not None
+    """Return the largest body of an internal call. A call without a known credential, which is
+    refused anyway, gets a small limit."""
+    header = dict(scope["headers"]).get(b"authorization", b"").decode("latin-1")
+    is_known = settings.CONFIG.callers.find(header) is not None
     return BODY_BYTES_MAX if is_known else STRANGERS_BODY_BYTES_MAX
 
 
 def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
-    """Return what a request to the internal API is told that may not be made; None if it may.
-    The metrics are read by any caller that is known."""
+    """Return the response that refuses a request to the internal API; None if it is allowed. Every
+    known caller may read the metrics."""
     if not is_internal(request.path):
         return None
     caller = _find(request)
@@ -57,7 +57,7 @@ def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
 
 
 def caller_of(request: HttpRequest) -> Caller:
-    """Return who makes an internal call. Raises NotPermitted where nobody does."""
+    """Return the caller of an internal call. Raises NotPermitted without a valid credential."""
     caller = _find(request)
     if caller is None:
         raise NotPermitted("The credential is none of ours, or has ended.")
@@ -75,7 +75,7 @@ def _denied(message: str, status: int) -> HttpResponseBase:
 
 @sync_and_async_middleware
 def require_credential(get_response: Any) -> Any:
-    """Refuse internal calls of those who may not make them."""
+    """Refuse internal calls that the caller may not make."""
     if iscoroutinefunction(get_response):
 
         async def respond_async(request: HttpRequest) -> HttpResponseBase:

@@ -1,4 +1,4 @@
-"""Contract records in and out of internal HTTP calls."""
+"""Decodes and encodes contract records of internal HTTP calls."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -19,15 +19,15 @@ def answer_record(
     kind: type[RequestRecord],
     service: Callable[[RequestRecord, datetime], msgspec.Struct],
 ) -> HttpResponse:
-    """Decode the body, ask the service, encode its answer; 400 names what is wrong with a body,
-    403 whom the caller may not speak for."""
+    """Decode the body, call the service, and encode its result. Status 400 names the error in the
+    body, 403 the gateway that the caller may not act for."""
     try:
-        # Not `request.body`, whose bound is that of customers' forms (`control.asgi_middleware`).
-        asked = decode(request.read(), kind)
+        # `request.body` has the size limit of customers' forms (`control.asgi_middleware`).
+        record = decode(request.read(), kind)
     except (ContractError, RecursionError) as error:
         return JsonResponse({"error": str(error)}, status=400)
     try:
-        answer = service(asked, timezone.now())
+        result = service(record, timezone.now())
     except NotPermitted as error:
         return JsonResponse({"error": str(error)}, status=error.status)
-    return HttpResponse(encode(answer), content_type="application/json")
+    return HttpResponse(encode(result), content_type="application/json")

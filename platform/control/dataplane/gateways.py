@@ -20,14 +20,14 @@ log = structlog.get_logger(__name__)
 
 
 def name_gateway(caller: Caller, gateway_id: str) -> None:
-    """Note that a living gateway is the caller's, for good. Raises NotPermitted where it is
-    another's."""
+    """Record permanently that a live gateway belongs to the caller. Raises NotPermitted if it
+    belongs to another."""
     GatewayOwner.objects.get_or_create(gateway_id=gateway_id, defaults={"name": caller.name})
     require_ownership(caller, [gateway_id])
 
 
 def require_ownership(caller: Caller, gateway_ids: Collection[str]) -> None:
-    """Raise NotPermitted where one of these gateways is another's than the caller's."""
+    """Raise NotPermitted if one of these gateways belongs to another caller."""
     for gateway_id, name in sorted(owned_by_others(caller, gateway_ids).items()):
         log.warning("internal_call_refused", caller=str(caller), gateway_id=gateway_id, of=name)
         raise NotPermitted(
@@ -36,10 +36,10 @@ def require_ownership(caller: Caller, gateway_ids: Collection[str]) -> None:
 
 
 def owned_by_others(caller: Caller, gateway_ids: Collection[str]) -> dict[str, str]:
-    """Return which of these gateways are known by another name than the caller's, and by which.
+    """Return those of these gateways that belong to another name, with that name.
 
-    Who was never alive under any name is nobody's: what a gateway of before left is told by
-    whoever finds it.
+    A gateway that was never alive under any name belongs to nobody: any caller may report what it
+    left behind.
     """
     rows = GatewayOwner.objects.filter(gateway_id__in=gateway_ids).exclude(name=caller.name)
     return dict(rows.values_list("gateway_id", "name"))
@@ -47,7 +47,8 @@ def owned_by_others(caller: Caller, gateway_ids: Collection[str]) -> dict[str, s
 
 @transaction.atomic
 def record_heartbeat(*, gateway_id: str, is_leaving: bool, now: datetime) -> int:
-    """A gateway lives, or leaves; return how many do. All hear of another number."""
+    """Record that a gateway is alive or leaving; return the number of live ones, published when it
+    changes."""
     if is_leaving:
         GatewayHeartbeat.objects.filter(gateway_id=gateway_id).delete()
     else:

@@ -1,4 +1,4 @@
-"""What the data plane calls below /internal/v1/: the change feed, heartbeats, idempotency keys."""
+"""The endpoints below /internal/v1/: the change feed, heartbeats, idempotency keys."""
 
 from datetime import datetime
 
@@ -12,7 +12,6 @@ from control.dataplane.authentication import caller_of
 from control.dataplane.codec import answer_record
 from control.dataplane.gateways import name_gateway, record_heartbeat, require_ownership
 from control.feed.views import feed
-from serving.contract.credential import Caller
 from serving.contract.idempotency import (
     Claim,
     ClaimReply,
@@ -28,12 +27,12 @@ from serving.contract.records import FleetSizeRecord
 @csrf_exempt
 @require_POST
 def claims(request: HttpRequest) -> HttpResponse:
-    """Answer whether a request is the one of its key."""
+    """Respond whether a request may claim its key."""
     caller = caller_of(request)
 
-    def claim(asked: Claim, now: datetime) -> ClaimReply:
-        require_ownership(caller, [asked.gateway_id])
-        return idempotency.claim(asked, now=now)
+    def claim(record: Claim, now: datetime) -> ClaimReply:
+        require_ownership(caller, [record.gateway_id])
+        return idempotency.claim(record, now=now)
 
     return answer_record(request, Claim, claim)
 
@@ -41,12 +40,12 @@ def claims(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def answers(request: HttpRequest) -> HttpResponse:
-    """Keep what came of a request."""
+    """Store the response to a request."""
     caller = caller_of(request)
 
-    def keep(asked: KeepAnswer, now: datetime) -> KeepReply:
-        require_ownership(caller, [asked.claim.gateway_id])
-        return idempotency.store_response(asked, now=now)
+    def keep(record: KeepAnswer, now: datetime) -> KeepReply:
+        require_ownership(caller, [record.claim.gateway_id])
+        return idempotency.store_response(record, now=now)
 
     return answer_record(request, KeepAnswer, keep)
 
@@ -54,12 +53,12 @@ def answers(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def endings(request: HttpRequest) -> HttpResponse:
-    """Take in how requests ended."""
+    """Record how requests ended."""
     caller = caller_of(request)
 
-    def end(asked: Endings, now: datetime) -> EndingsReply:
-        require_ownership(caller, idempotency.claim_holders(asked))
-        return idempotency.end_claim(asked, now=now)
+    def end(record: Endings, now: datetime) -> EndingsReply:
+        require_ownership(caller, idempotency.claim_holders(record))
+        return idempotency.end_claim(record, now=now)
 
     return answer_record(request, Endings, end)
 
@@ -67,15 +66,17 @@ def endings(request: HttpRequest) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def gateways(request: HttpRequest) -> HttpResponse:
-    """Answer how many gateways there are, the one that asks among them, and know its name."""
+    """Respond with the number of gateways, including the caller's, and record its owner."""
     caller = caller_of(request)
-    return answer_record(request, Presence, lambda asked, now: _heartbeat(caller, asked, now))
 
+    def heartbeat(presence: Presence, now: datetime) -> FleetSizeRecord:
+        name_gateway(caller, presence.gateway_id)
+        count = record_heartbeat(
+            gateway_id=presence.gateway_id, is_leaving=presence.is_leaving, now=now
+        )
+        return FleetSizeRecord(count)
 
-def _heartbeat(caller: Caller, asked: Presence, now: datetime) -> FleetSizeRecord:
-    name_gateway(caller, asked.gateway_id)
-    count = record_heartbeat(gateway_id=asked.gateway_id, is_leaving=asked.is_leaving, now=now)
-    return FleetSizeRecord(count)
+    return answer_record(request, Presence, heartbeat)
 
 
 urlpatterns = [

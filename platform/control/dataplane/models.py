@@ -14,8 +14,8 @@ DIGEST_CHARACTERS = 64
 
 
 class GatewayOwner(models.Model):
-    """The name of the credential that a gateway first showed. Never changes: a gateway is created
-    with its journal, and no other credential may speak for it."""
+    """The name of the credential that a gateway first presented. It never changes: a gateway is
+    created with its journal, and no other credential may act for it."""
 
     gateway_id = models.CharField(primary_key=True, max_length=GATEWAY_ID_MAX)
     name = models.CharField(max_length=NAME_MAX)
@@ -30,7 +30,7 @@ class GatewayOwner(models.Model):
 
 
 class GatewayHeartbeat(models.Model):
-    """When a gateway was last heard of."""
+    """The time of a gateway's last heartbeat."""
 
     gateway_id = models.CharField(primary_key=True, max_length=GATEWAY_ID_MAX)
     seen_at = models.DateTimeField()
@@ -43,7 +43,8 @@ class GatewayHeartbeat(models.Model):
 
 
 class IdempotencyQuota(models.Model):
-    """What an organization has claimed and kept. Whoever changes its claims locks this row."""
+    """An organization's number of claims and bytes of stored responses. Changes to its claims lock
+    this row."""
 
     organization = models.OneToOneField(
         Organization, models.CASCADE, primary_key=True, related_name="+"
@@ -59,8 +60,9 @@ class IdempotencyQuota(models.Model):
 
 
 class IdempotencyClaim(models.Model):
-    """The one request of a key. Once its answer is kept it may complete, and once it is known to be
-    completed the key is its own; `sealed` is None where the answer was too long, or was erased."""
+    """The one request that holds a key. It may complete once its response is stored, and once it is
+    known to be completed the key stays its own; `sealed` is None if the response was too long or
+    was erased."""
 
     shelf = models.ForeignKey(IdempotencyQuota, models.CASCADE, related_name="claims")
     key_digest = models.CharField(max_length=DIGEST_CHARACTERS)
@@ -92,7 +94,7 @@ class IdempotencyClaim(models.Model):
 
 
 class EarlyClaimEnding(models.Model):
-    """A request that ended before its claim came, which must then claim nothing."""
+    """A request that ended before its claim arrived; the claim must then fail."""
 
     event_id = models.UUIDField(primary_key=True)
     ended_at = models.DateTimeField(db_index=True)

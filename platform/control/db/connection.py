@@ -1,8 +1,7 @@
-"""Where connections to PostgreSQL begin, all of them with every setting that their address names:
-TLS as it was asked for, whoever connects.
+"""Connections to PostgreSQL. Each one uses every setting of its URL, including TLS.
 
-`TimeoutConnection` does not wait for ever: a database that is paused, or whose machine is gone,
-takes bytes and never answers, and no timeout of the server's own ends that.
+`TimeoutConnection` does not wait forever: a database that is paused, or whose machine is gone,
+accepts bytes and never responds, and no server-side timeout ends that.
 """
 
 from typing import Any, ClassVar
@@ -12,18 +11,18 @@ from django.db import connections
 from psycopg.abc import RV, PQGen
 
 CHECK_SECONDS = 0.5
-"""How long the pool's question whether a connection lives may take. A request that finds the pool
-full of dead ones asks for as long as it may wait for one (1 s), so it has its 503 within 3 s, on a
-busy machine too."""
+"""How long the pool's health check of a connection may take. A request that finds the pool full of
+dead connections checks them for as long as it may wait for one (1 s), so it gets its 503 within
+3 s, even on a busy machine."""
 
 OF_DJANGO = frozenset({"cursor_factory", "context", "prepare_threshold"})
-"""What Django's parameters say to psycopg beside the address: how rows are made."""
+"""Parameters that Django passes to psycopg besides the URL: how rows are made."""
 
 
 def connect(
     url: str, *, autocommit: bool = False, connect_timeout: int | None = None
 ) -> psycopg.Connection:
-    """Connect to an address, a libpq URL; commands that have no Django yet do so."""
+    """Connect to a libpq URL, for commands that run before Django is set up."""
     options: dict[str, Any] = (
         {} if connect_timeout is None else {"connect_timeout": connect_timeout}
     )
@@ -31,36 +30,37 @@ def connect(
 
 
 async def connect_apart(*, connect_timeout: int) -> psycopg.AsyncConnection:
-    """Connect as the application does, on a connection that is no pool's, in autocommit."""
-    found = connections["default"].get_connection_params()
-    parameters = {name: value for name, value in found.items() if name not in OF_DJANGO}
+    """Connect as the application does, outside the pools, in autocommit."""
+    django_parameters = connections["default"].get_connection_params()
+    parameters = {name: value for name, value in django_parameters.items() if name not in OF_DJANGO}
     parameters |= {"connect_timeout": connect_timeout, "autocommit": True}
     return await psycopg.AsyncConnection.connect(**parameters)
 
 
 class TimeoutConnection(psycopg.Connection[Any]):
-    """Ends where no answer comes: at once for the pool's check, else after `answer_seconds`."""
+    """A connection that is closed if the database does not respond within `CHECK_SECONDS` for the
+    pool's health check, or `answer_seconds` for any other query."""
 
     answer_seconds: ClassVar[float | None] = None
-    """None waits for ever, as tasks of the worker may; who serves requests sets it."""
-    _patience_seconds: float | None = None
+    """None waits forever, as the worker's tasks may; the server sets it."""
+    _timeout_seconds: float | None = None
 
     def execute(self, query: Any, *args: Any, **options: Any) -> psycopg.Cursor[Any]:
-        """Execute a query; the empty one is the pool's check."""
-        self._patience_seconds = None if query else CHECK_SECONDS
+        """Execute a query; the empty one is the pool's health check."""
+        self._timeout_seconds = None if query else CHECK_SECONDS
         try:
             return super().execute(query, *args, **options)
         finally:
-            self._patience_seconds = None
+            self._timeout_seconds = None
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
-        """Wait for an answer. Raises OperationalError, the connection closed, where none comes."""
-        patience_seconds = timeout or self._patience_seconds or self.answer_seconds
+        """Wait for a response. Closes the connection and raises OperationalError without one."""
+        timeout_seconds = timeout or self._timeout_seconds or self.answer_seconds
         try:
-            return super().wait(gen, interval, patience_seconds)
+            return super().wait(gen, interval, timeout_seconds)
         except psycopg.errors._WaitTimeout as error:
             if timeout is not None:
                 raise
             self.pgconn.finish()
-            words = f"no answer from the database in {patience_seconds:g} s"
-            raise psycopg.OperationalError(words) from error
+            message = f"no answer from the database in {timeout_seconds:g} s"
+            raise psycopg.OperationalError(message) from error

@@ -1,5 +1,5 @@
-"""What the application's database role may do: declared by the apps, granted by the owner, verified
-against PostgreSQL's catalog, so that privileges by membership, PUBLIC or a stray GRANT are found.
+"""The application's database privileges: declared by the apps, granted by the owner, and verified
+against PostgreSQL's catalog, which also shows privileges by membership, PUBLIC or a stray GRANT.
 
 An AppConfig may name tables in `append_only: tuple[str, ...]` and in
 `moved_by_functions: tuple[str, ...]` (changed only by functions of the owner).
@@ -37,7 +37,7 @@ TIMEOUT_SECONDS = {
     "idle_in_transaction_session_timeout": 30,
     "transaction_timeout": 60,  # PostgreSQL 17 and later
 }
-"""What stops a session of the application that holds others up; the owner's has no limits."""
+"""Timeouts that end an application session which blocks others; the owner has none."""
 UNSET = """
 /* Which limits a new session like this one has not. */
 SELECT current_database(), name FROM pg_settings WHERE name = ANY(%s) AND reset_val = '0'
@@ -59,18 +59,18 @@ PRIVILEGES = sorted(FREELY | {"TRUNCATE", "REFERENCES", "TRIGGER"})
 
 
 def declared_privileges(apps: Iterable[AppConfig]) -> dict[str, frozenset[str]]:
-    """Return the rights in each table that an app declares; all others may be written freely.
+    """Return the privileges on each table that an app declares; all others are fully writable.
 
-    A table that is both, a fact and moved by functions, may be added to.
+    A table that is in both lists allows INSERT.
     """
     apps = list(apps)
-    moved = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
-    return moved | {table: ADD for app in apps for table in getattr(app, "append_only", ())}
+    read_only = {table: READ for app in apps for table in getattr(app, "moved_by_functions", ())}
+    return read_only | {table: ADD for app in apps for table in getattr(app, "append_only", ())}
 
 
 def grant(owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]) -> None:
-    """Give the role `app` its privileges in the owner's database and take away all others of its
-    own and of PUBLIC. The caller opens the transaction."""
+    """Grant the role `app` its privileges in the owner's database, and revoke all others from it
+    and from PUBLIC. The caller opens the transaction."""
     role = sql.Identifier(app)
     owner.execute("SELECT current_database()")
     database = sql.Identifier(*owner.fetchone())
@@ -78,15 +78,15 @@ def grant(owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[st
     owner.execute(TABLES)
     for name, is_view in owner.fetchall():
         rights = READ if is_view else declared.get(name, FREELY)
-        words = sql.SQL(", ").join(map(sql.SQL, sorted(rights)))
+        listed = sql.SQL(", ").join(map(sql.SQL, sorted(rights)))
         table = sql.Identifier("public", name)
-        owner.execute(ON_TABLE.format(table=table, rights=words, app=role))
+        owner.execute(ON_TABLE.format(table=table, rights=listed, app=role))
 
 
 def set_timeouts(app: CursorWrapper) -> None:
-    """Set the limits that the application's role lacks in this database, as that role itself.
+    """Set the timeouts that the application's role lacks in this database, as that role itself.
 
-    An operator's own values stay. Sessions that are open already keep what they have.
+    An operator's own values stay. Open sessions keep theirs.
     """
     app.execute(UNSET, [list(TIMEOUT_SECONDS)])
     for database, name in app.fetchall():
@@ -97,7 +97,7 @@ def set_timeouts(app: CursorWrapper) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ForbiddenPrivilege:
-    """What must not be: a query for the names of whatever breaks it, and its words."""
+    """A forbidden state: a query for the names of the offending objects, and its message."""
 
     words: str
     query: str
@@ -157,33 +157,33 @@ FORBIDDEN = (
 def privilege_violations(
     owner: CursorWrapper, *, app: str, declared: Mapping[str, frozenset[str]]
 ) -> list[str]:
-    """Return a sentence for each way in which the role `app` has more or less than it should."""
-    return [*_banned(owner, app), *_mistaken_rights(owner, app, declared)]
+    """Return a sentence for each privilege that the role `app` has too much or too little."""
+    return [*_forbidden(owner, app), *_wrong_privileges(owner, app, declared)]
 
 
 def missing_timeouts(app: CursorWrapper) -> list[str]:
-    """Return a sentence for each limit in time that a new session of the application lacks."""
+    """Return a sentence for each timeout that a new session of the application lacks."""
     app.execute(UNSET, [list(TIMEOUT_SECONDS)])
     return [f"the application's role has no {name}" for _, name in app.fetchall()]
 
 
-def _banned(owner: CursorWrapper, app: str) -> Iterator[str]:
-    for ban in FORBIDDEN:
-        owner.execute(ban.query, {"app": app})
-        if found := sorted(name for (name,) in owner.fetchall()):
-            yield f"{ban.words}: {', '.join(found)}"
+def _forbidden(owner: CursorWrapper, app: str) -> Iterator[str]:
+    for each in FORBIDDEN:
+        owner.execute(each.query, {"app": app})
+        if names := sorted(name for (name,) in owner.fetchall()):
+            yield f"{each.words}: {', '.join(names)}"
 
 
-def _mistaken_rights(
+def _wrong_privileges(
     owner: CursorWrapper, app: str, declared: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
     owner.execute(TABLE_PRIVILEGES, {"app": app, "rights": PRIVILEGES})
-    found = owner.fetchall()
+    tables = owner.fetchall()
     yield from (
         f"{table} is declared by an app and does not exist"
-        for table in sorted(declared.keys() - {name for name, *_ in found})
+        for table in sorted(declared.keys() - {name for name, *_ in tables})
     )
-    for name, root, is_partition, is_view, has in found:
+    for name, root, is_partition, is_view, has in tables:
         wanted = READ if is_view else declared.get(root, FREELY)
         if not set(has) <= wanted or (not is_partition and set(has) != wanted):
             yield f"{name} gives the application {_words(has)}; wanted {_words(wanted)}"

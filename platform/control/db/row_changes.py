@@ -1,4 +1,4 @@
-"""Changing a row: only what differs, checked, and told as before and after for the audit."""
+"""Validated changes of a row, returned as values before and after for the audit log."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,22 +12,22 @@ Differences = dict[str, dict[str, Any]]
 
 
 def create_row(row: Model) -> None:
-    """Check a new row and save it. Raises Invalid naming the first bad field."""
-    _check(row)
+    """Validate a new row and save it. Raises InvalidValue naming the first invalid field."""
+    _validate(row)
     row.save(force_insert=True)
 
 
 def apply_changes(row: Model, changes: Mapping[str, Any]) -> Differences:
-    """Set the fields that differ, check the row and save it; return what changed.
+    """Set the fields that differ, validate the row and save it; return what changed.
 
-    Raises Invalid naming the first bad field.
+    Raises InvalidValue naming the first invalid field.
     """
     before = {field: getattr(row, field) for field in changes}
     different = {field: value for field, value in changes.items() if value != before[field]}
     for field, value in different.items():
         setattr(row, field, value)
     if different:
-        _check(row)
+        _validate(row)
         row.save(update_fields=list(different))
     return {
         field: {"before": _plain(before[field]), "after": _plain(value)}
@@ -36,11 +36,11 @@ def apply_changes(row: Model, changes: Mapping[str, Any]) -> Differences:
 
 
 def snapshot(row: Model, fields: Iterable[str]) -> dict[str, Any]:
-    """Return some fields of a row as the audit can hold them: once before a change, once after."""
+    """Return some fields of a row as JSON values, for the audit log before and after a change."""
     return {field: _plain(getattr(row, field)) for field in sorted(fields)}
 
 
-def _check(row: Model) -> None:
+def _validate(row: Model) -> None:
     try:
         row.full_clean()
     except ValidationError as error:
@@ -50,7 +50,7 @@ def _check(row: Model) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as JSON can hold it: a related row is its id."""
+    """Return a JSON value: the id of a related row."""
     if isinstance(value, Model):
         return value.pk
     return value if isinstance(value, (str, int, float, bool, list, type(None))) else str(value)

@@ -1,2 +1,2 @@
-"""The change feed: what gateways and the fleet know of the catalog, prices, organizations and keys.
+"""The change feed: the catalog, prices, organizations and keys that gateways and the fleet know.
 Services publish records in their own transaction; readers poll `views`."""

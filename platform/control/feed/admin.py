@@ -1,4 +1,4 @@
-"""The operator's view of the change feed."""
+"""The operators' view of the change feed."""
 
 import json
 
@@ -22,5 +22,5 @@ class PublishedChangeAdmin(ReadOnlyAdmin):
 
     @admin.display(description="Record")
     def content(self, change: PublishedChange) -> str:
-        """Return the record; without one the change deletes."""
+        """Return the record; a change without one is a deletion."""
         return "deleted" if change.record is None else indented(json.loads(change.record))

@@ -1,5 +1,5 @@
 """The published changes. Superseded ones are compacted; the newest of each record stays, so that
-the log is always the whole state."""
+the log always holds the whole state."""
 
 import uuid
 
@@ -27,7 +27,7 @@ class PublishedChange(models.Model):
 
 
 class CompactionHorizon(models.Model):
-    """One row: changes up to `version` may be gone; readers from before it get a snapshot."""
+    """One row: changes up to `version` may be gone; readers behind it get a snapshot."""
 
     version = models.BigIntegerField(default=0)
 
@@ -39,7 +39,8 @@ class CompactionHorizon(models.Model):
 
 
 class DatabaseIdentity(models.Model):
-    """One row, made with the database: what tells it from every other (`database_identity.py`)."""
+    """One row, made with the database, that distinguishes it from others
+    (`database_identity.py`)."""
 
     seed = models.UUIDField(default=uuid.uuid4)
 

@@ -1,4 +1,4 @@
-"""Reading the change feed: the changes after a version, or the whole state as a snapshot, page by
+"""Reads the change feed: the changes after a version, or the whole state as a snapshot, page by
 page."""
 
 from collections.abc import Collection
@@ -12,8 +12,8 @@ from control.feed.models import CompactionHorizon, PublishedChange
 from serving.contract import feed
 
 CHANGES_MAX = 5_000
-"""The most changes in one page that is no snapshot."""
-# Of each record the newest change up to a version, deletions left out, from a place on.
+"""The most changes in one page outside a snapshot."""
+# The newest change of each record up to a version, without deletions, after a record.
 STATE = """
 SELECT version, kind, record_id, record FROM (
     SELECT DISTINCT ON (kind, record_id) version, kind, record_id, record FROM feed_published_change
@@ -22,7 +22,7 @@ SELECT version, kind, record_id, record FROM (
     ORDER BY kind, record_id, version DESC
 ) AS newest WHERE record IS NOT NULL ORDER BY kind, record_id LIMIT %(limit)s
 """
-# The newest change of each record of some kinds, deletions left out; %(ids)s of NULL means all.
+# The newest change of each record of some kinds, without deletions; %(ids)s of NULL means all.
 RECORDS = """
 SELECT kind, record_id, record FROM (
     SELECT DISTINCT ON (kind, record_id) kind, record_id, record FROM feed_published_change
@@ -39,11 +39,11 @@ class FeedCursorExpired(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FeedCursor:
-    """A reader's position in a snapshot: the lineage, horizon and version it began at, and the last
-    record sent.
+    """A reader's position in a snapshot: the lineage, horizon and version at its beginning, and the
+    last record sent.
 
-    A snapshot is the state at the version it began at, whatever is published meanwhile: the log
-    still holds what was superseded since. When that is compacted, the snapshot has to begin again.
+    A snapshot is the state at that version, whatever is published meanwhile, since the log still
+    holds the superseded changes. Once they are compacted, the snapshot has to begin again.
     """
 
     lineage: str
@@ -54,12 +54,12 @@ class FeedCursor:
 
     @property
     def text(self) -> str:
-        """Return it in the words of the contract: readers give it back as it is."""
+        """The cursor as text in the contract's format, which readers return unchanged."""
         return f"{self.lineage}/{self.horizon}/{self.version}/{self.kind}/{self.record_id}"
 
     @classmethod
     def of(cls, text: str) -> "FeedCursor":
-        """Return the cursor of a text. Raises FeedCursorExpired for one never given."""
+        """Return the cursor of a text. Raises FeedCursorExpired for an invalid one."""
         match text.split("/"):
             case [lineage, horizon, version, kind, record_id]:
                 if all(len(each) <= 18 and each.isdecimal() for each in (horizon, version)):
@@ -69,9 +69,9 @@ class FeedCursor:
 
 @dataclass(frozen=True, slots=True)
 class FeedQuery:
-    """What a reader asks for: what came after a version of a lineage (None: of any) and of some
-    kinds (None: of all), a snapshot in pages of `limit` changes (None: in one); or with a `cursor`
-    the next page of one."""
+    """A reader's query: the changes after a version, of a lineage (None: of any) and of some kinds
+    (None: of all), a snapshot in pages of `limit` changes (None: in one); or with a `cursor` its
+    next page."""
 
     after: int
     lineage: str | None = None
@@ -82,10 +82,10 @@ class FeedQuery:
 
 def page_for(asked: FeedQuery) -> feed.Page:
     """Return a page of changes, or of a snapshot: for version 0, for another lineage than the
-    database's (it was restored from a backup since), for a version from before the horizon, and for
+    database's (which was restored from a backup since), for a version before the horizon, and for
     one that this database never gave. Raises FeedCursorExpired."""
     with transaction.atomic(), connection.cursor() as cursor:
-        # All of the page is read from one state of the database.
+        # The whole page is read from one state of the database.
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         last, lineage, horizon = last_version(), current_database_id(), _horizon()
         if asked.cursor is not None:
@@ -98,10 +98,10 @@ def page_for(asked: FeedQuery) -> feed.Page:
         return _snapshot(asked, FeedCursor(lineage, horizon, last))
 
 
-def _increment(asked: FeedQuery, last: int, lineage: str) -> feed.Page:
-    newer = PublishedChange.objects.filter(version__gt=asked.after).order_by("version")
-    if asked.kinds is not None:
-        newer = newer.filter(kind__in=asked.kinds)
+def _increment(query: FeedQuery, last: int, lineage: str) -> feed.Page:
+    newer = PublishedChange.objects.filter(version__gt=query.after).order_by("version")
+    if query.kinds is not None:
+        newer = newer.filter(kind__in=query.kinds)
     changes = tuple(
         _change(row.version, row.kind, row.record_id, row.record) for row in newer[:CHANGES_MAX]
     )
@@ -109,25 +109,25 @@ def _increment(asked: FeedQuery, last: int, lineage: str) -> feed.Page:
     return feed.Page(reached, False, changes, lineage)
 
 
-def _snapshot(asked: FeedQuery, begun: FeedCursor) -> feed.Page:
-    """Return a page of the state at the version that the snapshot began at."""
-    wanted: dict[str, str | int | list[str] | None] = {
-        "version": begun.version,
-        "kind": begun.kind,
-        "record_id": begun.record_id,
-        "kinds": None if asked.kinds is None else list(asked.kinds),
-        "limit": asked.limit,
+def _snapshot(query: FeedQuery, start: FeedCursor) -> feed.Page:
+    """Return a page of the state at the version at which the snapshot began."""
+    parameters: dict[str, str | int | list[str] | None] = {
+        "version": start.version,
+        "kind": start.kind,
+        "record_id": start.record_id,
+        "kinds": None if query.kinds is None else list(query.kinds),
+        "limit": query.limit,
     }
     with connection.cursor() as cursor:
-        # In the order of the index a page costs what it holds; to the planner, reading and sorting
-        # everything for each page looks cheaper.
+        # Read in index order, a page costs only its own rows; the planner wrongly estimates that
+        # sorting all rows for each page is cheaper.
         cursor.execute("SET LOCAL enable_sort = off")
-        cursor.execute(STATE, wanted)
+        cursor.execute(STATE, parameters)
         changes = tuple(_change(*row) for row in cursor.fetchall())
     rest = ""
-    if asked.limit is not None and len(changes) == asked.limit:
-        rest = replace(begun, kind=changes[-1].kind, record_id=changes[-1].id).text
-    return feed.Page(begun.version, True, changes, begun.lineage, rest)
+    if query.limit is not None and len(changes) == query.limit:
+        rest = replace(start, kind=changes[-1].kind, record_id=changes[-1].id).text
+    return feed.Page(start.version, True, changes, start.lineage, rest)
 
 
 def _horizon() -> int:
@@ -140,7 +140,7 @@ def _change(version: int, kind: str, record_id: str, record: str | None) -> feed
 
 
 def last_record(kind: str, record_id: str) -> str | None:
-    """Return the JSON of a record as the data plane knows it, None if it knows none."""
+    """Return the newest JSON of a record; None if there is none."""
     newest = (
         PublishedChange.objects.filter(kind=kind, record_id=record_id).order_by("-version").first()
     )
@@ -150,15 +150,15 @@ def last_record(kind: str, record_id: str) -> str | None:
 def records_of(
     kinds: Collection[str], ids: Collection[str] | None = None
 ) -> dict[tuple[str, str], str]:
-    """Return the JSON of the records of some kinds as the data plane knows them, by kind and id."""
-    wanted = {"kinds": list(kinds), "ids": None if ids is None else list(ids)}
+    """Return the newest JSON of the records of some kinds, by kind and id."""
+    parameters = {"kinds": list(kinds), "ids": None if ids is None else list(ids)}
     with connection.cursor() as cursor:
-        cursor.execute(RECORDS, wanted)
+        cursor.execute(RECORDS, parameters)
         return {(kind, record_id): record for kind, record_id, record in cursor.fetchall()}
 
 
 def last_version() -> int:
-    """Return the version of the newest change, 0 before the first."""
+    """Return the version of the newest change; 0 before the first."""
     with connection.cursor() as cursor:
         cursor.execute(LAST)
         return int(cursor.fetchone()[0])

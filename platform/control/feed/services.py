@@ -1,4 +1,4 @@
-"""Publishing changes for the data plane, and compacting those that were overtaken."""
+"""Publishes changes for the data plane, and compacts superseded ones."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ from serving.contract.feed import RECORD_OF_KIND
 
 CHANNEL = "penstock_feed"
 NUMBERING_LOCK = 0x70656E73746F636B
-"""The advisory lock under which versions are given: "penstock" in ASCII."""
-# Of each record the newest change stays if it holds a record; a deletion goes with all before it.
+"""The advisory lock under which versions are assigned: "penstock" in ASCII."""
+# The newest change of each record stays unless it is a deletion, which goes with all before it.
 # The newest change of all stays in any case, since readers compare their version with it.
 COMPACT = """
 WITH cut AS (
@@ -38,7 +38,7 @@ SELECT count(*), coalesce(max(version), 0) FROM gone
 
 @dataclass(frozen=True, slots=True)
 class FeedRecord:
-    """What to publish of one record; a record of None deletes it."""
+    """A record to publish; a `record` of None deletes it."""
 
     kind: str
     record_id: str
@@ -46,8 +46,8 @@ class FeedRecord:
 
 
 class FeedRef(NamedTuple):
-    """A row that changed, of a kind whose record is built from rows of several packages. It is
-    built when the change is published."""
+    """A changed row of a kind whose record is built from rows of several packages, when the change
+    is published."""
 
     kind: str
     id: str
@@ -56,9 +56,9 @@ class FeedRef(NamedTuple):
 def publish(changed: Iterable[FeedRecord | FeedRef]) -> None:
     """Publish changes with the surrounding transaction, in order, as its last step.
 
-    The lock is held until the commit, so versions are committed in the order they were given;
-    taking row locks after it could deadlock. Raises ContractError, and so undoes the
-    transaction, when a record does not hold to the contract.
+    The lock is held until the commit, so versions are committed in the order in which they were
+    assigned; taking row locks after it could deadlock. Raises ContractError, and so undoes the
+    transaction, when a record violates the contract.
     """
     records = _records(list(changed))
     rows = [
@@ -82,12 +82,13 @@ def _records(changed: list[FeedRecord | FeedRef]) -> list[FeedRecord]:
     given = [each for each in changed if isinstance(each, FeedRecord)]
     if not ids:
         return given
-    build_records = import_string(settings.FEED_RECORDS)  # it imports this module
+    # Named by a setting, since that module imports this one.
+    build_records = import_string(settings.FEED_RECORDS)
     return given + [one for kind, of_kind in ids.items() for one in build_records(kind, of_kind)]
 
 
 def encode_record(item: FeedRecord) -> str | None:
-    """Return the record as JSON that a reader will accept. Raises ContractError."""
+    """Return the record as JSON that readers accept. Raises ContractError."""
     if item.record is None:
         return None
     data = encode(item.record)
@@ -97,9 +98,9 @@ def encode_record(item: FeedRecord) -> str | None:
 
 @transaction.atomic
 def compact(*, before: datetime) -> int:
-    """Remove changes older than `before` that a snapshot does not need; return how many.
+    """Remove changes older than `before` that a snapshot does not need; return their number.
 
-    Readers that have not come as far as the last removed change get a snapshot.
+    Readers behind the last removed change get a snapshot.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [NUMBERING_LOCK])

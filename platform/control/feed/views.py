@@ -1,5 +1,5 @@
-"""`GET /internal/v1/feed?after=V&lineage=L`: what came after version V, at once or within 25 s. One
-LISTEN connection per event loop wakes all long polls."""
+"""`GET /internal/v1/feed?after=V&lineage=L`: the changes after version V, at once or within 25 s.
+One LISTEN connection per event loop wakes all long polls."""
 
 import asyncio
 import time
@@ -26,13 +26,13 @@ CONNECT_SECONDS = 3
 RECONNECT_SECONDS = 1.0
 WAIT_SECONDS = 25.0
 POLL_SECONDS = 1.0
-"""How often a waiting reader looks by itself, should a notification be lost."""
+"""How often a waiting reader checks by itself, in case a notification was lost."""
 
 
 class ChangeNotifier:
-    """Wakes everybody who waits whenever something is published.
+    """Wakes all waiting readers whenever something is published.
 
-    `ring_count` tells a reader who looked before waiting whether it rang meanwhile.
+    `ring_count` shows a reader whether a notification came between its query and its wait.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class ChangeNotifier:
         self._listening: asyncio.Task[None] | None = None
 
     async def wait(self, ring_count: int, seconds: float) -> None:
-        """Return when it rang since `ring_count`, when closing, or after `seconds`."""
+        """Return on a notification since `ring_count`, when closing, or after `seconds`."""
         if self._listening is None:
             self._listening = asyncio.create_task(self._listen())
         if self.ring_count == ring_count and not self.is_closed:
@@ -51,20 +51,20 @@ class ChangeNotifier:
                     await self._bell.wait()
 
     def ring(self) -> None:
-        """Wake everybody."""
+        """Wake all waiting readers."""
         self.ring_count += 1
         bell, self._bell = self._bell, asyncio.Event()
         bell.set()
 
     def close(self) -> None:
-        """Wake everybody and let nobody wait again: the process ends."""
+        """Wake all waiting readers and let none wait again: the process ends."""
         self.is_closed = True
         if self._listening is not None:
             self._listening.cancel()
         self.ring()
 
     async def _listen(self) -> None:
-        """Ring at each notification, for ever. While PostgreSQL is away readers look by
+        """Wake readers at each notification, forever. Without PostgreSQL readers check by
         themselves once a second, so a failure here costs time and loses nothing."""
         while True:
             try:
@@ -76,7 +76,7 @@ class ChangeNotifier:
     async def _ring_for_notifications(self) -> None:
         async with await connect_apart(connect_timeout=CONNECT_SECONDS) as listener:
             await listener.execute(f"LISTEN {CHANNEL}")
-            self.ring()  # something may have been published before we listened
+            self.ring()  # something may have been published before LISTEN
             async for _ in listener.notifies():
                 self.ring()
 
@@ -85,16 +85,16 @@ _notifiers: WeakKeyDictionary[asyncio.AbstractEventLoop, ChangeNotifier] = WeakK
 
 
 def notifier() -> ChangeNotifier:
-    """Return the waiting room of the running event loop."""
+    """Return the notifier of the running event loop."""
     return _notifiers.setdefault(asyncio.get_running_loop(), ChangeNotifier())
 
 
 @require_GET
 async def feed(request: HttpRequest) -> HttpResponse:
-    """Answer with a page of changes, or with an empty one when nothing came."""
+    """Respond with a page of changes, or with an empty one after the wait."""
     try:
-        asked = _query(request.GET)
-        body = await _wait_for_changes(asked, time.monotonic() + WAIT_SECONDS)
+        query = _query(request.GET)
+        body = await _wait_for_changes(query, time.monotonic() + WAIT_SECONDS)
     except ValueError as error:
         return JsonResponse({"error": {"message": str(error)}}, status=400)
     except FeedCursorExpired:
@@ -104,7 +104,7 @@ async def feed(request: HttpRequest) -> HttpResponse:
 
 
 def _query(query: QueryDict) -> FeedQuery:
-    """Return what is asked for. Raises ValueError, or FeedCursorExpired for an invalid cursor."""
+    """Return the query. Raises ValueError, or FeedCursorExpired for an invalid cursor."""
     after, limit = query.get("after", ""), query.get("limit")
     kinds, cursor = query.get("kinds"), query.get("cursor")
     if not _is_number(after):
@@ -124,29 +124,29 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
-async def _wait_for_changes(asked: FeedQuery, until: float) -> bytes:
+async def _wait_for_changes(query: FeedQuery, until: float) -> bytes:
     waiting = notifier()
     while True:
         ring_count = waiting.ring_count
-        page = await read_page(asked)
+        page = await read_page(query)
         left_seconds = until - time.monotonic()
-        if _has_changes(page, asked) or left_seconds <= 0 or waiting.is_closed:
+        if _has_changes(page, query) or left_seconds <= 0 or waiting.is_closed:
             return msgspec.json.encode(page)
-        # What came was of kinds that nobody asked for.
-        asked = replace(asked, after=page.version)
+        # The new changes were of other kinds.
+        query = replace(query, after=page.version)
         await waiting.wait(ring_count, min(POLL_SECONDS, left_seconds))
 
 
-def _has_changes(page: Page, asked: FeedQuery) -> bool:
-    is_another = page.snapshot and (asked.cursor is not None or page.version != asked.after)
-    return is_another or bool(page.changes) or asked.lineage not in (None, page.lineage)
+def _has_changes(page: Page, query: FeedQuery) -> bool:
+    is_snapshot = page.snapshot and (query.cursor is not None or page.version != query.after)
+    return is_snapshot or bool(page.changes) or query.lineage not in (None, page.lineage)
 
 
 @sync_to_async
 def read_page(asked: FeedQuery) -> Page:
-    """Return the page that was asked for."""
+    """Return the requested page."""
     try:
         return page_for(asked)
     finally:
-        # A reader that waits must not hold a connection of the pool.
+        # A waiting reader must not hold a pooled connection.
         connection.close()

@@ -38,7 +38,7 @@ class SpendingLimitAdmin(ReadOnlyAdmin):
 
 
 class UsageTierModelInline(TabularInline):
-    """What a tier allows on single models; an emptied row stays and limits nothing."""
+    """A tier's limits on single models; an emptied row stays and limits nothing."""
 
     model = UsageTierModelLimit
     fields = ("model", *RATE_LIMIT_FIELDS)
@@ -49,7 +49,7 @@ class UsageTierModelInline(TabularInline):
 
 @admin.register(UsageTier)
 class UsageTierAdmin(OperatorAdmin):
-    """Limit tiers: each organization stands in the highest that what it has paid reaches."""
+    """Usage tiers: each organization is in the highest tier that its payments reach."""
 
     list_display = ("name", "paid_min", *RATE_LIMIT_FIELDS, "organizations")
     fields = ("name", "paid_min_nanos", "service_tiers", *RATE_LIMIT_FIELDS)
@@ -59,12 +59,12 @@ class UsageTierAdmin(OperatorAdmin):
     paid_min = dollars("paid_min_nanos", "Paid at least")
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return the tiers with how many stand in each."""
+        """Return the tiers with the number of organizations in each."""
         return super().get_queryset(request).annotate(standing_count=Count("standings"))
 
     @admin.display(description="Organizations", ordering="standing_count")
     def organizations(self, tier: Any) -> int:
-        """Return how many stand in it."""
+        """Return the number of organizations in the tier."""
         return int(tier.standing_count)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> UsageTier:
@@ -84,7 +84,7 @@ class UsageTierAdmin(OperatorAdmin):
     def save_formset(
         self, request: HttpRequest, form: ModelForm, formset: BaseInlineFormSet, change: bool
     ) -> None:
-        """Set and lift the limits that the table changed, through their service."""
+        """Set and lift the limits that the table changed, through the service."""
         actor = operator(request)
         for row in formset.save(commit=False):
             figures = {name: getattr(row, name) for name in RATE_LIMIT_FIELDS}
@@ -99,7 +99,7 @@ class UsageTierAdmin(OperatorAdmin):
 
 @admin.register(RateLimitOverride)
 class RateLimitOverrideAdmin(OperatorAdmin):
-    """What organizations may do instead of what their tier says: the whole row, not one figure."""
+    """Limits that replace those of an organization's tier: the whole row, not single figures."""
 
     list_display = ("organization", "model", *RATE_LIMIT_FIELDS, "created_at")
     list_select_related = ("organization", "model")
@@ -111,15 +111,15 @@ class RateLimitOverrideAdmin(OperatorAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: Model | None = None
     ) -> tuple[str, ...]:
-        """Whose and of which model a row is stays."""
+        """Keep the organization and the model of an existing row."""
         return () if obj is None else ("organization", "model")
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> Model:
-        """Give an organization limits of its own."""
+        """Set an organization's own limits."""
         return self._set(actor, values["organization"], values.get("model"), values)
 
     def change_row(self, actor: Actor, row: RateLimitOverride, changes: dict[str, Any]) -> Model:
-        """Change them."""
+        """Change an organization's own limits."""
         return self._set(actor, row.organization, row.model, changes)
 
     def _set(self, actor: Actor, organization: Any, model: Any, values: dict[str, Any]) -> Model:
@@ -132,7 +132,7 @@ class RateLimitOverrideAdmin(OperatorAdmin):
 
     @admin.action(description="Lift: the tier's limits hold again", permissions=["change"])
     def lift(self, request: HttpRequest, queryset: QuerySet[RateLimitOverride]) -> None:
-        """Give the organizations their tier's limits back."""
+        """Restore the limits of the organizations' tiers."""
         self.carry_out(
             request, queryset, "is lifted",
             lambda actor, row: rate_limits.set_rate_limit_override(
@@ -143,7 +143,7 @@ class RateLimitOverrideAdmin(OperatorAdmin):
 
 @admin.register(OrganizationUsageTier)
 class OrganizationUsageTierAdmin(ReadOnlyAdmin):
-    """Where organizations stand: by what they paid, less what they got back."""
+    """The usage tiers of organizations, by their payments less refunds."""
 
     list_display = ("organization", "tier", "paid", "since")
     list_select_related = ("organization", "tier")

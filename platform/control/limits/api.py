@@ -1,5 +1,5 @@
-"""Rate limits in the management API: what holds, how much of it is used, and what members set for
-projects and keys."""
+"""Rate limits in the management API: the limits in force, how much of them is used, and the limits
+that members set for projects and keys."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _figure() -> serializers.IntegerField:
 
 
 class LimitsSerializer(ClosedSerializer):
-    """Four rate limits; null is none. Cached input tokens do not count."""
+    """Four rate limits; null means no limit. Cached input tokens do not count."""
 
     requests_per_minute = _figure()
     input_tokens_per_minute = _figure()
@@ -37,7 +37,7 @@ class LimitsSerializer(ClosedSerializer):
 
 
 class UseSerializer(serializers.Serializer[LimitUsage]):
-    """One limit, and how much of it is used now: above the limit is a debt, null is not known."""
+    """One limit and how much of it is used now: more than the limit is a debt, null is unknown."""
 
     measure = serializers.ChoiceField(MEASURES)
     limit = serializers.IntegerField()
@@ -45,7 +45,7 @@ class UseSerializer(serializers.Serializer[LimitUsage]):
 
 
 class InForceSerializer(serializers.Serializer[Any]):
-    """Limits of an organization: on all models together, or on one."""
+    """Limits of an organization, on all models together or on one."""
 
     model = serializers.CharField(allow_null=True)
     set_by = serializers.ChoiceField(["tier", "operator"])
@@ -54,7 +54,7 @@ class InForceSerializer(serializers.Serializer[Any]):
 
 
 class TierSerializer(serializers.Serializer[UsageTier]):
-    """A limit tier, reached by having paid so much in all."""
+    """A usage tier, reached by the total amount paid."""
 
     name = serializers.CharField()
     paid_min_nanos = serializers.IntegerField()
@@ -64,7 +64,7 @@ class TierSerializer(serializers.Serializer[UsageTier]):
 
 
 class OrganizationRatesSerializer(serializers.Serializer[Any]):
-    """Where an organization stands, and what it may do."""
+    """The usage tier of an organization and the limits in force."""
 
     tier = TierSerializer(allow_null=True)
     paid_nanos = serializers.IntegerField(
@@ -75,7 +75,7 @@ class OrganizationRatesSerializer(serializers.Serializer[Any]):
 
 
 class OwnRatesSerializer(serializers.Serializer[Any]):
-    """What members set for a project or a key, and how much of it is used now."""
+    """The limits that members set for a project or a key, and how much of them is used now."""
 
     limits = LimitsSerializer()
     use = UseSerializer(many=True)
@@ -87,18 +87,18 @@ class RateLimits(GenericAPIView[Any]):
     serializer_class = OrganizationRatesSerializer
 
     def get(self, request: Request, organization_id: str) -> Response:
-        """Show the organization's limit tier, its limits and how much of them is used."""
+        """Show the organization's usage tier, its limits and how much of them is used."""
         found = get_access(request, organization_id)
         organization = found.organization
-        standing = rate_limits.usage_tier_status(
+        status = rate_limits.usage_tier_status(
             organization, with_money=found.may(Permission.BILLING_READ)
         )
         rows = rate_limits.effective_limits(organization)
         uses = read_usage(LimitSubject(organization.id, row.limits, row.model_id) for row in rows)
         shown = {
-            "tier": standing.tier,
-            "paid_nanos": standing.paid_nanos,
-            "next_tier": standing.next_tier,
+            "tier": status.tier,
+            "paid_nanos": status.paid_nanos,
+            "next_tier": status.next_tier,
             "in_force": [
                 {
                     "model": row.model_name or None,
@@ -118,15 +118,15 @@ class OwnRateLimits(GenericAPIView[Any]):
     serializer_class = OwnRatesSerializer
 
     def shown(self, found: OrganizationAccess, owner_id: str) -> Response:
-        """Return what members set, and how much of it is used."""
+        """Return the limits that members set, and how much of them is used."""
         limits = rate_limits.own_limits(found.organization, owner_id)
         [use] = read_usage([LimitSubject(owner_id, limits)])
         return Response(OwnRatesSerializer({"limits": limits, "use": use}).data)
 
     def changed(self, request: Request, found: OrganizationAccess, owner_id: str) -> Response:
-        """Set what the body names."""
-        asked = LimitsSerializer.read(request.data, partial=True)
-        figures = {name: asked[name] for name in RATE_LIMIT_FIELDS if name in asked}
+        """Set the limits in the request body."""
+        values = LimitsSerializer.read(request.data, partial=True)
+        figures = {name: values[name] for name in RATE_LIMIT_FIELDS if name in values}
         rate_limits.set_own_limits(
             actor=found.actor,
             organization=found.organization,
@@ -140,13 +140,14 @@ class ProjectRateLimits(OwnRateLimits):
     """The rate limits of a project."""
 
     def get(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Show what members set for a project."""
+        """Show the limits that members set for a project."""
         found = get_access(request, organization_id)
         return self.shown(found, tenants.project(found.organization, project_id).id)
 
     @extend_schema(request=LimitsSerializer)
     def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Limit a project; what is not named stays, null lifts. It holds within a second."""
+        """Limit a project; omitted limits stay, null lifts one. Gateways apply it within a
+        second."""
         found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         owner = tenants.project(found.organization, project_id)
         return self.changed(request, found, owner.id)
@@ -156,13 +157,13 @@ class KeyRateLimits(OwnRateLimits):
     """The rate limits of an API key."""
 
     def get(self, request: Request, organization_id: str, key_id: str) -> Response:
-        """Show what members set for a key."""
+        """Show the limits that members set for a key."""
         found = get_access(request, organization_id)
         return self.shown(found, keys.key(found.organization, key_id).id)
 
     @extend_schema(request=LimitsSerializer)
     def patch(self, request: Request, organization_id: str, key_id: str) -> Response:
-        """Limit a key; what is not named stays, null lifts. It holds within a second."""
+        """Limit a key; omitted limits stay, null lifts one. Gateways apply it within a second."""
         found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         owner = keys.key(found.organization, key_id)
         return self.changed(request, found, owner.id)

@@ -1,7 +1,7 @@
-"""How much of its limits an organization uses right now: what gateways count in Redis, read there.
+"""How much of its rate limits an organization uses now, read from the gateways' counters in Redis.
 
 The console and the management API show it. Neither waits longer than `WAIT_SECONDS`, and both say
-where Redis did not answer. Nothing is decided by what is read here.
+where Redis did not respond. No decision depends on these figures.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +31,7 @@ FIGURE_OF: dict[Measure, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LimitSubject:
-    """Whose limits, on all models or on one."""
+    """The owner of limits, on all models or on one."""
 
     owner_id: str
     limits: Limits
@@ -40,7 +40,7 @@ class LimitSubject:
 
 @dataclass(frozen=True, slots=True)
 class LimitUsage:
-    """One limit and how much of it is used now; None where that is not known."""
+    """One limit and how much of it is used now; None where that is unknown."""
 
     measure: Measure
     limit: int
@@ -48,12 +48,12 @@ class LimitUsage:
 
     @property
     def percent(self) -> int | None:
-        """How much of it is used, in percent; a debt is more than 100."""
+        """The used part in percent; a debt is more than 100."""
         return None if self.used is None else self.used * 100 // self.limit
 
 
 def read_usage(subjects: Iterable[LimitSubject]) -> list[list[LimitUsage]]:
-    """Return what is limited of each subject, and how much of that is used."""
+    """Return the limits of each subject, with how much of each is used."""
     limited = [_limited(subject) for subject in subjects]
     names = {name: measure for each in limited for name, measure, _ in each}
     counted = _read(names) if names else {}
@@ -78,7 +78,7 @@ def _limited(subject: LimitSubject) -> list[tuple[str, Measure, int]]:
 
 @dataclass(frozen=True, slots=True)
 class UsageCounter:
-    """A count as it stands in Redis at a moment of shared time."""
+    """A Redis counter and the shared time at which it was read."""
 
     now: float
     value: Any
@@ -95,7 +95,7 @@ def _used(counted: UsageCounter | None, measure: Measure, limit: int) -> int | N
 
 
 def _read(names: Mapping[str, Measure]) -> dict[str, UsageCounter]:
-    """Return what Redis counts; nothing where it does not answer."""
+    """Return the counters in Redis; none where it does not respond."""
     pipeline = _client().pipeline(transaction=False)
     pipeline.time()
     pipeline.hget(STATE, "offset")

@@ -1,5 +1,5 @@
-"""Rate limits as operators and members set them, usage tiers and who is in which, and spending
-limits beside the monthly ones."""
+"""Rate limits set by operators and members, usage tiers with the organizations in them, and the
+spending limits other than hard monthly ones."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -21,16 +21,16 @@ RATE_LIMIT_FIELDS = (
     "output_tokens_per_minute",
     "concurrent_requests",
 )
-"""The four limits, as the contract names them."""
+"""The four limits, named as in the contract."""
 
 
 def new_usage_tier_id() -> str:
-    """Return a fresh id of a limit tier."""
+    """Return a new id of a usage tier."""
     return new_id("tier")
 
 
 class LimitField(models.PositiveIntegerField):
-    """How much, at least 1; empty is no limit."""
+    """A limit of at least 1; empty means no limit."""
 
     def __init__(self, *args: object, **options: object) -> None:
         options |= {"null": True, "blank": True}
@@ -39,7 +39,7 @@ class LimitField(models.PositiveIntegerField):
 
 
 def positive(name: str) -> models.CheckConstraint:
-    """Return the constraint that no limit of a row is 0, which no gateway would read."""
+    """Return the constraint that no limit of a row is 0, which gateways do not accept."""
     condition = Q()
     for figure in RATE_LIMIT_FIELDS:
         condition &= Q(**{f"{figure}__isnull": True}) | Q(
@@ -49,7 +49,7 @@ def positive(name: str) -> models.CheckConstraint:
 
 
 class RateLimitFields(models.Model):
-    """A row of the four limits. Input tokens are those that were not cached."""
+    """The four limits in a row. Input tokens are uncached ones."""
 
     requests_per_minute = LimitField()
     input_tokens_per_minute = LimitField()
@@ -61,13 +61,13 @@ class RateLimitFields(models.Model):
 
     @property
     def limits(self) -> Limits:
-        """The row as gateways need it."""
+        """The row as a contract record for gateways."""
         return Limits(**{figure: getattr(self, figure) for figure in RATE_LIMIT_FIELDS})
 
 
 class UsageTier(RateLimitFields):
-    """What organizations may do that have paid so much: each stands in the highest tier that it
-    reaches, by itself."""
+    """The limits of organizations that have paid a total amount: each is automatically in the
+    highest tier that it reaches."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_usage_tier_id)
     name = models.CharField(max_length=NAME_MAX, unique=True)
@@ -93,13 +93,13 @@ class UsageTier(RateLimitFields):
 
     @property
     def usable_service_tiers(self) -> list[Tier]:
-        """Those that its organizations may use, the most urgent first."""
+        """The service tiers that its organizations may use, the most urgent first."""
         named = self.service_tiers
         return [tier for tier in TIERS if named is None or tier in named]
 
 
 class UsageTierModelLimit(RateLimitFields):
-    """What a tier allows on one model, besides what it allows on all together."""
+    """A tier's limits on one model, in addition to those on all models together."""
 
     tier = models.ForeignKey(UsageTier, models.CASCADE, related_name="model_limits")
     model = models.ForeignKey(Model, models.CASCADE, related_name="+")
@@ -117,8 +117,8 @@ class UsageTierModelLimit(RateLimitFields):
 
 
 class RateLimitOverride(RateLimitFields):
-    """What an operator allows an organization instead of a whole row of its tier: the row of all
-    models, or that of one."""
+    """An organization's limits set by an operator, in place of a whole row of its tier: the row of
+    all models, or of one."""
 
     organization = models.ForeignKey(Organization, models.CASCADE, related_name="own_limits")
     model = models.ForeignKey(
@@ -145,7 +145,7 @@ class RateLimitOverride(RateLimitFields):
 
 
 class SelfImposedRateLimit(RateLimitFields):
-    """What members allow a project or a key of theirs, within what the organization may do."""
+    """Limits that members set for a project or a key, within the organization's limits."""
 
     limited_id = models.CharField(primary_key=True, max_length=ID_MAX)
     """The project or the key."""
@@ -161,7 +161,8 @@ class SelfImposedRateLimit(RateLimitFields):
 
 
 class OrganizationUsageTier(models.Model):
-    """What an organization has paid so far, as billing says, and the tier that this reaches."""
+    """The amount that an organization has paid, as billing reports it, and the tier that it
+    reaches."""
 
     organization = models.OneToOneField(
         Organization, models.CASCADE, primary_key=True, related_name="limit_standing"
@@ -178,7 +179,7 @@ class OrganizationUsageTier(models.Model):
 
 
 class LimitPeriod(models.TextChoices):
-    """How often a limit begins anew, at midnight UTC; weeks begin on Monday."""
+    """How often a limit starts anew, at midnight UTC; weeks begin on Monday."""
 
     MONTH = "month", "Month"
     WEEK = "week", "Week"
@@ -186,10 +187,10 @@ class LimitPeriod(models.TextChoices):
 
 
 class SpendingLimit(models.Model):
-    """How much an organization, a project or a key may spend in a period. A hard limit refuses what
-    would go beyond it, a soft one only tells.
+    """How much an organization, a project or a key may spend in a period. A hard limit refuses
+    requests beyond it, a soft one only notifies.
 
-    The hard limit of a month is not here but in its owner's row (`spend_limit_nanos`).
+    A hard monthly limit is not stored here but in its owner's row (`spend_limit_nanos`).
     """
 
     budget_id = models.CharField(max_length=ID_MAX + 16, primary_key=True, db_collation="C")

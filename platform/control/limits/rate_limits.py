@@ -1,4 +1,4 @@
-"""Rate limits: set and list them, and the records that gateways read of them."""
+"""Sets and lists rate limits, and builds the records that gateways read."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -12,7 +12,8 @@ from control.api_keys import selectors as keys
 from control.api_keys.models import ApiKey
 from control.audit import services as audit
 from control.catalog.models import Model
-from control.errors import Conflict, InvalidValue, ObjectNotFound
+from control.db.models import get_or_not_found
+from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRecord, FeedRef, publish
 from control.limits.models import (
     LIMIT_MAX,
@@ -32,9 +33,9 @@ from serving.contract.records import Limits, LimitTierRecord, ModelLimits
 from serving.contract.units import TIERS
 
 RateLimitOwner = Project | ApiKey
-"""Who may have limits of members' own making."""
+"""A project or an API key, for which members may set rate limits."""
 
-# Organizations whose tier is not the highest that what they paid reaches, or that have no standing.
+# Organizations that are not in the highest tier that their payments reach, or have no tier row.
 WRONG_TIER = """
 SELECT organization.id FROM organizations_organization AS organization
 LEFT JOIN limits_organization_usage_tier AS standing ON standing.organization_id = organization.id
@@ -51,7 +52,7 @@ Row = UsageTier | UsageTierModelLimit | RateLimitOverride | SelfImposedRateLimit
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLimits:
-    """Limits that hold for an organization; `is_own` where an operator set them."""
+    """Limits in force for an organization; `is_own` where an operator set them."""
 
     limits: Limits
     is_own: bool = False
@@ -61,8 +62,8 @@ class EffectiveLimits:
 
 @dataclass(frozen=True, slots=True)
 class UsageTierStatus:
-    """The tier of an organization, what it has paid in all (None where that is not told), and the
-    tier that comes next."""
+    """The tier of an organization, its total payments (None where they are not shown), and the next
+    tier."""
 
     tier: UsageTier | None
     paid_nanos: int | None
@@ -75,25 +76,25 @@ def usage_tiers() -> QuerySet[UsageTier]:
 
 
 def eligible_tier(paid_nanos: int) -> UsageTier | None:
-    """Return the highest tier that so much reaches; None below the lowest."""
+    """Return the highest tier that the amount reaches; None below the lowest."""
     return usage_tiers().filter(paid_min_nanos__lte=paid_nanos).last()
 
 
 def next_tier(paid_nanos: int) -> UsageTier | None:
-    """Return the lowest tier that so much does not reach yet."""
+    """Return the lowest tier that the amount does not reach."""
     return usage_tiers().filter(paid_min_nanos__gt=paid_nanos).first()
 
 
 def locked_tier(tier_id: str) -> UsageTier:
     """Return a tier with its row locked. Raises ObjectNotFound."""
-    found = UsageTier.objects.select_for_update(no_key=True).filter(id=tier_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such limit tier.")
-    return found
+    return get_or_not_found(
+        UsageTier.objects.select_for_update(no_key=True), "limit tier", id=tier_id
+    )
 
 
 def organization_usage_tier(organization: Organization) -> OrganizationUsageTier:
-    """Return where an organization stands; without a word of billing it has paid nothing."""
+    """Return an organization's tier row; without a payment reported by billing it has paid
+    nothing."""
     found = (
         OrganizationUsageTier.objects.select_related("tier")
         .filter(organization=organization)
@@ -103,14 +104,14 @@ def organization_usage_tier(organization: Organization) -> OrganizationUsageTier
 
 
 def usage_tier_status(organization: Organization, *, with_money: bool) -> UsageTierStatus:
-    """Return the tier of an organization, and what it has paid for who may see money."""
+    """Return an organization's tier, with its payments if `with_money`."""
     found = organization_usage_tier(organization)
     paid_nanos = found.paid_nanos if with_money else None
     return UsageTierStatus(found.tier, paid_nanos, next_tier(found.paid_nanos))
 
 
 def organizations_in_wrong_tier(limit: int) -> list[str]:
-    """Return organizations that should stand in another tier, so many at most."""
+    """Return the ids of up to `limit` organizations that belong in another tier."""
     with connection.cursor() as cursor:
         cursor.execute(WRONG_TIER, [limit])
         return [row[0] for row in cursor.fetchall()]
@@ -143,7 +144,7 @@ def locked_owner(organization: Organization, owner_id: str) -> RateLimitOwner:
 
 
 def own_limits(organization: Organization, owner_id: str) -> Limits:
-    """Return what members set for a project or a key, no limits where they set none."""
+    """Return the limits that members set for a project or a key; no limits where they set none."""
     if not owner_id:
         return Limits()
     found = SelfImposedRateLimit.objects.filter(
@@ -167,9 +168,9 @@ def create_usage_tier(
     figures: Mapping[str, int | None],
     service_tiers: Sequence[str] | None = None,
 ) -> UsageTier:
-    """Add a tier for who has paid so much; organizations move to it within minutes.
+    """Add a tier from a total amount paid; organizations move to it within minutes.
 
-    Raises Conflict where another tier has the name or the amount.
+    Raises Conflict if another tier has the name or the amount.
     """
     require_operator(actor, Permission.CUSTOMERS_WRITE)
     tier = UsageTier(name=validators.name(name), paid_min_nanos=_paid(paid_min_nanos))
@@ -184,8 +185,8 @@ def create_usage_tier(
 
 @transaction.atomic
 def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, Any]) -> UsageTier:
-    """Change a tier's name, what it takes to reach it, its limits or the service tiers that it
-    includes, for all who stand in it."""
+    """Change a tier's name, its amount, its limits or its service tiers, for all organizations in
+    it."""
     require_operator(actor, Permission.CUSTOMERS_WRITE)
     tier = locked_tier(tier.id)
     before = _snapshot(tier)
@@ -204,7 +205,7 @@ def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, An
 def set_usage_tier_model_limit(
     *, actor: Actor, tier: UsageTier, model: Model, figures: Mapping[str, int | None] | None
 ) -> None:
-    """Limit one model for a whole tier; None lifts it."""
+    """Limit one model for a whole tier; None lifts the limit."""
     require_operator(actor, Permission.CUSTOMERS_WRITE)
     tier = locked_tier(tier.id)
     rows = UsageTierModelLimit.objects.filter(tier=tier, model=model)
@@ -227,8 +228,8 @@ def set_rate_limit_override(
     model: Model | None,
     figures: Mapping[str, int | None] | None,
 ) -> RateLimitOverride | None:
-    """Give an organization limits of its own, on all models or on one, in place of its tier's row;
-    None gives it its tier's back."""
+    """Give an organization its own limits, on all models or on one, in place of its tier's row;
+    None restores the tier's."""
     require_operator(actor, Permission.CUSTOMERS_WRITE)
     organization = locked_organization(organization.id)
     rows = RateLimitOverride.objects.filter(organization=organization, model=model)
@@ -248,8 +249,8 @@ def set_rate_limit_override(
 def set_own_limits(
     *, actor: Actor, organization: Organization, owner_id: str, figures: Mapping[str, int | None]
 ) -> Limits:
-    """Limit a project or a key of an organization, within what it may do itself; what is not named
-    stays as it is, None lifts it. Raises ObjectNotFound for another organization's."""
+    """Limit a project or a key, within its organization's limits; omitted limits stay, None lifts
+    one. Raises ObjectNotFound for another organization's rows."""
     require(actor, organization.id, Permission.LIMITS_WRITE)
     owner = locked_owner(organization, owner_id)
     _check_live(owner)
@@ -289,7 +290,7 @@ def _paid(nanos: int) -> int:
 
 
 def _service_tiers(names: Sequence[str] | None) -> list[str] | None:
-    """Return the service tiers of a list, the most urgent first; None for all."""
+    """Return the named service tiers, the most urgent first; None means all."""
     for name in names or ():
         if name not in TIERS:
             wanted = f"wanted some of {', '.join(TIERS)}, or none for all"
@@ -317,8 +318,11 @@ def _figures(row: Row) -> dict[str, int | None]:
 
 
 def _snapshot(tier: UsageTier) -> dict[str, Any]:
-    said = {"name": tier.name, "paid_min_nanos": tier.paid_min_nanos}
-    return said | {"service_tiers": tier.service_tiers} | _figures(tier)
+    return {
+        "name": tier.name,
+        "paid_min_nanos": tier.paid_min_nanos,
+        "service_tiers": tier.service_tiers,
+    } | _figures(tier)
 
 
 def _record(
@@ -341,7 +345,8 @@ def _record(
 
 @dataclass(slots=True)
 class OrganizationRateLimits:
-    """What an organization's record says of rates: its tier, and what is its own instead."""
+    """The rate limits in an organization's record: its tier, and its own limits in place of the
+    tier's."""
 
     limit_tier_id: str | None = None
     own_limits: Limits | None = None
@@ -349,7 +354,7 @@ class OrganizationRateLimits:
 
 
 def usage_tier_record(tier: UsageTier) -> FeedRecord:
-    """Return what to publish of a tier."""
+    """Return the feed record of a tier."""
     rows = tier.model_limits.order_by("model_id")
     by_model = tuple(ModelLimits(row.model_id, row.limits) for row in rows)
     service_tiers = None if tier.service_tiers is None else tuple(tier.usable_service_tiers)
@@ -358,10 +363,10 @@ def usage_tier_record(tier: UsageTier) -> FeedRecord:
 
 
 def organization_rate_limits(ids: Collection[str]) -> dict[str, OrganizationRateLimits]:
-    """Return what the records of organizations say of rates."""
+    """Return the rate limits in organizations' records, by id."""
     found: dict[str, OrganizationRateLimits] = defaultdict(OrganizationRateLimits)
-    standings = OrganizationUsageTier.objects.filter(organization_id__in=ids)
-    for organization_id, tier_id in standings.values_list("organization_id", "tier_id"):
+    tier_rows = OrganizationUsageTier.objects.filter(organization_id__in=ids)
+    for organization_id, tier_id in tier_rows.values_list("organization_id", "tier_id"):
         found[organization_id].limit_tier_id = tier_id
     for row in RateLimitOverride.objects.filter(organization_id__in=ids).order_by("model_id"):
         if row.model_id is None:
@@ -373,7 +378,7 @@ def organization_rate_limits(ids: Collection[str]) -> dict[str, OrganizationRate
 
 
 def own_limits_of(ids: Collection[str]) -> dict[str, Limits]:
-    """Return the limits that members set for projects or keys."""
+    """Return the limits that members set for projects or keys, by id."""
     return {
         row.limited_id: row.limits
         for row in SelfImposedRateLimit.objects.filter(limited_id__in=ids)

@@ -1,7 +1,7 @@
-"""Spending limits: add, change, remove and list them, wherever they are kept.
+"""Adds, changes, removes and lists spending limits, wherever they are stored.
 
-Each takes effect at once: gateways hear of it within a second, and what they hold beyond a lowered
-limit is called back.
+A change takes effect at once: gateways learn of it within a second, and lease balances beyond a
+lowered limit are recalled.
 """
 
 from collections import defaultdict
@@ -37,12 +37,12 @@ from serving.contract.budget import (
 from serving.contract.budget import LimitPeriod as Period
 
 Owner = Organization | Project | ApiKey
-"""Who may be limited."""
+"""An organization, project or API key, which a spending limit applies to."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpendingLimitRow:
-    """A limit of spending as its owner reads it; `kind` and `name` are of who is limited."""
+    """A spending limit as its owner sees it; `kind` and `name` are those of the limited row."""
 
     budget_id: str
     kind: BudgetKind
@@ -55,15 +55,15 @@ class SpendingLimitRow:
 
     @property
     def enforcement(self) -> Literal["hard", "soft"]:
-        """Whether it refuses or only tells."""
+        """Whether the limit refuses requests (hard) or only notifies (soft)."""
         return "hard" if self.is_hard else "soft"
 
 
 def limit_owners(
     organization: Organization, projects: Iterable[Project] | None = None
 ) -> list[Owner]:
-    """Return who may be limited in an organization: itself, its projects (where they are not at
-    hand already) and its keys."""
+    """Return the possible owners of limits: the organization, its projects (read here unless given)
+    and its keys."""
     return [
         organization,
         *(tenants.projects(organization) if projects is None else projects),
@@ -74,28 +74,29 @@ def limit_owners(
 def spending_limits(
     organization: Organization, among: Iterable[Owner] | None = None
 ) -> list[SpendingLimitRow]:
-    """Return all limits that are in force in an organization, or of some of its `owners`: its own
-    first, then its projects', then its keys', each by month, week, day."""
+    """Return the limits in force in an organization, or those of the owners in `among`: the
+    organization's first, then its projects', then its keys', each by month, week, day."""
     further: dict[str, list[SpendingLimit]] = defaultdict(list)
     for row in SpendingLimit.objects.filter(organization=organization):
         further[row.limited_id].append(row)
-    found = _limited(organization, further) if among is None else among
-    return [one for owner in found for one in _of_owner(owner, further[owner.id])]
+    found = _limited_owners(organization, further) if among is None else among
+    return [one for owner in found for one in _owner_limits(owner, further[owner.id])]
 
 
 def spending_limit(organization: Organization, budget_id: str) -> SpendingLimitRow:
     """Return one limit of an organization. Raises ObjectNotFound."""
     limited = limited_id(budget_id)
     further = SpendingLimit.objects.filter(organization=organization, limited_id=limited)
-    for owner in _named(organization, limited):
-        for one in _of_owner(owner, further):
+    for owner in _owners_by_id(organization, limited):
+        for one in _owner_limits(owner, further):
             if one.budget_id == budget_id:
                 return one
     raise ObjectNotFound("There is no such budget.")
 
 
 def locked_owner(organization: Organization, owner_id: str) -> Owner:
-    """Return who is limited, that row locked until the transaction ends. Raises ObjectNotFound."""
+    """Return the owner of a limit, its row locked until the transaction ends. Raises
+    ObjectNotFound."""
     kind = kind_of(limit_budget_id(owner_id))
     if kind == "project":
         return tenants.locked_project(organization, owner_id)
@@ -110,8 +111,9 @@ def _keys(organization: Organization) -> QuerySet[ApiKey]:
     return keys.keys(organization).filter(project__archived_at__isnull=True)
 
 
-def _limited(organization: Organization, further: Collection[str]) -> list[Owner]:
-    """Return who is limited: by the month in their own row, or by rows that name these ids."""
+def _limited_owners(organization: Organization, further: Collection[str]) -> list[Owner]:
+    """Return the owners that have a limit: by the month in their own row, or with an id in
+    `further`."""
     is_limited = Q(spend_limit_nanos__isnull=False) | Q(id__in=further)
     return [
         organization,
@@ -120,16 +122,17 @@ def _limited(organization: Organization, further: Collection[str]) -> list[Owner
     ]
 
 
-def _named(organization: Organization, limited: str) -> list[Owner]:
-    """Return the one of `owners` that has this id, if there is one."""
+def _owners_by_id(organization: Organization, limited: str) -> list[Owner]:
+    """Return the owner with this id, if there is one."""
     if limited == organization.id:
         return [organization]
     projects, its_keys = tenants.projects(organization), _keys(organization)
     return [*projects.filter(id=limited), *its_keys.filter(id=limited)]
 
 
-def _of_owner(owner: Owner, further: Iterable[SpendingLimit]) -> list[SpendingLimitRow]:
-    """Return the limits of an owner, the month's first: `further` are those beside its own row."""
+def _owner_limits(owner: Owner, further: Iterable[SpendingLimit]) -> list[SpendingLimitRow]:
+    """Return the limits of an owner, the monthly one first; `further` are those outside its own
+    row."""
     kind = kind_of(limit_budget_id(owner.id))
     if kind is None:
         return []
@@ -158,7 +161,8 @@ def _of_owner(owner: Owner, further: Iterable[SpendingLimit]) -> list[SpendingLi
 
 
 def short_period_limit_ids(limited: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the hard limits by the week and the day of organizations, projects or keys."""
+    """Return the ids of the hard weekly and daily limits of organizations, projects or keys, by
+    owner."""
     found: dict[str, tuple[str, ...]] = {}
     rows = SpendingLimit.objects.filter(limited_id__in=limited, is_hard=True).order_by("budget_id")
     for owner, budget_id in rows.values_list("limited_id", "budget_id"):
@@ -167,12 +171,12 @@ def short_period_limit_ids(limited: Collection[str]) -> dict[str, tuple[str, ...
 
 
 def short_period_hard_limits(organization: Organization) -> QuerySet[SpendingLimit]:
-    """Return an organization's own hard limits by the week and the day."""
+    """Return an organization's own hard weekly and daily limits."""
     return SpendingLimit.objects.filter(limited_id=organization.id, is_hard=True)
 
 
 def soft_limit_ids(budget_ids: Collection[str]) -> set[str]:
-    """Return those of the budgets that only tell."""
+    """Return the ids of those budgets whose limit only notifies."""
     soft = SpendingLimit.objects.filter(budget_id__in=budget_ids, is_hard=False)
     return set(soft.values_list("budget_id", flat=True))
 
@@ -187,7 +191,7 @@ def owner_names(ids: Iterable[str]) -> dict[str, str]:
 
 
 class SpendingLimitInput(NamedTuple):
-    """What is wanted of a limit."""
+    """The wanted values of a limit."""
 
     period: str
     limit_nanos: int
@@ -205,22 +209,21 @@ def add_limit(
     is_hard: bool,
     now: datetime,
 ) -> SpendingLimitRow:
-    """Limit what an organization, a project or a key spends in a period, in nano-dollars.
+    """Limit the spending of an organization, project or key in a period, in nano-dollars.
 
-    Raises ObjectNotFound for another organization's ids, Conflict where the period has a limit
-    already.
+    Raises ObjectNotFound for another organization's ids, Conflict if the period already has a
+    limit.
     """
     require(actor, organization.id, Permission.LIMITS_WRITE)
-    owner = _live(locked_owner(organization, owner_id))
+    owner = _require_live(locked_owner(organization, owner_id))
     if period not in LimitPeriod.values:
         raise InvalidValue(
             f"period must be one of {', '.join(LimitPeriod.values)}.", param="period"
         )
     if _has_limit(owner, period):
         raise Conflict(f"There is a limit by the {period} already.", param="period")
-    return _put(
-        actor, organization, owner, SpendingLimitInput(period, _checked(limit_nanos), is_hard), now
-    )
+    wanted = SpendingLimitInput(period, _checked_amount(limit_nanos), is_hard)
+    return _put(actor, organization, owner, wanted, now)
 
 
 @transaction.atomic
@@ -233,12 +236,12 @@ def change_limit(
     is_hard: bool | None = None,
     now: datetime,
 ) -> SpendingLimitRow:
-    """Raise or lower a limit, or make it hard or soft; None leaves it as it is. Raises
+    """Raise or lower a limit, or make it hard or soft; None leaves a value as it is. Raises
     ObjectNotFound."""
     require(actor, organization.id, Permission.LIMITS_WRITE)
-    owner = _live(locked_owner(organization, limited_id(budget_id)))
+    owner = _require_live(locked_owner(organization, limited_id(budget_id)))
     before = _current(organization, budget_id)
-    nanos = before.limit_nanos if limit_nanos is None else _checked(limit_nanos)
+    nanos = before.limit_nanos if limit_nanos is None else _checked_amount(limit_nanos)
     hard = before.is_hard if is_hard is None else is_hard
     return _put(actor, organization, owner, SpendingLimitInput(before.period, nanos, hard), now)
 
@@ -260,10 +263,14 @@ def remove_limit(
 
 
 def _put(
-    actor: Actor, organization: Organization, owner: Owner, wish: SpendingLimitInput, now: datetime
+    actor: Actor,
+    organization: Organization,
+    owner: Owner,
+    wanted: SpendingLimitInput,
+    now: datetime,
 ) -> SpendingLimitRow:
-    """Keep a limit where it belongs, and nowhere else."""
-    period, nanos, is_hard = wish
+    """Store a limit in its one place and remove it from the other."""
+    period, nanos, is_hard = wanted
     budget_id = limit_budget_id(owner.id, cast(Period, period))
     if period == LimitPeriod.MONTH and is_hard:
         SpendingLimit.objects.filter(budget_id=budget_id).delete()
@@ -282,7 +289,7 @@ def _put(
 
 
 def _current(organization: Organization, budget_id: str) -> SpendingLimitRow:
-    """Return a limit as the rows have it now: the caller's may be from before the lock."""
+    """Return a limit from the current rows: the caller's may predate the lock."""
     organization.refresh_from_db(fields=["spend_limit_nanos"])
     return spending_limit(organization, budget_id)
 
@@ -297,13 +304,13 @@ def _set_month(actor: Actor, owner: Owner, nanos: int | None) -> None:
 
 
 def _apply(owner: Owner, budget_id: str, limit_nanos: int | None, now: datetime) -> None:
-    """Let billing count against the limit, and gateways hold on it; the feed's lock comes last."""
+    """Notify billing of the limit and publish it to gateways; the feed's lock comes last."""
     limits_changed.send(SpendingLimit, limits={budget_id: limit_nanos}, now=now)
     publish([FeedRef(_kind(owner), owner.id)])
 
 
 def _kind(owner: Owner) -> str:
-    """Return what the change feed calls an owner."""
+    """Return the kind of an owner in the change feed."""
     if isinstance(owner, Organization):
         return "organization"
     return "project" if isinstance(owner, Project) else "api_key"
@@ -315,7 +322,7 @@ def _has_limit(owner: Owner, period: str) -> bool:
     return SpendingLimit.objects.filter(limited_id=owner.id, period=period).exists()
 
 
-def _live(owner: Owner) -> Owner:
+def _require_live(owner: Owner) -> Owner:
     if isinstance(owner, Project) and owner.is_archived:
         raise Conflict("The project is archived.")
     if isinstance(owner, ApiKey) and owner.revoked_at is not None:
@@ -323,7 +330,7 @@ def _live(owner: Owner) -> Owner:
     return owner
 
 
-def _checked(limit_nanos: int) -> int:
+def _checked_amount(limit_nanos: int) -> int:
     if not 0 <= limit_nanos <= NANOS_MAX:
         raise InvalidValue(
             f"limit_nanos is {limit_nanos}; wanted 0 to {NANOS_MAX}.", param="limit_nanos"

@@ -1,5 +1,5 @@
-"""Each organization in the highest tier that what it has paid reaches: when it is made, when
-billing says that it paid or was paid back, and, page by page, when the tiers themselves change."""
+"""Keeps each organization in the highest usage tier that its payments reach: when it is created,
+when billing reports a payment or a refund, and, page by page, when the tiers themselves change."""
 
 from datetime import datetime
 from typing import Any
@@ -20,18 +20,19 @@ from control.permissions import Actor
 logger = structlog.get_logger(__name__)
 
 PAGE = 200
-"""Organizations of one transaction, which holds the feed's numbering at its end."""
+"""Organizations per transaction, which locks the feed's numbering at its end."""
 PLATFORM = Actor.for_system("limit tiers")
 
 
 def listen() -> None:
-    """Place new organizations, before they are published."""
+    """Place new organizations in a tier before they are published."""
     organization_created.connect(_on_organization, dispatch_uid="control.limits.usage_tiers")
 
 
 @transaction.atomic
 def on_payment(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
-    """An organization has paid so much in all, less what it got back: it stands where that reaches.
+    """Move an organization to the tier that `paid_nanos` reaches: its payments in all, less
+    refunds.
 
     Raises ObjectNotFound.
     """
@@ -40,7 +41,8 @@ def on_payment(*, organization_id: str, paid_nanos: int, now: datetime) -> None:
 
 
 def update_usage_tiers(*, now: datetime) -> int:
-    """Place whoever should stand elsewhere, since tiers changed; return how many there were."""
+    """Move the organizations that are in the wrong tier since tiers changed; return their
+    number."""
     count = 0
     while ids := rate_limits.organizations_in_wrong_tier(PAGE):
         count += _update_page(ids, now)
@@ -49,9 +51,9 @@ def update_usage_tiers(*, now: datetime) -> int:
 
 @transaction.atomic
 def _update_page(ids: list[str], now: datetime) -> int:
-    placed = [found for found in map(_locked, ids) if found and _set_tier(found, now)]
-    publish(FeedRef("organization", organization.id) for organization in placed)
-    return len(placed)
+    moved = [found for found in map(_locked, ids) if found and _set_tier(found, now)]
+    publish(FeedRef("organization", organization.id) for organization in moved)
+    return len(moved)
 
 
 def _locked(organization_id: str) -> Organization | None:
@@ -62,16 +64,16 @@ def _locked(organization_id: str) -> Organization | None:
 
 
 def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None = None) -> bool:
-    """Put an organization, whose row is locked, where it belongs; return whether it moved."""
-    standing, _ = OrganizationUsageTier.objects.select_related("tier").get_or_create(
+    """Move an organization, whose row is locked, to its tier; return whether it changed."""
+    status, _ = OrganizationUsageTier.objects.select_related("tier").get_or_create(
         organization=organization, defaults={"since": now}
     )
     if paid_nanos is not None:
-        standing.paid_nanos = paid_nanos
-    due = rate_limits.eligible_tier(standing.paid_nanos)
-    before, has_moved = standing.tier, standing.tier != due
+        status.paid_nanos = paid_nanos
+    due = rate_limits.eligible_tier(status.paid_nanos)
+    before, has_moved = status.tier, status.tier != due
     if has_moved:
-        standing.tier, standing.since = due, now
+        status.tier, status.since = due, now
         audit.record(
             actor=PLATFORM,
             action="organization.limit_tier",
@@ -81,10 +83,10 @@ def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None 
             details={
                 "before": before and before.name,
                 "after": due and due.name,
-                "paid_nanos": standing.paid_nanos,
+                "paid_nanos": status.paid_nanos,
             },
         )
-    standing.save()
+    status.save()
     return has_moved
 
 

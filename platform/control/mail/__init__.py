@@ -1,2 +1,2 @@
 """Emails in text and HTML, stored in a transaction and delivered by the outbox. Every package above
-may `send_mail`; where mail goes is one setting, EMAIL_URL."""
+may `send_mail`; one setting, EMAIL_URL, selects the mail server."""

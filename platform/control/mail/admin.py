@@ -1,4 +1,4 @@
-"""The mailbox page: mails that did not leave this platform, as their readers would see them."""
+"""The mailbox page: emails that did not leave this platform, as their recipients would see them."""
 
 from typing import Any
 
@@ -23,7 +23,8 @@ LETTER_POLICY = (
     " form-action 'none'; frame-ancestors 'self';"
     " sandbox allow-popups allow-popups-to-escape-sandbox"
 )
-"""A letter in its frame: no script, nothing from elsewhere; a link opens a page of its own."""
+"""The policy of an email in its frame: no script and no external content; a link opens a new
+page."""
 FRAME = (
     '<iframe class="letter" src="{}" title="The mail as HTML" referrerpolicy="no-referrer"'
     ' sandbox="allow-popups allow-popups-to-escape-sandbox"></iframe>'
@@ -33,7 +34,7 @@ OPENS_ANEW = '<base target="_blank">'
 
 @admin.register(StoredEmail)
 class StoredEmailAdmin(ReadOnlyAdmin):
-    """Mails of the local mailbox, the newest first."""
+    """Emails in the local mailbox, the newest first."""
 
     list_display = ("subject", "sent_to", "received_at")
     search_fields = ("sent_to", "subject")
@@ -42,7 +43,7 @@ class StoredEmailAdmin(ReadOnlyAdmin):
     readonly_fields = ("files", "as_html", "as_text")
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Say where mails go, above the list."""
+        """Show above the list where emails are sent."""
         server = settings.CONFIG.mail_server
         if server.is_mailbox:
             words = "Mails do not leave this platform, they come here. Set EMAIL_URL to send them."
@@ -52,40 +53,40 @@ class StoredEmailAdmin(ReadOnlyAdmin):
         return super().changelist_view(request, *args, **kwargs)
 
     @admin.display(description="HTML")
-    def as_html(self, letter: StoredEmail) -> str:
-        """Return a frame that shows the HTML and lets it do nothing."""
-        return format_html(FRAME, reverse("admin:mail_storedemail_html", args=[letter.pk]))
+    def as_html(self, email: StoredEmail) -> str:
+        """Return a frame that shows the HTML without running anything."""
+        return format_html(FRAME, reverse("admin:mail_storedemail_html", args=[email.pk]))
 
     @admin.display(description="text")
-    def as_text(self, letter: StoredEmail) -> str:
-        """Return the text, its links made clickable."""
-        linked = mark_safe(urlize(letter.text, autoescape=True))  # noqa: S308 - escaped just now
+    def as_text(self, email: StoredEmail) -> str:
+        """Return the text with clickable links."""
+        linked = mark_safe(urlize(email.text, autoescape=True))  # noqa: S308 - escaped just now
         return format_html('<pre class="wrapped">{}</pre>', linked)
 
     @admin.display(description="attachments")
-    def files(self, letter: StoredEmail) -> str:
-        """Return links to what it carries."""
+    def files(self, email: StoredEmail) -> str:
+        """Return links to the attachments."""
         links = (
-            (reverse("admin:mail_storedemail_file", args=[letter.pk, number]), file.name)
-            for number, file in enumerate(attachments(letter))
+            (reverse("admin:mail_storedemail_file", args=[email.pk, number]), file.name)
+            for number, file in enumerate(attachments(email))
         )
         return format_html_join(", ", '<a href="{}">{}</a>', links) or "-"
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
-        """Return the addresses of a letter's HTML and files."""
+        """Return the URLs of an email's HTML and attachments."""
         return (
             ("<int:letter_id>/html/", "mail_storedemail_html", self.html_view),
             ("<int:letter_id>/file/<int:number>/", "mail_storedemail_file", self.file_view),
         )
 
     def html_view(self, request: HttpRequest, letter_id: int, **_: Any) -> HttpResponse:
-        """Answer with the HTML under a policy of its own, for the frame."""
+        """Respond with the HTML under its own content security policy, for the frame."""
         return xframe_options_sameorigin(self._html)(request, letter_id)
 
     def file_view(
         self, request: HttpRequest, letter_id: int, number: int, **_: Any
     ) -> HttpResponse:
-        """Answer with an attachment, to be saved."""
+        """Respond with an attachment, to be saved. Raises ObjectNotFound."""
         files = attachments(self._letter(request, letter_id))
         if number >= len(files):
             raise ObjectNotFound("There is no such attachment.")

@@ -1,4 +1,4 @@
-"""Django's way out for mails that stay here: EMAIL_URL is `mailbox:`."""
+"""The Django email backend that stores emails locally: EMAIL_URL is `mailbox:`."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,17 +15,17 @@ KEEP = timedelta(days=30)
 
 
 class MailboxBackend(BaseEmailBackend):
-    """Puts mails into the table of letters; one that comes again is there already."""
+    """Stores emails in a table; a repeated one is already there."""
 
     def send_messages(self, email_messages: Sequence[EmailMessage]) -> int:
-        """Keep the mails; return how many."""
-        letters = [stored_email(message) for message in email_messages]
-        StoredEmail.objects.bulk_create(letters, ignore_conflicts=True)
-        return len(letters)
+        """Store the emails; return their number."""
+        emails = [stored_email(message) for message in email_messages]
+        StoredEmail.objects.bulk_create(emails, ignore_conflicts=True)
+        return len(emails)
 
 
 def stored_email(message: EmailMessage) -> StoredEmail:
-    """Return a mail as a row, read from the bytes that would have left."""
+    """Return an email as a row, read from the bytes that would have been sent."""
     content = message.message().as_bytes()
     source = parsed(content)
     return StoredEmail(
@@ -39,26 +39,26 @@ def stored_email(message: EmailMessage) -> StoredEmail:
     )
 
 
-def attachments(letter: StoredEmail) -> list[File]:
-    """Return the files that a letter carries."""
+def attachments(email: StoredEmail) -> list[File]:
+    """Return the files attached to an email."""
     return [
         File(
             name=part.get_filename() or "attachment",
             content=part.get_payload(decode=True) or b"",  # type: ignore[arg-type]
             content_type=part.get_content_type(),
         )
-        for part in parsed(bytes(letter.source)).iter_attachments()
+        for part in parsed(bytes(email.source)).iter_attachments()
     ]
 
 
 def trim(*, now: datetime) -> int:
-    """Delete letters of over 30 days ago; return how many."""
+    """Delete emails older than 30 days; return their number."""
     count, _ = StoredEmail.objects.filter(received_at__lt=now - KEEP).delete()
     return count
 
 
 def parsed(content: bytes) -> Source:
-    """Return a mail's bytes as a tree of parts."""
+    """Return an email's bytes as a tree of parts."""
     return message_from_bytes(content, policy=policy.default)
 
 

@@ -1,4 +1,4 @@
-"""How a mail leaves: over SMTP, by a mail service, or into the mailbox of this platform."""
+"""Sends an email over SMTP, through a mail service, or into the mailbox of this platform."""
 
 import hashlib
 import json
@@ -23,11 +23,11 @@ from control.outbox.delivery import (
 )
 
 PERMANENT = 500
-"""SMTP's answers from here on are final."""
+"""SMTP reply codes from here on are final."""
 
 
 def deliver(delivery: Delivery) -> None:
-    """Send one mail to one address. Sent again it has the same Message-ID."""
+    """Send one email to one address. A repeat has the same Message-ID."""
     mail = build_message(delivery)
     without_transaction()
     try:
@@ -42,25 +42,26 @@ def deliver(delivery: Delivery) -> None:
     except (AnymailRecipientsRefused, AnymailInvalidAddress) as error:
         raise PermanentFailure("the mail service refused the address") from error
     except AnymailAPIError as error:
-        raise _of_service(error) from error
-    except OSError as error:  # smtplib's own errors too
+        raise _service_error(error) from error
+    except OSError as error:  # includes smtplib's own errors
         raise DeliveryError(f"the mail server does not answer ({type(error).__name__})") from error
 
 
 def build_message(delivery: Delivery) -> EmailMultiAlternatives:
-    """Return the mail of a message. Raises PermanentFailure where it can no longer be made."""
+    """Return the email of an outbox message. Raises PermanentFailure if it can no longer be
+    built."""
     payload = delivery.payload
     try:
         context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
     except DecryptionError as error:
         raise PermanentFailure("its vault key is gone") from error
-    wording = render(payload["template"], context)
+    content = render(payload["template"], context)
     mail = EmailMultiAlternatives(
-        subject=wording.subject,
-        body=wording.text,
+        subject=content.subject,
+        body=content.text,
         to=[payload["to"]],
         headers={"Message-ID": message_id(delivery), "Auto-Submitted": "auto-generated"},
-        alternatives=[(wording.html, "text/html")],
+        alternatives=[(content.html, "text/html")],
     )
     if "attachment_kind" in payload:
         file = make_attachment(Attachment(payload["attachment_kind"], payload["attachment_id"]))
@@ -69,12 +70,12 @@ def build_message(delivery: Delivery) -> EmailMultiAlternatives:
 
 
 def message_id(delivery: Delivery) -> str:
-    """Return the id by which a mail server knows a mail that comes again."""
+    """Return the id by which a mail server recognizes a repeated email."""
     mark = hashlib.sha256(f"{delivery.kind} {delivery.key}".encode()).hexdigest()[:32]
     return f"<{mark}@{settings.CONFIG.console_host}>"
 
 
-def _of_service(error: AnymailAPIError) -> DeliveryError:
+def _service_error(error: AnymailAPIError) -> DeliveryError:
     if error.status_code is None:
         return DeliveryError("the mail service does not answer")
     return DeliveryError(f"the mail service refused the mail ({error.status_code})")

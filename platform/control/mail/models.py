@@ -1,11 +1,11 @@
-"""The mailbox of this platform: the mails that did not leave it."""
+"""The mailbox of this platform: the emails that did not leave it."""
 
 from django.db import models
 from django.utils import timezone
 
 
 class StoredEmail(models.Model):
-    """One mail as it would have been sent. It may hold live links, so only operators see it."""
+    """One email as it would have been sent. It may hold live links, so only operators see it."""
 
     message_id = models.CharField(max_length=200, unique=True)
     sent_to = models.CharField(max_length=320)
@@ -14,7 +14,7 @@ class StoredEmail(models.Model):
     text = models.TextField(blank=True)
     html = models.TextField(blank=True)
     source = models.BinaryField()
-    """The whole message as a mail server would have got it, attachments too."""
+    """The whole message as a mail server would have received it, with attachments."""
     received_at = models.DateTimeField(default=timezone.now)
 
     class Meta:

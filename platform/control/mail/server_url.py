@@ -1,4 +1,4 @@
-"""Where mail goes, read from one address.
+"""Parses EMAIL_URL, the setting that selects the mail server.
 
 mailbox:                                   kept here, shown in the admin; nothing leaves
 smtp://user:password@host:587              STARTTLS; `?tls=false` only on this machine
@@ -24,15 +24,15 @@ KEYED = {
     "brevo": "BREVO_API_KEY",
     "resend": "RESEND_API_KEY",
 }
-"""Services whose one secret is the address's user, by the name of Anymail's setting."""
+"""Services whose one secret is the user of the URL, with the name of Anymail's setting."""
 MAILGUN_APIS = {"us": "https://api.mailgun.net/v3", "eu": "https://api.eu.mailgun.net/v3"}
-"""Mailgun's addresses by its regions."""
+"""Mailgun's API URLs by region."""
 FORMS = "mailbox:, smtp://user:password@host:587, smtps://… or anymail+SERVICE://KEY@"
 
 
 @dataclass(frozen=True, slots=True)
 class MailServer:
-    """What Django and Anymail are told of it, and its name without secrets."""
+    """The mail settings of Django and Anymail, and a name without secrets."""
 
     backend: str
     shown: str
@@ -48,12 +48,12 @@ class MailServer:
 
     @property
     def is_mailbox(self) -> bool:
-        """Whether mails stay here."""
+        """Whether emails stay in the local mailbox."""
         return self.backend == MAILBOX_BACKEND
 
     @classmethod
     def from_url(cls, value: str) -> "MailServer":
-        """Read an address. Raises ValueError, which does not repeat what may be secret."""
+        """Parse a URL. Raises ValueError, whose message repeats nothing secret."""
         if value == "mailbox:":
             return cls(MAILBOX_BACKEND, "the mailbox of this platform")
         parts = _split(value)
@@ -66,7 +66,7 @@ class MailServer:
 
 
 def _split(value: str) -> SplitResult:
-    """Return the parts of an address, its port checked. What Python says of a bad one may repeat
+    """Return the parts of a URL, its port checked. Python's own message about a bad URL may repeat
     a password, such as one with a bare `#`."""
     try:
         parts = urlsplit(value)

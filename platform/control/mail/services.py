@@ -25,7 +25,7 @@ TEXT_MAX = 2000
 """Characters of one value; names are far shorter, links fit."""
 SUBJECT_MAX = 150
 BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""They could make a name read as what it is not; right-to-left letters need none of them."""
+"""Characters that can make a name read as another; right-to-left letters need none of them."""
 KIND = "mail"
 KEY_MAX = 160
 VAULT_PURPOSE = "mail"
@@ -33,7 +33,7 @@ VAULT_PURPOSE = "mail"
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file by what it is and its id, such as `invoice_pdf` and `inv_…`."""
+    """The kind and id of an attached file, such as `invoice_pdf` and `inv_…`."""
 
     kind: str
     id: str
@@ -41,7 +41,7 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it is attached; `content_type` such as `application/pdf`."""
+    """An attached file; `content_type` is such as `application/pdf`."""
 
     name: str
     content: bytes
@@ -49,8 +49,9 @@ class File:
 
 
 def make_attachment(attachment: Attachment) -> File:
-    """Return the file, made only when the mail is delivered. An app's `deliveries.py` names in
-    ATTACHMENTS what makes each kind. Raises PermanentFailure for an unknown kind."""
+    """Return the file, which is only made when the email is delivered. An app's `deliveries.py`
+    names in ATTACHMENTS the function that makes each kind. Raises PermanentFailure for an unknown
+    kind."""
     maker = delivery.registered("ATTACHMENTS").get(attachment.kind)
     if maker is None:
         raise delivery.PermanentFailure(f"no app makes the attachment {attachment.kind}")
@@ -59,22 +60,22 @@ def make_attachment(attachment: Attachment) -> File:
 
 
 def absolute(path: str) -> str:
-    """Return the public URL of a path of the console, built from the configured address and never
-    from a request's Host header. Raises ValueError for what is no path."""
+    """Return the public URL of a console path, built from the configured address and never from a
+    request's Host header. Raises ValueError for anything but a path."""
     if not path.startswith("/") or path.startswith("//") or not path.isprintable():
         raise ValueError("a link is made of a path: /org_…/billing")
     return f"{settings.CONFIG.console_url}{path}"
 
 
 def with_configured_host(url: str) -> str:
-    """Return an address that somebody built from a request, on the configured host instead."""
+    """Return a URL that was built from a request, with the configured host instead."""
     parts = urlsplit(url)
     return absolute(parts.path + (f"?{parts.query}" if parts.query else ""))
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedEmail:
-    """A mail as it is read."""
+    """The subject, text and HTML of an email."""
 
     subject: str
     text: str
@@ -82,9 +83,9 @@ class RenderedEmail:
 
 
 def render(template: str, context: dict[str, Any]) -> RenderedEmail:
-    """Return the mail `mail/<template>` filled in. HTML is escaped, text is taken as it is.
+    """Return the email `mail/<template>` with its values. HTML is escaped, text is not.
 
-    Raises TemplateDoesNotExist where one of its three files is missing.
+    Raises TemplateDoesNotExist if one of its three files is missing.
     """
     values = {**cleaned(context), "console_url": absolute("/")}
     subject = " ".join(
@@ -98,8 +99,8 @@ def render(template: str, context: dict[str, Any]) -> RenderedEmail:
 
 
 def cleaned(value: Any) -> Any:
-    """Return JSON with every text in one line, without control characters, and not too long: names
-    in it may be chosen by strangers."""
+    """Return JSON with each text on one line, without control characters, and not too long, since
+    strangers may choose the names in it."""
     if isinstance(value, dict):
         return {name: cleaned(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -135,11 +136,11 @@ def send_mail(
     now: datetime,
     attachment: Attachment | None = None,
 ) -> None:
-    """Mail `mail/<template>` to each address by itself, once the transaction commits.
+    """Send the email `mail/<template>` to each address separately, once the transaction commits.
 
-    `context` is JSON: amounts and dates as text. It is kept encrypted, since its links may be
-    live. `key` makes it once per address. Raises InvalidValue for what is no e-mail address,
-    TemplateDoesNotExist for an unknown template.
+    `context` is JSON: amounts and dates as text. It is stored encrypted, since its links may be
+    live. `key` makes the email unique per address. Raises InvalidValue for an invalid email
+    address, TemplateDoesNotExist for an unknown template.
     """
     if not 0 < len(key) <= KEY_MAX:
         raise ValueError(f"key has 1 to {KEY_MAX} characters")

@@ -1,7 +1,7 @@
-"""What of a configuration is not fit for customers: each flaw by its variable, with what to do.
+"""Checks of the configuration for production: each flaw by its variable, with what to do.
 
-`docs/security.md` says why. What *must* be mended fails `penstock check-production`; what *should*
-be is told.
+`docs/security.md` says why. A *must* flaw fails `penstock check-production`; a *should* flaw is
+only reported.
 """
 
 from collections import Counter
@@ -22,7 +22,7 @@ VERIFIED_TLS = ("verify-ca", "verify-full")
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One thing that is not fit, by the name of its variable or part."""
+    """One flaw, by the name of its variable or component."""
 
     level: Level
     name: str
@@ -30,17 +30,17 @@ class Flaw:
 
 
 def flaws(config: ControlConfig) -> list[Flaw]:
-    """Return what the variables alone tell."""
+    """Return the flaws that the variables alone show."""
     return [
-        *_of_addresses(config),
-        *_of_secrets(config),
-        *_of_mail(config),
-        *_of_stores(config),
-        *_of_the_rest(config),
+        *_address_flaws(config),
+        *_secret_flaws(config),
+        *_mail_flaws(config),
+        *_store_flaws(config),
+        *_other_flaws(config),
     ]
 
 
-def _of_addresses(config: ControlConfig) -> Iterator[Flaw]:
+def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if not config.is_https:
         words = "is http: passwords and sessions cross the network readable. Put TLS before it"
         yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
@@ -57,7 +57,7 @@ def _of_addresses(config: ControlConfig) -> Iterator[Flaw]:
         if not network.prefixlen:
             words = f"has {network}: everybody may say what their address is"
             yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
-    if config.internal_host in ("0.0.0.0", "::"):  # noqa: S104  (what is looked for)
+    if config.internal_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
         words = f"is {config.internal_host}: the internal API answers on every network"
         yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
     elif config.internal_host == config.host and not is_local(config.host):
@@ -65,7 +65,7 @@ def _of_addresses(config: ControlConfig) -> Iterator[Flaw]:
         yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
 
 
-def _of_secrets(config: ControlConfig) -> Iterator[Flaw]:
+def _secret_flaws(config: ControlConfig) -> Iterator[Flaw]:
     secrets = [
         ("PENSTOCK_DJANGO_SECRET", config.django_secret),
         ("PENSTOCK_INTERNAL_SECRET", config.internal_secret),
@@ -84,7 +84,7 @@ def _of_secrets(config: ControlConfig) -> Iterator[Flaw]:
             yield Flaw("must", name, "is another secret's too: who learns one has both")
 
 
-def _of_mail(config: ControlConfig) -> Iterator[Flaw]:
+def _mail_flaws(config: ControlConfig) -> Iterator[Flaw]:
     server = config.mail_server
     if server.is_mailbox:
         words = "is the mailbox: no mail leaves, and operators read live links"
@@ -97,25 +97,25 @@ def _of_mail(config: ControlConfig) -> Iterator[Flaw]:
         yield Flaw("must", "PENSTOCK_MAIL_FROM", words)
 
 
-def _of_stores(config: ControlConfig) -> Iterator[Flaw]:
-    yield from _of_database("DATABASE_URL", config.database)
+def _store_flaws(config: ControlConfig) -> Iterator[Flaw]:
+    yield from _database_flaws("DATABASE_URL", config.database)
     parts = urlsplit(config.redis_url)
-    is_far = parts.scheme != "unix" and not is_local(parts.hostname or "")
+    is_remote = parts.scheme != "unix" and not is_local(parts.hostname or "")
     if parts.scheme != "unix" and not parts.password:
         words = "has no password: who reaches Redis runs tasks as the platform"
         yield Flaw("must", "REDIS_URL", words)
-    if is_far and parts.scheme != "rediss":
+    if is_remote and parts.scheme != "rediss":
         yield Flaw("should", "REDIS_URL", "is without TLS (rediss://)")
 
 
-def _of_database(name: str, database: Database) -> Iterator[Flaw]:
+def _database_flaws(name: str, database: Database) -> Iterator[Flaw]:
     is_near = not database.host or database.host.startswith("/") or is_local(database.host)
     if not is_near and database.options.get("sslmode") not in VERIFIED_TLS:
         words = "does not verify the server (sslmode=verify-full): who stands between reads all"
         yield Flaw("must", name, words)
 
 
-def _of_the_rest(config: ControlConfig) -> Iterator[Flaw]:
+def _other_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if config.debug:
         yield Flaw("must", "PENSTOCK_DEBUG", "is on: errors show code and settings to everybody")
     if config.webhook_http:
@@ -136,7 +136,7 @@ def _of_the_rest(config: ControlConfig) -> Iterator[Flaw]:
 
 
 def is_local(host: str) -> bool:
-    """Tell whether a name or address is this machine's, or no public name at all."""
+    """Return whether a name or address is this machine's, or not a public name."""
     if host.endswith((".local", ".localhost", ".invalid")) or ("." not in host and ":" not in host):
         return True
     try:

@@ -1,5 +1,5 @@
-"""The feed held against control's rows: what older code published otherwise, or never, is published
-anew, so that an upgrade leaves the data plane with no record of yesterday's form."""
+"""Republishing of outdated feed records: those that older code published in another form, or never,
+so that after an upgrade the data plane has no record of the old form."""
 
 from collections.abc import Iterable
 
@@ -18,29 +18,31 @@ PAGE = 500
 
 
 def republish_outdated() -> int:
-    """Publish each organization, project and key whose record in the feed is not what its row says;
-    return how many records. Safe beside services that run: what differs is looked at again under
-    the locks that every change of it takes."""
-    said = records_of(BUILDERS)
+    """Publish each organization, project and key whose feed record differs from its row.
+
+    Returns the number of records. It is safe while services run: records that differ are compared
+    again under the locks that every change of the rows takes.
+    """
+    published = records_of(BUILDERS)
     ids = list(Organization.objects.order_by("id").values_list("id", flat=True))
     count = 0
     for start in range(0, len(ids), PAGE):
-        for organization_id in _outdated(ids[start : start + PAGE], said):
+        for organization_id in _outdated(ids[start : start + PAGE], published):
             count += _republish(organization_id)
     return count
 
 
-def _outdated(ids: list[str], said: dict[tuple[str, str], str]) -> list[str]:
-    """Return those of the organizations of which something is to be published anew."""
+def _outdated(ids: list[str], published: dict[tuple[str, str], str]) -> list[str]:
+    """Return those of the organizations that have an outdated record."""
     projects = Project.objects.filter(organization_id__in=ids)
     keys = ApiKey.objects.filter(organization_id__in=ids, revoked_at__isnull=True)
-    owner_of = {
+    owners = {
         "organization": {each: each for each in ids},
         "project": dict(projects.values_list("id", "organization_id")),
         "api_key": dict(keys.values_list("id", "organization_id")),
     }
-    news = [one for kind, owned in owner_of.items() for one in build_records(kind, owned)]
-    return sorted({owner_of[one.kind][one.record_id] for one in _differing(news, said)})
+    records = [each for kind, owned in owners.items() for each in build_records(kind, owned)]
+    return sorted({owners[each.kind][each.record_id] for each in _differing(records, published)})
 
 
 @transaction.atomic
@@ -48,14 +50,20 @@ def _republish(organization_id: str) -> int:
     organization = locked_organization(organization_id)
     locked = {
         "organization": [organization.id],
-        "project": [one.id for one in locked_projects(organization)],
-        "api_key": [one.id for one in locked_live_keys(organization)],
+        "project": [each.id for each in locked_projects(organization)],
+        "api_key": [each.id for each in locked_live_keys(organization)],
     }
-    news = [one for kind, ids in locked.items() for one in build_records(kind, ids)]
-    differing = _differing(news, records_of(BUILDERS, [one.record_id for one in news]))
+    records = [each for kind, ids in locked.items() for each in build_records(kind, ids)]
+    differing = _differing(records, records_of(BUILDERS, [each.record_id for each in records]))
     publish(differing)
     return len(differing)
 
 
-def _differing(news: Iterable[FeedRecord], said: dict[tuple[str, str], str]) -> list[FeedRecord]:
-    return [one for one in news if encode_record(one) != said.get((one.kind, one.record_id))]
+def _differing(
+    records: Iterable[FeedRecord], published: dict[tuple[str, str], str]
+) -> list[FeedRecord]:
+    return [
+        each
+        for each in records
+        if encode_record(each) != published.get((each.kind, each.record_id))
+    ]

@@ -1,6 +1,6 @@
-"""Everything that the vault keeps encrypted in the database, and how it gets the newest key.
+"""Rotation of the encryption keys: every encrypted column and how it is encrypted anew.
 
-Whatever is encrypted with `control.encryption` and outlives a session has a line in `SEALED`.
+Everything that is encrypted with `control.encryption` and outlives a session is listed in `SEALED`.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,13 +21,13 @@ from control.webhooks.models import WebhookSecret
 from control.webhooks.signing import purpose_of as purpose_of_endpoint
 
 PAGE = 100
-"""Rows locked at once, each for the moment that a page takes."""
+"""Rows locked at once, until their page is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One kind of rows. `renewed` returns the fields of a row that change, none where all of it is
-    of the newest key already."""
+    """A kind of rows with encrypted columns. `renewed` returns the changed fields of a row, none if
+    all of it is encrypted with the newest key already."""
 
     name: str
     rows: Callable[[], QuerySet[Any]]
@@ -36,7 +36,8 @@ class Sealed:
 
 @dataclass(slots=True)
 class Progress:
-    """How many rows of a kind were looked at, were to be encrypted anew, and cannot be read."""
+    """The number of rows of a kind that were checked and (to be) encrypted anew, and the ids of
+    those that cannot be decrypted."""
 
     name: str
     total: int
@@ -46,20 +47,22 @@ class Progress:
 
 
 def renew(sealed: Sealed, *, dry_run: bool) -> Iterator[Progress]:
-    """Encrypt the rows of one kind with the newest key; yield after each page, which is committed
-    then: whoever stops loses nothing, and another run goes on with what is left."""
+    """Encrypt the rows of one kind with the newest key; yield after each page is committed.
+
+    A run that stops loses nothing: the next one encrypts the rest.
+    """
     rows = sealed.rows().order_by("pk")
     progress, last = Progress(sealed.name, rows.count()), None
     while True:
         with transaction.atomic():
             page = rows if last is None else rows.filter(pk__gt=last)
-            found = list(page.select_for_update(of=("self",), no_key=True)[:PAGE])
-            for row in found:
+            locked = list(page.select_for_update(of=("self",), no_key=True)[:PAGE])
+            for row in locked:
                 _renew_row(sealed, row, progress, dry_run=dry_run)
         yield progress
-        if len(found) < PAGE:
+        if len(locked) < PAGE:
             return
-        last = found[-1].pk
+        last = locked[-1].pk
 
 
 def _renew_row(sealed: Sealed, row: Model, progress: Progress, *, dry_run: bool) -> None:
@@ -92,7 +95,7 @@ def _renewed_connection(row: SsoConnection) -> dict[str, Any]:
 def _renewed_factor(row: Authenticator) -> dict[str, Any]:
     anew = {
         name: renewed
-        for name in ("secret", "seed")  # of an app, of recovery codes
+        for name in ("secret", "seed")  # of an authenticator app; of recovery codes
         if name in row.data and (renewed := mfa.encrypt_anew(row.data[name]))
     }
     return {"data": row.data | anew} if anew else {}

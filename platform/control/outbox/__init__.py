@@ -1,2 +1,3 @@
-"""Calls to the outside that must happen: a row in the transaction that decides on it, delivered
-until done. Every package above may `enqueue`; an app's config names the module that delivers."""
+"""The transactional outbox: calls to external services are stored in the transaction that decides
+on them, and retried until they are delivered. Every package above may `enqueue`; an app's config
+names the module that delivers."""

@@ -1,4 +1,4 @@
-"""The operator's view of the outbox: what waits, what failed, and another try."""
+"""The operators' view of the outbox: waiting and failed messages, and retries."""
 
 from typing import Any
 from urllib.parse import urlencode
@@ -28,7 +28,7 @@ STATES = {
 
 
 class OutboxPage(OperatorPage):
-    """How each kind of message stands, and the ones that were given up."""
+    """The statistics of each kind of message, and the messages that were given up."""
 
     title = "Outbox"
     purpose = (
@@ -39,7 +39,7 @@ class OutboxPage(OperatorPage):
     template_name = "outbox/standing.html"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Return the kinds, and the messages that need a person."""
+        """Return the kinds, and the messages that need an operator."""
         rows = [
             {
                 "standing": each,
@@ -56,7 +56,7 @@ class OutboxPage(OperatorPage):
 
 
 def list_url(kind: str, state: str) -> str:
-    """Return the address of the messages of a kind in a state; of all where both are empty."""
+    """Return the URL of the list of messages of a kind and a state; empty values filter nothing."""
     chosen = {"kind__exact": kind, "state": state}
     query = urlencode({name: value for name, value in chosen.items() if value})
     address = reverse("admin:outbox_outboxmessage_changelist")
@@ -64,7 +64,7 @@ def list_url(kind: str, state: str) -> str:
 
 
 class StateFilter(admin.SimpleListFilter):
-    """Open, failing, given up or delivered."""
+    """A filter by state: waiting, failing, given up or delivered."""
 
     title = "state"
     parameter_name = "state"
@@ -83,7 +83,7 @@ class StateFilter(admin.SimpleListFilter):
 
 @admin.register(OutboxMessage)
 class OutboxMessageAdmin(ReadOnlyAdmin):
-    """Messages to the outside. Payloads hold ids; what is secret in them is encrypted."""
+    """Outbox messages. Payloads hold ids; secrets in them are encrypted."""
 
     list_display = (
         "kind", "key", "organization_id", "created_at", "attempts", "due_at", "delivered_at",
@@ -103,11 +103,11 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.display(description="payload")
     def content(self, message: OutboxMessage) -> str:
-        """Return the payload as a block."""
+        """Return the payload as indented JSON."""
         return indented(message.payload)
 
     def has_retry_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Only who may change messages retries them; delivered ones are done."""
+        """Allow operators who may change messages to retry those that are not delivered."""
         may = request.user.has_perm("outbox.change_outboxmessage")
         if object_id is None or not may:
             return may
@@ -115,7 +115,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @admin.action(description="Try again now", permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[OutboxMessage]) -> None:
-        """Try the selected messages again."""
+        """Retry the selected messages."""
         self.carry_out(
             request, queryset, "is tried again",
             lambda actor, row: services.retry(actor=actor, message=row, now=timezone.now()),
@@ -123,7 +123,7 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
 
     @action(description="Try again now", permissions=["retry"])
     def retry_one(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask once, and try the message again."""
+        """Ask for confirmation; on POST, retry the message."""
         message = get_object_or_404(OutboxMessage, pk=object_id)
         if request.method == "POST":
             self.retry(request, OutboxMessage.objects.filter(pk=message.pk))
@@ -137,5 +137,5 @@ class OutboxMessageAdmin(ReadOnlyAdmin):
         return TemplateResponse(request, "outbox/retry.html", context)
 
     def get_custom_urls(self) -> tuple[tuple[str, str, Any], ...]:
-        """Return the address of the page of how the kinds stand."""
+        """Return the URL of the statistics page."""
         return (("standing/", "outbox_standing", OutboxPage.as_view(model_admin=self)),)

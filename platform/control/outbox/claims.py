@@ -1,9 +1,9 @@
-"""Taking messages to deliver: a few of each lane, organization and kind, the idle lanes first.
+"""Claims messages to deliver: a few of each lane, organization and kind, the idle lanes first.
 
-Whoever is slow or failing fills its own few places and no others: at most `PER_LANE` of a lane,
-`PER_ORGANIZATION` of an organization and `PER_KIND` of a kind are at work at once, and a kind's
-lanes that failed lately have `IN_TROUBLE` of its places. Two workers that claim in the same instant
-may pass a bound once.
+A slow or failing destination fills only its own slots: at most `PER_LANE` messages of a lane,
+`PER_ORGANIZATION` of an organization and `PER_KIND` of a kind are being delivered at once, and a
+kind's lanes that failed lately share `IN_TROUBLE` of its slots. Two workers that claim at the same
+instant may exceed a bound once.
 """
 
 import json
@@ -20,11 +20,11 @@ PER_ORGANIZATION = 4
 PER_KIND = 24
 IN_TROUBLE = 12
 LEASE = timedelta(minutes=2)
-"""Longer than any attempt takes: what a dead worker had is delivered by another after it."""
+"""Longer than any attempt takes: after it, another worker delivers what a dead one had claimed."""
 
 WINDOW = 100
-"""How many messages of a kind are weighed against each other, where more are due: the next claim
-goes on behind their lanes."""
+"""How many messages of a kind are compared where more are due; the next claim continues behind
+their lanes."""
 
 CLAIM = """
 /* Claim what is due, fairly. Of a kind with a free place all that is due is weighed; where that is
@@ -129,7 +129,7 @@ RETURNING *
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many may be at work at once."""
+    """How many messages may be delivered at once."""
 
     per_lane: int = PER_LANE
     per_organization: int = PER_ORGANIZATION
@@ -144,10 +144,10 @@ def claim(
     bounds: ConcurrencyLimits | None = None,
     after: Mapping[str, str] | None = None,
 ) -> list[OutboxMessage]:
-    """Take up to `page` messages that are due at `now`, for `LEASE`; they count as tried.
+    """Claim up to `page` messages that are due at `now`, for `LEASE`; each counts as an attempt.
 
-    Of each kind the lanes behind the one in `after` come first, then those from the first on;
-    of either the oldest first.
+    In each kind the lanes behind the one in `after` come first, then those from the first lane on;
+    within either, the oldest messages first.
     """
     bounds, after = bounds or ConcurrencyLimits(), after or {}
     found = _claim(now, page, bounds, after)
@@ -157,7 +157,7 @@ def claim(
 
 
 def ends_of(messages: Iterable[OutboxMessage]) -> dict[str, str]:
-    """Return the last lane of each kind: behind it the next claim goes on."""
+    """Return the last lane of each kind, behind which the next claim continues."""
     ends: dict[str, str] = {}
     for message in messages:
         ends[message.kind] = max(ends.get(message.kind, ""), message.lane)
@@ -167,7 +167,7 @@ def ends_of(messages: Iterable[OutboxMessage]) -> dict[str, str]:
 def values_of(
     now: datetime, page: int, bounds: ConcurrencyLimits, after: Mapping[str, str]
 ) -> dict[str, object]:
-    """Return what `CLAIM` is asked with."""
+    """Return the parameters of `CLAIM`."""
     return {
         "now": now,
         "until": now + LEASE,
@@ -186,5 +186,5 @@ def _claim(
     now: datetime, page: int, bounds: ConcurrencyLimits, after: Mapping[str, str]
 ) -> list[OutboxMessage]:
     claimed = OutboxMessage.objects.raw(CLAIM, values_of(now, page, bounds, after))
-    # What RETURNING gives is in no order.
+    # RETURNING gives rows in no particular order.
     return sorted(claimed, key=lambda message: (message.due_at, message.id))

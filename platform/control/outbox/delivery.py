@@ -1,5 +1,5 @@
-"""What handlers of outbox messages implement: the delivery they get, their retry policy, and their
-errors; and the registry of handlers by kind."""
+"""The interface of outbox handlers: the delivery that they receive, their retry policy and errors,
+and the registry of handlers by kind."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,15 +15,16 @@ from django.dispatch import Signal
 
 MINUTE = timedelta(minutes=1)
 JITTER = 0.2
-"""A wait is up to this share longer, so that what failed together does not come back together."""
+"""A wait is up to this share longer, so that messages that failed together are not retried
+together."""
 _random = SystemRandom()
 given_up = Signal()
 """Sent in the transaction that gives a message up, with `message` (OutboxMessage), `is_alarm`
-(whether operators are alarmed) and `now`. Nothing retries the message by itself."""
+(whether operators are alerted) and `now`. The message is not retried automatically."""
 
 
 class DeliveryError(Exception):
-    """A delivery that did not succeed. Any other exception of a handler is retried like this one.
+    """A failed delivery. Any other exception of a handler is retried like this one.
 
     The reason is stored and shown to operators: it must hold no secret, link or content.
     """
@@ -34,7 +35,7 @@ class DeliveryError(Exception):
 
 
 class RetryAfter(DeliveryError):
-    """Try again after `after`, however often it was tried, until the kind's time is over."""
+    """Retry after `after`, regardless of the number of attempts, until the kind's time is over."""
 
     def __init__(self, after: timedelta, reason: str = "asked to come again later") -> None:
         super().__init__(reason)
@@ -42,24 +43,24 @@ class RetryAfter(DeliveryError):
 
 
 class PermanentFailure(DeliveryError):
-    """It cannot succeed; an operator may retry it all the same."""
+    """The delivery cannot succeed; an operator may retry it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a handler gets. It may come twice, so `key` must make its effect unique."""
+    """The input of a handler. It may come twice, so `key` must make its effect unique."""
 
     kind: str
     key: str
     payload: dict[str, Any]
     organization_id: str | None
     attempt: int
-    """1 at first."""
+    """Counted from 1."""
     now: datetime
 
 
 def without_transaction() -> None:
-    """Give the connection back before a wait for the outside, which may be long."""
+    """Return the connection to the pool before a possibly long call to an external service."""
     if not connection.in_atomic_block:
         connection.close()
 
@@ -69,10 +70,10 @@ Handler = Callable[[Delivery], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How a kind is tried: after each failure the next of `waits`, the last one repeated.
+    """How a kind is retried: after each failure the next of `waits`, the last one repeated.
 
-    It is given up after `give_up_after`, or `attempts_max` attempts where that is set. An attempt
-    that takes longer than `time_limit` counts as failed.
+    A message is given up after `give_up_after`, or `attempts_max` attempts where that is set. An
+    attempt that takes longer than `time_limit` counts as failed.
     """
 
     waits: tuple[timedelta, ...] = (
@@ -87,10 +88,10 @@ class RetryPolicy:
     attempts_max: int | None = None
     time_limit: timedelta = timedelta(seconds=30)
     is_alarm: bool = True
-    """Whether giving up is a matter for the operator."""
+    """Whether giving up alerts the operators."""
 
     def wait(self, attempt: int) -> timedelta:
-        """Return how long to wait after the failure of an attempt (1 at first)."""
+        """Return the wait after the failure of an attempt (counted from 1)."""
         wait = self.waits[min(attempt, len(self.waits)) - 1]
         return wait * (1 + _random.uniform(0, JITTER))
 
@@ -105,8 +106,8 @@ DEFAULT = RetryPolicy()
 
 @cache
 def registered(name: str) -> dict[str, Any]:
-    """Return what the modules that apps name as `deliveries` hold under a name: DELIVERIES, the
-    handler of each kind; POLICIES, its retry policy where the default does not fit."""
+    """Return the merged dictionaries of a name in the modules that apps name as `deliveries`:
+    DELIVERIES, the handler of each kind; POLICIES, its retry policy if not the default."""
     found: dict[str, Any] = {}
     for config in apps.get_app_configs():
         if module := getattr(config, "deliveries", None):
@@ -115,10 +116,10 @@ def registered(name: str) -> dict[str, Any]:
 
 
 def handler_of(kind: str) -> Handler | None:
-    """Return what delivers a kind, None where no app does."""
+    """Return the handler of a kind; None where no app has one."""
     return registered("DELIVERIES").get(kind)
 
 
 def policy_of(kind: str) -> RetryPolicy:
-    """Return how a kind is tried."""
+    """Return the retry policy of a kind."""
     return registered("POLICIES").get(kind, DEFAULT)

@@ -1,4 +1,4 @@
-"""Messages to the outside: open until they are delivered or given up."""
+"""Outbox messages: open until they are delivered or given up."""
 
 import pgtrigger
 from django.db import models
@@ -9,28 +9,31 @@ KIND_MAX = 64
 KEY_MAX = 200
 ERROR_MAX = 200
 OPEN = Q(delivered_at__isnull=True, given_up_at__isnull=True)
-"""Not done yet; the SQL of `claims.py` says the same."""
+"""Not done yet; the SQL of `claims.py` repeats this condition."""
 
 
 class OutboxMessage(models.Model):
-    """Something that must happen outside, once or more: the handler makes it once by `key`.
+    """A call to an external service, delivered at least once: the handler makes it idempotent by
+    `key`.
 
-    `lane` names what shares its fate, such as one destination: a lane's troubles are its own.
+    `lane` groups messages that fail together, such as those to one destination, so that they slow
+    no others.
     """
 
     id = models.BigAutoField(primary_key=True)
     kind = models.CharField(max_length=KIND_MAX)
     key = models.CharField(max_length=KEY_MAX)
     payload = models.JSONField()
-    organization_id = models.CharField(max_length=64, null=True)  # noqa: DJ001 - None is nobody's
+    organization_id = models.CharField(max_length=64, null=True)  # noqa: DJ001 - None is the platform's
     lane = models.CharField(max_length=KEY_MAX)
     created_at = models.DateTimeField(default=timezone.now)
     started_at = models.DateTimeField()
-    """From when on it is tried: its first due time, or when somebody asked to retry it."""
+    """When the attempts begin: the first due time, or the time of a requested retry."""
     due_at = models.DateTimeField()
     attempts = models.PositiveIntegerField(default=0)
     claimed_until = models.DateTimeField(null=True)
-    """Until then a worker has it; what a worker left behind by dying is due again after."""
+    """Until then a worker has the message; after it, one that a dead worker had claimed is due
+    again."""
     delivered_at = models.DateTimeField(null=True)
     given_up_at = models.DateTimeField(null=True)
     last_error = models.CharField(max_length=ERROR_MAX, blank=True)
@@ -92,5 +95,5 @@ class OutboxMessage(models.Model):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be delivered."""
+        """Whether the message is still to be delivered."""
         return self.delivered_at is None and self.given_up_at is None

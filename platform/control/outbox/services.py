@@ -1,4 +1,4 @@
-"""Enqueue, retry and purge outbox messages, wake the worker, and ask how many wait."""
+"""Enqueues, retries and purges outbox messages, wakes the worker, and counts what waits."""
 
 import json
 from collections.abc import Iterator
@@ -16,14 +16,15 @@ from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 
 from control.audit import services as audit
-from control.errors import Conflict, ObjectNotFound
+from control.db.models import get_or_not_found
+from control.errors import Conflict
 from control.outbox.claims import claim
 from control.outbox.models import KEY_MAX, KIND_MAX, OPEN, OutboxMessage
 from control.outbox.worker import run_attempt
 from control.permissions import Actor, Permission, require_operator
 
 LATE_AFTER = timedelta(minutes=15)
-"""What waits for longer than this past its first due time is late."""
+"""A message is late this long after its first due time."""
 logger = structlog.get_logger(__name__)
 PAYLOAD_CHARACTERS_MAX = 64_000
 PAGE = 100
@@ -33,7 +34,7 @@ KEEP_GIVEN_UP = timedelta(days=90)
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """How the messages of one kind stand."""
+    """The number of messages of one kind, by state."""
 
     kind: str
     waiting_count: int
@@ -41,7 +42,7 @@ class QueueStats:
     late_count: int
     given_up_count: int
     oldest_at: datetime | None
-    """Since when the oldest open one is tried."""
+    """When the attempts at the oldest open message began."""
 
 
 def messages() -> QuerySet[OutboxMessage]:
@@ -51,14 +52,13 @@ def messages() -> QuerySet[OutboxMessage]:
 
 def locked_message(message_id: int) -> OutboxMessage:
     """Return a message with its row locked until the transaction ends. Raises ObjectNotFound."""
-    found = OutboxMessage.objects.select_for_update(no_key=True).filter(id=message_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such message.")
-    return found
+    return get_or_not_found(
+        OutboxMessage.objects.select_for_update(no_key=True), "message", id=message_id
+    )
 
 
 def queue_stats(now: datetime) -> list[QueueStats]:
-    """Return how each kind stands that has open or given-up messages."""
+    """Return the statistics of each kind with open or given-up messages."""
     failing = OPEN & ~Q(last_error="")
     late = OPEN & Q(started_at__lte=now - LATE_AFTER)
     rows = (
@@ -77,7 +77,7 @@ def queue_stats(now: datetime) -> list[QueueStats]:
 
 
 def metrics() -> Iterator[Metric]:
-    """Return how many messages wait, by kind."""
+    """Return the number of waiting messages, by kind."""
     pending = GaugeMetricFamily(
         "penstock_control_outbox_waiting", "Messages that wait to be delivered.", labels=["kind"]
     )
@@ -91,20 +91,20 @@ def metrics() -> Iterator[Metric]:
 
 
 def wake_on_commit() -> None:
-    """Wake the worker when the transaction commits; once, however much it enqueued."""
+    """Wake the worker when the transaction commits, once for all its messages."""
     waiting = [callback for _, callback, *_ in connection.run_on_commit]
     if wake not in waiting:
         transaction.on_commit(wake, robust=True)
 
 
 def wake() -> None:
-    """Have the worker woken. Returns at once and never fails: the scheduler finds what is due
-    anyway, so an unavailable broker costs seconds and loses nothing."""
+    """Wake the worker. Returns at once and never fails: the scheduler finds due messages anyway, so
+    an unavailable broker costs seconds and loses nothing."""
     _waker.wake()
 
 
 class WorkerWaker:
-    """A thread that sends the worker its task, once for whatever was asked meanwhile."""
+    """A thread that sends the worker its task, once for all calls in the meantime."""
 
     def __init__(self) -> None:
         self._bell = Event()
@@ -112,7 +112,7 @@ class WorkerWaker:
         self._thread: Thread | None = None
 
     def wake(self) -> None:
-        """Have the task sent, by a thread of this process."""
+        """Let a thread of this process send the task."""
         self._bell.set()
         with self._lock:
             if self._thread is None or not self._thread.is_alive():
@@ -141,12 +141,13 @@ def enqueue(
     due_at: datetime | None = None,
     lane: str | None = None,
 ) -> None:
-    """Decide, in the caller's transaction, that something is to happen outside.
+    """Store a message to be delivered, in the caller's transaction.
 
-    `kind` and `key` are unique: a repeat is nothing, for at least 30 days after the delivery.
-    `payload` is JSON: ids rather than content, and no secret. `lane` names what shares its fate,
-    such as one destination; by default the kind's messages of one organization. Raises ValueError
-    outside a transaction, for a payload that is too long and for names that do not fit.
+    `kind` and `key` are unique: a repeat does nothing, for at least 30 days after the delivery.
+    `payload` is JSON: ids rather than content, and no secret. `lane` groups messages that fail
+    together, such as those to one destination; by default the kind's messages of one organization.
+    Raises ValueError outside a transaction, for a payload that is too long and for names of a wrong
+    length.
     """
     if not transaction.get_connection().in_atomic_block:
         raise ValueError("a message is enqueued in the transaction that decides it")
@@ -178,9 +179,10 @@ def enqueue(
 
 
 def deliver_due(*, now: datetime) -> int:
-    """Deliver, one after the other, what is due at `now`; return how many were tried.
+    """Deliver all messages due at `now`, one after the other; return the number of attempts.
 
-    What fails is due again later, so this ends. The worker delivers many at once (`worker.py`).
+    Failed messages are due again later, so this ends. The worker delivers many at once
+    (`worker.py`).
     """
     count = 0
     while page := claim(now=now, page=PAGE):
@@ -192,7 +194,7 @@ def deliver_due(*, now: datetime) -> int:
 
 @transaction.atomic
 def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessage:
-    """Try a message again from the start, now: one that was given up, or that waits.
+    """Retry a message from the start, now: one that was given up, or that waits.
 
     Raises Conflict for one that was delivered or is being delivered.
     """
@@ -220,7 +222,7 @@ def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessa
 
 
 def trim(*, now: datetime) -> int:
-    """Delete what was delivered 30 days ago or given up 90 days ago; return how many."""
+    """Delete messages delivered 30 days ago or given up 90 days ago; return their number."""
     delivered, _ = OutboxMessage.objects.filter(delivered_at__lt=now - KEEP_DELIVERED).delete()
     given_up, _ = OutboxMessage.objects.filter(given_up_at__lt=now - KEEP_GIVEN_UP).delete()
     return delivered + given_up

@@ -1,4 +1,4 @@
-"""Delivers outbox messages: many at once by threads, each message by one attempt."""
+"""Delivers outbox messages: many at once in threads, one attempt per message."""
 
 import logging
 import time
@@ -33,15 +33,16 @@ logger = structlog.get_logger(__name__)
 OUTBOX = Actor.for_system("outbox")
 THREADS = 48
 POLL_SECONDS = 0.25
-"""How often something new is looked for while others are at work."""
+"""How often new messages are looked for while others are being delivered."""
 RUN_SECONDS = 25.0
-"""A run takes nothing new after this long, so that the broker never gives its task out twice."""
+"""A run claims nothing new after this long, so that the broker never hands its task out twice."""
 TURN_SECONDS = 1.0
-"""How long a second run waits for the first to end; after this it goes on and finds all itself."""
+"""How long a second run waits for the first to end; after this it returns, since the first finds
+all messages itself."""
 
 
 def run_attempt(message: OutboxMessage, *, now: datetime) -> None:
-    """Deliver a claimed message once, and keep what came of it. Raises nothing of the handler's."""
+    """Deliver a claimed message once, and store the outcome. Raises nothing of the handler's."""
     handler = handler_of(message.kind)
     delivery = Delivery(
         message.kind,
@@ -62,15 +63,15 @@ def run_attempt(message: OutboxMessage, *, now: datetime) -> None:
 
 
 def mark_delivered(message: OutboxMessage, *, now: datetime) -> None:
-    """End a message that was delivered; done is done, also where the attempt came too late."""
+    """Mark a message as delivered, even if the attempt ended too late."""
     rows = OutboxMessage.objects.filter(id=message.id, delivered_at__isnull=True)
     rows.update(delivered_at=now, given_up_at=None, claimed_until=None, last_error="")
 
 
 def mark_failed(message: OutboxMessage, error: Exception, *, now: datetime) -> None:
-    """Let a message wait for its next attempt, or give it up.
+    """Schedule a message's next attempt, or give the message up.
 
-    An attempt that another one has overtaken changes nothing.
+    An attempt that a later one has overtaken changes nothing.
     """
     policy = policy_of(message.kind)
     if isinstance(error, RetryAfter):
@@ -79,41 +80,40 @@ def mark_failed(message: OutboxMessage, error: Exception, *, now: datetime) -> N
     else:
         next_at = now + policy.wait(message.attempts)
         is_over = policy.is_over(message.attempts, message.started_at, next_at)
-    words = scrubbed(error)
+    reason = scrubbed(error)
     logger.warning(
         "outbox_attempt_failed",
         message_id=message.id,
         kind=message.kind,
         organization_id=message.organization_id,
         attempt=message.attempts,
-        reason=words,
+        reason=reason,
     )
     if isinstance(error, PermanentFailure) or is_over:
-        _give_up(message, words, now=now)
+        _give_up(message, reason, now=now)
     else:
         _mine(message).update(
-            due_at=max(next_at, message.started_at), claimed_until=None, last_error=words
+            due_at=max(next_at, message.started_at), claimed_until=None, last_error=reason
         )
 
 
 def scrubbed(error: Exception) -> str:
-    """Return why it failed without what others wrote: their messages may hold secrets and links.
+    """Return the reason of a failure without text from outside, which may hold secrets and links.
 
-    A handler's own reason is kept; of any other error its kind and where in the code it arose.
+    A handler's own reason is kept; for any other error it is the type and the place in the code.
     """
     if isinstance(error, DeliveryError):
-        words = error.reason
+        reason = error.reason
     else:
         frames = traceback.extract_tb(error.__traceback__)
         place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        words = f"{type(error).__name__}{place}"
-    return "".join(c if c.isprintable() else " " for c in words)[:ERROR_MAX] or "failed"
+        reason = f"{type(error).__name__}{place}"
+    return "".join(c if c.isprintable() else " " for c in reason)[:ERROR_MAX] or "failed"
 
 
 @transaction.atomic
-def _give_up(message: OutboxMessage, words: str, *, now: datetime) -> None:
-    given = _mine(message).update(given_up_at=now, claimed_until=None, last_error=words)
-    if not given:
+def _give_up(message: OutboxMessage, reason: str, *, now: datetime) -> None:
+    if not _mine(message).update(given_up_at=now, claimed_until=None, last_error=reason):
         return
     is_alarm = policy_of(message.kind).is_alarm
     logger.log(
@@ -123,7 +123,7 @@ def _give_up(message: OutboxMessage, words: str, *, now: datetime) -> None:
         kind=message.kind,
         organization_id=message.organization_id,
         attempt=message.attempts,
-        reason=words,
+        reason=reason,
     )
     audit.record(
         actor=OUTBOX,
@@ -131,18 +131,18 @@ def _give_up(message: OutboxMessage, words: str, *, now: datetime) -> None:
         target_kind="outbox_message",
         target_id=str(message.id),
         organization_id=message.organization_id or "",
-        details={"kind": message.kind, "attempts": message.attempts, "reason": words},
+        details={"kind": message.kind, "attempts": message.attempts, "reason": reason},
     )
     given_up.send(OutboxMessage, message=message, is_alarm=is_alarm, now=now)
 
 
 def _mine(message: OutboxMessage) -> QuerySet[OutboxMessage]:
-    """The message, while no later attempt has begun."""
+    """Return the message, unless a later attempt has begun."""
     return OutboxMessage.objects.filter(OPEN, id=message.id, attempts=message.attempts)
 
 
 class Flag(Protocol):
-    """What may be set once, by a thread or another process."""
+    """A flag that a thread or another process may set once."""
 
     def set(self) -> None:
         """Set it."""
@@ -152,7 +152,7 @@ class Flag(Protocol):
 
 
 class OutboxWorker:
-    """The deliveries of one process."""
+    """Delivers messages in the threads of one process."""
 
     def __init__(
         self,
@@ -169,12 +169,12 @@ class OutboxWorker:
         self._at_work: dict[Future[None], tuple[OutboxMessage, datetime]] = {}
         self._overdue: set[Future[None]] = set()
         self._after: dict[str, str] = {}
-        self._turn = Lock()
+        self._run_lock = Lock()
         self._stopping = stopping or Event()
 
     def run(self, seconds: float = RUN_SECONDS) -> None:
         """Deliver until nothing is due, or for `seconds`; at most one run per process at a time."""
-        if not self._turn.acquire(timeout=TURN_SECONDS):
+        if not self._run_lock.acquire(timeout=TURN_SECONDS):
             return
         try:
             ends_at = time.monotonic() + seconds
@@ -182,19 +182,19 @@ class OutboxWorker:
                 wait(self._at_work, POLL_SECONDS, return_when=FIRST_COMPLETED)
                 self._sweep()
         finally:
-            self._turn.release()
+            self._run_lock.release()
 
     def stop(self) -> None:
-        """Take nothing new: the process is asked to end."""
+        """Claim nothing new: the process is shutting down."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Wait for what is at work, and end the threads."""
+        """Wait for running deliveries, and end the threads."""
         self.stop()
         self._executor.shutdown()
 
     def _refill(self, *, may_take: bool) -> int:
-        """Give free threads something to do; return how many got something."""
+        """Claim messages for the free threads; return their number."""
         self._overdue = {each for each in self._overdue if not each.done()}
         free = self._threads - len(self._at_work) - len(self._overdue)
         if not may_take or self._stopping.is_set() or free <= 0:
@@ -214,13 +214,13 @@ class OutboxWorker:
             connections.close_all()  # back to the pool
 
     def _sweep(self) -> None:
-        """Forget what is done, and let wait for later what takes too long."""
+        """Remove finished deliveries, and mark those past their time limit as failed."""
         now = self._clock()
         for future, (message, ends_at) in list(self._at_work.items()):
             if future.done():
                 del self._at_work[future]
                 if error := future.exception():
-                    # Its lease ends by itself, and another attempt follows.
+                    # Its claim expires, and another attempt follows.
                     logger.error("outbox_attempt_lost", error=type(error).__name__)
             elif now > ends_at:
                 del self._at_work[future]
@@ -232,5 +232,5 @@ class OutboxWorker:
 
 
 def in_seconds(duration: timedelta) -> str:
-    """Return a duration in seconds, without a fraction where there is none."""
+    """Return a duration in seconds, without a needless fraction."""
     return f"{duration.total_seconds():g}"

@@ -1,2 +1,2 @@
-"""Price books: list prices and contracts, published once and never changed. Billing asks which
-price was valid when."""
+"""Price books: list prices and contracts, published once and never changed. Billing looks up the
+price that was valid at a time."""

@@ -1,4 +1,4 @@
-"""The operators' price books: filled in dollars per million tokens, published, cancelled."""
+"""The operators' price books: edited in dollars per million tokens, published, cancelled."""
 
 from typing import Any
 
@@ -26,9 +26,9 @@ from control.pricing.models import Price, PriceBook
 from control.pricing.price_changes import PriceChange, changes_in, confirmation_phrase
 
 BAND = ("variant", "tier", "input_tokens_min")
-"""What a price prices; another band is another price."""
+"""The fields that identify a band; a price with other values is another price."""
 REPLAY = "admin:economics_replayrun_add"
-"""Where a draft is replayed: named, not imported, since control knows none of the layers above."""
+"""The page that replays a draft: named, not imported, since it belongs to a layer above."""
 TEMPLATE = "admin/pricing/decide.html"
 UNUSUAL = mark_safe('<strong class="text-red-600 dark:text-red-500">unusual</strong>')
 HEADERS = ("Price per million tokens", "In force then", "From this book", "")
@@ -48,7 +48,7 @@ class PriceInline(DollarsMixin, TabularInline):
     output = dollars("output_nanos", "Output")
 
     def get_fields(self, request: HttpRequest, obj: PriceBook | None = None) -> tuple[str, ...]:
-        """Return the meters to fill in, or to look at once the book is published."""
+        """Return the meters as inputs, or as read-only dollars once the book is published."""
         meters = ("input_nanos", "cached_input_nanos", "output_nanos")
         if not self.has_change_permission(request, obj):
             meters = ("input", "cached_input", "output")
@@ -57,11 +57,11 @@ class PriceInline(DollarsMixin, TabularInline):
     def get_readonly_fields(
         self, request: HttpRequest, obj: PriceBook | None = None
     ) -> tuple[str, ...]:
-        """Return all fields of a published book."""
+        """Return all fields of a published book, none of a draft."""
         return () if self.has_change_permission(request, obj) else self.get_fields(request, obj)
 
     def has_add_permission(self, request: HttpRequest, obj: PriceBook | None = None) -> bool:
-        """Only drafts take prices, from who may change books."""
+        """Allow changes to drafts only, by operators who may change books."""
         may = bool(request.user.has_perm("pricing.change_pricebook"))
         return may and (obj is None or not obj.is_published)
 
@@ -89,21 +89,21 @@ class PriceBookAdmin(OperatorAdmin):
 
     @admin.display(description="State")
     def state(self, book: PriceBook) -> str:
-        """Return how far the book has come."""
+        """Return the state of the book now."""
         return book.state(timezone.now())
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """A published book never changes."""
+        """Refuse changes to a published book."""
         published = isinstance(obj, PriceBook) and obj.is_published
         return not published and super().has_change_permission(request, obj)
 
     def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
-        """Only drafts are published."""
+        """Allow only drafts to be published."""
         state = selectors.book(unquote(object_id)).state(timezone.now())
         return super().has_change_permission(request) and state == "draft"
 
     def has_replay_permission(self, request: HttpRequest, object_id: str) -> bool:
-        """Only drafts are replayed, where somebody brings the page."""
+        """Allow only drafts to be replayed, where the page is installed."""
         try:
             reverse(REPLAY)
         except NoReverseMatch:
@@ -111,12 +111,12 @@ class PriceBookAdmin(OperatorAdmin):
         return self.has_publish_permission(request, object_id)
 
     def has_cancel_permission(self, request: HttpRequest, object_id: str) -> bool:
-        """Only what has yet to take effect is cancelled."""
+        """Allow only a book that has yet to take effect to be cancelled."""
         state = selectors.book(unquote(object_id)).state(timezone.now())
         return super().has_change_permission(request) and state == "to come"
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> PriceBook:
-        """Begin a book."""
+        """Create a draft."""
         return services.draft_book(actor=actor, **values)
 
     def change_row(self, actor: Actor, row: PriceBook, changes: dict[str, Any]) -> PriceBook:
@@ -126,7 +126,7 @@ class PriceBookAdmin(OperatorAdmin):
     def save_formset(
         self, request: HttpRequest, form: ModelForm, formset: BaseInlineFormSet, change: bool
     ) -> None:
-        """Set and remove the prices that the table changed, through their services."""
+        """Set and remove the prices that the table changed, through the services."""
         actor = operator(request)
         formset.save(commit=False)
         moved = [price for price, changed in formset.changed_objects if {*changed} & {*BAND}]
@@ -147,23 +147,24 @@ class PriceBookAdmin(OperatorAdmin):
 
     @action(description="Publish", permissions=["publish"])
     def publish(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Put the book in force; it never changes again."""
+        """Publish the book; it never changes again."""
         return publish_page(self, request, selectors.book(unquote(object_id)))
 
     @action(description="Replay", permissions=["replay"])
     def replay(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Ask what the draft would have charged for real usage: a page of the layers above."""
+        """Open the page, of a layer above, that computes what the draft would have charged for real
+        usage."""
         query = urlencode({"book": selectors.book(unquote(object_id)).id})
         return redirect(f"{reverse(REPLAY)}?{query}")
 
     @action(description="Cancel", permissions=["cancel"])
     def cancel(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Take the book back before it takes effect."""
+        """Cancel the book before it takes effect."""
         return cancel_page(self, request, selectors.book(unquote(object_id)))
 
 
 class PublishForm(forms.Form):
-    """When a book takes effect, and the words that confirm what looks mis-keyed."""
+    """The effective time of a book, and the phrase that confirms unusual prices."""
 
     effective_at = forms.SplitDateTimeField(
         required=False,
@@ -173,7 +174,7 @@ class PublishForm(forms.Form):
     confirmation = forms.CharField(required=False, widget=UnfoldAdminTextInputWidget)
 
     def ask_for(self, sentence: str) -> None:
-        """Say what is to be typed; without a sentence nothing is."""
+        """Show the phrase to type."""
         self.fields[
             "confirmation"
         ].help_text = f"Unusual prices. If they are meant, type: {sentence}"
@@ -181,7 +182,7 @@ class PublishForm(forms.Form):
 
 
 def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
-    """Show old and new prices side by side, and publish the book when it is sent."""
+    """Show old and new prices side by side; on POST, publish the book."""
     form = PublishForm(request.POST or None, initial={"effective_at": book.effective_at})
     if request.method == "POST" and form.is_valid():
         try:
@@ -204,7 +205,7 @@ def publish_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Ht
 
 
 def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> HttpResponse:
-    """Ask once, and take the book back when it is sent."""
+    """Ask for confirmation; on POST, cancel the book."""
     form = forms.Form(request.POST or None)
     if request.method == "POST":
         try:
@@ -224,7 +225,7 @@ def cancel_page(admin: ModelAdmin, request: HttpRequest, book: PriceBook) -> Htt
 
 
 def change_row(change: PriceChange) -> tuple[str, str, str, str]:
-    """Return a change as the page shows it."""
+    """Return a change as a row of the page's table."""
     if change.is_unusual:
         return (change.subject, change.old, change.new, UNUSUAL)
     note = "as before" if change.old_nanos == change.new_nanos else ""
@@ -232,7 +233,7 @@ def change_row(change: PriceChange) -> tuple[str, str, str, str]:
 
 
 def audience(book: PriceBook) -> str:
-    """Return for whom the book holds, as a sentence."""
+    """Return whom the book applies to, as a sentence."""
     if book.organization is None:
         return "List prices, for everybody without a contract."
     end = f" until {book.ends_at:%Y-%m-%d %H:%M} UTC" if book.ends_at else ""
@@ -240,8 +241,8 @@ def audience(book: PriceBook) -> str:
 
 
 def _changes(book: PriceBook, form: PublishForm) -> list[PriceChange]:
-    asked_at = form.cleaned_data.get("effective_at") if form.is_bound else book.effective_at
-    return changes_in(book, selectors.prices(book), asked_at or timezone.now())
+    chosen = form.cleaned_data.get("effective_at") if form.is_bound else book.effective_at
+    return changes_in(book, selectors.prices(book), chosen or timezone.now())
 
 
 def _done(request: HttpRequest, book: PriceBook, words: str) -> HttpResponse:

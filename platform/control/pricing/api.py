@@ -1,4 +1,4 @@
-"""The catalog as an organization sees it, with prices and quality reports."""
+"""The catalog of an organization in the management API, with prices and quality reports."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from control.pricing.selectors import Schedule, schedules_in_force
 
 @dataclass(frozen=True, slots=True)
 class VariantOffer:
-    """A variant with what it costs the organization and its newest quality report."""
+    """A variant with its price schedule for the organization and its newest quality report."""
 
     variant: Variant
     schedule: Schedule
@@ -35,14 +35,15 @@ class VariantOffer:
 
     @property
     def public_id(self) -> str:
-        """What customers put in `model`."""
+        """The name that customers put in `model`."""
         return str(self.variant)
 
 
 class PriceSerializer(ClosedSerializer):
-    """Nano-dollars per million tokens, of requests with at least `input_tokens_min` input tokens.
+    """A price in nano-dollars per million tokens, for requests with at least `input_tokens_min`
+    input tokens.
 
-    `is_contract` tells the organization's own price from the list price.
+    `is_contract` distinguishes the organization's own price from the list price.
     """
 
     price_id = serializers.CharField(source="id")
@@ -55,7 +56,7 @@ class PriceSerializer(ClosedSerializer):
 
 
 class QualitySerializer(ClosedSerializer):
-    """A quality report; `document` is the evaluation's own."""
+    """A quality report; `document` is the evaluation's own report."""
 
     accuracy = serializers.FloatField()
     accuracy_low = serializers.FloatField()
@@ -99,7 +100,7 @@ class ModelSerializer(ClosedSerializer):
 
     @extend_schema_field(VariantSerializer(many=True))
     def get_variants(self, model: Model) -> object:
-        """Return the variants as the catalog offers them now."""
+        """Return the variants with their current prices."""
         schedules: Mapping[str, Schedule] = self.context["schedules"]
         return VariantSerializer(offers(model, schedules), many=True).data
 

@@ -1,6 +1,6 @@
-"""Price books: draft, then published with an effective time, then never changed but for being
-cancelled before that time (triggers of migrations/0001_initial see to it).
-Prices are nano-dollars per million tokens."""
+"""Price books: drafted, then published with an effective time, then never changed, except that one
+may be cancelled before that time (triggers of migrations/0001_initial enforce this). Prices are
+nano-dollars per million tokens."""
 
 from datetime import datetime
 from typing import Literal
@@ -17,23 +17,23 @@ from control.organizations.models import Organization
 
 BookState = Literal["draft", "to come", "in effect", "ended", "cancelled"]
 INPUT_TOKENS_MAX = 10**9
-"""As far as the contract counts tokens."""
+"""The contract's largest token count."""
 
 
 def new_book_id() -> str:
-    """Return a fresh id of a price book."""
+    """Return a new id of a price book."""
     return new_id("book")
 
 
 def new_price_id() -> str:
-    """Return a fresh id of a price."""
+    """Return a new id of a price."""
     return new_id("price")
 
 
 class PriceBook(models.Model):
-    """A dated set of prices; published ones are in force from `effective_at` on.
+    """A dated set of prices; a published book is in force from `effective_at` on.
 
-    A book with an organization is a contract: it holds for that organization alone, before the
+    A book with an organization is a contract: it applies to that organization alone, before the
     list prices, until `ends_at` where that is set.
     """
 
@@ -86,16 +86,16 @@ class PriceBook(models.Model):
 
     @property
     def is_published(self) -> bool:
-        """Whether the book is closed to changes."""
+        """Whether the book can no longer change."""
         return self.published_at is not None
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the book was published and taken back before it took effect."""
+        """Whether the book was published and cancelled before it took effect."""
         return self.cancelled_at is not None
 
     def state(self, at: datetime) -> BookState:
-        """Return how far the book has come; one that took effect may be superseded by now."""
+        """Return the state at a time; a book in effect may be superseded."""
         if self.effective_at is None or not self.is_published:
             return "draft"
         if self.is_cancelled:
@@ -106,7 +106,7 @@ class PriceBook(models.Model):
 
 
 class ServiceTier(models.TextChoices):
-    """How urgent a request is."""
+    """The urgency of a request."""
 
     PRIORITY = "priority", "Priority"
     DEFAULT = "default", "Default"
@@ -115,9 +115,9 @@ class ServiceTier(models.TextChoices):
 
 
 class Price(models.Model):
-    """Three meters of one variant, tier and context band; cached input is never dearer than input.
+    """Three meters of one variant, tier and context band; cached input never costs more than input.
 
-    The band begins at `input_tokens_min` and takes the whole request; 0 is the base band.
+    The band begins at `input_tokens_min` and applies to the whole request; 0 is the base band.
     """
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_price_id)
@@ -153,5 +153,5 @@ class Price(models.Model):
 
     @property
     def is_contract(self) -> bool:
-        """Whether it is one organization's own."""
+        """Whether it is one organization's contract price."""
         return self.book.organization_id is not None

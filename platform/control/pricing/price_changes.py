@@ -1,4 +1,4 @@
-"""What a price book changes, meter by meter, and which of it looks mis-keyed."""
+"""The changes of a price book, meter by meter, and which of them look mis-keyed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +18,8 @@ Meter = Literal["input", "cached_input", "output"]
 
 @dataclass(frozen=True, slots=True)
 class PriceChange:
-    """One meter of one band, in nanos per million tokens; `old_nanos` of None: it had no price."""
+    """One meter of one band, in nanos per million tokens; `old_nanos` is None where it had no
+    price."""
 
     variant: Variant
     tier: str
@@ -29,27 +30,27 @@ class PriceChange:
 
     @property
     def is_unusual(self) -> bool:
-        """Whether it is more than half off what it was, or zero as the first price: but of what
-        embeddings never take."""
+        """Whether it changes by more than half of the old price, or a first price is zero, except
+        for the output of embeddings, which has no tokens."""
         if self.old_nanos is None:
-            is_of_nothing = self.meter == "output" and self.variant.model.makes_embeddings
-            return self.new_nanos == 0 and not is_of_nothing
+            is_unused = self.meter == "output" and self.variant.model.makes_embeddings
+            return self.new_nanos == 0 and not is_unused
         return 2 * abs(self.new_nanos - self.old_nanos) > self.old_nanos
 
     @property
     def subject(self) -> str:
-        """What has this price, such as `small:int8 batch output`."""
+        """The priced meter, such as `small:int8 batch output`."""
         floor = f" from {self.input_tokens_min:,} tokens" if self.input_tokens_min else ""
         return f"{self.variant} {self.tier} {self.meter.replace('_', ' ')}{floor}"
 
     @property
     def old(self) -> str:
-        """The price before, in dollars."""
+        """The old price in dollars."""
         return "no price" if self.old_nanos is None else exact_dollars(self.old_nanos)
 
     @property
     def new(self) -> str:
-        """The price from then on, in dollars."""
+        """The new price in dollars."""
         return exact_dollars(self.new_nanos)
 
     def __str__(self) -> str:
@@ -57,7 +58,7 @@ class PriceChange:
 
 
 class ConfirmationRequired(Conflict):
-    """Prices look mis-keyed and nobody has said in words that they are meant."""
+    """Prices look mis-keyed and the confirmation phrase is missing."""
 
     code = "confirmation_needed"
 
@@ -73,10 +74,11 @@ class ConfirmationRequired(Conflict):
 
 
 def changes_in(book: PriceBook, prices: Iterable[Price], at: datetime) -> list[PriceChange]:
-    """Return what the prices of a book change for whom it holds, if it takes effect at `at`.
+    """Return the changes that a book with these prices makes for its customers if it takes effect
+    at `at`.
 
-    Compared at the beginning of each band, of the schedule before and of the one to come, since a
-    band that goes is a change too. A first contract is compared with the list.
+    Old and new prices are compared at the start of each band of both schedules, since a removed
+    band is a change too. A first contract is compared with the list prices.
     """
     to_come: dict[tuple[str, str], list[Price]] = {}
     for price in prices:
@@ -95,14 +97,15 @@ def changes_in(book: PriceBook, prices: Iterable[Price], at: datetime) -> list[P
 def require_confirmation(
     book: PriceBook, changes: Iterable[PriceChange], confirmation: str
 ) -> None:
-    """Raise Unconfirmed where changes are unusual and the confirmation is not their sentence."""
+    """Raise ConfirmationRequired if changes are unusual and `confirmation` is not their phrase."""
     unusual = [change for change in changes if change.is_unusual]
     if unusual and confirmation.strip() != (sentence := confirmation_phrase(book, unusual)):
         raise ConfirmationRequired(unusual, sentence)
 
 
 def confirmation_phrase(book: PriceBook, unusual: list[PriceChange]) -> str:
-    """Return the words that confirm: they count, so that they confirm what was looked at."""
+    """Return the phrase that confirms; it counts the unusual prices, so that it confirms the ones
+    that were shown."""
     prices = "1 unusual price" if len(unusual) == 1 else f"{len(unusual)} unusual prices"
     return f"publish {book.name} with {prices}"
 

@@ -1,4 +1,5 @@
-"""Whether a price that a usage event names was in force, for whom, and for how long a prompt."""
+"""Reads price books: the prices in force for an organization, and whether the price that a usage
+event names was valid at its time, for its organization and its prompt length."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,15 +11,15 @@ from django.db.models import F, Q, QuerySet, Window
 from django.db.models.functions import DenseRank
 
 from control.catalog.models import Variant
-from control.errors import ObjectNotFound
+from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 from control.pricing.models import Price, PriceBook, ServiceTier
 
 PriceStatus = Literal["not_yet", "in_force", "superseded", "cancelled"]
 Schedule = tuple[Price, ...]
-"""The bands that one variant costs in one tier, the base band first."""
-# Each published price by its id, with its book's times, where the next band of its book begins, and
-# when the next book that prices the same takes effect.
+"""The price bands of one variant in one tier, the base band first."""
+# The published prices with these ids, each with its book's times, the start of the next band in its
+# book, and the effective time of the next book that prices the same variant and tier.
 VALIDITY = """
 SELECT price.id, price.variant_id, price.tier, book.organization_id,
     price.input_nanos, price.cached_input_nanos, price.output_nanos,
@@ -45,7 +46,7 @@ FROM pricing_price AS price JOIN pricing_price_book AS book ON book.id = price.b
 WHERE price.id = ANY(%s) AND book.published_at IS NOT NULL
 """
 # Each contract's term per variant and tier: until it ends or the organization's next one begins.
-# Every published book has a base band, once, so that it stands for the schedule.
+# Every published book has exactly one base band per schedule, which stands for the schedule.
 TERMS = """
 SELECT organization_id, variant_id, tier, starts_at, ends_at FROM (
     SELECT book.organization_id, price.variant_id, price.tier, book.effective_at AS starts_at,
@@ -66,8 +67,8 @@ class PriceValidity:
     """A published price with the times of its book; the meters are nanos per million tokens.
 
     `superseded_at` is when the next book that prices the same variant and tier for the same
-    organization (None: for everybody) takes effect, or when the contract ends. The band takes
-    requests of `input_tokens_min` input tokens up to, not including, `input_tokens_below`.
+    organization (None: list prices) takes effect, or when the contract ends. The band applies to
+    requests of `input_tokens_min` up to, not including, `input_tokens_below` input tokens.
     """
 
     price_id: str
@@ -84,7 +85,7 @@ class PriceValidity:
     cancelled_at: datetime | None
 
     def at(self, moment: datetime) -> PriceStatus:
-        """Return how the price stood at a moment; a cancelled one was never in force."""
+        """Return the status of the price at a time; a cancelled one was never in force."""
         if self.cancelled_at is not None:
             return "cancelled"
         if moment < self.effective_at:
@@ -97,16 +98,16 @@ class PriceValidity:
         return self.organization_id in (None, organization_id)
 
     def takes(self, input_tokens: int) -> bool:
-        """Whether a request with so many input tokens falls into the band."""
+        """Whether the band applies to a request with this number of input tokens."""
         below = self.input_tokens_below is None or input_tokens < self.input_tokens_below
         return self.input_tokens_min <= input_tokens and below
 
 
 @dataclass(frozen=True, slots=True)
 class ContractTerm:
-    """When one contract decided what an organization pays for a variant and tier: from
-    `starts_at` until `ends_at`, None for ever. Another one of the same begins where it ends, or
-    later."""
+    """The time in which one contract set an organization's price of a variant and tier: from
+    `starts_at` until `ends_at`, None without end. Its next contract of the same begins at that end,
+    or later."""
 
     organization_id: str
     variant_id: str
@@ -122,10 +123,10 @@ def schedules_in_force(
     tier: str = ServiceTier.DEFAULT,
     variant_ids: Iterable[str] | None = None,
 ) -> dict[str, Schedule]:
-    """Return what an organization (None: anybody without a contract) pays at a moment, by variant
-    id, of the given variants or of all.
+    """Return the schedules that an organization (None: one without a contract) pays at a time, by
+    variant id, of the given variants or of all.
 
-    The newest contract decides: once it has ended, list prices hold, not an older contract.
+    The newest contract decides: once it has ended, list prices apply, not an older contract.
     """
     rows = _published().filter(book__effective_at__lte=at, tier=tier)
     if variant_ids is not None:
@@ -149,14 +150,14 @@ def prices_in_force(
 
 
 def price_validity(price_ids: Iterable[str]) -> dict[str, PriceValidity]:
-    """Return how the published ones of these prices stand, by price id; others are left out."""
+    """Return the validity of the published ones of these prices, by price id."""
     with connection.cursor() as cursor:
         cursor.execute(VALIDITY, [list(price_ids)])
         return {row[0]: PriceValidity(*row) for row in cursor.fetchall()}
 
 
 def contract_terms(start: datetime, end: datetime) -> list[ContractTerm]:
-    """Return the contracts of all organizations that decided at some moment of [start, end)."""
+    """Return the contract terms of all organizations that overlap [start, end)."""
     with connection.cursor() as cursor:
         cursor.execute(TERMS, {"start": start, "end": end})
         return [ContractTerm(*row) for row in cursor.fetchall()]
@@ -169,25 +170,24 @@ def books() -> QuerySet[PriceBook]:
 
 def book(book_id: str) -> PriceBook:
     """Return a price book. Raises ObjectNotFound."""
-    found = books().filter(id=book_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such price book.")
-    return found
+    return get_or_not_found(books(), "price book", id=book_id)
 
 
 def price(price_id: str) -> Price:
     """Return a price of any book. Raises ObjectNotFound."""
-    found = Price.objects.select_related("book", "variant__model").filter(id=price_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such price.")
-    return found
+    rows = Price.objects.select_related("book", "variant__model")
+    return get_or_not_found(rows, "price", id=price_id)
 
 
 def is_taken(organization_id: str | None, effective_at: datetime) -> bool:
-    """Tell whether another list, or contract of the organization, takes effect at this moment."""
-    standing_books = PriceBook.objects.filter(published_at__isnull=False, cancelled_at__isnull=True)
-    same = standing_books.filter(organization_id=organization_id, effective_at=effective_at)
-    return same.exists()
+    """Tell whether another price list, or another contract of the organization, takes effect at
+    this time."""
+    return PriceBook.objects.filter(
+        published_at__isnull=False,
+        cancelled_at__isnull=True,
+        organization_id=organization_id,
+        effective_at=effective_at,
+    ).exists()
 
 
 def prices(book: PriceBook) -> QuerySet[Price]:
@@ -206,10 +206,9 @@ def price_of(book: PriceBook, variant: Variant, tier: str, input_tokens_min: int
 
 def locked_book(book_id: str) -> PriceBook:
     """Return a price book with its row locked. Raises ObjectNotFound."""
-    found = PriceBook.objects.select_for_update(of=("self",)).filter(id=book_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such price book.")
-    return found
+    return get_or_not_found(
+        PriceBook.objects.select_for_update(of=("self",)), "price book", id=book_id
+    )
 
 
 def _published() -> QuerySet[Price]:
@@ -223,7 +222,7 @@ def _open_to(organization: Organization | None) -> Q:
 
 
 def _newest(rows: QuerySet[Price]) -> QuerySet[Price]:
-    """Return the bands of the newest book of each variant and organization, the base first."""
+    """Return the bands of the newest book of each variant and organization, the base band first."""
     age = Window(
         DenseRank(),
         partition_by=[F("variant_id"), F("book__organization_id")],

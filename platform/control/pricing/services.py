@@ -1,4 +1,5 @@
-"""What operators do to price books: draft, set prices, publish once, cancel before it counts."""
+"""Operators' changes to price books: draft, set prices, publish once, cancel before the effective
+time."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime
@@ -31,9 +32,9 @@ def draft_book(
     effective_at: datetime | None = None,
     ends_at: datetime | None = None,
 ) -> PriceBook:
-    """Begin a price book, which is worth nothing before it is published.
+    """Create a draft price book, which has no effect until it is published.
 
-    With an organization it is that one's contract, until `ends_at` where given.
+    With an organization it is a contract of that organization, until `ends_at` where given.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book = PriceBook(
@@ -68,10 +69,10 @@ def set_price(
     tier: str = ServiceTier.DEFAULT,
     input_tokens_min: int = 0,
 ) -> Price:
-    """Set what a variant costs in a draft, in nano-dollars per million tokens, for requests with
-    at least so many input tokens.
+    """Set the price of a variant in a draft, in nano-dollars per million tokens, for requests with
+    at least `input_tokens_min` input tokens.
 
-    Raises Conflict once the book is published, InvalidValue where cached input is dearer than
+    Raises Conflict once the book is published, InvalidValue where cached input costs more than
     input.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
@@ -96,7 +97,7 @@ def set_price(
 
 @transaction.atomic
 def remove_price(*, actor: Actor, price: Price) -> None:
-    """Take a price out of a draft: the price before stays in force for its variant."""
+    """Remove a price from a draft: the earlier price stays in force for its variant."""
     require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(price.book)
     _record(actor, "price_book.remove_price", book, **_named(price))
@@ -111,11 +112,11 @@ def publish_book(
     effective_at: datetime | None = None,
     confirmation: str = "",
 ) -> PriceBook:
-    """Put a book's prices in force from `effective_at`, or now; it never changes again.
+    """Put a book's prices in force from `effective_at`, or now; the book never changes again.
 
-    Raises InvalidValue for a moment in the past or a book that is not whole, Conflict when it is
-    published already or another book takes effect then, and Unconfirmed where prices look
-    mis-keyed and `confirmation` is not the sentence that the error names.
+    Raises InvalidValue for a time in the past or an incomplete book, Conflict if it is already
+    published or another book takes effect at that time, and ConfirmationRequired where prices look
+    mis-keyed and `confirmation` is not the phrase that the error names.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = _draft(book), timezone.now()
@@ -138,9 +139,9 @@ def publish_book(
 
 @transaction.atomic
 def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
-    """Take a published book back before it takes effect; the prices before stay in force.
+    """Cancel a published book before it takes effect; the earlier prices stay in force.
 
-    Raises Conflict for a draft, a cancelled book, and once it has taken effect.
+    Raises Conflict for a draft, a cancelled book, and a book that has taken effect.
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = selectors.locked_book(book.id), timezone.now()
@@ -161,8 +162,8 @@ def _draft(book: PriceBook) -> PriceBook:
 
 
 def check_complete(prices: Collection[Price]) -> None:
-    """Raise Invalid where a book has no prices, or a band without its base: shorter requests would
-    have none."""
+    """Check that a book has prices, and a base band for each other band: shorter requests would
+    have no price. Raises InvalidValue."""
     if not prices:
         raise InvalidValue("The price book has no prices.")
     based = {(price.variant_id, price.tier) for price in prices if price.input_tokens_min == 0}
@@ -181,7 +182,7 @@ def _check_effective_at(book: PriceBook, effective_at: datetime, now: datetime) 
 
 
 def _named(price: Price) -> dict[str, Any]:
-    """Return what a price prices, in words for the audit."""
+    """Return what the price applies to, for the audit log."""
     return {
         "variant": str(price.variant),
         "tier": price.tier,
@@ -200,7 +201,7 @@ def _record(actor: Actor, action: str, book: PriceBook, **details: Any) -> None:
 
 
 def price_record(price: Price) -> FeedRecord:
-    """Return what to publish of a price in a published book."""
+    """Return the feed record of a price in a published book. Raises ValueError for a draft's."""
     if price.book.effective_at is None:
         raise ValueError(f"{price.id} belongs to a draft, which is not published")
     fields: dict[str, Any] = {
@@ -222,7 +223,7 @@ def price_record(price: Price) -> FeedRecord:
 
 
 def cancelled_price_record(price: Price) -> FeedRecord:
-    """Return that a published price is no more."""
+    """Return the feed record that deletes a published price."""
     return FeedRecord(_kind(price), price.id, None)
 
 

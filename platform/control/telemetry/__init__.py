@@ -1,2 +1,2 @@
-"""Logs, traces, metrics and health of the control plane. Any package above may use it; packages
-with metrics of their own register them here."""
+"""Logs, traces, metrics and health checks of the control plane. Any package above may use it;
+packages register their own metrics here."""

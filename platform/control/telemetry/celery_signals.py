@@ -1,6 +1,6 @@
 """Celery's signals: each task gets the request id and the trace of the request that sent it, and
-its runs are counted in Redis, where `/metrics` reads them for all workers. A count is lost where
-Redis does not answer; no task waits for it. Payloads are never logged or traced."""
+its runs are counted in Redis, where `/metrics` reads them for all workers. Without Redis a count is
+lost; no task waits for it. Payloads are never logged or traced."""
 
 import time
 from contextlib import ExitStack
@@ -23,12 +23,12 @@ WAIT_SECONDS = 0.2
 WORKER_SERVICE = "penstock-worker"
 REQUEST_ID_HEADER = "penstock_request_id"
 _running: dict[str, tuple[ExitStack, float, tracing.OptionalSpan]] = {}
-"""What surrounds each task of this process, by the task's id."""
+"""The context, start and span of each running task of this process, by the task's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCount:
-    """One task's runs that ended in a state (`success`, `failure`), and their milliseconds."""
+    """One task's runs that ended in a state (`success`, `failure`), and their total time."""
 
     task: str
     state: str
@@ -48,14 +48,14 @@ def count_run(task: str, state: str, milliseconds: int) -> None:
 
 
 def run_counts() -> list[TaskCount]:
-    """Return what was counted; nothing while Redis is away."""
+    """Return the counts of all workers; nothing while Redis is unavailable."""
     try:
-        found = {str(name): int(value) for name, value in _redis().hgetall(NAME).items()}
+        counts = {str(name): int(value) for name, value in _redis().hgetall(NAME).items()}
     except (OSError, redis.RedisError):
         return []
-    runs = [name.rsplit(" ", 2)[:2] for name in found if name.endswith(" runs")]
+    runs = [name.rsplit(" ", 2)[:2] for name in counts if name.endswith(" runs")]
     return [
-        TaskCount(task, state, found[f"{task} {state} runs"], found.get(f"{task} {state} ms", 0))
+        TaskCount(task, state, counts[f"{task} {state} runs"], counts.get(f"{task} {state} ms", 0))
         for task, state in sorted(runs)
     ]
 
@@ -81,37 +81,32 @@ def propagate_context(headers: dict[str, Any] | None = None, **_: Any) -> None:
 
 @task_prerun.connect
 def on_task_start(task_id: str, task: Any, **_: Any) -> None:
-    """Enter what surrounds a task."""
-    sent = _sent(task)
-    request_id = str(sent.get(REQUEST_ID_HEADER) or "")
+    """Enter the task's request context and span."""
+    headers = _headers(task)
+    request_id = str(headers.get(REQUEST_ID_HEADER) or "")
     stack = ExitStack()
     stack.enter_context(request_context(RequestContext(request_id=request_id)))
     if request_id:
         stack.enter_context(bound_contextvars(request_id=request_id))
-    part = stack.enter_context(
-        tracing.span(WORKER_SERVICE, task.name, _carrier(sent), is_task=True)
-    )
-    _running[task_id] = stack, time.perf_counter(), part
+    carrier = {"traceparent": str(headers.get("traceparent") or "")}
+    span = stack.enter_context(tracing.span(WORKER_SERVICE, task.name, carrier, is_task=True))
+    _running[task_id] = stack, time.perf_counter(), span
 
 
 @task_postrun.connect
 def on_task_end(task_id: str, task: Any, state: str | None = None, **_: Any) -> None:
-    """Leave it, and count the run."""
-    stack, begun, part = _running.pop(task_id)
-    ended = (state or "unknown").lower()
-    part.tell(task.name, {"penstock.task.state": ended})
-    if ended == "failure":
-        part.fail(ended)
+    """Leave the task's context and count the run."""
+    stack, started, span = _running.pop(task_id)
+    state = (state or "unknown").lower()
+    span.tell(task.name, {"penstock.task.state": state})
+    if state == "failure":
+        span.fail(state)
     stack.close()
-    count_run(task.name, ended, int((time.perf_counter() - begun) * 1000))
+    count_run(task.name, state, int((time.perf_counter() - started) * 1000))
 
 
-def _sent(task: Any) -> dict[str, Any]:
-    """Return a task's headers: where it came by a broker they lie beside its own attributes."""
-    found = getattr(task.request, "headers", None) or {}
+def _headers(task: Any) -> dict[str, Any]:
+    """Return our headers of a task; behind a broker they are attributes of its request."""
+    headers = getattr(task.request, "headers", None) or {}
     names = (REQUEST_ID_HEADER, "traceparent")
-    return {name: found.get(name) or getattr(task.request, name, None) for name in names}
-
-
-def _carrier(sent: dict[str, Any]) -> dict[str, str]:
-    return {"traceparent": str(sent.get("traceparent") or "")}
+    return {name: headers.get(name) or getattr(task.request, name, None) for name in names}

@@ -1,9 +1,9 @@
-"""`/healthz` and `/readyz` of both listeners, answered outside Django, so that neither a slow page
+"""`/healthz` and `/readyz` of both listeners, served outside Django, so that neither a slow page
 nor the probe's Host header matters.
 
-Control is ready with a database that has every migration. Redis is reported and not required:
-without it each process counts attempts and calls by itself (decision 0036). Each is checked on a
-connection of its own, so that the answer is the server's and not the pool's.
+Control is ready if the database has every migration. Redis is reported but not required: without it
+each process counts attempts and calls by itself (decision 0036). Each is checked on a connection of
+its own, so that the result is the server's and not the pool's.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ NOT_KNOWN: Checks = {}
 
 
 async def checks() -> Checks:
-    """Return what holds, by name."""
+    """Return the result of each check, by name."""
     applied, redis = await asyncio.gather(_applied(), _redis_answers())
     has_migrations = (
         applied is not None and (await asyncio.to_thread(required_migrations)) <= applied
@@ -44,18 +44,18 @@ async def checks() -> Checks:
 
 
 def is_ready(found: Checks) -> bool:
-    """Tell whether requests may be sent here."""
+    """Return whether requests may be sent here."""
     return all(found.get(name, False) for name in REQUIRED)
 
 
 @cache
 def required_migrations() -> frozenset[tuple[str, str]]:
-    """Return the migrations that this software brings."""
+    """Return the migrations of this version of the code."""
     return frozenset(MigrationLoader(None, replace_migrations=False).disk_migrations)
 
 
 async def _applied() -> set[tuple[str, str]] | None:
-    """Return the migrations that the database has; None where it does not answer."""
+    """Return the migrations that the database has; None if it does not respond."""
     try:
         connection = await connect_apart(connect_timeout=CONNECT_SECONDS)
         try:
@@ -77,8 +77,8 @@ async def _redis_answers() -> bool:
 
 
 class Health:
-    """Asks one question at a time: one that hangs is left to end by itself, and the answer to
-    whoever asks meanwhile is no."""
+    """Runs one check at a time: one that hangs is left to end by itself, and meanwhile every probe
+    is unready."""
 
     def __init__(self, check: Check, answer_seconds: float = ANSWER_SECONDS) -> None:
         self._check = check
@@ -86,7 +86,7 @@ class Health:
         self._asking: asyncio.Task[Checks] | None = None
 
     async def ask(self) -> Checks:
-        """Return what holds; nothing where no answer comes in time."""
+        """Return the result of each check; nothing if they take too long."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._checked())
         await asyncio.wait({self._asking}, timeout=self._answer_seconds)
@@ -97,7 +97,7 @@ class Health:
 
 
 def health_middleware(application: Application, health: Health, *, is_public: bool) -> Application:
-    """Return the application with the two addresses. The public ones say yes or no, no more."""
+    """Return the application with both endpoints. A public `/readyz` says only ready or not."""
 
     async def respond(scope: dict[str, Any], receive: Receive, send: Send) -> None:
         path = scope.get("path")
@@ -114,7 +114,7 @@ def health_middleware(application: Application, health: Health, *, is_public: bo
 
 
 async def respond_plain(send: Send, status: int, body: bytes) -> None:
-    """Answer with a few words that nobody keeps."""
+    """Send a plain-text response that is not cached."""
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", str(len(body)).encode()),

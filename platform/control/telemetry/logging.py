@@ -20,7 +20,8 @@ SHARED: list[structlog.typing.Processor] = [
 
 
 class OutageFilter(logging.Filter):
-    """Makes one line of a request that failed for want of the database: there will be many."""
+    """Shortens the record of a request that failed because the database is unavailable to one line:
+    there will be many."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop the traceback of an outage; keep every record."""
@@ -31,23 +32,23 @@ class OutageFilter(logging.Filter):
 
 
 class SecretLinkFilter(logging.Filter):
-    """Cuts the secret out of a path that is a link from a mail: who reads a log signs in as
-    nobody."""
+    """Removes the secret from the path of a link in an email, so that nobody can sign in with a
+    log."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Rewrite the record where it holds one; keep every record."""
+        """Remove the secrets from the message; keep every record."""
         if not isinstance(record.msg, str):
-            return True  # our own lines, which name what they say
+            return True  # our own records, which are dictionaries
         message = record.getMessage()
-        without = LIVE_LINK.sub(r"\1…", message)
-        if without != message:
-            record.msg, record.args = without, ()
+        redacted = LIVE_LINK.sub(r"\1…", message)
+        if redacted != message:
+            record.msg, record.args = redacted, ()
         return True
 
 
 def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
     """Return the settings of Python's logging for `console` or `json` lines on standard error."""
-    # Plain tracebacks: structlog's own choice would print the local variables, secrets and all.
+    # Plain tracebacks: structlog's default would print local variables, including secrets.
     as_text = structlog.dev.ConsoleRenderer(
         colors=False, exception_formatter=structlog.dev.plain_traceback
     )
@@ -81,7 +82,7 @@ def logging_settings(log_format: str, *, debug: bool) -> dict[str, Any]:
             "django": {"level": "INFO"},
             "django.request": {"level": "ERROR"},
             "django.server": {"level": "INFO" if debug else "WARNING"},
-            # It would tell each address whole, and a webhook's may hold a token of the customer's.
+            # It would log full URLs, and a webhook's may hold a token of the customer's.
             "httpx": {"level": "WARNING"},
             "psycopg.pool": {"level": "ERROR"},
             "uvicorn.access": {"level": "WARNING"},

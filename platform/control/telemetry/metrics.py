@@ -1,6 +1,6 @@
-"""`/metrics` of the internal listener: requests, tasks, the pools of database connections, and what
-other packages register. No path, no id and no name of a tenant's is ever a label; a part that does
-not answer is left out, never waited for."""
+"""`/metrics` of the internal listener: requests, tasks, database connection pools, and what other
+packages register. No path, id or name of a tenant is ever a label. A source that is unavailable is
+left out, never waited for."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -51,7 +51,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 class Collector:
-    """Metrics that are read at each scrape."""
+    """The metrics that are read at each scrape."""
 
     def describe(self) -> list[Metric]:
         """Return nothing, so that registering reads nothing."""
@@ -91,10 +91,10 @@ def _pool_metrics() -> Iterator[Metric]:
         "requests_waiting": "Who waits for one.",
     }.items():
         short = name.removeprefix("pool_")
-        found = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words, labels=["work"])
-        for work, its in stats.items():
-            found.add_metric([work], its.get(name, 0))
-        yield found
+        gauge = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words, labels=["work"])
+        for work, pool in stats.items():
+            gauge.add_metric([work], pool.get(name, 0))
+        yield gauge
 
 
 REGISTRY.register(Collector())

@@ -1,7 +1,7 @@
-"""Traces of control: a span per request and per task, W3C context from whoever asks to whoever is
-asked. Without an endpoint to export to, nothing is done.
+"""Traces of control: a span per request and per task, with W3C trace context in and out. Without an
+endpoint to export to, nothing is done.
 
-Spans tell routes and ids, never paths, addresses, bodies or the text of an exception.
+Spans hold routes and ids, never paths, addresses, bodies or the text of an exception.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 def is_on() -> bool:
-    """Tell whether spans go anywhere."""
+    """Return whether spans are exported."""
     return settings.CONFIG.traces_endpoint is not None
 
 
 @cache
 def provider(service: str) -> "TracerProvider | None":
-    """Return what exports the spans of a service; None where there is nowhere to export to.
+    """Return the tracer provider of a service; None without an endpoint to export to.
 
-    Made at the first span, so that each of a worker's processes has its own.
+    It is created at the first span, so that each of a worker's processes has its own.
     """
     if not is_on():
         return None
@@ -35,25 +35,25 @@ def provider(service: str) -> "TracerProvider | None":
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    made = TracerProvider(resource=Resource.create({"service.name": service}))
-    made.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return made
+    tracer_provider = TracerProvider(resource=Resource.create({"service.name": service}))
+    tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    return tracer_provider
 
 
 class OptionalSpan:
-    """A span that may not be there."""
+    """A span, or nothing while tracing is off."""
 
     def __init__(self, span: "Span | None" = None) -> None:
         self._span = span
 
     def tell(self, name: str, attributes: Mapping[str, str | int]) -> None:
-        """Say what it was, once that is known."""
+        """Set the span's name and attributes."""
         if self._span is not None:
             self._span.update_name(name)
             self._span.set_attributes(dict(attributes))
 
     def fail(self, kind: str) -> None:
-        """Say what kind of failure it ended with."""
+        """Mark the span as failed with an error type."""
         if self._span is not None:
             from opentelemetry.trace import StatusCode
 
@@ -65,14 +65,14 @@ class OptionalSpan:
 def span(
     service: str, name: str, carrier: Mapping[str, str], *, is_task: bool
 ) -> Iterator[OptionalSpan]:
-    """Open a span beneath the one that the carrier names, for as long as the block runs."""
-    found = provider(service)
-    if found is None:
+    """Open a child span of the one in the carrier for the duration of the block."""
+    tracer_provider = provider(service)
+    if tracer_provider is None:
         yield OptionalSpan()
         return
     from opentelemetry.trace import SpanKind
 
-    with found.get_tracer("penstock").start_as_current_span(
+    with tracer_provider.get_tracer("penstock").start_as_current_span(
         name,
         context=_context(carrier),
         kind=SpanKind.CONSUMER if is_task else SpanKind.SERVER,
@@ -83,7 +83,7 @@ def span(
 
 
 def trace_headers() -> dict[str, str]:
-    """Return the context of the span at work, to be sent along."""
+    """Return the trace context of the current span as headers."""
     if not is_on():
         return {}
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator

@@ -1,2 +1,2 @@
-"""Customers' webhooks: signed events to addresses of theirs, through the outbox. Every package
-above may `send_event`."""
+"""Customers' webhooks: signed events sent to their URLs through the outbox. Every package above may
+`send_event`."""

@@ -1,4 +1,4 @@
-"""The operator's view of customers' webhooks: to look at."""
+"""The operators' read-only view of customers' webhooks."""
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -11,8 +11,8 @@ from control.webhooks.models import WebhookEndpoint
 
 @admin.register(WebhookEndpoint)
 class WebhookEndpointAdmin(ReadOnlyAdmin):
-    """Endpoints, the failing ones first. Their addresses may hold tokens of the customer's, so
-    only the host is shown."""
+    """Endpoints, the failing ones first. Their URLs may hold customers' tokens, so only the host is
+    shown."""
 
     list_display = ("id", "organization", "host", "is_enabled", "failing_since", "created_at")
     list_select_related = ("organization",)
@@ -25,10 +25,10 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
     readonly_fields = ("host",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[WebhookEndpoint]:
-        """Return what was not deleted."""
+        """Return the endpoints that are not deleted."""
         return selectors.all_endpoints()
 
     @admin.display(description="host")
     def host(self, endpoint: WebhookEndpoint) -> str:
-        """Return where it leads, without path and query."""
+        """Return the host of the URL, without path and query."""
         return endpoint.host

@@ -19,7 +19,7 @@ from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookDeliver
 
 
 class NewWebhookEndpointSerializer(ClosedSerializer):
-    """What makes an endpoint: an `https://` address that is reached from the internet."""
+    """A new endpoint: an `https://` URL that is reachable from the internet."""
 
     url = serializers.CharField(max_length=URL_MAX)
     description = serializers.CharField(
@@ -33,7 +33,7 @@ class NewWebhookEndpointSerializer(ClosedSerializer):
 
 
 class WebhookEndpointSerializer(NewWebhookEndpointSerializer):
-    """An endpoint without its secret. `disabled_reason` is set where the platform disabled it."""
+    """An endpoint without its secret. `disabled_reason` is set if the platform disabled it."""
 
     id = serializers.CharField(read_only=True)
     organization_id = serializers.CharField(read_only=True)
@@ -44,19 +44,19 @@ class WebhookEndpointSerializer(NewWebhookEndpointSerializer):
 
 
 class CreatedWebhookEndpointSerializer(WebhookEndpointSerializer):
-    """An endpoint with its secret, shown this once."""
+    """An endpoint with its secret, which is not shown again."""
 
     secret = serializers.CharField(read_only=True)
 
 
 class WebhookSecretSerializer(serializers.Serializer[Any]):
-    """A signing secret (Standard Webhooks), shown this once."""
+    """A signing secret (Standard Webhooks), which is not shown again."""
 
     secret = serializers.CharField(read_only=True)
 
 
 class WebhookDeliverySerializer(serializers.Serializer[Any]):
-    """A message on its way to the endpoint; `event_id` is its `webhook-id`."""
+    """A message to an endpoint and its state; `event_id` is its `webhook-id`."""
 
     id = serializers.CharField()
     event_id = serializers.CharField()
@@ -71,7 +71,7 @@ class WebhookDeliverySerializer(serializers.Serializer[Any]):
 
 
 class WebhookAttemptSerializer(serializers.Serializer[Any]):
-    """One call: the status that was answered, or why there was none."""
+    """One attempt: the response status, or the reason why there was none."""
 
     at = serializers.DateTimeField()
     duration_ms = serializers.IntegerField()
@@ -80,7 +80,7 @@ class WebhookAttemptSerializer(serializers.Serializer[Any]):
 
 
 class WebhookDeliveryDetailSerializer(WebhookDeliverySerializer):
-    """A delivery with the body that is sent and every call."""
+    """A delivery with the body that is sent and every attempt."""
 
     body = serializers.CharField(source="event.body")
     attempts = WebhookAttemptSerializer(many=True)
@@ -104,11 +104,11 @@ class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
         request=NewWebhookEndpointSerializer, responses={201: CreatedWebhookEndpointSerializer}
     )
     def post(self, request: Request) -> Response:
-        """Add an endpoint; the answer is the only place where its secret appears."""
+        """Add an endpoint. The secret appears in this response only."""
         found = managed(request)
-        asked = NewWebhookEndpointSerializer.read(request.data)
+        values = NewWebhookEndpointSerializer.read(request.data)
         endpoint, secret = services.create_endpoint(
-            actor=found.actor, organization=found.organization, **asked
+            actor=found.actor, organization=found.organization, **values
         )
         return Response({**WebhookEndpointSerializer(endpoint).data, "secret": secret}, status=201)
 
@@ -125,7 +125,7 @@ class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
         return Response(WebhookEndpointSerializer(endpoint).data)
 
     def patch(self, request: Request, endpoint_id: str) -> Response:
-        """Change an endpoint; enabling it forgets its failures."""
+        """Change an endpoint; enabling it resets its failures."""
         found, endpoint = of_endpoint(request, endpoint_id)
         changes = WebhookEndpointSerializer.read(request.data, partial=True)
         endpoint = services.update_endpoint(actor=found.actor, endpoint=endpoint, **changes)
@@ -133,7 +133,7 @@ class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
 
     @extend_schema(responses={204: None})
     def delete(self, request: Request, endpoint_id: str) -> Response:
-        """End an endpoint for good."""
+        """Delete an endpoint."""
         found, endpoint = of_endpoint(request, endpoint_id)
         services.delete_endpoint(actor=found.actor, endpoint=endpoint, now=timezone.now())
         return Response(status=204)
@@ -141,14 +141,14 @@ class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
 
 @extend_schema(parameters=[OF_ORGANIZATION])
 class RotateSecret(GenericAPIView[WebhookEndpoint]):
-    """A new secret."""
+    """The signing secret of an endpoint."""
 
     serializer_class = WebhookSecretSerializer
 
     @idempotent
     @extend_schema(request=None, responses=WebhookSecretSerializer)
     def post(self, request: Request, endpoint_id: str) -> Response:
-        """Give the endpoint a new secret; the one before signs along for 24 hours."""
+        """Create a new secret for the endpoint; the previous one also signs for 24 hours."""
         found, endpoint = of_endpoint(request, endpoint_id)
         now = timezone.now()
         secret = services.rotate_secret(actor=found.actor, endpoint=endpoint, now=now)
@@ -157,7 +157,7 @@ class RotateSecret(GenericAPIView[WebhookEndpoint]):
 
 @extend_schema(parameters=[OF_ORGANIZATION])
 class SendTest(GenericAPIView[WebhookDelivery]):
-    """A message to try the endpoint with."""
+    """A test message to the endpoint."""
 
     serializer_class = WebhookDeliverySerializer
 
@@ -172,7 +172,7 @@ class SendTest(GenericAPIView[WebhookDelivery]):
 
 @extend_schema(parameters=[OF_ORGANIZATION])
 class Deliveries(GenericAPIView[WebhookDelivery]):
-    """What was sent to an endpoint in the last 60 days."""
+    """The messages sent to an endpoint in the last 60 days."""
 
     serializer_class = WebhookDeliverySerializer
 
@@ -191,7 +191,7 @@ class OneDelivery(GenericAPIView[WebhookDelivery]):
     serializer_class = WebhookDeliveryDetailSerializer
 
     def get(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
-        """Show a delivery, its body and every call."""
+        """Show a delivery with its body and every attempt."""
         _, endpoint = of_endpoint(request, endpoint_id)
         found = selectors.delivery(endpoint, delivery_id)
         return Response(WebhookDeliveryDetailSerializer(found).data)
@@ -199,14 +199,14 @@ class OneDelivery(GenericAPIView[WebhookDelivery]):
 
 @extend_schema(parameters=[OF_ORGANIZATION])
 class Redeliver(GenericAPIView[WebhookDelivery]):
-    """The same message again."""
+    """A repeat of a message."""
 
     serializer_class = WebhookDeliverySerializer
 
     @idempotent
     @extend_schema(request=None, responses={202: WebhookDeliverySerializer})
     def post(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
-        """Send the message again, under its own `webhook-id`."""
+        """Send the message again with the same `webhook-id`."""
         found, endpoint = of_endpoint(request, endpoint_id)
         delivery = selectors.delivery(endpoint, delivery_id)
         again = services.resend(actor=found.actor, delivery=delivery, now=timezone.now())
@@ -214,7 +214,7 @@ class Redeliver(GenericAPIView[WebhookDelivery]):
 
 
 def managed(request: Request) -> OrganizationAccess:
-    """Return the access of somebody who may manage webhooks. Raises ObjectNotFound,
+    """Return the access of a caller who may manage webhooks. Raises ObjectNotFound,
     NotPermitted."""
     return get_query_access(request, Permission.WEBHOOKS_WRITE)
 

@@ -1,4 +1,4 @@
-"""Sends a webhook delivery, keeps its outcome, decides on the next attempt, and disables an
+"""Sends a webhook delivery, stores its outcome, decides on the next attempt, and disables an
 endpoint that only fails."""
 
 import time
@@ -44,42 +44,42 @@ RETRY_POLICY = outbox.RetryPolicy(
     time_limit=timedelta(seconds=20),
     is_alarm=False,
 )
-"""Ten attempts within some three and a half days. Giving up is the customer's matter: the log of
-the endpoint shows it, and an endpoint that only fails is disabled with a mail."""
+"""Ten attempts within about three and a half days. A failure for good is the customer's concern:
+the endpoint's log shows it, and an endpoint that only fails is disabled with an email."""
 POLICIES = {KIND: RETRY_POLICY}
 logger = structlog.get_logger(__name__)
 FAILING_MAX = timedelta(days=5)
 """An endpoint that only failed for this long is disabled."""
 SYSTEM = Actor.for_system("webhooks")
 RETRY_AFTER_STATUSES = (429, 503)
-"""The answers that may name when to come again."""
+"""The response statuses whose `Retry-After` header counts."""
 DIGITS_MAX = 9
 
 
 def deliver(call: outbox.Delivery) -> None:
-    """Call an endpoint once, and keep what came of it."""
+    """Call an endpoint once, and store the outcome."""
     delivery = (
         WebhookDelivery.objects.select_related("endpoint", "event").filter(id=call.key).first()
     )
     if delivery is None or delivery.endpoint.deleted_at is not None:
-        return  # nobody waits for it any more
+        return  # deleted meanwhile
     if not delivery.endpoint.is_enabled:
         raise PermanentFailure("the endpoint is disabled")
     headers = _headers(delivery, call.now)
     outbox.without_transaction()
-    status, error, asked = None, "", None
+    status, error, retry_after = None, "", None
     began = time.monotonic()
     try:
-        answer = egress.post(delivery.endpoint.url, delivery.event.body.encode(), headers)
-        status, error = answer.status, failure_reason(answer.status)
-        asked = parse_retry_after(status, answer.retry_after, call.now)
+        response = egress.post(delivery.endpoint.url, delivery.event.body.encode(), headers)
+        status, error = response.status, failure_reason(response.status)
+        retry_after = parse_retry_after(status, response.retry_after, call.now)
     except HostUnreachable as unreachable:
         error = unreachable.reason
     duration_ms = int((time.monotonic() - began) * 1000)
     if not error and status is not None:
         on_success(delivery, status=status, duration_ms=duration_ms, now=call.now)
         return
-    wait = _wait(call, asked)
+    wait = _wait(call, retry_after)
     is_ended = on_failure(
         delivery,
         status=status,
@@ -91,11 +91,11 @@ def deliver(call: outbox.Delivery) -> None:
     )
     if is_ended:
         raise PermanentFailure(error)
-    raise DeliveryError(error) if wait is None or asked is None else RetryAfter(wait, error)
+    raise DeliveryError(error) if wait is None or retry_after is None else RetryAfter(wait, error)
 
 
 def failure_reason(status: int) -> str:
-    """Return what is wrong with an answer; nothing where it is 2xx."""
+    """Return the reason why a response is a failure; empty for 2xx."""
     if 200 <= status < 300:
         return ""
     if 300 <= status < 400:
@@ -117,15 +117,15 @@ def _headers(delivery: WebhookDelivery, now: datetime) -> dict[str, str]:
     return {"content-type": "application/json", "user-agent": USER_AGENT, **signed}
 
 
-def _wait(call: outbox.Delivery, asked: timedelta | None) -> timedelta | None:
-    """Return after what time about it is tried again; None where this attempt was the last.
+def _wait(call: outbox.Delivery, retry_after: timedelta | None) -> timedelta | None:
+    """Return the wait before the next attempt; None if this was the last.
 
-    That is as long as the endpoint asks for where this is longer, but no longer than we ever wait.
+    The wait is the endpoint's own if that is longer, but no longer than the longest of the policy.
     """
     if RETRY_POLICY.attempts_max is not None and call.attempt >= RETRY_POLICY.attempts_max:
         return None
     own = RETRY_POLICY.waits[min(call.attempt, len(RETRY_POLICY.waits)) - 1]
-    return own if asked is None else min(max(own, asked), max(RETRY_POLICY.waits))
+    return own if retry_after is None else min(max(own, retry_after), max(RETRY_POLICY.waits))
 
 
 DELIVERIES = {KIND: deliver}
@@ -133,7 +133,7 @@ DELIVERIES = {KIND: deliver}
 
 @transaction.atomic
 def on_success(delivery: WebhookDelivery, *, status: int, duration_ms: int, now: datetime) -> None:
-    """Keep a call that was answered with 2xx."""
+    """Store an attempt with a 2xx response."""
     _record_attempt(delivery, now, duration_ms, status=status)
     rows = WebhookDelivery.objects.filter(id=delivery.id)
     rows.update(
@@ -153,7 +153,8 @@ def on_failure(
     next_at: datetime | None,
     is_gone: bool,
 ) -> bool:
-    """Keep a call that failed; return whether the endpoint is disabled now, by this or before."""
+    """Store a failed attempt; return whether the endpoint is disabled now, by this one or
+    earlier."""
     _record_attempt(delivery, now, duration_ms, status=status, error=error)
     rows = WebhookDelivery.objects.filter(id=delivery.id, delivered_at__isnull=True)
     rows.update(next_at=next_at, failed_at=None, attempt_count=F("attempt_count") + 1)
@@ -171,7 +172,7 @@ def on_failure(
 
 
 def listen() -> None:
-    """Hear of deliveries that nobody will try again."""
+    """Mark deliveries as failed once the outbox gives them up."""
     given_up.connect(_on_given_up, dispatch_uid="webhooks.outcomes")
 
 
@@ -227,8 +228,8 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
 
 
 def parse_retry_after(status: int, retry_after: str, now: datetime) -> timedelta | None:
-    """Return the wait that a `Retry-After` header asks for (RFC 9110, 10.2.3), in seconds or until
-    a date; None for none that can be read, and for a date that is past."""
+    """Return the wait in a `Retry-After` header (RFC 9110, 10.2.3), in seconds or until a date;
+    None for an unreadable header and for a past date."""
     text = retry_after.strip()
     if status not in RETRY_AFTER_STATUSES or not text:
         return None

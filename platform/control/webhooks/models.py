@@ -1,4 +1,4 @@
-"""Webhook endpoints, their secrets, and what was sent to them; and the event types that customers
+"""Webhook endpoints, their secrets, the messages sent to them, and the event types that customers
 subscribe to."""
 
 from urllib.parse import urlsplit
@@ -25,27 +25,27 @@ EVENT_TYPES = {
     "key.created": "An API key was created.",
 }
 TEST_EVENT = "webhook.test"
-"""What the test button sends; nobody subscribes to it."""
+"""The event that the test button sends; it has no subscribers."""
 
 
 def new_endpoint_id() -> str:
-    """Return a fresh id of an endpoint."""
+    """Return a new id of an endpoint."""
     return new_id("whe")
 
 
 def new_event_id() -> str:
-    """Return a fresh id of a message: what receivers know a repeat by."""
+    """Return a new id of a message, by which receivers recognize a repeat."""
     return new_id("msg")
 
 
 def new_delivery_id() -> str:
-    """Return a fresh id of a delivery."""
+    """Return a new id of a delivery."""
     return new_id("whd")
 
 
 class WebhookEndpoint(models.Model):
-    """An address of a customer's, and what it is told. `failing_since` is the first failure after
-    the last success."""
+    """A customer's URL and the event types that it receives. `failing_since` is the first failure
+    after the last success."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_endpoint_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="endpoints")
@@ -54,7 +54,7 @@ class WebhookEndpoint(models.Model):
     kinds = ArrayField(models.CharField(max_length=64))
     is_enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=REASON_MAX, blank=True)
-    """Why the platform itself disabled it; empty where a member did."""
+    """The reason if the platform disabled it; empty if a member did."""
     failing_since = models.DateTimeField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
     deleted_at = models.DateTimeField(null=True)
@@ -83,13 +83,13 @@ class WebhookEndpoint(models.Model):
 
     @property
     def host(self) -> str:
-        """Where it leads, without path and query."""
+        """The host of the URL, without path and query."""
         return urlsplit(self.url).netloc
 
 
 class WebhookSecret(models.Model):
-    """What an endpoint's messages are signed with, encrypted (`control/vault.py`). The newest has
-    no end; the one before signs along until its own."""
+    """A signing secret of an endpoint, encrypted (`control/encryption.py`). The newest has no end;
+    the previous one also signs until its end."""
 
     endpoint = models.ForeignKey(WebhookEndpoint, models.CASCADE, related_name="secrets")
     sealed = models.TextField()
@@ -135,13 +135,13 @@ class WebhookEvent(models.Model):
 
 
 class WebhookDelivery(models.Model):
-    """A message on its way to an endpoint: open, delivered, or failed for good."""
+    """A message to an endpoint: waiting, delivered, or failed for good."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_delivery_id)
     endpoint = models.ForeignKey(WebhookEndpoint, models.CASCADE, related_name="deliveries")
     event = models.ForeignKey(WebhookEvent, models.CASCADE, related_name="deliveries")
     is_repeat = models.BooleanField(default=False)
-    """Whether a person asked for it again."""
+    """Whether a person requested it again."""
     created_at = models.DateTimeField(default=timezone.now)
     delivered_at = models.DateTimeField(null=True)
     failed_at = models.DateTimeField(null=True)
@@ -177,13 +177,13 @@ class WebhookDelivery(models.Model):
 
 
 class WebhookAttempt(models.Model):
-    """One call. The answer's body is neither read nor kept. Written once."""
+    """One attempt. The response's body is neither read nor stored. Written once."""
 
     delivery = models.ForeignKey(WebhookDelivery, models.CASCADE, related_name="attempts")
     at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
     status = models.PositiveSmallIntegerField(null=True)
-    """What the endpoint answered; None where it did not."""
+    """The response status; None without a response."""
     error = models.CharField(max_length=REASON_MAX, blank=True)
 
     class Meta:

@@ -1,10 +1,10 @@
-"""Questions about endpoints and what was sent to them."""
+"""Reads webhook endpoints, their deliveries and attempts."""
 
 from datetime import datetime
 
 from django.db.models import F, Q, QuerySet
 
-from control.errors import ObjectNotFound
+from control.db.models import get_or_not_found
 from control.organizations.models import Organization
 from control.webhooks.models import (
     TEST_EVENT,
@@ -25,23 +25,17 @@ def endpoints(organization: Organization) -> QuerySet[WebhookEndpoint]:
 
 def endpoint(organization: Organization, endpoint_id: str) -> WebhookEndpoint:
     """Return one endpoint. Raises ObjectNotFound."""
-    found = endpoints(organization).filter(id=endpoint_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such webhook endpoint.")
-    return found
+    return get_or_not_found(endpoints(organization), "webhook endpoint", id=endpoint_id)
 
 
 def locked_endpoint(organization: Organization, endpoint_id: str) -> WebhookEndpoint:
     """Return an endpoint with its row locked until the transaction ends. Raises ObjectNotFound."""
     rows = endpoints(organization).select_for_update(of=("self",), no_key=True)
-    found = rows.filter(id=endpoint_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such webhook endpoint.")
-    return found
+    return get_or_not_found(rows, "webhook endpoint", id=endpoint_id)
 
 
 def subscribed(organization_id: str, kind: str) -> list[WebhookEndpoint]:
-    """Return the endpoints that are told of a kind."""
+    """Return the endpoints that receive a kind of event."""
     found = WebhookEndpoint.objects.filter(
         organization_id=organization_id,
         is_enabled=True,
@@ -52,37 +46,34 @@ def subscribed(organization_id: str, kind: str) -> list[WebhookEndpoint]:
 
 
 def valid_secrets(endpoint: WebhookEndpoint, now: datetime) -> list[WebhookSecret]:
-    """Return what its messages are signed with at `now`, the newest first."""
+    """Return the secrets that sign an endpoint's messages at `now`, the newest first."""
     rows = WebhookSecret.objects.filter(Q(expires_at__isnull=True) | Q(expires_at__gt=now))
     return list(rows.filter(endpoint=endpoint).order_by("-id"))
 
 
 def deliveries(endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
-    """Return what was sent to an endpoint, the newest first."""
+    """Return the deliveries to an endpoint, the newest first."""
     found = WebhookDelivery.objects.select_related("event", "endpoint")
     return found.filter(endpoint=endpoint).order_by("-created_at", "id")
 
 
 def manual_count(endpoint: WebhookEndpoint, since: datetime) -> int:
-    """Return how many tests and repeats people sent to an endpoint since a moment."""
+    """Return the number of tests and repeats that people sent to an endpoint since a time."""
     by_hand = Q(is_repeat=True) | Q(event__kind=TEST_EVENT)
     return deliveries(endpoint).filter(by_hand, created_at__gt=since).count()
 
 
 def delivery(endpoint: WebhookEndpoint, delivery_id: str) -> WebhookDelivery:
     """Return one delivery to an endpoint. Raises ObjectNotFound."""
-    found = deliveries(endpoint).filter(id=delivery_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such delivery.")
-    return found
+    return get_or_not_found(deliveries(endpoint), "delivery", id=delivery_id)
 
 
 def attempts(delivery: WebhookDelivery) -> QuerySet[WebhookAttempt]:
-    """Return the calls of a delivery, the first first."""
+    """Return the attempts of a delivery, the earliest first."""
     return WebhookAttempt.objects.filter(delivery=delivery).order_by("id")
 
 
 def all_endpoints() -> QuerySet[WebhookEndpoint]:
-    """Return every endpoint that was not deleted, for operators: the failing first."""
+    """Return every endpoint that is not deleted, for operators: the failing first."""
     rows = WebhookEndpoint.objects.select_related("organization").filter(deleted_at__isnull=True)
     return rows.order_by(F("failing_since").asc(nulls_last=True), "-created_at")

@@ -1,4 +1,4 @@
-"""Create, change and delete webhook endpoints, and send events to them: verbs, one transaction
+"""Creates, changes and deletes webhook endpoints, and sends events to them: one transaction
 each."""
 
 import json
@@ -36,11 +36,11 @@ from control.webhooks.models import (
 
 KIND = "webhook"
 OVERLAP = timedelta(hours=24)
-"""How long the secret before the newest one signs along."""
+"""How long the previous secret also signs."""
 SECRETS_MAX = 3
 MINUTE = timedelta(minutes=1)
 RETENTION = timedelta(days=60)
-"""How long messages and their log are kept, and a key makes its message once."""
+"""How long messages and their log are kept, and how long a key stays unique."""
 PURGE = (
     """
     /* The calls of messages that are kept no longer. */
@@ -60,9 +60,9 @@ PURGE = (
 )
 BODY_CHARACTERS_MAX = 20_000
 ENDPOINTS_MAX = 20
-"""Endpoints of one organization."""
+"""Endpoints per organization."""
 MANUAL_MAX = 20
-"""Tests and repeats to one endpoint within a minute: nobody's server is flooded from here."""
+"""Tests and repeats to one endpoint within a minute, so that nobody's server is flooded."""
 
 
 @transaction.atomic
@@ -74,9 +74,9 @@ def create_endpoint(
     kinds: Sequence[str],
     description: str = "",
 ) -> tuple[WebhookEndpoint, str]:
-    """Add an endpoint; return it and its secret, which is told now or never.
+    """Add an endpoint; return it and its secret, which is not shown again.
 
-    Raises InvalidValue for an address that webhooks do not go to, Conflict beyond 20 endpoints.
+    Raises InvalidValue for a URL that webhooks may not call, Conflict beyond 20 endpoints.
     """
     require(actor, organization.id, Permission.WEBHOOKS_WRITE)
     organization = tenants.locked_organization(organization.id)
@@ -95,12 +95,13 @@ def create_endpoint(
 
 @transaction.atomic
 def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndpoint:
-    """Change `url`, `kinds`, `description` or `is_enabled`; enabling forgets its failures."""
+    """Change `url`, `kinds`, `description` or `is_enabled`; setting `is_enabled` resets its
+    failures."""
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
-    # The address may hold a token of the customer's, so the audit names its host only.
-    told = {"host" if name == "url" else name for name in changes}
-    before = snapshot(endpoint, told)
+    # The URL may hold a customer's token, so the audit log names its host only.
+    audited_fields = {"host" if name == "url" else name for name in changes}
+    before = snapshot(endpoint, audited_fields)
     if "url" in changes:
         endpoint.url = check_url(changes["url"])
     if "kinds" in changes:
@@ -112,13 +113,16 @@ def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) 
         endpoint.disabled_reason = ""
         endpoint.failing_since = None
     endpoint.save()
-    _record(actor, "webhook.update", endpoint, before=before, after=snapshot(endpoint, told))
+    _record(
+        actor, "webhook.update", endpoint, before=before, after=snapshot(endpoint, audited_fields)
+    )
     return endpoint
 
 
 @transaction.atomic
 def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> str:
-    """Give an endpoint a new secret, told now or never; the one before signs along for a day."""
+    """Return a new secret of an endpoint, not shown again; the previous one also signs for a
+    day."""
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     rows = WebhookSecret.objects.filter(endpoint=endpoint)
@@ -132,7 +136,7 @@ def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> 
 
 @transaction.atomic
 def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> None:
-    """End an endpoint for good; nothing more is sent there, and its secrets are gone."""
+    """Delete an endpoint: nothing more is sent there, and its secrets are deleted."""
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
     endpoint.is_enabled = False
@@ -144,7 +148,8 @@ def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -
 
 @transaction.atomic
 def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookDelivery:
-    """Send a message of the kind `webhook.test`. Raises Conflict for a disabled endpoint."""
+    """Send a message of the kind `webhook.test`. Raises Conflict for a disabled endpoint, or after
+    20 manual messages in a minute."""
     endpoint = _enabled(actor, endpoint, now)
     data = {"endpoint_id": endpoint.id, "message": "This is a test."}
     event = _event(endpoint.organization_id, TEST_EVENT, new_event_id(), data, now)
@@ -154,7 +159,7 @@ def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> Webh
 
 @transaction.atomic
 def resend(*, actor: Actor, delivery: WebhookDelivery, now: datetime) -> WebhookDelivery:
-    """Send a message again, under its own id. Raises Conflict for a disabled endpoint."""
+    """Send a message again with the same id. Raises Conflict as `send_test` does."""
     endpoint = _enabled(actor, delivery.endpoint, now)
     _record(actor, "webhook.redeliver", endpoint, delivery=delivery.id)
     return _deliver(endpoint, delivery.event, now, is_repeat=True)
@@ -164,9 +169,9 @@ def resend(*, actor: Actor, delivery: WebhookDelivery, now: datetime) -> Webhook
 def send_event(
     *, organization_id: str, kind: str, data: dict[str, Any], key: str, now: datetime
 ) -> None:
-    """Tell the organization's endpoints that want to know, in the caller's transaction.
+    """Send an event to the organization's subscribed endpoints, in the caller's transaction.
 
-    `key` makes it once per kind; `data` is JSON with ids, amounts and times, and no secret.
+    `key` makes it unique per kind; `data` is JSON with ids, amounts and times, and no secret.
     Raises ValueError for an unknown kind or too much data.
     """
     if kind not in EVENT_TYPES:
@@ -181,7 +186,7 @@ def send_event(
 
 
 def purge(*, now: datetime) -> int:
-    """Delete messages of over 60 days ago with their log; return how many."""
+    """Delete messages older than 60 days with their log; return their number."""
     before = now - RETENTION
     with transaction.atomic(), connection.cursor() as cursor:
         for statement in PURGE:
@@ -196,10 +201,10 @@ def _event(
     body = json.dumps({"type": kind, "timestamp": at, "data": data}, ensure_ascii=False)
     if len(body) > BODY_CHARACTERS_MAX:
         raise ValueError(f"a webhook has at most {BODY_CHARACTERS_MAX} characters")
-    made = WebhookEvent(
+    event = WebhookEvent(
         organization_id=organization_id, kind=kind, key=key, body=body, created_at=now
     )
-    WebhookEvent.objects.bulk_create([made], ignore_conflicts=True)
+    WebhookEvent.objects.bulk_create([event], ignore_conflicts=True)
     return WebhookEvent.objects.get(organization_id=organization_id, kind=kind, key=key)
 
 
@@ -255,7 +260,7 @@ def checked_event_types(values: Sequence[str]) -> list[str]:
 
 
 def checked_description(value: str) -> str:
-    """Return a description without blanks around it. Raises InvalidValue."""
+    """Return a description without surrounding blanks. Raises InvalidValue."""
     stripped = value.strip()
     if len(stripped) > DESCRIPTION_MAX or not stripped.isprintable():
         raise InvalidValue(
@@ -266,7 +271,7 @@ def checked_description(value: str) -> str:
 
 
 def listen() -> None:
-    """End endpoints from now on."""
+    """Delete the endpoints of deleted organizations from now on."""
     organization_deletion_previewed.connect(
         _on_deletion_previewed, dispatch_uid="control.webhooks.services.asked"
     )
@@ -277,8 +282,8 @@ def _on_deletion_previewed(
     sender: object, organization: Organization, **_: Any
 ) -> list[DeletionEffect]:
     count = selectors.endpoints(organization).count()
-    are_told = "1 webhook endpoint is" if count == 1 else f"{count} webhook endpoints are"
-    return [DeletionEffect(f"{are_told} told nothing more.")] if count else []
+    endpoints_are = "1 webhook endpoint is" if count == 1 else f"{count} webhook endpoints are"
+    return [DeletionEffect(f"{endpoints_are} told nothing more.")] if count else []
 
 
 def _on_deleted(

@@ -1,4 +1,4 @@
-"""Secrets of endpoints, and Standard Webhooks signatures made with them."""
+"""Secrets of webhook endpoints, and their Standard Webhooks signatures."""
 
 import secrets
 from base64 import b64encode
@@ -14,24 +14,25 @@ SECRET_BYTES = 32
 
 
 def new_secret() -> str:
-    """Return a fresh secret: `whsec_` and 256 random bits."""
+    """Return a new secret: `whsec_` and 256 random bits."""
     return PREFIX + b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
 def encrypted(endpoint: WebhookEndpoint, secret: str) -> str:
-    """Return what is stored of a secret."""
+    """Return the encrypted secret, as stored."""
     return encrypt(secret, purpose=purpose_of(endpoint.id))
 
 
 def decrypted(endpoint: WebhookEndpoint, secret: WebhookSecret) -> str:
-    """Return a secret. Raises DecryptionError where its vault key is gone."""
+    """Return the secret. Raises DecryptionError if its encryption key is gone."""
     return decrypt(secret.sealed, purpose=purpose_of(endpoint.id))
 
 
 def signed_headers(
     secrets_: list[str], *, message_id: str, body: str, now: datetime
 ) -> dict[str, str]:
-    """Return the headers that prove who sent a body and when: one signature per valid secret."""
+    """Return the headers that prove the sender and time of a body: one signature per valid
+    secret."""
     at = now.astimezone(UTC)
     signatures = [Webhook(secret).sign(message_id, at, body) for secret in secrets_]
     return {
@@ -42,5 +43,5 @@ def signed_headers(
 
 
 def purpose_of(endpoint_id: str) -> str:
-    """Return what the vault knows an endpoint's secret by."""
+    """Return the encryption purpose of an endpoint's secret."""
     return f"webhook secret of {endpoint_id}"

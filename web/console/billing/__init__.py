@@ -1,1 +1,1 @@
-"""The Billing page: its forms and its list of payments."""
+"""The Billing pages: forms, views, the balance and the list of payments."""

@@ -1,4 +1,4 @@
-"""How an organization's money stands, and how long it lasts, as the alerts judge it too."""
+"""An organization's balance and how long it will last, by the rate that alerts also use."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +10,7 @@ from control.organizations.models import Organization
 
 @dataclass(frozen=True, slots=True)
 class BalanceForecast:
-    """Money in nanos; `days` is whole days until it is used up, None where nothing is used."""
+    """Money in nano-dollars; `days` is whole days until it is used up, None without usage."""
 
     balance_nanos: int
     held_nanos: int
@@ -20,7 +20,7 @@ class BalanceForecast:
 
 
 def balance_forecast(organization: Organization, now: datetime) -> BalanceForecast:
-    """Return how an organization's money stands."""
+    """Return an organization's balance and forecast."""
     money, per_day_nanos = funds(organization, now), nanos_per_day(organization, now)
     left_nanos = max(money.balance_nanos, 0)
     return BalanceForecast(

@@ -1,4 +1,4 @@
-"""What members type on the Billing page, checked. Amounts are typed in dollars, kept in cents."""
+"""The forms of the Billing page. Amounts are entered in dollars and kept in cents."""
 
 import uuid
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from billing.payments.services.automatic import CAP_MAX_CENTS
 from serving.contract.money import CENT_NANOS, parse_dollars
 
 CHOICES = (1_000, 2_500, 5_000, 10_000, 25_000)
-"""Amounts that are offered, in cents."""
+"""Suggested amounts, in cents."""
 OTHER = "other"
 NEW_METHOD = "new"
 DEFAULT_CENTS = 5_000
 
 
 def new_form_id() -> str:
-    """Return what a freshly opened form is known by: sent twice, it does its deed once."""
+    """Return the id of a new form: submitted twice, it takes effect once."""
     return str(uuid.uuid4())
 
 
@@ -37,7 +37,7 @@ class CentsField(forms.CharField):
         return f"{value / 100:.2f}".removesuffix(".00") if isinstance(value, int) else value
 
     def clean(self, value: Any) -> int | None:
-        """Return the cents. Raises ValidationError."""
+        """Return cents. Raises ValidationError."""
         text = super().clean(value)
         if not text:
             return None
@@ -52,7 +52,7 @@ class CentsField(forms.CharField):
 
 
 class TopUpForm(forms.Form):
-    """How much, and with what."""
+    """The amount and payment method of a top-up."""
 
     choice = forms.ChoiceField(
         label="Amount",
@@ -69,7 +69,7 @@ class TopUpForm(forms.Form):
     method = forms.ChoiceField(label="Pay with")
     form_id = forms.CharField(widget=forms.HiddenInput, max_length=64)
     agreed_cents = forms.IntegerField(widget=forms.HiddenInput, required=False)
-    """The total, tax included, that was shown beside the button."""
+    """The total, including tax, that was shown next to the button."""
 
     def __init__(self, *args: Any, methods: Sequence[PaymentMethod], **kwargs: Any) -> None:
         kwargs["initial"] = {"form_id": new_form_id(), **kwargs.get("initial", {})}
@@ -81,7 +81,7 @@ class TopUpForm(forms.Form):
         )
 
     def clean(self) -> dict[str, Any]:
-        """Take the chosen amount, or the other one."""
+        """Put the chosen amount into `other`."""
         cleaned = super().clean() or {}
         is_other = cleaned.get("choice") == OTHER
         if is_other and cleaned.get("other") is None and "other" not in self.errors:
@@ -92,17 +92,17 @@ class TopUpForm(forms.Form):
 
     @property
     def amount_cents(self) -> int:
-        """The amount, once the form is valid."""
+        """The amount of a valid form."""
         return int(self.cleaned_data["other"])
 
     def agrees_to(self, total_cents: int) -> bool:
-        """Whether this total was shown, or a page of Stripe's will show it."""
+        """Return whether this total was shown, or Stripe's page will show it."""
         is_on_stripes_page = self.cleaned_data["method"] == NEW_METHOD
         return is_on_stripes_page or self.cleaned_data["agreed_cents"] == total_cents
 
 
 class AutoTopUpForm(forms.Form):
-    """When to top up without being asked."""
+    """The settings of automatic top-ups."""
 
     is_on = forms.BooleanField(label="Top up automatically", required=False)
     threshold_cents = CentsField(
@@ -120,7 +120,7 @@ class AutoTopUpForm(forms.Form):
 
     @classmethod
     def of(cls, settings: AutoTopUp | None) -> "AutoTopUpForm":
-        """Return the form as the settings are, or as they might be."""
+        """Return the form with the settings, or with suggested values."""
         if settings is None:
             return cls(
                 initial={

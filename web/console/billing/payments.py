@@ -1,4 +1,4 @@
-"""The list of payments: what Stripe collected or was asked to, and what operators recorded."""
+"""The list of payments: Stripe's, and those that operators recorded."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +20,7 @@ BADGES = {
 
 @dataclass(frozen=True, slots=True)
 class PaymentRow:
-    """One payment as it is shown."""
+    """One payment in the list."""
 
     at: datetime
     what: str
@@ -35,13 +35,13 @@ class PaymentRow:
 
 def payment_rows(page: PageContext, mode: str) -> list[PaymentRow]:
     """Return an organization's latest payments, newest first."""
-    stripe = [_of_stripe(page, each) for each in payments(page.organization.id, mode)[:ROWS]]
-    by_hand = booked_payments(page.organization).exclude(idempotency_key__startswith="stripe:")
-    rows = stripe + [_by_hand(each) for each in by_hand[:ROWS]]
+    stripe = [_stripe_row(page, each) for each in payments(page.organization.id, mode)[:ROWS]]
+    recorded = booked_payments(page.organization).exclude(idempotency_key__startswith="stripe:")
+    rows = stripe + [_recorded_row(each) for each in recorded[:ROWS]]
     return sorted(rows, key=lambda row: row.at, reverse=True)[:ROWS]
 
 
-def _of_stripe(page: PageContext, payment: StripePayment) -> PaymentRow:
+def _stripe_row(page: PageContext, payment: StripePayment) -> PaymentRow:
     return PaymentRow(
         at=payment.created_at,
         what=payment.get_purpose_display(),
@@ -55,7 +55,7 @@ def _of_stripe(page: PageContext, payment: StripePayment) -> PaymentRow:
     )
 
 
-def _by_hand(payment: Payment) -> PaymentRow:
+def _recorded_row(payment: Payment) -> PaymentRow:
     return PaymentRow(
         at=payment.received_at,
         what=payment.reason,

@@ -22,7 +22,7 @@ TAX_ID_MAX = 40
 
 
 class ProfileForm(forms.Form):
-    """A billing profile; what is empty is left off the invoice. The service checks it."""
+    """A billing profile; empty fields are left off the invoice. The service validates it."""
 
     legal_name = forms.CharField(
         required=False, max_length=TEXT_MAX, help_text="Empty: the organization's name."
@@ -62,12 +62,12 @@ class ProfileForm(forms.Form):
 
     @classmethod
     def of(cls, profile: BillingProfile) -> "ProfileForm":
-        """Return the form as the profile is."""
+        """Return the form with the profile's values."""
         initial = {name: getattr(profile, name) for name in cls.base_fields}
         return cls(initial=initial | {"recipients": "\n".join(profile.recipients)})
 
     def clean_recipients(self) -> list[str]:
-        """Return the addresses."""
+        """Return the email addresses."""
         return str(self.cleaned_data["recipients"]).replace(",", " ").split()
 
 
@@ -91,6 +91,6 @@ def billing_profile_page(page: PageContext) -> HttpResponse:
 
 
 def render_profile(page: PageContext, form: ProfileForm) -> HttpResponse:
-    """Return the page with the form as it was sent."""
+    """Return the page with the form as it was submitted."""
     context = {"form": form, "profile": billing_profile(page.organization)}
     return page.render("console/billing/profile.html", context, 400 if form.errors else 200)

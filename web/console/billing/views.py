@@ -1,5 +1,5 @@
-"""Billing: what is left and for how long, topping up, what pays, and what was paid. Cards are
-typed on Stripe's pages only; here is the way there and back."""
+"""Billing: the balance, top-ups, payment methods and payments. Cards are entered only on Stripe's
+pages; these views redirect there and handle the return."""
 
 from typing import Any
 
@@ -32,20 +32,20 @@ from web.console.forms import apply_or_form_error
 from web.console.past_due import notice_of
 
 POLL_SECONDS = 3
-"""How often a page that waits looks again."""
+"""How often a page of a pending payment polls."""
 
 
 @never_cache
 @console_page("billing")
 def billing(page: PageContext) -> HttpResponse:
-    """All of an organization's money."""
+    """Show the billing page."""
     return render_billing(page)
 
 
 @require_POST
 @console_page("billing")
 def billing_top_up(page: PageContext) -> HttpResponse:
-    """Ask for a top-up, and go on to its page."""
+    """Start a top-up and redirect to its page; with tax, ask for confirmation first."""
     form = TopUpForm(page.request.POST, methods=list(methods_of(page)))
     made: list[StripePayment] = []
     quotes: list[TopUpQuote] = []
@@ -62,7 +62,7 @@ def billing_top_up(page: PageContext) -> HttpResponse:
 
 @console_page("billing")
 def billing_payments(page: PageContext) -> HttpResponse:
-    """What was paid lately."""
+    """List the latest payments."""
     require_money(page, Permission.BILLING_READ)
     return page.render("console/billing/payments.html", {"rows": payment_rows(page, mode())})
 
@@ -70,17 +70,17 @@ def billing_payments(page: PageContext) -> HttpResponse:
 @never_cache
 @console_page("billing")
 def billing_payment(page: PageContext, payment_id: str) -> HttpResponse:
-    """One payment: what became of it, and where it goes on. The return from Stripe's page."""
+    """Show a payment's status, or go on to Stripe's page, which also returns here."""
     require_money(page, Permission.BILLING_READ)
     payment = selectors.payment(page.organization.id, mode(), payment_id)
-    is_setting_out = "go" in page.request.GET
-    if payment.is_open and not is_setting_out:
+    is_leaving = "go" in page.request.GET
+    if payment.is_open and not is_leaving:
         refresh(payment)
         payment = selectors.payment(page.organization.id, mode(), payment_id)
     context = {
         "payment": payment,
         "go_url": payment.action_url if payment.is_open else "",
-        "is_setting_out": is_setting_out and payment.is_open,
+        "is_setting_out": is_leaving and payment.is_open,
         "is_waiting": payment.status == PaymentStatus.CREATED,
         "look_seconds": POLL_SECONDS,
     }
@@ -136,8 +136,8 @@ def billing_method_new(page: PageContext) -> HttpResponse:
     """Go to Stripe's page that saves a card or bank account."""
     try:
         url = start_method(organization=page.organization, actor=page.actor, now=timezone.now())
-    except (StripeAway, Conflict) as refusal:
-        messages.error(page.request, refusal.message)
+    except (StripeAway, Conflict) as error:
+        messages.error(page.request, error.message)
         return redirect(page.url("billing"))
     return page.render("console/billing/leaving.html", {"go_url": url})
 
@@ -145,7 +145,7 @@ def billing_method_new(page: PageContext) -> HttpResponse:
 @never_cache
 @console_page("billing")
 def billing_saved(page: PageContext) -> HttpResponse:
-    """The return from Stripe's page that saved a method."""
+    """Handle the return from Stripe's page that saves a payment method."""
     require_money(page, Permission.BILLING_WRITE)
     session_id = page.request.GET.get("session", "")
     try:
@@ -161,7 +161,7 @@ def billing_saved(page: PageContext) -> HttpResponse:
 @require_POST
 @console_page("billing")
 def billing_method_default(page: PageContext, method_id: str) -> HttpResponse:
-    """Let a method pay where none is named."""
+    """Make a payment method the default."""
     method = make_default(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
     )
@@ -172,7 +172,7 @@ def billing_method_default(page: PageContext, method_id: str) -> HttpResponse:
 @require_POST
 @console_page("billing")
 def billing_method_remove(page: PageContext, method_id: str) -> HttpResponse:
-    """Take a method off."""
+    """Remove a payment method."""
     remove_method(
         organization=page.organization, method_id=method_id, actor=page.actor, now=timezone.now()
     )
@@ -187,7 +187,7 @@ def render_billing(
     automatic: AutoTopUpForm | None = None,
     code: PromoCodeForm | None = None,
 ) -> HttpResponse:
-    """Return the page, with the forms as they were sent."""
+    """Return the page, with the forms as they were submitted."""
     require_money(page, Permission.BILLING_READ)
     now, has_stripe = timezone.now(), settings.CONFIG.stripe is not None
     methods = list(methods_of(page)) if has_stripe else []
@@ -210,19 +210,19 @@ def render_billing(
 
 
 def confirm(page: PageContext, form: TopUpForm, quote: TopUpQuote) -> HttpResponse:
-    """Show what a saved method would be charged, tax included, before it is."""
+    """Show the total, including tax, before a saved method is charged."""
     names = ("choice", "other", "method", "form_id")
-    typed = [(name, form.data.get(name, "")) for name in names]
+    fields = [(name, form.data.get(name, "")) for name in names]
     context = {
         "quote": quote,
         "method_name": selectors.method(page.organization.id, mode(), form.cleaned_data["method"]),
-        "fields": [*typed, ("agreed_cents", quote.total_cents)],
+        "fields": [*fields, ("agreed_cents", quote.total_cents)],
     }
     return page.render("console/billing/agree.html", context)
 
 
 def quote_for(page: PageContext, form: TopUpForm) -> TopUpQuote:
-    """Return what the form's top-up comes to."""
+    """Return the quote for the form's top-up."""
     return quote_top_up(
         organization=page.organization,
         amount_cents=form.amount_cents,
@@ -232,7 +232,7 @@ def quote_for(page: PageContext, form: TopUpForm) -> TopUpQuote:
 
 
 def request_payment(page: PageContext, form: TopUpForm) -> StripePayment:
-    """Ask for what the form says."""
+    """Start the form's payment and return it."""
     common: dict[str, Any] = {
         "organization": page.organization,
         "amount_cents": form.amount_cents,
@@ -249,13 +249,13 @@ def request_payment(page: PageContext, form: TopUpForm) -> StripePayment:
 
 
 def refresh(payment: StripePayment) -> None:
-    """Ask Stripe how far a payment is; one that nobody asked for yet is the outbox's."""
+    """Update a payment from Stripe; one not sent yet is left to the outbox."""
     if payment.intent_id is None and payment.checkout_id is None:
         return
     try:
         syncing.sync_payment(payment, now=timezone.now())
     except (StripeAway, NotThere):
-        return  # the page says how it stood
+        return  # the page shows the last known status
 
 
 def methods_of(page: PageContext) -> Any:
@@ -264,18 +264,18 @@ def methods_of(page: PageContext) -> Any:
 
 
 def bank_details(page: PageContext) -> str:
-    """Return where to transfer money to, as who bills this organization says."""
+    """Return the bank details of the legal entity that bills this organization."""
     entity = billing_profile(page.organization).legal_entity or default_legal_entity()
     return entity.bank_details.strip() if entity else ""
 
 
 def mode() -> str:
-    """Return the mode whose rows are shown; without Stripe there are none."""
+    """Return the Stripe mode whose rows are shown; empty without Stripe."""
     keys = settings.CONFIG.stripe
     return keys.mode if keys else ""
 
 
 def require_money(page: PageContext, action: Permission) -> None:
-    """Let pass who may. Raises NotPermitted."""
+    """Raise NotPermitted without the permission."""
     if not page.may(action):
         raise NotPermitted("An owner, admin or billing member can see and do this.")

@@ -1,8 +1,8 @@
-"""Passes the gateway's stream on to the page as it comes, then says what it cost.
+"""Relays the gateway's stream to the page as it arrives, followed by the cost.
 
-The page gets the gateway's own `data:` lines between three named events of ours: `opened`
-(the request's id), then `receipt` or `failure`. When the browser leaves, the generator is
-closed, which closes the call to the gateway, which aborts the engine's work.
+The page gets the gateway's own `data:` lines and our named events: first `opened` (the request's
+id), last `receipt` or `failure`. When the browser disconnects, the generator is closed, which
+closes the call to the gateway and so aborts the engine's work.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from web.console.playground.errors import playground_error, playground_error_fro
 from web.console.playground.usage import AnswerTimer, PlaygroundChunk, figures_of, shown
 
 TIMEOUT = aiohttp.ClientTimeout(total=600, sock_connect=3, sock_read=120)
-# A key minted for this very call reaches the gateways with the change feed, within a second.
+# A key created for this call reaches the gateways through the change feed within a second.
 KEY_TRIES = 6
 KEY_PAUSE_SECONDS = 0.4
 DATA = b"data:"
@@ -27,7 +27,7 @@ DONE = b"[DONE]"
 
 
 class PlaygroundRun(msgspec.Struct, frozen=True):
-    """One call to make for a member: where, with which secret, what, at which prices."""
+    """One call for a member: URLs, API key, body and prices."""
 
     url: str
     receipts_url: str
@@ -41,11 +41,11 @@ def event(name: str, record: msgspec.Struct | dict[str, Any]) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(record) + b"\n\n"
 
 
-async def relay(errand: PlaygroundRun) -> AsyncIterator[bytes]:
-    """Make the call and yield its server-sent events; never raises for the gateway's failures."""
+async def relay(run: PlaygroundRun) -> AsyncIterator[bytes]:
+    """Make the call and yield server-sent events; a failure of the gateway is an event too."""
     try:
-        async with stream_request(errand) as (reply, watch):
-            async for piece in pieces(reply, watch, errand):
+        async with stream_request(run) as (response, timer):
+            async for piece in pieces(response, timer, run):
                 yield piece
     except TimeoutError:
         yield event("failure", playground_error("timeout"))
@@ -55,40 +55,39 @@ async def relay(errand: PlaygroundRun) -> AsyncIterator[bytes]:
 
 @asynccontextmanager
 async def stream_request(
-    errand: PlaygroundRun,
+    run: PlaygroundRun,
 ) -> AsyncIterator[tuple[aiohttp.ClientResponse, AnswerTimer]]:
-    """Open the call, trying again only while the gateway has yet to hear of the key; yield the
-    answer and the watch that was started with it."""
-    headers = {"authorization": f"Bearer {errand.secret}"}
+    """Open the call and yield its response and timer; retry while the gateway lacks the key."""
+    headers = {"authorization": f"Bearer {run.secret}"}
     async with aiohttp.ClientSession(timeout=TIMEOUT, headers=headers) as session:
-        for left in reversed(range(KEY_TRIES)):
-            watch = AnswerTimer(time.monotonic)
-            async with session.post(errand.url, json=errand.body) as reply:
-                if reply.status != 401 or not left:
-                    yield reply, watch
+        for attempts_left in reversed(range(KEY_TRIES)):
+            timer = AnswerTimer(time.monotonic)
+            async with session.post(run.url, json=run.body) as response:
+                if response.status != 401 or not attempts_left:
+                    yield response, timer
                     return
             await asyncio.sleep(KEY_PAUSE_SECONDS)
 
 
 async def pieces(
-    reply: aiohttp.ClientResponse, watch: AnswerTimer, errand: PlaygroundRun
+    response: aiohttp.ClientResponse, timer: AnswerTimer, run: PlaygroundRun
 ) -> AsyncIterator[bytes]:
-    """Yield what the page should see of one answer of the gateway."""
-    if reply.status != 200:
-        yield event("failure", playground_error_from(await reply.read()))
+    """Yield the page's events of a response of the gateway."""
+    if response.status != 200:
+        yield event("failure", playground_error_from(await response.read()))
         return
-    request_id = reply.headers.get("x-request-id", "")
-    yield event("opened", {"receipt_url": errand.receipts_url + request_id})
-    async for line in reply.content:
+    request_id = response.headers.get("x-request-id", "")
+    yield event("opened", {"receipt_url": run.receipts_url + request_id})
+    async for line in response.content:
         data = line.removeprefix(DATA).strip()
         if not line.startswith(DATA) or data == DONE:
             continue
         if b'"error"' in data and (chunk_error := error_in(data)):
             yield event("failure", chunk_error)
             return
-        watch.note(msgspec.json.decode(data, type=PlaygroundChunk))
+        timer.note(msgspec.json.decode(data, type=PlaygroundChunk))
         yield DATA + b" " + data + b"\n\n"
-    receipt = figures_of(watch, errand.schedule)
+    receipt = figures_of(timer, run.schedule)
     yield (
         event("receipt", shown(receipt))
         if receipt
@@ -97,6 +96,6 @@ async def pieces(
 
 
 def error_in(data: bytes) -> msgspec.Struct | None:
-    """Return the failure that a chunk reports, if it is an error and no text with that word."""
+    """Return the error of a chunk; None if "error" is only part of its text."""
     record = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     return playground_error_from(data) if "error" in record else None

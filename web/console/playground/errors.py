@@ -1,4 +1,4 @@
-"""Failures in words that say what to do next."""
+"""Error messages of the playground, which say what to do next."""
 
 import msgspec
 
@@ -36,7 +36,7 @@ WORDS = {
 
 
 class GatewayError(msgspec.Struct, frozen=True):
-    """The inside of the gateway's error body."""
+    """The `error` of the gateway's error body."""
 
     message: str = ""
     code: str | None = None
@@ -49,19 +49,19 @@ class GatewayErrorBody(msgspec.Struct, frozen=True):
 
 
 class PlaygroundError(msgspec.Struct, frozen=True):
-    """What the page is told: words, and the code for those who look it up."""
+    """The error that the page shows: a message and a code."""
 
     message: str
     code: str
 
 
 def playground_error(code: str, message: str = "") -> PlaygroundError:
-    """Return our words for `code`, else the gateway's own message."""
+    """Return the error with our message for `code`, or else the gateway's."""
     return PlaygroundError(message=WORDS.get(code) or message or WORDS["unreachable"], code=code)
 
 
 def playground_error_from(body: bytes) -> PlaygroundError:
-    """Read a gateway's error answer, or the `error` of a stream."""
+    """Return the error of a gateway's error body, or of a stream's `error` chunk."""
     try:
         error = msgspec.json.decode(body, type=GatewayErrorBody).error
     except (msgspec.DecodeError, msgspec.ValidationError):

@@ -1,4 +1,4 @@
-"""What a browser may ask of the playground, bounded, and what the gateway is sent for it."""
+"""The playground's request from the browser, with its limits, and the request to the gateway."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,14 +13,14 @@ Tools = Annotated[tuple[dict[str, Any], ...], Meta(min_length=1, max_length=TOOL
 
 
 class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A function as the model called it."""
+    """A function that the model called."""
 
     name: Text
     arguments: Text
 
 
 class ToolCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A call in the conversation."""
+    """A tool call in the conversation."""
 
     id: Annotated[str, Meta(max_length=200)]
     type: Literal["function"]
@@ -33,7 +33,7 @@ ToolCalls = Annotated[tuple[ToolCall, ...], Meta(min_length=1, max_length=TOOLS_
 class PlaygroundMessage(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """One turn of the conversation; `tool_call_id` says which call a tool answers."""
+    """One message of the conversation; `tool_call_id` is the call that a tool's result is for."""
 
     role: Literal["system", "user", "assistant", "tool"]
     content: Text | None
@@ -42,8 +42,8 @@ class PlaygroundMessage(
 
 
 class PlaygroundRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One question to one model, as the page sends it. Tools and the answer's format are passed on
-    as they are: the gateway knows what they may be, and names what is wrong."""
+    """One request to one model, as the page sends it. Tools and the response format are passed on
+    unchanged: the gateway validates them."""
 
     model: Annotated[str, Meta(min_length=1, max_length=200)]
     project_id: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -55,12 +55,12 @@ class PlaygroundRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
 
 def parse_request(body: bytes) -> PlaygroundRequest:
-    """Parse the page's JSON. Raises msgspec.ValidationError naming the field at fault."""
+    """Parse the page's JSON. Raises msgspec.ValidationError naming the invalid field."""
     return msgspec.json.decode(body, type=PlaygroundRequest)
 
 
 def gateway_body(call: PlaygroundRequest) -> dict[str, Any]:
-    """Return the chat completion request: always a stream, always with its usage."""
+    """Return the chat completion request: always streamed, always with usage."""
     body: dict[str, Any] = {
         "model": call.model,
         "messages": [msgspec.to_builtins(message) for message in call.messages],

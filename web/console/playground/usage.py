@@ -1,4 +1,4 @@
-"""What one answer took: tokens, money, and how quickly it came."""
+"""The tokens, cost and speed of one response."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ class CachedDetails(msgspec.Struct, frozen=True):
 
 
 class PlaygroundUsage(msgspec.Struct, frozen=True):
-    """The `usage` of a chat completion, as the wire says it."""
+    """The `usage` of a chat completion."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -25,27 +25,27 @@ class PlaygroundUsage(msgspec.Struct, frozen=True):
 
 
 class PlaygroundDelta(msgspec.Struct, frozen=True):
-    """What a chunk adds to the answer."""
+    """The part of the response in a chunk."""
 
     content: str | None = None
     tool_calls: tuple[msgspec.Raw, ...] | None = None
 
 
 class PlaygroundChoice(msgspec.Struct, frozen=True):
-    """One answer of a chunk; the playground asks for one."""
+    """One choice of a chunk; the playground requests one."""
 
     delta: PlaygroundDelta = PlaygroundDelta()
 
 
 class PlaygroundChunk(msgspec.Struct, frozen=True):
-    """The parts of a stream's chunk that the receipt needs."""
+    """The fields of a stream's chunk that the receipt needs."""
 
     choices: tuple[PlaygroundChoice, ...] = ()
     usage: PlaygroundUsage | None = None
 
 
 class AnswerFigures(msgspec.Struct, frozen=True):
-    """The figures under an answer. Times were measured by the console, from its own send."""
+    """The figures below a response. The console measures times from when it sent the request."""
 
     input_tokens: int
     cached_input_tokens: int
@@ -56,7 +56,7 @@ class AnswerFigures(msgspec.Struct, frozen=True):
 
 
 class AnswerTimer:
-    """Notes when the first and the last piece of an answer came, and the usage at its end."""
+    """Records when the first and last piece of a response arrived, and its usage."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -66,7 +66,7 @@ class AnswerTimer:
         self.usage: PlaygroundUsage | None = None
 
     def note(self, chunk: PlaygroundChunk) -> None:
-        """Take in one chunk, at the moment it came."""
+        """Record a chunk that arrived now."""
         if chunk.usage is not None:
             self.usage = chunk.usage
         deltas = [choice.delta for choice in chunk.choices]
@@ -77,19 +77,19 @@ class AnswerTimer:
 
     @property
     def ttft_seconds(self) -> float | None:
-        """Time to first token, or None when none came."""
+        """Time to first token; None if none arrived."""
         return None if self._first is None else self._first - self._started
 
     def tokens_per_second(self, output_tokens: int) -> float | None:
-        """Return the pace after the first token, or None for an answer too short to tell."""
+        """Return the speed after the first token; None if the response is too short."""
         if self._first is None or self._last is None or self._last <= self._first:
             return None
         return (output_tokens - 1) / (self._last - self._first)
 
 
-def figures_of(watch: AnswerTimer, schedule: Sequence[Band]) -> AnswerFigures | None:
-    """Price what the watch saw in its band; None when the stream never told its usage."""
-    usage = watch.usage
+def figures_of(timer: AnswerTimer, schedule: Sequence[Band]) -> AnswerFigures | None:
+    """Return a response's figures, priced in its band; None if the stream had no usage."""
+    usage = timer.usage
     if usage is None:
         return None
     details = usage.prompt_tokens_details
@@ -105,13 +105,13 @@ def figures_of(watch: AnswerTimer, schedule: Sequence[Band]) -> AnswerFigures | 
         cached_input_tokens=cached_tokens,
         output_tokens=usage.completion_tokens,
         charge_nanos=due.total_nanos,
-        ttft_seconds=watch.ttft_seconds,
-        tokens_per_second=watch.tokens_per_second(usage.completion_tokens),
+        ttft_seconds=timer.ttft_seconds,
+        tokens_per_second=timer.tokens_per_second(usage.completion_tokens),
     )
 
 
 def shown(figures: AnswerFigures) -> dict[str, Any]:
-    """Return the figures as the page shows it: its figures, and words for time and money."""
+    """Return the figures with formatted time and money, for the page."""
     pace = figures.tokens_per_second
     return {
         **msgspec.structs.asdict(figures),

@@ -1,4 +1,4 @@
-"""The playground: the page, and the stream behind it."""
+"""The playground: its page and its stream."""
 
 import msgspec
 from asgiref.sync import sync_to_async
@@ -23,18 +23,18 @@ from web.console.playground.errors import playground_error
 from web.console.playground.request import PlaygroundRequest, gateway_body, parse_request
 
 ANSWER_TOKENS = 256
-"""The longest answer that the page asks for, unless told otherwise."""
+"""The page's default for the longest response."""
 
 SIGNED_OUT = "You were signed out. Sign in again in another tab; this conversation stays here."
 
 
 @console_page("playground")
 def playground(page: PageContext) -> HttpResponse:
-    """The page. Opening it makes the key, so that the gateways know it by the first question."""
+    """Show the page and create its key, so that the gateways have it by the first request."""
     may_use = page.may(Permission.API_KEYS_WRITE)
-    chosen, every = page.request.GET.get("model", ""), variant_options(page.organization)
-    offers = [offer for offer in every if not offer.model.makes_embeddings]
-    embedders = [offer for offer in every if offer.model.makes_embeddings]
+    chosen, options = page.request.GET.get("model", ""), variant_options(page.organization)
+    offers = [offer for offer in options if not offer.model.makes_embeddings]
+    embedders = [offer for offer in options if offer.model.makes_embeddings]
     embedders.sort(key=lambda offer: offer.public_id != chosen)
     if may_use and offers and page.projects and page.organization.is_active:
         playground_secret(user=page.user, project=page.project or page.projects[0])
@@ -53,33 +53,33 @@ def playground(page: PageContext) -> HttpResponse:
 
 @require_POST
 async def playground_stream(request: HttpRequest, organization_id: str) -> HttpResponseBase:
-    """One question to one model, answered as server-sent events."""
+    """Send a request to a model and return its response as server-sent events."""
     if not (await request.auser()).is_authenticated:
         return refusal(401, "signed_out", SIGNED_OUT)
     try:
         call = parse_request(request.body)
-        errand = await sync_to_async(run_of)(request, organization_id, call)
+        run = await sync_to_async(run_of)(request, organization_id, call)
     except msgspec.ValidationError as error:
         return refusal(400, "invalid_value", f"That cannot be asked: {error}.")
     except msgspec.DecodeError:
         return refusal(400, "invalid_value", "That is no JSON.")
-    except ServiceError as refused:
-        return refusal(refused.status, refused.code, refused.message)
+    except ServiceError as error:
+        return refusal(error.status, error.code, error.message)
     return StreamingHttpResponse(
-        relay(errand),
+        relay(run),
         content_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 def run_of(request: HttpRequest, organization_id: str, call: PlaygroundRequest) -> PlaygroundRun:
-    """Check who asks, and for what. Raises ObjectNotFound, NotPermitted."""
+    """Return the call to make, after checking permissions. Raises ObjectNotFound, NotPermitted."""
     page = get_page_context(request, organization_id, "playground")
     project = project_of(page.projects, call.project_id)
     offer = option_named(page.organization, call.model)
     if project is None or offer is None:
-        words = playground_error("model_not_found")
-        raise ObjectNotFound(words.message, code=words.code)
+        error = playground_error("model_not_found")
+        raise ObjectNotFound(error.message, code=error.code)
     return PlaygroundRun(
         url=f"{settings.CONFIG.api_base}/chat/completions",
         receipts_url=address(page.organization, "requests") + "/",
@@ -90,5 +90,5 @@ def run_of(request: HttpRequest, organization_id: str, call: PlaygroundRequest) 
 
 
 def refusal(status: int, code: str, message: str) -> JsonResponse:
-    """Return what the page shows in place of an answer."""
+    """Return the error that the page shows in place of a response."""
     return JsonResponse({"code": code, "message": message}, status=status)

@@ -1,4 +1,4 @@
-"""How templates show money, tokens, moments and icons; the figures themselves are elsewhere."""
+"""Template filters and tags for money, tokens, times and icons."""
 
 from base64 import b64encode
 from datetime import UTC, datetime
@@ -22,63 +22,63 @@ METER_LABELS = {"input": "Uncached input", "cached_input": "Cached input", "outp
 
 @register.filter
 def money(nanos: int) -> SafeString:
-    """Nanos as dollars for people; the exact amount on hover."""
+    """Format nano-dollars, with the exact amount on hover."""
     exact = exact_dollars(nanos)
     return format_html('<span class="money" title="{}">{}</span>', exact, format_dollars(nanos))
 
 
 @register.filter
 def cents(amount: int) -> SafeString:
-    """Cents as dollars for people."""
+    """Format cents like `money`."""
     return money(amount * CENT_NANOS)
 
 
 @register.filter
 def exact(nanos: int) -> str:
-    """Nanos as dollars, no digit rounded away."""
+    """Format nano-dollars without rounding."""
     return exact_dollars(nanos)
 
 
 @register.filter
 def per_million(nanos: int) -> str:
-    """A price per million tokens, exact."""
+    """Format a price per million tokens without rounding."""
     return exact_dollars(nanos)
 
 
 @register.filter
 def count(number: int) -> str:
-    """A whole number with thousands set apart."""
+    """Format a whole number with thousands separators."""
     return formatting.count(number)
 
 
 @register.filter
 def compact(number: int) -> SafeString:
-    """A large number in three digits; exact on hover."""
+    """Format a large number with three digits, with the exact one on hover."""
     exact = formatting.count(number)
     return format_html('<span title="{}">{}</span>', exact, formatting.compact(number))
 
 
 @register.filter
 def lines(value: str | list[str]) -> str:
-    """Several values in one line; one is itself."""
+    """Join several values with commas; return a single one as it is."""
     return value if isinstance(value, str) else ", ".join(value)
 
 
 @register.filter
 def duration(seconds: float | None) -> str:
-    """Seconds in their natural unit."""
+    """Format seconds in a suitable unit."""
     return formatting.duration(seconds)
 
 
 @register.filter
 def percent(share: float) -> str:
-    """A share of one in percent."""
+    """Format a fraction in percent."""
     return formatting.percent(share)
 
 
 @register.filter
 def ago(at: datetime | None) -> SafeString | str:
-    """A moment as distance from now; the absolute one, in UTC, on hover."""
+    """Format a time relative to now, with the UTC timestamp on hover."""
     if at is None:
         return "never"
     iso, exact = at.astimezone(UTC).isoformat(), formatting.moment(at)
@@ -88,31 +88,31 @@ def ago(at: datetime | None) -> SafeString | str:
 
 @register.filter
 def utc(at: datetime) -> str:
-    """A moment in full, in UTC."""
+    """Format a full UTC timestamp."""
     return formatting.moment(at)
 
 
 @register.filter
 def meter_label(meter: str) -> str:
-    """The name of a meter, for people."""
+    """Return the label of a meter."""
     return METER_LABELS.get(meter, meter)
 
 
 @register.filter
 def svg_url(svg: str) -> str:
-    """A picture as an address of its own: whatever it holds, nothing in it runs."""
+    """Return an SVG image as a data URL, in which no script runs."""
     return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
 
 
 @register.filter
 def initial(name: str) -> str:
-    """The letter that stands for a name."""
+    """Return the initial of a name."""
     return name.strip()[:1].upper() or "?"
 
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """One of our icons; decoration, so hidden from readers of the page."""
+    """Return a decorative icon, hidden from screen readers."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"/></svg>',
         static("console/icons.svg"),
@@ -122,11 +122,11 @@ def icon(name: str) -> SafeString:
 
 @register.inclusion_tag("console/copy.html")
 def copy_button(text: str, what: str) -> dict[str, str]:
-    """A button that copies `text`; `what` names it for readers of the page."""
+    """Render a button that copies `text`; `what` names it for screen readers."""
     return {"text": text, "what": what}
 
 
 @register.simple_tag
 def console_url(page: Any, section: str, *arguments: str, **parameters: str) -> str:
-    """The address of a section of the console, in the page's organization and project."""
+    """Return the URL of a section, in the page's organization and project."""
     return str(page.url(section, *arguments, **parameters))

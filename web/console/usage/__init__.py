@@ -1,1 +1,1 @@
-"""Usage as a question in the URL, a table, a chart of the same numbers, and a CSV file."""
+"""Usage: a query in the URL, shown as a chart, a table and a CSV file."""

@@ -1,4 +1,4 @@
-"""The numbers of a chart, with the words shown on hover."""
+"""The values of a chart, and the texts shown on hover."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ OTHER = "Others"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One colour of the chart: bar heights, and what hovering shows."""
+    """One colour of the chart: bar heights, and the texts shown on hover."""
 
     label: str
     ink: str
@@ -28,7 +28,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What `charts.js` draws."""
+    """The data that `charts.js` draws."""
 
     unit: str
     labels: list[str]
@@ -42,13 +42,13 @@ class Chart:
 
 
 def kinds_chart(starts: Sequence[datetime], points: Sequence[UsagePoint], by: By) -> Chart:
-    """Stack the three kinds of tokens in their inks."""
-    sums = {point.bucket_at: point.sums for point in points}
-    each = [sums.get(start, UsageSums()) for start in starts]
+    """Return a chart that stacks the three kinds of tokens."""
+    sums_by_start = {point.bucket_at: point.sums for point in points}
+    sums = [sums_by_start.get(start, UsageSums()) for start in starts]
     series = [
-        tokens_series("Uncached input", "ink-input", [s.uncached_input_tokens for s in each]),
-        tokens_series("Cached input", "ink-cached_input", [s.cached_input_tokens for s in each]),
-        tokens_series("Output", "ink-output", [s.output_tokens for s in each]),
+        tokens_series("Uncached input", "ink-input", [s.uncached_input_tokens for s in sums]),
+        tokens_series("Cached input", "ink-cached_input", [s.cached_input_tokens for s in sums]),
+        tokens_series("Output", "ink-output", [s.output_tokens for s in sums]),
     ]
     return Chart("tokens", labels(starts, by), titles(starts, by), series)
 
@@ -65,7 +65,7 @@ def metric_chart(
     metric: Metric,
     names: Mapping[str, str],
 ) -> Chart:
-    """Stack one metric by group; groups past the seven largest are added up as others."""
+    """Return a chart that stacks a metric by group; those after the seven largest are summed."""
     amounts: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
     for point in points:
         group_id = point.group[0] if point.group else ""
@@ -90,7 +90,7 @@ METRIC_NAME: dict[Metric, str] = {"tokens": "Tokens", "cost": "Spend", "requests
 
 
 def amount(sums: UsageSums, metric: Metric) -> int:
-    """Return the metric of some sums: tokens, nanos or requests."""
+    """Return the metric of some sums: tokens, nano-dollars or requests."""
     if metric == "cost":
         return sums.charged_nanos
     if metric == "requests":
@@ -99,7 +99,7 @@ def amount(sums: UsageSums, metric: Metric) -> int:
 
 
 def metric_series(label: str, ink: str, values: list[int], metric: Metric) -> Series:
-    """Return a series; the height of a bar of money is in dollars, the words are exact."""
+    """Return a series of a metric; bars of money are in dollars, their texts are formatted."""
     if metric == "cost":
         return Series(
             label, ink, [value / NANOS for value in values], [format_dollars(v) for v in values]
@@ -108,11 +108,11 @@ def metric_series(label: str, ink: str, values: list[int], metric: Metric) -> Se
 
 
 def labels(starts: Sequence[datetime], by: By) -> list[str]:
-    """Return what stands under the bars."""
+    """Return the labels below the bars."""
     return [f"{s:%H:%M}" if by == "hour" and s.hour else f"{s:%b} {s.day}" for s in starts]
 
 
 def titles(starts: Sequence[datetime], by: By) -> list[str]:
-    """Return what stands above the hover values."""
-    shape = "%a %-d %b %Y, %H:%M UTC" if by == "hour" else "%a %-d %b %Y (UTC)"
-    return [start.strftime(shape) for start in starts]
+    """Return the titles of the hover texts."""
+    time_format = "%a %-d %b %Y, %H:%M UTC" if by == "hour" else "%a %-d %b %Y (UTC)"
+    return [start.strftime(time_format) for start in starts]

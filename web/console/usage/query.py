@@ -1,4 +1,4 @@
-"""The question a usage page answers, held whole in its URL."""
+"""The query of the usage page, which its URL holds completely."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -39,17 +39,17 @@ class UsageQuery:
 
     @property
     def start(self) -> datetime:
-        """The first moment asked for."""
+        """The start of the period."""
         return midnight(self.first)
 
     @property
     def end(self) -> datetime:
-        """The first moment after it."""
+        """The end of the period, exclusive."""
         return midnight(self.last + timedelta(days=1))
 
     @property
     def filters(self) -> UsageFilters:
-        """The same, as billing asks it."""
+        """The filters as billing's selectors take them."""
         return UsageFilters(
             project_ids=tuple(filter(None, [self.project])),
             key_ids=tuple(filter(None, [self.key])),
@@ -57,7 +57,7 @@ class UsageQuery:
         )
 
     def parameters(self, **changes: str) -> dict[str, str]:
-        """Return the URL's parameters, with `changes`; those at their default are left out."""
+        """Return the URL's parameters, with `changes`, without default values."""
         values = {
             "from": self.first.isoformat(),
             "to": self.last.isoformat(),
@@ -68,18 +68,20 @@ class UsageQuery:
             "key": self.key,
             "project": self.project,
         } | changes
-        usual = {"by": "day", "metric": "tokens"}
-        return {name: value for name, value in values.items() if value and usual.get(name) != value}
+        defaults = {"by": "day", "metric": "tokens"}
+        return {
+            name: value for name, value in values.items() if value and defaults.get(name) != value
+        }
 
 
 def parse_query(
     parameters: Mapping[str, str], today: date, *, metrics: Iterable[Metric] = METRICS
 ) -> UsageQuery:
-    """Read the question from a URL; what makes no sense falls back to the usual."""
+    """Read the query from a URL; invalid values become the defaults."""
     by = one_of(parameters.get("by", ""), DAYS_MAX, "day")
     last = min(day_of(parameters.get("to", "")) or today, today)
-    usual = last - timedelta(days=1 if by == "hour" else 29)
-    first = min(day_of(parameters.get("from", "")) or usual, last)
+    default_first = last - timedelta(days=1 if by == "hour" else 29)
+    first = min(day_of(parameters.get("from", "")) or default_first, last)
     return UsageQuery(
         first=max(first, last - timedelta(days=DAYS_MAX[by] - 1)),
         last=last,
@@ -93,5 +95,5 @@ def parse_query(
 
 
 def one_of(value: str, choices: Iterable[Choice], usual: Choice) -> Choice:
-    """Return the choice that `value` names, else the usual one."""
+    """Return the choice that `value` names, or the usual one."""
     return next((choice for choice in choices if choice == value), usual)

@@ -1,4 +1,4 @@
-"""The rows beneath the chart, and the CSV file: the same numbers in the same order."""
+"""The rows below the chart and of the CSV file, in the same order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,26 +33,26 @@ class UsageRow:
 
 
 def rows_of(points: Iterable[UsagePoint], names: Mapping[str, str]) -> list[UsageRow]:
-    """Return the points as rows, latest first, within a moment the dearest group first."""
+    """Return the points as rows, latest first, within a bucket the most expensive group first."""
     rows = [row_of(point, names) for point in points if point.sums.request_count]
     rows.sort(key=lambda row: (-row.sums.charged_nanos, row.group_name))
     return sorted(rows, key=lambda row: row.bucket_at, reverse=True)
 
 
 def row_of(point: UsagePoint, names: Mapping[str, str]) -> UsageRow:
-    """Return one point with its group's name; a group that is gone keeps its id."""
+    """Return a point with its group's name, or its id if there is no name."""
     group_id = point.group[0] if point.group else ""
     return UsageRow(point.bucket_at, group_id, names.get(group_id, group_id), point.sums)
 
 
 def csv_text(rows: Sequence[UsageRow], *, with_money: bool = True) -> bytes:
-    """Return the rows as CSV (RFC 4180), the columns of money for who may see it."""
+    """Return the rows as CSV (RFC 4180), optionally without the money columns."""
     columns = len(CSV_HEADER) - (0 if with_money else len(CSV_MONEY))
     return csv_bytes(line[:columns] for line in (CSV_HEADER, *map(csv_row, rows)))
 
 
 def csv_row(row: UsageRow) -> tuple[object, ...]:
-    """Return one line of the file; its input includes the cached part, as in the API."""
+    """Return a row's cells; input tokens include cached ones, as in the API."""
     sums = row.sums
     return (
         row.bucket_at.strftime("%Y-%m-%dT%H:%M:%SZ"),

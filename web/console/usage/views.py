@@ -1,4 +1,4 @@
-"""Usage: one question in the URL, answered as chart, table and CSV file."""
+"""Usage: the query in the URL, shown as a chart, a table and a CSV file."""
 
 from django.core.paginator import Paginator
 from django.http import HttpResponse
@@ -22,7 +22,7 @@ BYS = {"day": "Day", "hour": "Hour"}
 
 @console_page("usage")
 def usage(page: PageContext) -> HttpResponse:
-    """What was used and what it cost."""
+    """Show usage and its cost."""
     query = query_of(page)
     names = IdLabels(page)
     points = points_of(page, query)
@@ -46,7 +46,7 @@ def usage(page: PageContext) -> HttpResponse:
 
 @console_page("usage")
 def usage_csv(page: PageContext) -> HttpResponseBase:
-    """The table as a file: every row of it, not only those on the page."""
+    """Export all rows of the table as CSV."""
     query = query_of(page)
     name = f"usage-{page.organization.id}-{query.first}-{query.last}.csv"
 
@@ -64,7 +64,7 @@ def usage_csv(page: PageContext) -> HttpResponseBase:
 
 
 def points_of(page: PageContext, query: UsageQuery) -> list[UsagePoint]:
-    """Ask billing for the points of the chart and the table."""
+    """Return the points of the chart and the table."""
     return reading.usage_series(
         page.organization,
         query.start,
@@ -77,17 +77,17 @@ def points_of(page: PageContext, query: UsageQuery) -> list[UsagePoint]:
 
 
 def query_of(page: PageContext) -> UsageQuery:
-    """Return the question in the address."""
+    """Return the query in the URL."""
     return parse_query(page.request.GET, timezone.now().date(), metrics=metrics_of(page))
 
 
 def metrics_of(page: PageContext) -> dict[Metric, str]:
-    """Return what the chart may show to this member."""
+    """Return the metrics that the member may see."""
     return {name: label for name, label in METRICS.items() if name != "cost" or page.may_see_money}
 
 
 def chart_of(query: UsageQuery, points: list[UsagePoint], names: IdLabels) -> Chart:
-    """Return the chart: the three inks where tokens are not grouped, else one colour a group."""
+    """Return the chart: kinds of tokens if they are not grouped, otherwise one colour a group."""
     starts = bucket_starts(query.start, query.end, query.by)
     if query.metric == "tokens" and not query.group:
         return kinds_chart(starts, points, query.by)
@@ -95,7 +95,7 @@ def chart_of(query: UsageQuery, points: list[UsagePoint], names: IdLabels) -> Ch
 
 
 def title_of(query: UsageQuery) -> str:
-    """Return what the chart shows, in words."""
+    """Return the chart's title."""
     grouped = f", by {GROUPS[query.group].lower().replace('api', 'API')}" if query.group else ""
     return f"{METRICS[query.metric]} per {query.by}{grouped}"
 
@@ -112,7 +112,7 @@ def selects(query: UsageQuery, names: IdLabels) -> list[Select]:
 
 
 def links(page: PageContext, query: UsageQuery, number: int) -> dict[str, object]:
-    """Return the addresses of the same question asked a little differently."""
+    """Return the URLs of the export and of related pages."""
 
     def link(section: str = "usage", **changes: str) -> str:
         return address(page.organization, section, **query.parameters(**changes))

@@ -1,4 +1,4 @@
-"""What `DATABASES[…]["ENGINE"]` names: Django looks for it under this name."""
+"""The database backend of `DATABASES[…]["ENGINE"]`; Django requires this module's name."""
 
 from django.db.backends.postgresql import base
 from psycopg_pool import ConnectionPool
@@ -7,7 +7,7 @@ from control.db.pools import POOLS, kind_of_work
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """Takes connections from the pool of the work at hand, and gives each back to its own."""
+    """Takes each connection from the pool of the current kind of work and returns it there."""
 
     @property
     def _connection_pools(self) -> dict[str, ConnectionPool]:

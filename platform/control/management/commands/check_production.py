@@ -1,4 +1,4 @@
-"""`penstock check-production`: what of this platform is not fit for customers."""
+"""`penstock check-production`: report what is not fit for production."""
 
 import json
 import sys
@@ -29,18 +29,19 @@ SELECT rolsuper OR rolbypassrls, (
 
 
 class Command(BaseCommand):
-    """Run it in the environment of a service, with the database and Redis within reach."""
+    """Checks the configuration; run it in a service's environment, with the database and Redis
+    reachable."""
 
     help = "Say what of the running configuration is not fit for production; exit code 1 if any."
     requires_system_checks = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the switch for programs."""
+        """Add the JSON switch."""
         parser.add_argument("--json", action="store_true", help="Print the flaws as JSON.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print the flaws, what must be mended first."""
-        found = [*flaws(settings.CONFIG), *_of_database(), *_of_redis()]
+        """Print the flaws, *must* before *should*."""
+        found = [*flaws(settings.CONFIG), *_database_flaws(), *_redis_flaws()]
         found.sort(key=lambda flaw: flaw.level)
         if options["json"]:
             self.stdout.write(json.dumps([asdict(flaw) for flaw in found], indent=2))
@@ -53,7 +54,7 @@ class Command(BaseCommand):
             sys.exit(1)
 
 
-def _of_database() -> Iterator[Flaw]:
+def _database_flaws() -> Iterator[Flaw]:
     try:
         with connection.cursor() as cursor:
             cursor.execute(ROLE)
@@ -65,12 +66,12 @@ def _of_database() -> Iterator[Flaw]:
         if is_superuser or owned:
             words = "is one role for everything: give services a role that owns no table"
             yield Flaw("must", "DATABASE_URL", words)
-        yield from _of_operators()
+        yield from _operator_flaws()
     except DatabaseError as error:
         yield Flaw("must", "DATABASE_URL", f"does not answer ({type(error).__name__})")
 
 
-def _of_operators() -> Iterator[Flaw]:
+def _operator_flaws() -> Iterator[Flaw]:
     owners = [
         each for each in operators() if each.is_active and each.operator_role == OperatorRole.OWNER
     ]
@@ -83,7 +84,7 @@ def _of_operators() -> Iterator[Flaw]:
         yield Flaw("should", "operators", words)
 
 
-def _of_redis() -> Iterator[Flaw]:
+def _redis_flaws() -> Iterator[Flaw]:
     client = redis.Redis.from_url(
         settings.CONFIG.redis_url, socket_timeout=1.0, socket_connect_timeout=1.0
     )

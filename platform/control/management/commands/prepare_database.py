@@ -1,5 +1,5 @@
-"""`penstock manage prepare_database`: tables, the application's rights in them, and the proof; and
-what older code published of organizations, projects and keys otherwise is published anew."""
+"""`penstock manage prepare_database`: migrate, grant and verify the application's privileges, and
+republish outdated feed records of organizations, projects and keys."""
 
 from django.apps import apps
 from django.core.management import BaseCommand, CommandError, call_command
@@ -24,13 +24,16 @@ OTHER_VERSION = (
 
 
 class Command(BaseCommand):
-    """Safe to run again, and beside services that run."""
+    """Prepares the database; it may run again, and while services run."""
 
     help = "Migrate as the owner, grant the application its rights, prove that it has no more."
     requires_system_checks = []
 
     def handle(self, **options: object) -> None:
-        """Raises CommandError for a database of another version, or rights beyond those granted."""
+        """Prepare the database.
+
+        Raises CommandError for a database of another development version or wrong privileges.
+        """
         owner, app = connections["owner"], connections["default"]
         _check_history(owner)
         call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
@@ -49,13 +52,12 @@ class Command(BaseCommand):
         with app.cursor() as cursor:
             set_timeouts(cursor)
         app.close()
-        app.close_pool()  # type: ignore[attr-defined]  # django-stubs do not know of pools
+        app.close_pool()  # type: ignore[attr-defined]  # django-stubs lack pools
         with owner.cursor() as cursor, app.cursor() as new_session:
-            found = privilege_violations(cursor, app=name, declared=declared) + missing_timeouts(
-                new_session
-            )
-        if found:
-            raise CommandError("\n".join(found))
+            violations = privilege_violations(cursor, app=name, declared=declared)
+            violations += missing_timeouts(new_session)
+        if violations:
+            raise CommandError("\n".join(violations))
         self.stdout.write(f"Migrated; {name} has its rights and no more.")
 
 

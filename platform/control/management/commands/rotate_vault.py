@@ -1,4 +1,4 @@
-"""`penstock rotate-vault`: encrypt all that the vault keeps with the newest key."""
+"""`penstock rotate-vault`: encrypt stored secrets with the newest key."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -9,17 +9,18 @@ from control.management.sealed import SEALED, renew
 
 
 class Command(BaseCommand):
-    """Run it where control's environment is, with the new key as `PENSTOCK_VAULT_KEY` and the one
-    before among `PENSTOCK_VAULT_KEYS_OLD`. It may be stopped and run again at any time."""
+    """Rotates encryption keys. Run it in control's environment, with the new key as
+    `PENSTOCK_VAULT_KEY` and the previous one in `PENSTOCK_VAULT_KEYS_OLD`; it may be stopped and
+    run again at any time."""
 
     help = "Encrypt stored secrets with the newest vault key; exit code 1 if one cannot be read."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the switch that only looks."""
+        """Add the dry-run switch."""
         parser.add_argument("--dry-run", action="store_true", help="Count, and change nothing.")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print how far each kind is, page by page, and what cannot be read."""
+        """Print the progress of each kind, page by page, and the rows that cannot be read."""
         is_dry = options["dry_run"]
         renewed, unreadable = 0, []
         for sealed in SEALED:

@@ -1,4 +1,5 @@
-"""`penstock manage seed_platform`: the first operator, organization, API key, model and prices."""
+"""`penstock manage seed_platform`: create the first operator, organization, API key, model and
+prices."""
 
 import json
 import os
@@ -19,14 +20,17 @@ PEOPLE = ("owner", "operator")
 
 
 class Command(BaseCommand):
-    """Prints one JSON object: organization_id, project_id, api_key (null if there was one) and
-    deployment_id (of the model that generates; null where it is stopped)."""
+    """Prints one JSON object: organization_id, project_id, api_key (null if there was one already)
+    and deployment_id (of the generating model; null if it is stopped)."""
 
     help = "Fill a fresh platform; may be repeated. Prints one JSON object."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Passwords are better given as PENSTOCK_SEED_OWNER_PASSWORD and …_OPERATOR_PASSWORD:
-        the arguments of a process can be read by its neighbours."""
+        """Add the options.
+
+        Pass passwords as PENSTOCK_SEED_OWNER_PASSWORD and …_OPERATOR_PASSWORD instead: other
+        processes can read the arguments of this one.
+        """
         parser.add_argument("--weights", required=True, help="a folder or a Hugging Face id")
         parser.add_argument("--model-id", required=True, help="what customers name")
         parser.add_argument("--embedding-weights", help="the same of a model for embeddings")
@@ -38,7 +42,7 @@ class Command(BaseCommand):
             parser.add_argument(f"--{person}-password")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Seed, and tell what a stranger needs."""
+        """Seed the platform and print the ids and the API key."""
         actor = Actor.for_system("seed_platform")
         try:
             models = _models(options)
@@ -52,7 +56,7 @@ class Command(BaseCommand):
 
 
 def _models(options: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what to make models of, the one that generates first."""
+    """Return `seed_model`'s arguments for each model, the generating one first."""
     location = options["weights"]
     models = [{"public_id": options["model_id"], "weights": find_weights(location)}]
     if location := options["embedding_weights"]:

@@ -1,4 +1,4 @@
-"""`verify_audit`: prove the chain of deeds; exit code 1 when it is broken."""
+"""`verify_audit`: verify the audit log's hash chain; exit code 1 when it is broken."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -11,12 +11,12 @@ from control.audit.hash_chain import ChainHead
 
 
 class Command(BaseCommand):
-    """Proves that no deed was changed, taken out or put in."""
+    """Verifies that no audit event was changed, removed or inserted."""
 
     help = "Prove the chain of deeds. Exit code 1 when it does not hold."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take ends of the chain that were noted elsewhere."""
+        """Accept chain heads that were noted elsewhere."""
         parser.add_argument(
             "--holds",
             action="append",
@@ -26,7 +26,8 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Print what is wrong, or the end of the chain: note it where nobody here can change it."""
+        """Print the faults, or the chain head: note it where nobody with access to this database
+        can change it."""
         hash_chain.chain_events()
         noted = [_head(text) for text in options["holds"]]
         proof = hash_chain.verify_chain(now=timezone.now(), noted=noted)
