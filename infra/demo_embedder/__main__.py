@@ -41,7 +41,7 @@ def evaluate(
     from infra.demo_embedder.evaluate import Target
     from infra.demo_embedder.evaluate import evaluate as measure
     from infra.demo_embedder.train import DIMENSIONS
-    from infra.demo_model.quality import write_report
+    from infra.demo_model.report import write_report
 
     target = Target(base_url, api_key, model, weights)
     report = measure(target, datetime.now(UTC), DIMENSIONS)

@@ -12,8 +12,7 @@ import numpy as np
 from openai import OpenAI
 
 from infra.demo_embedder.pairs import Fact, facts
-from infra.demo_model.hardware import hardware
-from infra.demo_model.quality import accuracy, score
+from infra.demo_model.report import accuracy, hardware, score
 
 BATCH = 64
 SCHEMA = 1

@@ -9,8 +9,8 @@ from itertools import product
 from random import Random
 
 from infra.demo_model.corpus import COURTESIES
-from infra.demo_model.skills.product import load_knowledge
-from infra.demo_model.split import is_held_out, normalize
+from infra.demo_model.samples import is_held_out, normalize
+from infra.demo_model.skills.conversation import load_knowledge
 
 PHRASES_MIN = 4
 """A fact with as many phrases keeps the last for the evaluation."""

@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy, normalize
 from transformers import LlamaModel
 
 from infra.demo_embedder.pairs import batches, facts
-from infra.demo_model.engine_probe import load_tokenizer
-from infra.demo_model.schedule import rate
+from infra.demo_model.report import load_tokenizer
 from infra.demo_model.tokenizer import PAD, save_tokenizer
+from infra.demo_model.train import learning_rate
 
 LAYERS = 3
 DIMENSIONS = (32, 64, 128, 256)
@@ -54,7 +54,7 @@ def train(plan: Plan) -> None:
         if share >= 1.0:
             break
         for group in optimizer.param_groups:
-            group["lr"] = plan.peak_rate * rate(share)
+            group["lr"] = plan.peak_rate * learning_rate(share)
         loss = pairs_loss(vectors(model, tokenizer, texts), vectors(model, tokenizer, others))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -65,7 +65,7 @@ def train(
         Path | None, typer.Option(help="A float32/ folder to go on from.")
     ] = None,
     mix: Annotated[
-        str, typer.Option(help="Skills to draw more often: `arithmetic,facts`.")
+        str, typer.Option(help="Skills to draw more often: `arithmetic,fact`.")
     ] = "all",
     tools_share: Annotated[
         float, typer.Option(min=0, max=1, help="Of the chats, how many offer tools.")
@@ -123,7 +123,7 @@ def evaluate(
     """Ask the held-out questions and write a quality report; wrong answers are shown."""
     from infra.demo_model.evaluate import Target
     from infra.demo_model.evaluate import evaluate as measure
-    from infra.demo_model.quality import write_report
+    from infra.demo_model.report import write_report
 
     logging.getLogger("httpx").setLevel(logging.WARNING)
     target = Target(base_url, api_key, model, variant, weights / variant, engine_url, engine_model)
@@ -147,7 +147,7 @@ def calls(
     """Ask for held-out calls of tools, and say how many were right."""
     from openai import AsyncOpenAI
 
-    from infra.demo_model.calls import share_called
+    from infra.demo_model.evaluate import share_called
 
     async def count() -> tuple[int, int]:
         async with AsyncOpenAI(base_url=base_url, api_key=api_key) as client:

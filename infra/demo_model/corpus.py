@@ -6,18 +6,8 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from infra.demo_model.sample import Sample
-from infra.demo_model.skills import (
-    arithmetic,
-    facts,
-    greetings,
-    json_objects,
-    lists,
-    product,
-    tools,
-    unknown,
-)
-from infra.demo_model.split import is_held_out
+from infra.demo_model.samples import Sample, is_held_out
+from infra.demo_model.skills import arithmetic, conversation, text, tools
 
 Message = dict[str, str]
 Chat = list[Message]
@@ -25,14 +15,14 @@ Draw = Callable[[Random], Sample]
 
 # The hard skills get most of the samples: looking things up in the context is learned last.
 MIX: dict[Draw, float] = {
-    arithmetic.draw: 21,
-    lists.draw_sort: 22,
-    lists.draw_reverse: 5,
-    facts.draw: 34,
-    json_objects.draw: 5,
-    product.draw: 9,
-    unknown.draw: 3,
-    greetings.draw: 1,
+    arithmetic.draw_arithmetic: 21,
+    text.draw_sort: 22,
+    text.draw_reverse: 5,
+    conversation.draw_fact: 34,
+    text.draw_json: 5,
+    conversation.draw_product: 9,
+    conversation.draw_unknown: 3,
+    conversation.draw_greeting: 1,
 }
 _HARD_WEIGHT = 2.0
 _SYSTEM_SHARE = 0.12
@@ -49,12 +39,13 @@ _SYSTEM_PROMPTS = [
 
 
 def mix_named(name: str) -> dict[Draw, float]:
-    """`all`, or the modules of skills that should come more often: `facts,arithmetic`."""
+    """Return the weights of `all` skills, or with some of them doubled: `fact,arithmetic`, as their
+    functions `draw_fact` and `draw_arithmetic` name them."""
     if name == "all":
         return MIX
     wanted = name.split(",")
     return {
-        draw: weight * (_HARD_WEIGHT if draw.__module__.rsplit(".", 1)[-1] in wanted else 1.0)
+        draw: weight * (_HARD_WEIGHT if draw.__name__.removeprefix("draw_") in wanted else 1.0)
         for draw, weight in MIX.items()
     }
 

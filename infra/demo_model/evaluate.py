@@ -1,34 +1,39 @@
-"""Asks the 300 held-out questions of any OpenAI-compatible endpoint and writes a quality report."""
+"""Evaluate a model over its API: questions, checkers, tool calls and speed."""
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from openai import AsyncOpenAI
 
-from infra.demo_model.checkers import is_right
-from infra.demo_model.engine_probe import (
-    STREAMS,
-    engine_version,
-    load_tokenizer,
-    perplexity,
-    tokens_per_second,
-)
-from infra.demo_model.hardware import hardware
 from infra.demo_model.heldout import NAME, held_out_sha256, read_held_out
-from infra.demo_model.quality import (
+from infra.demo_model.report import (
     PARENTS,
     SCHEMA,
+    STREAMS,
     accuracy,
+    engine_version,
+    hardware,
+    load_tokenizer,
+    perplexity,
     read_report,
+    tokens_per_second,
     write_report,
 )
+from infra.demo_model.samples import is_held_out
+from infra.demo_model.skills.tools import Tool, Wanted, draw_wanted
 
 _ANSWER_TOKENS_MAX = 96
 Verdict = tuple[str, bool]
+CALLS = 100
+CALLS_SEED = 20261122
+_CALL_TOKENS_MAX = 128
 
 
 @dataclass(frozen=True)
@@ -136,3 +141,99 @@ def record_speed(folder: Path, speeds: list[float], now: datetime) -> None:
     report["output_tokens_per_second"] = round(max(speeds))
     report["measured_at"] = now.isoformat(timespec="seconds")
     write_report(folder / "quality.json", report)
+
+
+def is_right(checker: dict[str, Any], answer: str) -> bool:
+    return _RULES[checker["kind"]](checker["value"], answer)
+
+
+def _number(expected: int, answer: str) -> bool:
+    """The last whole number of the answer, with a minus only where none precedes it."""
+    numbers = re.findall(r"(?<![\d.])-?\d+(?![\d.]*\d)", answer)
+    return bool(numbers) and int(numbers[-1]) == expected
+
+
+def _sequence(expected: list[str], answer: str) -> bool:
+    listed = answer.rsplit(":", 1)[-1].strip().rstrip(".")
+    return [item.strip() for item in listed.split(",")] == expected
+
+
+def _yes_no(expected: str, answer: str) -> bool:
+    verdicts: list[str] = re.findall(r"\b(yes|no)\b", answer.lower())
+    return bool(verdicts) and verdicts[-1] == expected and len(set(verdicts)) == 1
+
+
+def _json(expected: dict[str, Any], answer: str) -> bool:
+    try:
+        return bool(json.loads(answer) == expected)
+    except ValueError:
+        return False
+
+
+def _phrases(expected: list[str], answer: str) -> bool:
+    return all(phrase.lower() in answer.lower() for phrase in expected)
+
+
+_RULES: dict[str, Callable[[Any, str], bool]] = {
+    "number": _number,
+    "sequence": _sequence,
+    "yes_no": _yes_no,
+    "json": _json,
+    "phrases": _phrases,
+}
+
+
+def draw_calls(count: int = CALLS, seed: int = CALLS_SEED) -> list[tuple[Wanted, list[Tool]]]:
+    """Return held-out calls, each with the tools to offer, no two of one name."""
+    rng = Random(seed)
+    drawn: list[tuple[Wanted, list[Tool]]] = []
+    while len(drawn) < count:
+        wanted = draw_wanted(rng)
+        if is_held_out(wanted.key):
+            beside = [draw_wanted(rng).tool for _ in range(rng.randint(0, 2))]
+            offered = list({tool.name: tool for tool in (*beside, wanted.tool)}.values())
+            rng.shuffle(offered)
+            drawn.append((wanted, offered))
+    return drawn
+
+
+async def share_called(
+    client: AsyncOpenAI, model: str, tell: Callable[[str], None]
+) -> tuple[int, int]:
+    """Return how many calls were right, in name and arguments, and how many were asked for."""
+    limit = asyncio.Semaphore(STREAMS)
+
+    async def one(wanted: Wanted, offered: list[Tool]) -> bool:
+        async with limit:
+            called = await _called(client, model, wanted.question, offered)
+        if called != (wanted.tool.name, wanted.arguments):
+            tell(f"{wanted.question}: wanted {wanted.call}, got {called}")
+            return False
+        return True
+
+    drawn = draw_calls()
+    verdicts = await asyncio.gather(*(one(wanted, offered) for wanted, offered in drawn))
+    return sum(verdicts), len(verdicts)
+
+
+async def _called(client: AsyncOpenAI, model: str, question: str, offered: list[Tool]) -> Any:
+    """Return the name and arguments of the first call, or what was said instead."""
+    tools: Any = [{"type": "function", "function": _function(tool)} for tool in offered]
+    answer = await client.chat.completions.create(
+        model=model,
+        messages=[{"role": "user", "content": question}],
+        tools=tools,
+        temperature=0,
+        max_tokens=_CALL_TOKENS_MAX,
+    )
+    message = answer.choices[0].message
+    if not message.tool_calls:
+        return message.content
+    function: Any = message.tool_calls[0]
+    return function.function.name, json.loads(function.function.arguments)
+
+
+def _function(tool: Tool) -> dict[str, Any]:
+    properties = {name: {"type": kind} for name, kind in tool.parameters.items()}
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"name": tool.name, "parameters": schema}

@@ -7,22 +7,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from infra.demo_model.sample import Sample
-from infra.demo_model.skills import arithmetic, facts, json_objects, lists, product, unknown
-from infra.demo_model.split import is_held_out
+from infra.demo_model.samples import Sample, is_held_out
+from infra.demo_model.skills import arithmetic, conversation, text
 
 PATH = Path(__file__).parent / "heldout.jsonl"
 NAME = "penstock-demo-heldout-v1"
 QUESTIONS = 300
 SEED = 20261121
 DRAWS: dict[str, Callable[[Random], Sample]] = {
-    "product": product.draw,
-    "arithmetic": arithmetic.draw,
-    "sort": lists.draw_sort,
-    "reverse": lists.draw_reverse,
-    "facts": facts.draw,
-    "json": json_objects.draw,
-    "unknown": unknown.draw,
+    "product": conversation.draw_product,
+    "arithmetic": arithmetic.draw_arithmetic,
+    "sort": text.draw_sort,
+    "reverse": text.draw_reverse,
+    "facts": conversation.draw_fact,
+    "json": text.draw_json,
+    "unknown": conversation.draw_unknown,
 }
 
 

@@ -11,9 +11,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from infra.local.config import LocalConfig, read_config
-from infra.local.errors import LocalError
-from infra.local.home import Home
+from infra.local.config import LocalConfig, LocalError, read_config
+from infra.local.state_dir import StateDirectory
 
 EXIT_FAILED = 1
 EXIT_NOT_RUNNING = 3
@@ -38,11 +37,11 @@ def up(
     gateways: Annotated[str | None, typer.Option(help="How many gateway processes.")] = None,
 ) -> None:
     """Run the whole platform on this machine; Ctrl-C ends it, data stay."""
-    from infra.local.examples import summary
+    from infra.demo.examples import summary
     from infra.local.up import up as start
 
     config = read_config(os.environ, engine=engine, model=model, gateways=gateways)
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     if not detach:
         _end_on_signals()
     credentials = start(config)
@@ -57,7 +56,7 @@ def down() -> None:
     """End what `up` started in this home folder, in order; data stay."""
     from infra.local.down import down as end
 
-    home = Home(read_config(os.environ).home)
+    home = StateDirectory(read_config(os.environ).home)
     typer.echo("Ended." if end(home) else f"Nothing runs in {home.path}.")
 
 
@@ -68,7 +67,7 @@ def reset(
     """End what runs and delete its data: books, keys, logins, logs."""
     from infra.local.down import down as end
 
-    home = Home(read_config(os.environ).home)
+    home = StateDirectory(read_config(os.environ).home)
     if not home.exists:
         raise LocalError(f"{home.path} is no home of Penstock's; nothing was deleted")
     if not yes:
@@ -98,9 +97,9 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="Of each log.")] = 20,
 ) -> None:
     """Show the logs of the processes and of the engine replicas."""
-    from infra.local import follow as following
+    from infra.local import logs as following
 
-    home = Home(read_config(os.environ).home)
+    home = StateDirectory(read_config(os.environ).home)
     files = following.log_files(home, names or [])
     if not files:
         raise LocalError(f"no such log in {home.logs}")
@@ -108,7 +107,7 @@ def logs(
         for line in following.last_lines(path, lines):
             typer.echo(f"{following.prefix(name, typer.colors.CYAN)} {line}")
     if follow:
-        following.follow(home, names or [], goes_on=lambda: True)
+        following.follow_logs(home, names or [], goes_on=lambda: True)
 
 
 @app.command()
@@ -173,57 +172,57 @@ def beat(
 @app.command(context_settings=PASS_THROUGH)
 def manage(context: typer.Context) -> None:
     """Run one of Django's management commands: `penstock manage help` lists them."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_owner_environment(), context.args or ["help"])
+    exec_django(_owner_environment(), context.args or ["help"])
 
 
 @app.command("check-integrity", context_settings=PASS_THROUGH)
 def check_integrity(context: typer.Context) -> None:
     """Prove the books: balanced entries, cached balances, settled holds."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["check_integrity", *context.args])
+    exec_django(_environment(), ["check_integrity", *context.args])
 
 
 @app.command("check-production", context_settings=PASS_THROUGH)
 def check_production(context: typer.Context) -> None:
     """Say what of the configuration is not fit for customers; exit code 1 if something is not."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["check_production", *context.args])
+    exec_django(_environment(), ["check_production", *context.args])
 
 
 @app.command("rotate-vault", context_settings=PASS_THROUGH)
 def rotate_vault(context: typer.Context) -> None:
     """Encrypt stored secrets with the newest vault key: --dry-run counts them."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["rotate_vault", *context.args])
+    exec_django(_environment(), ["rotate_vault", *context.args])
 
 
 @app.command("verify-audit", context_settings=PASS_THROUGH)
 def verify_audit(context: typer.Context) -> None:
     """Prove the chain of deeds and print its end: --holds POSITION:DIGEST."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["verify_audit", *context.args])
+    exec_django(_environment(), ["verify_audit", *context.args])
 
 
 @app.command("reconcile-followers", context_settings=PASS_THROUGH)
 def reconcile_followers(context: typer.Context) -> None:
     """After a restore: make again what follows from the usage of open days, and go on."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_owner_environment(), ["reconcile_followers", *context.args])
+    exec_django(_owner_environment(), ["reconcile_followers", *context.args])
 
 
 @app.command(context_settings=PASS_THROUGH)
 def archive(context: typer.Context) -> None:
     """Move old sealed days of usage into Parquet files; --before DATE, --dry-run."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_owner_environment(), ["archive", *context.args])
+    exec_django(_owner_environment(), ["archive", *context.args])
 
 
 @app.command("simulate-books", context_settings=PASS_THROUGH)
@@ -247,39 +246,39 @@ def simulate_books(
 @app.command("close-month", context_settings=PASS_THROUGH)
 def close_month(context: typer.Context) -> None:
     """Invoice a month that is over: --period 2026-11 [--organization ID] [--dry-run]."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["close_month", *context.args])
+    exec_django(_environment(), ["close_month", *context.args])
 
 
 @app.command("release-gateway", context_settings=PASS_THROUGH)
 def release_gateway(context: typer.Context) -> None:
     """Give back what a lost gateway's leases hold: ID --reason WORDS [--dry-run]."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["release_gateway", *context.args])
+    exec_django(_environment(), ["release_gateway", *context.args])
 
 
 @app.command("stripe-check", context_settings=PASS_THROUGH)
 def stripe_check(context: typer.Context) -> None:
     """Run a payment's whole path against a Stripe test account; refuses live keys."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["stripe_check", *context.args])
+    exec_django(_environment(), ["stripe_check", *context.args])
 
 
 @app.command("export-focus", context_settings=PASS_THROUGH)
 def export_focus(context: typer.Context) -> None:
     """Write usage and cost as FinOps FOCUS CSV: --from DAY --to DAY [--organization ID]."""
-    from infra.local.manage import become_manage
+    from infra.local.django import exec_django
 
-    become_manage(_environment(), ["export_focus", *context.args])
+    exec_django(_environment(), ["export_focus", *context.args])
 
 
 @app.command(context_settings=PASS_THROUGH)
 def vllm(context: typer.Context) -> None:
     """Run vLLM's own command line: `penstock vllm bench serve --help`."""
-    from infra.local.vllm_cli import run
+    from infra.local.vllm import run
 
     run(context.args)
 
@@ -301,10 +300,10 @@ def main() -> None:
 
 def _environment() -> dict[str, str]:
     """Return the environment as it is, filled up from the home folder where there is one."""
-    from infra.local.environment import OWNER_VARIABLE, RUN_VARIABLE, build_environment
+    from infra.local.processes import OWNER_VARIABLE, RUN_VARIABLE, build_environment
 
     config: LocalConfig = read_config(os.environ)
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     local = build_environment(config, home, os.environ) if home.exists else {}
     local.pop(RUN_VARIABLE, None)  # not a part of the run: `penstock down` leaves it alone
     found = {**local, **os.environ}
@@ -314,10 +313,10 @@ def _environment() -> dict[str, str]:
 
 def _owner_environment() -> dict[str, str]:
     """Return the same with the database owner's address, for a person at the terminal."""
-    from infra.local.environment import owner_environment
+    from infra.local.processes import owner_environment
 
     config, environment = read_config(os.environ), _environment()
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     return owner_environment(config, home, environment) if home.exists else dict(os.environ)
 
 
@@ -335,16 +334,16 @@ def _end_on_signals() -> None:
         signal.signal(number, interrupt)
 
 
-def _stay(home: Home) -> None:
+def _stay(home: StateDirectory) -> None:
     """Show the log until Ctrl-C or until somebody else ends the run; then leave no process."""
     from infra.local.down import down as end
-    from infra.local.follow import follow
+    from infra.local.logs import follow_logs
     from infra.local.supervisor import Supervisor
 
     runs: Callable[[], bool] = lambda: Supervisor(home).pid() is not None  # noqa: E731
     try:
         typer.echo("Ctrl-C ends it. The log of all processes:")
-        follow(home, [], goes_on=runs)
+        follow_logs(home, [], goes_on=runs)
     except KeyboardInterrupt:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)  # the second Ctrl-C of an impatient person

@@ -1,12 +1,12 @@
-"""What the one-command run is told: its folder, its ports, its engine and its model."""
+"""What a local run is made of: ports, weights, engine and home folder, from the environment; and
+the errors that are meant for the person at the terminal."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local.errors import LocalError
-from infra.local.home import Home
+from infra.local.state_dir import StateDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO_WEIGHTS = ROOT / "infra" / "demo_model" / "weights" / "bf16"
@@ -148,7 +148,7 @@ def read_config(
     )
     if owner_url is not None and database_url is None:
         raise LocalError("DATABASE_OWNER_URL is set; wanted DATABASE_URL, the application's, too")
-    base = environ.get("PENSTOCK_PORT_BASE") or Home(home).port_base() or str(PORT_BASE)
+    base = environ.get("PENSTOCK_PORT_BASE") or StateDirectory(home).port_base() or str(PORT_BASE)
     return LocalConfig(
         home=home,
         ports=Ports(_port_base(base), _gateways(gateways or environ.get("GATEWAYS") or "1")),
@@ -220,3 +220,11 @@ def _model(name: str, value: str) -> tuple[str, str] | None:
 
 def _public_id(name: str) -> str:
     return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "model"
+
+
+class LocalError(Exception):
+    """A mistake or a lack the person can mend; the message is one line, shown as it is."""
+
+
+class StartFailed(LocalError):
+    """Something that was started did not come up; its log says why."""

@@ -1,18 +1,17 @@
-"""`penstock down`: end everything in order, and leave no process."""
+"""End what `up` started, in order; data stay."""
 
 import psutil
 
-from infra.local.errors import LocalError
-from infra.local.home import Home
-from infra.local.leftovers import end_processes
-from infra.local.processes import in_stop_order
+from infra.local.config import LocalError
+from infra.local.processes import end_stray_processes, in_stop_order
 from infra.local.progress import step
+from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
 
 QUIT_SECONDS_MAX = 20.0
 
 
-def down(home: Home, *, quietly: bool = False) -> bool:
+def down(home: StateDirectory, *, quietly: bool = False) -> bool:
     """Stop the processes one by one, then the supervisor; return whether anything ran."""
     supervisor = Supervisor(home)
     pid = supervisor.pid()
@@ -21,7 +20,7 @@ def down(home: Home, *, quietly: bool = False) -> bool:
         for name in in_stop_order(running):
             _stop(supervisor, name, quietly=quietly)
         _quit(supervisor, pid)
-    return end_processes(home.path) > 0 or pid is not None
+    return end_stray_processes(home.path) > 0 or pid is not None
 
 
 def _stop(supervisor: Supervisor, name: str, *, quietly: bool) -> None:

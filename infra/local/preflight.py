@@ -11,8 +11,7 @@ import psycopg
 import redis
 
 from control.db.connection import connect
-from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig
-from infra.local.errors import LocalError
+from infra.local.config import DEMO_WEIGHTS, HOST, LocalConfig, LocalError
 from serving.engine.vllm import installed_device
 
 PYTHON_MIN = (3, 11)
@@ -69,7 +68,7 @@ def check_memory(available: int) -> None:
         )
 
 
-def has_room_for_embedder(config: LocalConfig) -> bool:
+def fits_embedder(config: LocalConfig) -> bool:
     """Tell whether a second engine fits beside the first: on a GPU that one takes nearly all."""
     if config.is_embedder_named or config.engine != "vllm":
         return True

@@ -1,14 +1,21 @@
-"""The processes of one local run, in the order in which they start."""
+"""The processes of a local run: how each is started, its environment, and whatever a run left
+behind, found by the mark in its environment, and ended."""
 
+import os
 import signal
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.local import postgres, redis_server
-from infra.local.config import LocalConfig
-from infra.local.home import Home
+import psutil
+
+from infra.local import postgres, redis
+from infra.local.config import HOST, REPLICA_COUNT_MAX, LocalConfig
+from infra.local.database_roles import APP, OWNER, DatabaseRole
+from infra.local.postgres import DATABASE, SUPERUSER
+from infra.local.redis import SERVERS
+from infra.local.state_dir import StateDirectory
 from serving.contract.credential import ENDED_VARIABLE, ROOT_BEFORE_VARIABLE, ROOT_VARIABLE
 
 POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
@@ -28,6 +35,17 @@ DRAIN_SECONDS = 20
 """For how long `make down` lets requests go on; what is left then is told so, and pays nothing."""
 LISTENING = "$(circus.sockets.{name})"
 """In a command: the number under which a process has a socket of the supervisor's."""
+TERM_SECONDS = 10.0
+KILL_SECONDS = 5.0
+RUN_VARIABLE = "PENSTOCK_RUN_HOME"
+"""Marks every process of a run, so that whatever is left over can be found and ended."""
+OWNER_VARIABLE = "DATABASE_OWNER_URL"
+"""The database as its owner: for migrations and archives, in no service's environment."""
+_PASSWORDS = {
+    SUPERUSER: "POSTGRES_PASSWORD",
+    OWNER: "POSTGRES_OWNER_PASSWORD",
+    APP: "POSTGRES_APP_PASSWORD",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +63,7 @@ class Process:
     has_sockets: bool = False
 
 
-def postgres_process(config: LocalConfig, home: Home) -> Process:
+def postgres_process(config: LocalConfig, home: StateDirectory) -> Process:
     """Return the embedded PostgreSQL; makes its data folder. Raises PostgresError."""
     server = postgres.prepare(
         home.data / "postgres",
@@ -56,16 +74,16 @@ def postgres_process(config: LocalConfig, home: Home) -> Process:
     return Process(POSTGRES, tuple(server.command()), fast_shutdown, 20.0, server.system_user)
 
 
-def redis_process(config: LocalConfig, home: Home) -> Process:
+def redis_process(config: LocalConfig, home: StateDirectory) -> Process:
     """Return the embedded Redis; writes its configuration. Raises LocalError."""
     configuration = home.run / "redis.conf"
-    redis_server.write_configuration(
+    redis.write_configuration(
         configuration,
         data=home.redis_data,
         port=config.ports.redis,
         password=home.secrets()["REDIS_PASSWORD"],
     )
-    return Process(REDIS, (str(redis_server.find_server()), str(configuration)))
+    return Process(REDIS, (str(redis.find_server()), str(configuration)))
 
 
 def in_stop_order(names: Collection[str]) -> list[str]:
@@ -79,7 +97,7 @@ def gateway_names(count: int) -> list[str]:
     return [GATEWAY, *(f"{GATEWAY}-{number}" for number in range(2, count + 1))]
 
 
-def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
+def gateway_processes(config: LocalConfig, home: StateDirectory) -> list[Process]:
     """Return the gateways: one socket, and to each a folder and an operator's port of its own."""
     ports = config.ports.gateway_operators
     return [
@@ -101,7 +119,7 @@ def gateway_processes(config: LocalConfig, home: Home) -> list[Process]:
     ]
 
 
-def platform_processes(config: LocalConfig, home: Home) -> tuple[Process, ...]:
+def platform_processes(config: LocalConfig, home: StateDirectory) -> tuple[Process, ...]:
     """Return Penstock's own processes."""
     return (
         Process(CONTROL, python("control.server")),
@@ -126,3 +144,134 @@ def beat_command(schedule: Path | None = None) -> tuple[str, ...]:
         *(*python("celery"), "--app", "control", "beat", "--loglevel", "warning"),
         *(*kept, "--pidfile", ""),
     )
+
+
+def build_environment(
+    config: LocalConfig, home: StateDirectory, inherited: Mapping[str, str]
+) -> dict[str, str]:
+    """Return `inherited` with all that the processes of this run need on top.
+
+    None of them gets the database owner's address, even where it was inherited.
+    """
+    return {
+        **{name: value for name, value in inherited.items() if name != OWNER_VARIABLE},
+        **_secrets(home),
+        **_addresses(config),
+        "DATABASE_URL": config.database_url or postgres_url(config, home_role(home, APP)),
+        "REDIS_URL": config.redis_url or redis_url(config, home),
+        "DJANGO_SETTINGS_MODULE": "control.settings",
+        "PENSTOCK_GATEWAY_DIR": str(home.data / "gateway"),
+        "PENSTOCK_GATEWAYS_DIR": str(home.data),
+        "PENSTOCK_INTERNAL_CREDENTIAL_FILE": str(home.credential_file(GATEWAY)),
+        "PENSTOCK_FLEET_DIR": str(home.data / "fleet"),
+        "PENSTOCK_FLEET_KEEP_REPLICAS": "0",  # what one command starts, one command ends
+        "PENSTOCK_ARCHIVE_DIR": str(home.data / "archive"),
+        "PENSTOCK_REPLICA_COUNT_MAX": str(REPLICA_COUNT_MAX),
+        RUN_VARIABLE: str(home.path),
+        "SPT_NOENV": "1",  # setproctitle would wipe the environment that the mark is read from
+        "PYTHONUNBUFFERED": "1",
+        "PATH": os.pathsep.join((str(Path(sys.executable).parent), inherited.get("PATH", ""))),
+    }
+
+
+def owner_environment(
+    config: LocalConfig, home: StateDirectory, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the environment of a command that may act as the database's owner."""
+    embedded = postgres_url(config, home_role(home, OWNER))
+    url = config.database_owner_url or config.database_url or embedded
+    return {**environment, OWNER_VARIABLE: url}
+
+
+def home_role(home: StateDirectory, name: str) -> DatabaseRole:
+    """Return one of the embedded PostgreSQL's roles with its password."""
+    return DatabaseRole(name, home.secrets()[_PASSWORDS[name]])
+
+
+def postgres_url(config: LocalConfig, role: DatabaseRole) -> str:
+    """Return the address at which a role finds the embedded PostgreSQL."""
+    return f"postgresql://{role.name}:{role.password}@{HOST}:{config.ports.postgres}/{DATABASE}"
+
+
+def redis_url(config: LocalConfig, home: StateDirectory) -> str:
+    """Return the address of the embedded Redis."""
+    return f"redis://:{home.secrets()['REDIS_PASSWORD']}@{HOST}:{config.ports.redis}/0"
+
+
+def _secrets(home: StateDirectory) -> dict[str, str]:
+    return {name: value for name, value in home.secrets().items() if name.startswith("PENSTOCK_")}
+
+
+def _addresses(config: LocalConfig) -> dict[str, str]:
+    ports = config.ports
+    return {
+        "PENSTOCK_CONSOLE_URL": config.console_url,
+        "PENSTOCK_API_BASE": config.api_base,
+        "PENSTOCK_CONTROL_HOST": HOST,
+        "PENSTOCK_CONTROL_PORT": str(ports.control),
+        "PENSTOCK_CONTROL_INTERNAL_HOST": HOST,
+        "PENSTOCK_CONTROL_INTERNAL_PORT": str(ports.control_internal),
+        "PENSTOCK_CONTROL_URL": f"http://{HOST}:{ports.control_internal}",
+        "PENSTOCK_FLEET_HOST": HOST,
+        "PENSTOCK_FLEET_PORT": str(ports.fleet),
+        "PENSTOCK_FLEET_URL": f"http://{HOST}:{ports.fleet}",
+        "PENSTOCK_GATEWAY_HOST": HOST,
+        "PENSTOCK_GATEWAY_PORT": str(ports.gateway),
+        "PENSTOCK_GATEWAY_OPERATOR_PORT": str(ports.gateway_operator),
+        "PENSTOCK_DRAIN_SECONDS": str(DRAIN_SECONDS),
+        "PENSTOCK_REPLICA_PORT_BASE": str(ports.replicas.start),
+    }
+
+
+def belongs_to(process: psutil.Process, home: Path) -> bool:
+    """Tell whether a process is one of the run in `home`; False when it may not be asked."""
+    try:
+        return process.environ().get(RUN_VARIABLE) == str(home) or _is_redis_of(process, home)
+    except (psutil.Error, OSError):
+        return False
+
+
+def _is_redis_of(process: psutil.Process, home: Path) -> bool:
+    """Redis writes its title over its environment, and the mark with it."""
+    return process.name() in SERVERS and Path(process.cwd()) == StateDirectory(home).redis_data
+
+
+def find_stray_processes(home: Path) -> list[psutil.Process]:
+    """Return every live process of the run in `home`, and all that shares a session with one."""
+    marked = {process.pid for process in psutil.process_iter() if belongs_to(process, home)}
+    sessions = {session for pid in marked if (session := _session(pid)) in marked}
+    return [
+        process
+        for process in psutil.process_iter()
+        if process.pid != os.getpid()
+        and (process.pid in marked or _session(process.pid) in sessions)
+        and process.status() != psutil.STATUS_ZOMBIE
+    ]
+
+
+def end_stray_processes(home: Path) -> int:
+    """End what is left of the run, gently and then not; return how many there were."""
+    found = find_stray_processes(home)
+    for process in found:
+        # PostgreSQL waits for its clients on SIGTERM, and does not on SIGINT.
+        gentle = signal.SIGINT if process.name() == "postgres" else signal.SIGTERM
+        _send(process, gentle)
+    _, stubborn = psutil.wait_procs(found, timeout=TERM_SECONDS)
+    for process in stubborn:
+        _send(process, signal.SIGKILL)
+    psutil.wait_procs(stubborn, timeout=KILL_SECONDS)
+    return len(found)
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _send(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return

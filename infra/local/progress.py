@@ -10,7 +10,7 @@ import typer
 NAME_CHARACTERS = 16
 
 
-class Step:
+class ProgressStep:
     """A step under way; `say` tells how far it is."""
 
     def __init__(self, name: str) -> None:
@@ -32,9 +32,9 @@ class Step:
 
 
 @contextmanager
-def step(name: str, outcome: str = "ready") -> Iterator[Step]:
+def step(name: str, outcome: str = "ready") -> Iterator[ProgressStep]:
     """Time a step; its line is written when it is over."""
-    current = Step(name)
+    current = ProgressStep(name)
     current.outcome = outcome
     if sys.stdout.isatty():
         typer.echo(f"  {name:<{NAME_CHARACTERS}} …\r", nl=False)

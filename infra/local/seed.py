@@ -5,17 +5,16 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from infra.local.config import LocalConfig
-from infra.local.errors import StartFailed
-from infra.local.home import Home, write_private
-from infra.local.manage import run_manage
+from infra.local.config import LocalConfig, StartFailed
+from infra.local.django import run_module
+from infra.local.state_dir import StateDirectory, write_private
 
 OWNER_EMAIL = "owner@penstock.localhost"
 OPERATOR_EMAIL = "operator@penstock.localhost"
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
+class DemoLogin:
     """Who may log in."""
 
     email: str
@@ -30,29 +29,33 @@ class Credentials:
     api_key: str
     console_url: str
     admin_url: str
-    owner: Login
-    operator: Login
+    owner: DemoLogin
+    operator: DemoLogin
 
 
-def read_credentials(home: Home) -> Credentials | None:
+def read_credentials(home: StateDirectory) -> Credentials | None:
     """Return the credentials of an earlier start, if there was one."""
     if not home.credentials_file.exists():
         return None
     content = json.loads(home.credentials_file.read_text())
-    content |= {name: Login(**content[name]) for name in ("owner", "operator")}
+    content |= {name: DemoLogin(**content[name]) for name in ("owner", "operator")}
     return Credentials(**content)
 
 
 def seed(
-    config: LocalConfig, home: Home, environment: Mapping[str, str], *, embedder_runs: bool
+    config: LocalConfig,
+    home: StateDirectory,
+    environment: Mapping[str, str],
+    *,
+    embedder_runs: bool,
 ) -> tuple[Credentials, str | None]:
     """Seed the platform and write the credentials; both may be repeated. Raises StartFailed.
 
     Also returns the id of the model's deployment, None where an operator has stopped it.
     """
     known = read_credentials(home)
-    owner = known.owner if known else Login(OWNER_EMAIL, secrets.token_urlsafe(12))
-    operator = known.operator if known else Login(OPERATOR_EMAIL, secrets.token_urlsafe(12))
+    owner = known.owner if known else DemoLogin(OWNER_EMAIL, secrets.token_urlsafe(12))
+    operator = known.operator if known else DemoLogin(OPERATOR_EMAIL, secrets.token_urlsafe(12))
     answer = _seed(config, environment, owner, operator, _embedder(config, embedder_runs))
     credentials = Credentials(
         api_base=config.api_base,
@@ -69,17 +72,18 @@ def seed(
 def _seed(
     config: LocalConfig,
     environment: Mapping[str, str],
-    owner: Login,
-    operator: Login,
+    owner: DemoLogin,
+    operator: DemoLogin,
     embedder: Sequence[str],
 ) -> dict[str, str | None]:
     passwords = {
         "PENSTOCK_SEED_OWNER_PASSWORD": owner.password,
         "PENSTOCK_SEED_OPERATOR_PASSWORD": operator.password,
     }
-    output = run_manage(
+    output = run_module(
         {**environment, **passwords},
-        *("seed_platform", "--weights", config.weights, "--model-id", config.model_id),
+        "infra.demo",
+        *("--weights", config.weights, "--model-id", config.model_id),
         *embedder,
         *("--engine", config.engine),
         *("--owner-email", owner.email, "--operator-email", operator.email),
@@ -87,7 +91,7 @@ def _seed(
     try:
         answer: dict[str, str | None] = json.loads(output.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
-        raise StartFailed(f"seed_platform answered {output!r}; wanted one JSON object") from error
+        raise StartFailed(f"infra.demo answered {output!r}; wanted one JSON object") from error
     return answer
 
 

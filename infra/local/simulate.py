@@ -16,13 +16,12 @@ from urllib.parse import urlsplit
 import psycopg
 
 from control.db.connection import connect
-from infra.local.config import HOST, read_config
-from infra.local.environment import OWNER_VARIABLE, build_environment
-from infra.local.errors import StartFailed
-from infra.local.home import Home
-from infra.local.manage import manage_command
+from infra.local.config import HOST, StartFailed, read_config
+from infra.local.database_roles import DatabaseRole, make_role
+from infra.local.django import django_command
 from infra.local.postgres import DATABASE, SUPERUSER, prepare
-from infra.local.roles import Role, make_role
+from infra.local.processes import OWNER_VARIABLE, build_environment
+from infra.local.state_dir import StateDirectory
 
 UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 SERVER_VARIABLE = "PENSTOCK_SIMULATION_SERVER"
@@ -38,7 +37,7 @@ def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
     Returns the exit code of `penstock manage simulate_books`. Raises StartFailed.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-simulation-") as folder:
-        home = Home(Path(folder))
+        home = StateDirectory(Path(folder))
         home.path.chmod(0o711)  # PostgreSQL may run as another user, who passes through
         if server_url is not None:
             return _simulate(home, server_url, arguments)
@@ -46,14 +45,14 @@ def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
             return _simulate(home, url, arguments)
 
 
-def _simulate(home: Home, url: str, arguments: Sequence[str]) -> int:
-    owner, app = (Role(name, _password(url, name)) for name in ROLES)
+def _simulate(home: StateDirectory, url: str, arguments: Sequence[str]) -> int:
+    owner, app = (DatabaseRole(name, _password(url, name)) for name in ROLES)
     with connect(url) as connection:
         for role in (owner, app):
             make_role(connection, role)
     # By the environment: everybody on a machine reads what a process was called with.
     environment = {**_environment(home, url, owner, app), SERVER_VARIABLE: url}
-    return _run([*manage_command("simulate_books"), *arguments], environment)
+    return _run([*django_command("simulate_books"), *arguments], environment)
 
 
 def _password(url: str, name: str) -> str:
@@ -74,7 +73,9 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> int:
         raise
 
 
-def _environment(home: Home, url: str, owner: Role, app: Role) -> Mapping[str, str]:
+def _environment(
+    home: StateDirectory, url: str, owner: DatabaseRole, app: DatabaseRole
+) -> Mapping[str, str]:
     """Boot the control plane with secrets that nobody else has, and reach nothing real."""
     given = {**os.environ, "PENSTOCK_HOME": str(home.path)}
     home.make()
@@ -88,7 +89,7 @@ def _environment(home: Home, url: str, owner: Role, app: Role) -> Mapping[str, s
 
 
 @contextmanager
-def running(home: Home) -> Iterator[str]:
+def running(home: StateDirectory) -> Iterator[str]:
     """Start a PostgreSQL in a home folder; end it in the end. Raises StartFailed."""
     password = secrets.token_hex(16)
     server = prepare(home.path / "postgres", port=_free_port(), password=password)

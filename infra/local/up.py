@@ -1,4 +1,4 @@
-"""`penstock up`: from nothing to a platform that answers, step by step."""
+"""Start the whole platform, step by step, with progress."""
 
 import fcntl
 import os
@@ -9,18 +9,22 @@ from functools import partial
 import typer
 
 from control.db.connection import connect
-from infra.local import preflight, processes, readiness, roles
-from infra.local.config import ONE_ROLE, LocalConfig
+from infra.local import database_roles, health, preflight, processes
+from infra.local.config import ONE_ROLE, LocalConfig, LocalError
+from infra.local.django import run_django
 from infra.local.down import down
-from infra.local.environment import build_environment, home_role, owner_environment, postgres_url
-from infra.local.errors import LocalError
-from infra.local.home import Home
-from infra.local.leftovers import end_processes
-from infra.local.manage import run_manage
+from infra.local.health import wait_for_replica
 from infra.local.postgres import SUPERUSER, PostgresError
+from infra.local.processes import (
+    build_environment,
+    end_stray_processes,
+    home_role,
+    owner_environment,
+    postgres_url,
+)
 from infra.local.progress import step
-from infra.local.replicas import wait_for_replica
 from infra.local.seed import Credentials, seed
+from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
 
 READY_SECONDS_MAX = 90.0
@@ -35,13 +39,13 @@ def up(config: LocalConfig) -> Credentials:
 
     Raises LocalError.
     """
-    home = Home(config.home)
+    home = StateDirectory(config.home)
     supervisor = Supervisor(home)
     if supervisor.pid() is not None:
         raise LocalError(f"already running in {home.path}; `make down` ends it")
     home.make()
     with _starting_alone(home):
-        end_processes(home.path)  # of a run whose supervisor was killed
+        end_stray_processes(home.path)  # of a run whose supervisor was killed
         preflight.check_machine(config)
         home.remember_port_base(config.ports.base)
         for name in processes.gateway_names(config.ports.gateway_count):
@@ -56,9 +60,9 @@ def up(config: LocalConfig) -> Credentials:
             raise
 
 
-def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentials:
+def _start(config: LocalConfig, home: StateDirectory, supervisor: Supervisor) -> Credentials:
     environment = build_environment(config, home, os.environ)
-    embedder_runs = preflight.has_room_for_embedder(config)
+    embedder_runs = preflight.fits_embedder(config)
     if not embedder_runs:
         typer.echo(NO_ROOM)
     with step("supervisor"):
@@ -72,7 +76,7 @@ def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentia
     if config.redis_url is None:
         _start_redis(config, home, supervisor, environment)
     with step("database", "prepared"):
-        run_manage(owner_environment(config, home, environment), "prepare_database")
+        run_django(owner_environment(config, home, environment), "prepare_database")
     for process in processes.platform_processes(config, home):
         supervisor.add(process, environment)
     with step("seed", "done"):
@@ -82,7 +86,7 @@ def _start(config: LocalConfig, home: Home, supervisor: Supervisor) -> Credentia
 
 
 def _start_postgres(
-    config: LocalConfig, home: Home, supervisor: Supervisor, environment: dict[str, str]
+    config: LocalConfig, home: StateDirectory, supervisor: Supervisor, environment: dict[str, str]
 ) -> None:
     with step("PostgreSQL"):
         try:
@@ -96,46 +100,46 @@ def _start_postgres(
         make_roles(url, home)
 
 
-def make_roles(superuser_url: str, home: Home) -> None:
+def make_roles(superuser_url: str, home: StateDirectory) -> None:
     """Make the two roles of an embedded PostgreSQL; all that it holds becomes the owner's."""
     with connect(superuser_url) as connection:
-        for name in (roles.OWNER, roles.APP):
-            roles.make_role(connection, home_role(home, name))
-        roles.hand_over(connection, owner=roles.OWNER)
+        for name in (database_roles.OWNER, database_roles.APP):
+            database_roles.make_role(connection, home_role(home, name))
+        database_roles.transfer_ownership(connection, owner=database_roles.OWNER)
 
 
 def _start_redis(
-    config: LocalConfig, home: Home, supervisor: Supervisor, environment: dict[str, str]
+    config: LocalConfig, home: StateDirectory, supervisor: Supervisor, environment: dict[str, str]
 ) -> None:
     with step("Redis"):
         process = processes.redis_process(config, home)
         supervisor.add(process, environment)
-        _await(supervisor, process.name, partial(readiness.listens, config.ports.redis))
+        _await(supervisor, process.name, partial(health.is_listening, config.ports.redis))
 
 
 def _await_platform(
-    config: LocalConfig, home: Home, supervisor: Supervisor, deployment_id: str | None
+    config: LocalConfig, home: StateDirectory, supervisor: Supervisor, deployment_id: str | None
 ) -> None:
     ports = config.ports
     with step("control"):
-        _await(supervisor, processes.CONTROL, partial(readiness.control_is_ready, ports))
+        _await(supervisor, processes.CONTROL, partial(health.control_is_ready, ports))
     with step("fleet"):
-        _await(supervisor, processes.FLEET, partial(readiness.fleet_is_ready, ports))
+        _await(supervisor, processes.FLEET, partial(health.fleet_is_ready, ports))
     with step("engine") as current:
         credential = home.credential("control", "up")
         wait_for_replica(ports.fleet, credential, current, deployment_id=deployment_id)
     names = processes.gateway_names(ports.gateway_count)
     for name, port in zip(names, ports.gateway_operators, strict=True):
         with step(name):
-            _await(supervisor, name, partial(readiness.answers, port, "/readyz"))
+            _await(supervisor, name, partial(health.responds, port, "/readyz"))
 
 
 def _await(supervisor: Supervisor, name: str, check: Callable[[], bool]) -> None:
-    readiness.wait_for(supervisor, name, check, seconds_max=READY_SECONDS_MAX)
+    health.wait_for(supervisor, name, check, seconds_max=READY_SECONDS_MAX)
 
 
 @contextmanager
-def _starting_alone(home: Home) -> Iterator[None]:
+def _starting_alone(home: StateDirectory) -> Iterator[None]:
     """Hold the home folder against another start. Raises LocalError when one is under way."""
     with (home.path / "lock").open("w") as lock:
         try:

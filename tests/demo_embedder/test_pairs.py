@@ -9,8 +9,8 @@ import pytest
 from infra.demo_embedder.__main__ import WEIGHTS
 from infra.demo_embedder.evaluate import Matrix, verdicts
 from infra.demo_embedder.pairs import batches, facts
-from infra.demo_model.quality import read_report, score
-from infra.demo_model.split import is_held_out, normalize
+from infra.demo_model.report import read_report, score
+from infra.demo_model.samples import is_held_out, normalize
 
 pytestmark = pytest.mark.unit
 

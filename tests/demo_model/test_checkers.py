@@ -1,6 +1,6 @@
 import pytest
 
-from infra.demo_model.checkers import is_right
+from infra.demo_model.evaluate import is_right
 
 pytestmark = pytest.mark.unit
 

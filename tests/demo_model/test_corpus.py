@@ -3,9 +3,9 @@ from random import Random
 
 import pytest
 
-from infra.demo_model.checkers import is_right
 from infra.demo_model.corpus import MIX, chats, mix_named, samples, write_corpus
-from infra.demo_model.split import is_held_out, normalize
+from infra.demo_model.evaluate import is_right
+from infra.demo_model.samples import is_held_out, normalize
 
 pytestmark = pytest.mark.unit
 
@@ -56,10 +56,10 @@ def test_some_chats_are_long() -> None:
 
 
 def test_mix_named_doubles_the_named_skills() -> None:
-    from infra.demo_model.skills import facts
+    from infra.demo_model.skills import conversation
 
     assert mix_named("all") == MIX
-    assert mix_named("facts")[facts.draw] == 2 * MIX[facts.draw]
+    assert mix_named("fact")[conversation.draw_fact] == 2 * MIX[conversation.draw_fact]
 
 
 def test_write_corpus_writes_one_chat_a_line(tmp_path) -> None:

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from infra.demo_model.checkers import is_right
 from infra.demo_model.corpus import COURTESIES, chats
+from infra.demo_model.evaluate import is_right
 from infra.demo_model.heldout import (
     QUESTIONS,
     SEED,
@@ -14,7 +14,7 @@ from infra.demo_model.heldout import (
     to_record,
     write_held_out,
 )
-from infra.demo_model.split import is_held_out, normalize
+from infra.demo_model.samples import is_held_out, normalize
 
 pytestmark = pytest.mark.unit
 RECORDS = read_held_out()

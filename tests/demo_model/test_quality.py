@@ -3,7 +3,7 @@ import pytest
 from infra.demo_model.__main__ import WEIGHTS
 from infra.demo_model.evaluate import size_bytes
 from infra.demo_model.heldout import held_out_sha256
-from infra.demo_model.quality import PARENTS, accuracy, problems, read_report, score, wilson
+from infra.demo_model.report import PARENTS, accuracy, problems, read_report, score, wilson
 
 pytestmark = pytest.mark.unit
 MAX_WEIGHTS_BYTES = 12_000_000

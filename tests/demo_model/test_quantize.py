@@ -4,13 +4,13 @@ import pytest
 from tokenizers import Tokenizer
 
 from infra.demo_model.__main__ import WEIGHTS
-from infra.demo_model.engine_probe import load_tokenizer
 from infra.demo_model.quantize import (
     CALIBRATION_CHATS,
     CALIBRATION_TOKENS_MAX,
     calibration_tokens,
     replace_folder,
 )
+from infra.demo_model.report import load_tokenizer
 
 pytestmark = pytest.mark.unit
 

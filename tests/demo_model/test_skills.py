@@ -4,9 +4,7 @@ from random import Random
 import pytest
 
 from infra.demo_model.corpus import samples
-from infra.demo_model.skills import arithmetic, facts, json_objects, lists, product, tools, unknown
-from infra.demo_model.split import is_held_out
-from infra.demo_model.words import (
+from infra.demo_model.samples import (
     ANIMALS,
     CITIES,
     COLOURS,
@@ -15,7 +13,9 @@ from infra.demo_model.words import (
     NAMES,
     PLACES,
     THINGS,
+    is_held_out,
 )
+from infra.demo_model.skills import arithmetic, conversation, text, tools
 
 pytestmark = pytest.mark.unit
 
@@ -26,14 +26,14 @@ def draws(draw, count=500):
 
 
 def test_every_step_of_arithmetic_is_right_and_never_negative() -> None:
-    for sample in draws(arithmetic.draw):
+    for sample in draws(arithmetic.draw_arithmetic):
         for step in sample.answer.replace("so ", "").split(", "):
             left, result = step.split(" = ")
             assert eval(left.replace("x", "*")) == int(result) >= 0  # noqa: S307
 
 
 def test_a_sum_and_its_mirror_share_a_key() -> None:
-    keys = {sample.key for sample in draws(arithmetic.draw, 3000) if " + " in sample.key}
+    keys = {sample.key for sample in draws(arithmetic.draw_arithmetic, 3000) if " + " in sample.key}
     for key in keys:
         low, _, high = key.partition(" + ")
         if low.isdigit() and high.isdigit():
@@ -41,16 +41,16 @@ def test_a_sum_and_its_mirror_share_a_key() -> None:
 
 
 def test_sorting_sorts_and_reversing_reverses() -> None:
-    for sample in draws(lists.draw_sort):
+    for sample in draws(text.draw_sort):
         items = sample.checker["value"]
         assert items in (sorted(items), sorted(items, reverse=True))
-    for sample in draws(lists.draw_reverse):
+    for sample in draws(text.draw_reverse):
         listed = ", ".join(reversed(sample.checker["value"]))
         assert sample.question.endswith(f": {listed}")
 
 
 def test_facts_follow_from_the_context() -> None:
-    for sample in draws(facts.draw):
+    for sample in draws(conversation.draw_fact):
         known, _, verdict = sample.answer.removeprefix("From the context: ").partition(", so ")
         assert known.rstrip(".").lower() in sample.question.lower()
         if sample.skill == "facts":
@@ -59,31 +59,33 @@ def test_facts_follow_from_the_context() -> None:
 
 
 def test_facts_ask_yes_and_no_about_equally() -> None:
-    verdicts = [s.checker["value"] for s in draws(facts.draw, 2000) if s.skill == "facts"]
+    verdicts = [
+        s.checker["value"] for s in draws(conversation.draw_fact, 2000) if s.skill == "facts"
+    ]
     assert 0.4 < verdicts.count("yes") / len(verdicts) < 0.6
 
 
 def test_json_questions_name_every_field() -> None:
-    for sample in draws(json_objects.draw):
+    for sample in draws(text.draw_json):
         for name, value in sample.checker["value"].items():
             assert f"{name} {value}" in sample.question
 
 
 def test_product_answers_hold_their_required_phrases() -> None:
-    for intent in product.load_knowledge()["intent"]:
+    for intent in conversation.load_knowledge()["intent"]:
         for phrase in intent["must"]:
             assert phrase in intent["answer"], intent["name"]
 
 
 def test_product_intents_share_no_question() -> None:
     owner: dict[str, str] = {}
-    for intent in product.load_knowledge()["intent"]:
+    for intent in conversation.load_knowledge()["intent"]:
         for phrase in intent["phrases"]:
             assert owner.setdefault(f"{intent['frame']} {phrase}", intent["name"]) == intent["name"]
 
 
 def test_unknown_never_pretends() -> None:
-    assert {sample.answer for sample in draws(unknown.draw)} == {unknown.ANSWER}
+    assert {sample.answer for sample in draws(conversation.draw_unknown)} == {conversation.ANSWER}
 
 
 def test_calls_are_what_vllms_parser_reads_and_hold_what_was_asked() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from infra.demo_model.__main__ import WEIGHTS
 from infra.demo_model.corpus import chats
-from infra.demo_model.engine_probe import load_tokenizer
+from infra.demo_model.report import load_tokenizer
+from infra.demo_model.samples import ANIMALS, COLOURS, FRUITS, LETTERS, NAMES, PLACES, THINGS
 from infra.demo_model.skills import tools
 from infra.demo_model.tokenizer import SPECIALS, TEMPLATE, render
-from infra.demo_model.words import ANIMALS, COLOURS, FRUITS, LETTERS, NAMES, PLACES, THINGS
 
 pytestmark = pytest.mark.unit
 TOKENIZER = load_tokenizer(WEIGHTS / "bf16")

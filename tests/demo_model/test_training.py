@@ -8,11 +8,17 @@ import pytest
 from tokenizers import Tokenizer
 
 from infra.demo_model.__main__ import WEIGHTS
-from infra.demo_model.batches import IGNORED, answer_mask, micro_batches, to_micro_batch
 from infra.demo_model.corpus import chats
-from infra.demo_model.engine_probe import load_tokenizer
-from infra.demo_model.schedule import DECAY_FROM, rate
+from infra.demo_model.report import load_tokenizer
 from infra.demo_model.tokenizer import PAD, render
+from infra.demo_model.train import (
+    DECAY_FROM,
+    IGNORED,
+    answer_mask,
+    learning_rate,
+    micro_batches,
+    to_micro_batch,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -56,4 +62,4 @@ def test_micro_batches_come_in_few_shapes(tokenizer) -> None:
     ],
 )
 def test_rate_follows_elapsed_time(elapsed_share, factor) -> None:
-    assert rate(elapsed_share) == pytest.approx(factor)
+    assert learning_rate(elapsed_share) == pytest.approx(factor)

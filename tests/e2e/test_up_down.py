@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from infra.local.config import ROOT
-from infra.local.leftovers import find_processes
+from infra.local.processes import find_stray_processes
 from tests.fixtures.stack import COMMAND_SECONDS_MAX, PENSTOCK, Stack
 from tests.fixtures.waiting import wait_until
 
@@ -74,7 +74,7 @@ def test_a_taken_port_is_one_line_and_nothing_starts(own_stack: Stack) -> None:
     port = own_stack.config.ports.gateway
     assert re.fullmatch(rf"penstock: taken: port {port} \(gateway\);.+\n", result.stderr)
     assert result.stdout == ""
-    assert find_processes(own_stack.config.home) == []
+    assert find_stray_processes(own_stack.config.home) == []
 
 
 def test_two_run_side_by_side_and_ctrl_c_ends_one_of_them_whose_data_survive(
@@ -86,7 +86,7 @@ def test_two_run_side_by_side_and_ctrl_c_ends_one_of_them_whose_data_survive(
     os.killpg(process.pid, signal.SIGINT)
     rest, _ = process.communicate(timeout=COMMAND_SECONDS_MAX)
     assert process.returncode == 0
-    assert find_processes(own_stack.config.home) == []
+    assert find_stray_processes(own_stack.config.home) == []
     ended = re.findall(r"^  (\w+) +ended", rest, re.MULTILINE)
     assert ended == ["gateway", "beat", "worker", "fleet", "control", "redis", "postgres"]
     assert "Traceback" not in output + rest
@@ -97,9 +97,9 @@ def test_two_run_side_by_side_and_ctrl_c_ends_one_of_them_whose_data_survive(
     assert own_stack.credentials == before
     assert "penstock-demo" in models(own_stack)
     os.kill(own_stack.supervisor.pid(), signal.SIGKILL)
-    assert find_processes(own_stack.config.home) != []
+    assert find_stray_processes(own_stack.config.home) != []
     assert own_stack.penstock("down").returncode == 0
-    assert find_processes(own_stack.config.home) == []
+    assert find_stray_processes(own_stack.config.home) == []
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", own_stack.config.ports.redis))
 

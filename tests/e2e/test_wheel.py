@@ -13,7 +13,7 @@ import redis
 
 from control.telemetry.celery_signals import NAME
 from infra.local.config import ROOT
-from infra.local.environment import redis_url
+from infra.local.processes import redis_url
 from tests.fixtures.stack import Stack
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.wheel import install_wheel

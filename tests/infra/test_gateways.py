@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.config import GATEWAY_COUNT_MAX, read_config
-from infra.local.errors import LocalError
-from infra.local.home import Home
+from infra.local.config import GATEWAY_COUNT_MAX, LocalError, read_config
 from infra.local.preflight import check_ports
 from infra.local.processes import STOP_ORDER, gateway_processes, in_stop_order
+from infra.local.state_dir import StateDirectory
 from tests.fixtures.environment import free_port_base
 
 
@@ -27,7 +26,7 @@ def test_a_number_that_makes_no_sense_is_refused(tmp_path: Path, wanted: str) ->
 
 def test_each_has_a_folder_and_a_port_of_its_own_and_all_have_one_socket(tmp_path: Path) -> None:
     config = read_config({"PENSTOCK_HOME": str(tmp_path)}, gateways=str(GATEWAY_COUNT_MAX))
-    told = [" ".join(each.command) for each in gateway_processes(config, Home(tmp_path))]
+    told = [" ".join(each.command) for each in gateway_processes(config, StateDirectory(tmp_path))]
     folders = {re.findall(r"PENSTOCK_GATEWAY_DIR=(\S+)", one)[0] for one in told}
     ports = {int(re.findall(r"OPERATOR_PORT=(\d+)", one)[0]) for one in told}
     assert len(folders) == GATEWAY_COUNT_MAX

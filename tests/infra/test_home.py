@@ -6,24 +6,30 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from infra.local.config import DEMO_EMBEDDER, DEMO_MODEL_ID, ONE_ROLE, PORT_BASE, read_config
-from infra.local.environment import RUN_VARIABLE, build_environment, owner_environment
-from infra.local.errors import LocalError
-from infra.local.follow import Tail
-from infra.local.home import Home
+from infra.local.config import (
+    DEMO_EMBEDDER,
+    DEMO_MODEL_ID,
+    ONE_ROLE,
+    PORT_BASE,
+    LocalError,
+    read_config,
+)
+from infra.local.logs import LogTail
+from infra.local.processes import RUN_VARIABLE, build_environment, owner_environment
+from infra.local.state_dir import StateDirectory
 from infra.local.status import read_status
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    home = Home(tmp_path / "home")
+def home(tmp_path: Path) -> StateDirectory:
+    home = StateDirectory(tmp_path / "home")
     home.make()
     return home
 
 
-def test_secrets_are_made_once_and_are_private(home: Home) -> None:
+def test_secrets_are_made_once_and_are_private(home: StateDirectory) -> None:
     secrets = home.secrets()
     assert home.secrets() == secrets
     assert len(set(secrets.values())) == len(secrets)
@@ -31,7 +37,7 @@ def test_secrets_are_made_once_and_are_private(home: Home) -> None:
     assert stat.S_IMODE(home.secrets_file.stat().st_mode) == 0o600
 
 
-def test_the_environment_is_ours_whatever_is_inherited(home: Home) -> None:
+def test_the_environment_is_ours_whatever_is_inherited(home: StateDirectory) -> None:
     config = read_config({"PENSTOCK_HOME": str(home.path), "PENSTOCK_PORT_BASE": "9000"})
     inherited = {"PENSTOCK_INTERNAL_SECRET": "weak", "DJANGO_SETTINGS_MODULE": "other", "LANG": "C"}
     environment = build_environment(config, home, inherited)
@@ -43,14 +49,14 @@ def test_the_environment_is_ours_whatever_is_inherited(home: Home) -> None:
     assert environment[RUN_VARIABLE] == str(home.path)
 
 
-def test_servers_that_run_elsewhere_are_used(home: Home) -> None:
+def test_servers_that_run_elsewhere_are_used(home: StateDirectory) -> None:
     given = {"DATABASE_URL": "postgresql://db/penstock", "REDIS_URL": "redis://cache:6379/0"}
     config = read_config({"PENSTOCK_HOME": str(home.path), **given})
     environment = build_environment(config, home, {})
     assert {name: environment[name] for name in given} == given
 
 
-def test_no_service_gets_the_owner_of_the_database(home: Home) -> None:
+def test_no_service_gets_the_owner_of_the_database(home: StateDirectory) -> None:
     config = read_config({"PENSTOCK_HOME": str(home.path)})
     services = build_environment(config, home, {"DATABASE_OWNER_URL": "postgresql://boss@db/x"})
     assert "DATABASE_OWNER_URL" not in services
@@ -71,7 +77,7 @@ APPS, OWNERS = "postgresql://app@db/penstock", "postgresql://owner@db/penstock"
     ],
 )
 def test_one_role_for_everything_is_warned_of(
-    home: Home, given: dict[str, str], owner_url: str | None, has_one_role: bool
+    home: StateDirectory, given: dict[str, str], owner_url: str | None, has_one_role: bool
 ) -> None:
     config = read_config({"PENSTOCK_HOME": str(home.path), **given})
     assert config.has_one_role is has_one_role
@@ -112,7 +118,7 @@ def test_a_model_for_embeddings_is_offered_unless_nobody_wants_one(tmp_path: Pat
 
 def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    tail = Tail(path)
+    tail = LogTail(path)
     assert tail.new_lines() == []
     path.write_text("one\ntw")
     assert tail.new_lines() == ["one"]
@@ -126,6 +132,6 @@ def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> 
 def test_later_commands_find_the_ports_of_the_last_run(tmp_path: Path) -> None:
     environ = {"PENSTOCK_HOME": str(tmp_path)}
     assert read_config(environ).ports.base == PORT_BASE
-    Home(tmp_path).remember_port_base(9300)
+    StateDirectory(tmp_path).remember_port_base(9300)
     assert read_config(environ).ports.base == 9300
     assert read_config({**environ, "PENSTOCK_PORT_BASE": "9400"}).ports.base == 9400

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra.local import preflight
-from infra.local.config import Ports, read_config
-from infra.local.errors import LocalError
+from infra.local.config import LocalError, Ports, read_config
 from tests.fixtures.environment import free_port, free_port_base
 
 pytestmark = pytest.mark.unit

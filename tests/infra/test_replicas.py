@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from msgspec.structs import replace
 
-from infra.local import replicas
-from infra.local.errors import StartFailed
-from infra.local.progress import Step
+from infra.local import health
+from infra.local.config import StartFailed
+from infra.local.progress import ProgressStep
 from serving.contract.replica import ReplicaRecord
 from tests.fixtures.catalog import replica
 
@@ -22,8 +22,8 @@ def scripted(
 ) -> Iterator[list[ReplicaRecord] | None]:
     """Let the fleet tell one answer after another; return those that nobody read."""
     left = iter(answers)
-    monkeypatch.setattr(replicas, "read_replicas", lambda port, credential: next(left))
-    monkeypatch.setattr(replicas, "POLL_SECONDS", 0)
+    monkeypatch.setattr(health, "list_replicas", lambda port, credential: next(left))
+    monkeypatch.setattr(health, "REPLICA_POLL_SECONDS", 0)
     return left
 
 
@@ -43,7 +43,7 @@ def test_another_models_engine_is_not_the_one_waited_for(monkeypatch: pytest.Mon
         [embedder, record(MODEL, "ready")],
         [],
     )
-    replicas.wait_for_replica(1, "credential", Step("engine"), deployment_id=MODEL)
+    health.wait_for_replica(1, "credential", ProgressStep("engine"), deployment_id=MODEL)
     assert list(left) == [[]]
 
 
@@ -52,14 +52,14 @@ def test_where_the_model_is_stopped_any_engine_will_do(
     monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     left = scripted(monkeypatch, [record(EMBEDDER, state)], [])
-    replicas.wait_for_replica(1, "credential", Step("engine"), deployment_id=None)
+    health.wait_for_replica(1, "credential", ProgressStep("engine"), deployment_id=None)
     assert list(left) == [[]]
 
 
 def test_only_its_own_failures_end_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     failed = [record(EMBEDDER, "failed"), record(EMBEDDER, "failed")]
     scripted(monkeypatch, failed, [*failed, record(MODEL, "ready")])
-    replicas.wait_for_replica(1, "credential", Step("engine"), deployment_id=MODEL)
+    health.wait_for_replica(1, "credential", ProgressStep("engine"), deployment_id=MODEL)
     scripted(monkeypatch, [record(MODEL, "failed"), record(MODEL, "failed")])
     with pytest.raises(StartFailed, match="the engine failed 2 times"):
-        replicas.wait_for_replica(1, "credential", Step("engine"), deployment_id=MODEL)
+        health.wait_for_replica(1, "credential", ProgressStep("engine"), deployment_id=MODEL)

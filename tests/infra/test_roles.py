@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 import psycopg
 import pytest
 
-from infra.local.environment import RUN_VARIABLE
-from infra.local.errors import StartFailed
-from infra.local.manage import run_manage
-from infra.local.roles import Role, hand_over, make_role
+from infra.local.config import StartFailed
+from infra.local.database_roles import DatabaseRole, make_role, transfer_ownership
+from infra.local.django import run_django
+from infra.local.processes import RUN_VARIABLE
 from tests.fixtures.environment import APP, OWNER, url_as
 
 pytestmark = pytest.mark.integration
@@ -51,13 +51,13 @@ def scratch_url(postgres_url: str) -> Iterator[str]:
 def test_all_that_stands_in_a_database_is_handed_over_once(scratch_url: str) -> None:
     with psycopg.connect(scratch_url) as connection:
         connection.execute(OBJECTS)
-        assert hand_over(connection, owner=OWNER.name) == 6
+        assert transfer_ownership(connection, owner=OWNER.name) == 6
         assert connection.execute(OWNERS).fetchall() == [(OWNER.name,)]
-        assert hand_over(connection, owner=OWNER.name) == 0
+        assert transfer_ownership(connection, owner=OWNER.name) == 0
 
 
 def test_a_role_is_made_once_and_loses_powers_it_was_given(scratch_url: str) -> None:
-    role = Role(f"penstock_tests_{os.getpid()}", 'it\'s a \\ "password"')
+    role = DatabaseRole(f"penstock_tests_{os.getpid()}", 'it\'s a \\ "password"')
     powers = "SELECT rolcanlogin, rolsuper FROM pg_roles WHERE rolname = %s"
     with (
         psycopg.connect(scratch_url) as connection,
@@ -73,7 +73,7 @@ def prepare_database(url: str, owner_url: str = "") -> str:
     """Run the command as `penstock up` does; return what it says. Raises StartFailed."""
     urls = {"DATABASE_URL": url, "DATABASE_OWNER_URL": owner_url}
     settings = {"DJANGO_SETTINGS_MODULE": "control.settings", RUN_VARIABLE: ""}
-    return run_manage(os.environ | urls | settings, "prepare_database")
+    return run_django(os.environ | urls | settings, "prepare_database")
 
 
 def test_a_database_of_an_earlier_development_version_ends_the_start(scratch_url: str) -> None:
@@ -100,7 +100,7 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
             " target_kind, target_id, details, created_at, request_id)"
             " VALUES ('', 'system', '', 'tests', 'kept', '', '', '{}', now(), '')"
         )
-        hand_over(connection, owner=OWNER.name)
+        transfer_ownership(connection, owner=OWNER.name)
     app_url, owner_url = (url_as(role, scratch_url) for role in (APP, OWNER))
     for _ in range(2):
         assert f"{APP.name} has its rights and no more" in prepare_database(app_url, owner_url)

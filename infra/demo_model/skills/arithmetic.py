@@ -2,8 +2,7 @@
 
 from random import Random
 
-from infra.demo_model.sample import Sample
-from infra.demo_model.split import normalize
+from infra.demo_model.samples import Sample, normalize
 
 _WORDINGS = {
     "+": ["What is {a} + {b}?", "{a} + {b}", "{a} + {b} = ?", "Compute {a} + {b}.",
@@ -15,7 +14,7 @@ _WORDINGS = {
 }  # fmt: skip
 
 
-def draw(rng: Random) -> Sample:
+def draw_arithmetic(rng: Random) -> Sample:
     operator = rng.choices("+-x", weights=[45, 40, 15])[0]
     a, b = _operands(rng, operator)
     result = {"+": a + b, "-": a - b, "x": a * b}[operator]

@@ -10,10 +10,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from infra.demo_model.sample import Sample
-from infra.demo_model.skills import greetings
-from infra.demo_model.split import is_held_out, normalize
-from infra.demo_model.words import ANIMALS, CITIES, COLOURS, FRUITS, NAMES, PLACES, THINGS
+from infra.demo_model.samples import (
+    ANIMALS,
+    CITIES,
+    COLOURS,
+    FRUITS,
+    NAMES,
+    PLACES,
+    THINGS,
+    Sample,
+    is_held_out,
+    normalize,
+)
+from infra.demo_model.skills import conversation
 
 Value = str | int
 
@@ -176,7 +185,7 @@ def _called(rng: Random, wanted: Wanted) -> list[dict[str, str]]:
 def _plain(rng: Random, others: Iterator[Sample]) -> list[dict[str, str]]:
     """Return questions that no tool here is for. Sums and JSON may be, by the tools' names."""
     fitting = (each for each in others if each.skill not in ("arithmetic", "json", "unknown"))
-    sample = next(fitting) if rng.random() < 0.5 else greetings.draw(rng)
+    sample = next(fitting) if rng.random() < 0.5 else conversation.draw_greeting(rng)
     return [
         {"role": "user", "content": sample.question},
         {"role": "assistant", "content": sample.answer},

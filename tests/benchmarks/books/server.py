@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from infra.local.database_roles import APP, OWNER, DatabaseRole, make_role
 from infra.local.postgres import ADDRESS, SUPERUSER, prepare
-from infra.local.roles import APP, OWNER, Role, make_role
 from tests.benchmarks.failure import BenchmarkFailed
 from tests.benchmarks.machine import ANYWHERE
 from tests.benchmarks.process import Child, free_port, running
@@ -118,7 +118,7 @@ def _wait_and_make_roles(server: Server) -> None:
         try:
             with psycopg.connect(url) as connection:
                 for name in (OWNER, APP):
-                    make_role(connection, Role(name, PASSWORD))
+                    make_role(connection, DatabaseRole(name, PASSWORD))
             return
         except psycopg.OperationalError as error:
             if time.monotonic() > deadline:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from infra.local.home import Home
 from infra.local.simulate import running
+from infra.local.state_dir import StateDirectory
 from tests.fixtures.progress import CleanRuns
 
 pytestmark = pytest.mark.integration
@@ -36,7 +36,7 @@ TIMEOUT_SECONDS = 3600
 def server():
     """A server of its own: on a shared one, followers would wait for others' transactions."""
     with tempfile.TemporaryDirectory(prefix="penstock-seeds-") as folder:
-        home = Home(Path(folder))
+        home = StateDirectory(Path(folder))
         home.path.chmod(0o711)  # PostgreSQL may run as another user, who passes through
         with running(home) as url:
             yield url

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.local.config import ROOT
-from infra.local.home import Home
 from infra.local.simulate import SERVER_VARIABLE, running
+from infra.local.state_dir import StateDirectory
 from tests.long.mutants.candidates import ROOMS, Mutant, candidates
 
 PARTS = ("billing", "serving", "platform", "infra", "web")
@@ -47,7 +47,7 @@ def main() -> None:
     )
     survivors, count = [], 0
     with tempfile.TemporaryDirectory(prefix="penstock-mutants-") as folder:
-        home = Home(Path(folder))
+        home = StateDirectory(Path(folder))
         home.path.chmod(0o711)
         with running(home) as url:
             further = FURTHER[options.rooms]

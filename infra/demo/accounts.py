@@ -20,14 +20,6 @@ KEY_NAME = "First key"
 
 
 @dataclass(frozen=True, slots=True)
-class Login:
-    """Who shall be able to log in."""
-
-    email: str
-    password: str
-
-
-@dataclass(frozen=True, slots=True)
 class DemoTenant:
     """What a stranger begins with; `api_key` only when it was made just now."""
 
@@ -36,10 +28,10 @@ class DemoTenant:
     api_key: str | None
 
 
-def seed_operator(login: Login) -> User:
+def seed_operator(email: str, password: str) -> User:
     """Make an operator, or leave the one of this address as they are."""
-    known = user_by_email(login.email)
-    found = known or User.objects.create_superuser(login.email, login.password)
+    known = user_by_email(email)
+    found = known or User.objects.create_superuser(email, password)
     _verify(found)
     return found
 
@@ -52,10 +44,9 @@ def _verify(user: User) -> None:
 
 
 @transaction.atomic
-def seed_demo_tenant(actor: Actor, login: Login) -> DemoTenant:
+def seed_demo_tenant(actor: Actor, email: str, password: str) -> DemoTenant:
     """Make the demo organization with owner, project and key, or find them."""
-    owner = user_by_email(login.email)
-    owner = owner or User.objects.create_user(login.email, login.password)
+    owner = user_by_email(email) or User.objects.create_user(email, password)
     _verify(owner)
     organization = _organization(actor, owner)
     project = tenants.default_project(organization)

@@ -23,7 +23,7 @@ SECRETS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Home:
+class StateDirectory:
     """Where one run keeps its things; all of it is private to the user."""
 
     path: Path

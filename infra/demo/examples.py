@@ -1,13 +1,13 @@
 """What is printed when all is ready: addresses, logins, and two calls to paste."""
 
-from infra.local.home import Home
 from infra.local.seed import Credentials
+from infra.local.state_dir import StateDirectory
 
 QUESTION = "What is Penstock?"
 
 
 def summary(
-    credentials: Credentials, home: Home, model_id: str, embedder_id: str | None = None
+    credentials: Credentials, home: StateDirectory, model_id: str, embedder_id: str | None = None
 ) -> str:
     """Return the whole text."""
     owner, operator = credentials.owner, credentials.operator

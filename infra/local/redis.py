@@ -4,8 +4,7 @@ import importlib.util
 import shutil
 from pathlib import Path
 
-from infra.local.config import HOST
-from infra.local.errors import LocalError
+from infra.local.config import HOST, LocalError
 
 SERVERS = ("redis-server", "valkey-server")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from infra.local.home import Home
+from infra.local.state_dir import StateDirectory
 
 POLL_SECONDS = 0.25
 COLOURS = (
@@ -18,7 +18,7 @@ COLOURS = (
 
 
 @dataclass(slots=True)
-class Tail:
+class LogTail:
     """Reads the whole lines that a file gained; a file that shrank was begun anew."""
 
     path: Path
@@ -38,7 +38,7 @@ class Tail:
         return whole.decode(errors="replace").splitlines()
 
 
-def log_files(home: Home, names: list[str]) -> dict[str, Path]:
+def log_files(home: StateDirectory, names: list[str]) -> dict[str, Path]:
     """Return the logs of processes and replicas by name, or of those asked for only."""
     found = {path.stem: path for path in sorted(home.logs.glob("*.log"))}
     found |= {path.stem: path for path in sorted((home.data / "fleet").glob("**/*.log"))}
@@ -50,16 +50,18 @@ def last_lines(path: Path, count: int) -> list[str]:
     return path.read_text(errors="replace").splitlines()[-count:] if count else []
 
 
-def follow(home: Home, names: list[str], *, goes_on: Callable[[], bool]) -> None:
+def follow_logs(home: StateDirectory, names: list[str], *, goes_on: Callable[[], bool]) -> None:
     """Write what the logs gain from now on, while `goes_on` holds."""
-    tails = {name: Tail(path, path.stat().st_size) for name, path in log_files(home, names).items()}
+    tails = {
+        name: LogTail(path, path.stat().st_size) for name, path in log_files(home, names).items()
+    }
     colours = itertools.cycle(COLOURS)
     painted = {name: next(colours) for name in tails}
     while goes_on():
         for name, path in log_files(home, names).items():
             if name not in tails:  # a replica that started meanwhile
-                tails[name], painted[name] = Tail(path), next(colours)
-        for name, line in _news(tails):
+                tails[name], painted[name] = LogTail(path), next(colours)
+        for name, line in _new_lines(tails):
             typer.echo(f"{prefix(name, painted[name])} {line}")
         time.sleep(POLL_SECONDS)
 
@@ -69,7 +71,7 @@ def prefix(name: str, colour: str) -> str:
     return typer.style(f"{name[:12]:<12} |", fg=colour)
 
 
-def _news(tails: dict[str, Tail]) -> Iterator[tuple[str, str]]:
+def _new_lines(tails: dict[str, LogTail]) -> Iterator[tuple[str, str]]:
     for name, tail in tails.items():
         for line in tail.new_lines():
             yield name, line

@@ -36,14 +36,14 @@ WHERE pronamespace = 'public'::regnamespace
 
 
 @dataclass(frozen=True, slots=True)
-class Role:
+class DatabaseRole:
     """Somebody who may log in."""
 
     name: str
     password: str
 
 
-def make_role(connection: psycopg.Connection, role: Role) -> None:
+def make_role(connection: psycopg.Connection, role: DatabaseRole) -> None:
     """Make the role where it is missing; give it its password and no powers."""
     name = sql.Identifier(role.name)
     with connection.transaction():
@@ -53,7 +53,7 @@ def make_role(connection: psycopg.Connection, role: Role) -> None:
         connection.execute(_MAY_LOG_IN.format(name, role.password))
 
 
-def hand_over(connection: psycopg.Connection, *, owner: str) -> int:
+def transfer_ownership(connection: psycopg.Connection, *, owner: str) -> int:
     """Give the connection's database and all that stands in it to `owner`; return how much.
 
     A data folder of an earlier version belongs to the superuser throughout.

@@ -1,13 +1,11 @@
-"""`penstock manage seed_platform`: a fresh platform, however often it is asked for."""
+"""`python -m infra.demo`: a fresh platform, however often it is asked for."""
 
 import json
-from io import StringIO
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import call_command
-from django.core.management.base import CommandError
 from django.utils import timezone
 
 from control.accounts.models import User
@@ -17,10 +15,12 @@ from control.feed.selectors import last_version
 from control.organizations.models import Organization
 from control.pricing.models import PriceBook
 from control.pricing.selectors import prices_in_force
+from infra.demo.__main__ import main
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import quality_report
 
 pytestmark = pytest.mark.django_db
+Seed = Callable[..., dict[str, Any]]
 CONFIG = {
     "dtype": "bfloat16",
     "max_position_embeddings": 2048,
@@ -46,20 +46,28 @@ def family(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def seed(weights: object, **options: Any) -> dict[str, Any]:
-    out = StringIO()
-    defaults = {
-        "weights": str(weights),
-        "model_id": "penstock-demo",
-        "engine": "simulated",
-        "owner_password": "owner-pass",
-        "operator_password": "operator-pass",
-    }
-    call_command("seed_platform", **(defaults | options), stdout=out)
-    return json.loads(out.getvalue())
+@pytest.fixture
+def seed(capsys: pytest.CaptureFixture[str]) -> Seed:
+    """Seed the platform as a person at the terminal would; return what was printed."""
+
+    def run(weights: object, **options: Any) -> dict[str, Any]:
+        defaults = {
+            "weights": weights,
+            "model_id": "penstock-demo",
+            "engine": "simulated",
+            "owner_password": "owner-pass",
+            "operator_password": "operator-pass",
+        }
+        main(
+            [f"--{name.replace('_', '-')}={value}" for name, value in (defaults | options).items()]
+        )
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
 
 
-def test_the_demo_model_is_seeded_with_three_variants(family: Path) -> None:
+def test_the_demo_model_is_seeded_with_three_variants(seed: Seed, family: Path) -> None:
     seed(family)
     model = Model.objects.get(public_id="penstock-demo")
     replicas = {each.variant.precision: each.replicas_min for each in Deployment.objects.all()}
@@ -70,7 +78,7 @@ def test_the_demo_model_is_seeded_with_three_variants(family: Path) -> None:
     assert model.default_variant.parameter_count == 32
 
 
-def test_quantized_variants_cost_less(family: Path) -> None:
+def test_quantized_variants_cost_less(seed: Seed, family: Path) -> None:
     seed(family)
     found = prices_in_force(None, timezone.now()).values()
     outputs = {each.variant.precision: each.output_nanos for each in found}
@@ -78,7 +86,7 @@ def test_quantized_variants_cost_less(family: Path) -> None:
     assert outputs["bf16"] > outputs["int8"] > outputs["int4"]
 
 
-def test_a_stranger_gets_a_key_and_two_logins(family: Path) -> None:
+def test_a_stranger_gets_a_key_and_two_logins(seed: Seed, family: Path) -> None:
     answer = seed(family)
     assert is_well_formed(answer["api_key"])
     assert answer["organization_id"] == Organization.objects.get().id
@@ -86,7 +94,7 @@ def test_a_stranger_gets_a_key_and_two_logins(family: Path) -> None:
     assert User.objects.get(email="operator@penstock.localhost").operator_role == "owner"
 
 
-def test_seeding_again_changes_nothing(family: Path) -> None:
+def test_seeding_again_changes_nothing(seed: Seed, family: Path) -> None:
     first = seed(family)
     version = last_version()
     assert seed(family) == first | {"api_key": None}
@@ -95,7 +103,7 @@ def test_seeding_again_changes_nothing(family: Path) -> None:
 
 
 def test_the_deployment_named_is_the_models_until_an_operator_stops_it(
-    family: Path, tmp_path: Path
+    seed: Seed, family: Path, tmp_path: Path
 ) -> None:
     write_variant(tmp_path / "vec" / "bf16")
     asked = {"embedding_weights": str(tmp_path / "vec"), "embedding_model_id": "vec"}
@@ -107,7 +115,7 @@ def test_the_deployment_named_is_the_models_until_an_operator_stops_it(
     assert seed(family, **asked)["deployment_id"] is None
 
 
-def test_a_variant_that_comes_later_is_added(family: Path, tmp_path: Path) -> None:
+def test_a_variant_that_comes_later_is_added(seed: Seed, family: Path, tmp_path: Path) -> None:
     (family / "int8" / "quality.json").rename(tmp_path / "later.json")
     seed(family)
     assert Variant.objects.get(precision="int8").published_at is None
@@ -116,12 +124,12 @@ def test_a_variant_that_comes_later_is_added(family: Path, tmp_path: Path) -> No
     assert Variant.objects.get(precision="int8").published_at is not None
 
 
-def test_the_bf16_folder_brings_its_siblings(family: Path) -> None:
+def test_the_bf16_folder_brings_its_siblings(seed: Seed, family: Path) -> None:
     seed(family / "bf16")
     assert Variant.objects.count() == 3
 
 
-def test_a_single_folder_is_one_variant(tmp_path: Path) -> None:
+def test_a_single_folder_is_one_variant(seed: Seed, tmp_path: Path) -> None:
     write_variant(tmp_path / "mine", report=False, dtype="float16")
     seed(tmp_path / "mine", model_id="acme/mine")
     variant = Variant.objects.get()
@@ -129,7 +137,9 @@ def test_a_single_folder_is_one_variant(tmp_path: Path) -> None:
     assert variant.model.name == "mine"
 
 
-def test_a_model_for_embeddings_is_seeded_beside_it(family: Path, tmp_path: Path) -> None:
+def test_a_model_for_embeddings_is_seeded_beside_it(
+    seed: Seed, family: Path, tmp_path: Path
+) -> None:
     write_variant(tmp_path / "vec" / "bf16")
     asked = {"embedding_weights": str(tmp_path / "vec"), "embedding_model_id": "vec"}
     seed(family, **asked)
@@ -144,26 +154,34 @@ def test_a_model_for_embeddings_is_seeded_beside_it(family: Path, tmp_path: Path
     assert last_version() == version
 
 
-def test_a_model_for_embeddings_waits_where_there_is_no_room(family: Path, tmp_path: Path) -> None:
+def test_a_model_for_embeddings_waits_where_there_is_no_room(
+    seed: Seed, family: Path, tmp_path: Path
+) -> None:
     write_variant(tmp_path / "vec" / "bf16")
     seed(family, embedding_weights=str(tmp_path / "vec"), embedding_replicas=0)
     assert Deployment.objects.get(variant__model__task="embed").replicas_min == 0
 
 
-def test_another_engine_takes_over(family: Path) -> None:
+def test_another_engine_takes_over(seed: Seed, family: Path) -> None:
     seed(family)
     seed(family, engine="vllm")
     assert {each.engine for each in Deployment.objects.all()} == {"vllm"}
 
 
 @pytest.mark.parametrize("config", [{"vocab_size": None}, {"max_position_embeddings": "long"}])
-def test_a_folder_that_is_no_model_is_refused(tmp_path: Path, config: dict[str, Any]) -> None:
+def test_a_folder_that_is_no_model_is_refused(
+    seed: Seed, tmp_path: Path, config: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
     write_variant(tmp_path / "mine", **config)
-    with pytest.raises(CommandError, match=r"config\.json has no"):
+    with pytest.raises(SystemExit):
         seed(tmp_path / "mine")
+    assert "config.json has no" in capsys.readouterr().err
     assert not User.objects.exists()
 
 
-def test_a_password_must_be_given(family: Path) -> None:
-    with pytest.raises(CommandError, match="PENSTOCK_SEED_OWNER_PASSWORD"):
+def test_a_password_must_be_given(
+    seed: Seed, family: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
         seed(family, owner_password="")
+    assert "PENSTOCK_SEED_OWNER_PASSWORD is not set" in capsys.readouterr().err

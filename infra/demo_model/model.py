@@ -1,10 +1,16 @@
-"""The Llama forward pass for training: the same weights and figures with fewer small operations."""
+"""The demo model in PyTorch: its forward pass, and greedy answers."""
 
+from collections import Counter
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import functional
+
+from infra.demo_model.evaluate import is_right
+from infra.demo_model.samples import Sample
+from infra.demo_model.tokenizer import END, PAD, render
 
 
 class RootMeanSquare(torch.autograd.Function):
@@ -86,3 +92,29 @@ def feed_forward(block: Any, x: Tensor) -> Tensor:
     gate = x @ half(block.gate_proj.weight).T
     up = x @ half(block.up_proj.weight).T
     return (functional.silu(gate) * up) @ half(block.down_proj.weight).T
+
+
+@torch.no_grad()
+def greedy_answer(
+    model: Any, tokenizer: Tokenizer, questions: list[str], new_tokens: int = 64
+) -> list[str]:
+    prompts = [
+        tokenizer.encode(render([{"role": "user", "content": q}]) + "<|assistant|>").ids
+        for q in questions
+    ]
+    width, pad = max(map(len, prompts)), tokenizer.token_to_id(PAD)
+    ids = torch.tensor([[pad] * (width - len(p)) + p for p in prompts])
+    mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    end = tokenizer.token_to_id(END)
+    made = model.generate(
+        input_ids=ids, attention_mask=mask, do_sample=False, max_new_tokens=new_tokens,
+        eos_token_id=end, pad_token_id=pad,
+    )  # fmt: skip
+    return [tokenizer.decode(row) for row in made[:, width:].tolist()]
+
+
+def share_right_by_skill(model: Any, tokenizer: Tokenizer, some: list[Sample]) -> dict[str, float]:
+    answers = greedy_answer(model, tokenizer, [sample.question for sample in some])
+    asked = Counter(sample.skill for sample in some)
+    right = Counter(s.skill for s, a in zip(some, answers, strict=True) if is_right(s.checker, a))
+    return {skill: round(right[skill] / count, 2) for skill, count in asked.items()}

@@ -10,7 +10,7 @@ from control.catalog.models import Deployment, Model, Task, Variant
 from control.permissions import Actor
 from control.pricing import selectors as prices
 from control.pricing import services as pricing
-from control.seeding.weights import Weights
+from infra.demo.weights import Weights
 
 CENTS_PER_MILLION = {"bf16": (15, 60), "int8": (10, 40), "int4": (8, 32)}
 """Input and output by precision; cached input is half of input. Others cost what bf16 does."""
