@@ -64,9 +64,7 @@ def train(
     start_from: Annotated[
         Path | None, typer.Option(help="A float32/ folder to go on from.")
     ] = None,
-    mix: Annotated[
-        str, typer.Option(help="Skills to draw more often: `arithmetic,fact`.")
-    ] = "all",
+    mix: Annotated[str, typer.Option(help="Skills to draw more often: `arithmetic,fact`.")] = "all",
     tools_share: Annotated[
         float, typer.Option(min=0, max=1, help="Of the chats, how many offer tools.")
     ] = 0.2,

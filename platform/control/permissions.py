@@ -1,7 +1,7 @@
-"""Who acts and what they may do: actors, roles, permissions, and the tables that relate them.
+"""Access control: actors, roles, permissions, and the tables that relate them.
 
-Every service asks `require` (in a customer's organization) or `require_operator` (in the platform)
-first; the admin asks by app (`accounts.models.User.has_perm`).
+Every service first calls `require` (in a customer's organization) or `require_operator` (in the
+platform); the admin checks permissions by app (`accounts.models.User.has_perm`).
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from control.errors import NotPermitted, ObjectNotFound
 
 
 class Permission(StrEnum):
-    """What may be done: `resource:verb`, in an organization or, from `platform:read` on, in the
+    """A permission, `resource:verb`: in an organization or, from `platform:read` on, in the
     platform."""
 
     ORGANIZATION_READ = "organization:read"
@@ -29,7 +29,7 @@ class Permission(StrEnum):
     AUDIT_READ = "audit:read"
     API_KEYS_WRITE = "api_keys:write"
     API_KEYS_GRANT = "api_keys:grant"
-    """Keys that manage the organization, and keys of others."""
+    """Write access to keys with the scope `manage`, and to keys of other members."""
     BILLING_READ = "billing:read"
     BILLING_WRITE = "billing:write"
     LIMITS_WRITE = "limits:write"
@@ -73,14 +73,14 @@ OPERATOR_PERMISSIONS: dict[str, frozenset[Permission]] = {
         }
     ),
 }  # fmt: skip
-_MEMBERS = frozenset(Permission) - OPERATOR_PERMISSIONS[OperatorRole.OWNER]
+_MEMBER_PERMISSIONS = frozenset(Permission) - OPERATOR_PERMISSIONS[OperatorRole.OWNER]
 _OWNERS_ONLY = {
     Permission.OWNERS_WRITE, Permission.SSO_WRITE,
     Permission.ORGANIZATION_UPDATE, Permission.ORGANIZATION_DELETE,
 }  # fmt: skip
 ROLE_PERMISSIONS: dict[str, frozenset[Permission]] = {
-    Role.OWNER: _MEMBERS,
-    Role.ADMIN: _MEMBERS - _OWNERS_ONLY,
+    Role.OWNER: _MEMBER_PERMISSIONS,
+    Role.ADMIN: _MEMBER_PERMISSIONS - _OWNERS_ONLY,
     Role.BILLING: frozenset(
         {
             Permission.ORGANIZATION_READ, Permission.BILLING_READ, Permission.BILLING_WRITE,
@@ -90,20 +90,20 @@ ROLE_PERMISSIONS: dict[str, frozenset[Permission]] = {
     Role.DEVELOPER: frozenset({Permission.ORGANIZATION_READ, Permission.API_KEYS_WRITE}),
     Role.VIEWER: frozenset({Permission.ORGANIZATION_READ}),
 }  # fmt: skip
-_FOR_OPERATORS = {
+_OPERATOR_EQUIVALENTS = {
     Permission.ORGANIZATION_READ: Permission.PLATFORM_READ,
     Permission.BILLING_READ: Permission.PLATFORM_READ,
     Permission.BILLING_WRITE: Permission.FINANCE_WRITE,
     Permission.LIMITS_WRITE: Permission.FINANCE_WRITE,
     Permission.ORGANIZATION_DELETE: Permission.OPERATORS_WRITE,
 }
-"""What an operator needs for a member's permission; for all others CUSTOMERS_WRITE."""
+"""The permission that an operator needs instead of a member's; CUSTOMERS_WRITE for all others."""
 
 ActorKind = Literal["user", "key", "system"]
 
 
 class UserLike(Protocol):
-    """What is read of a user here, below the tables."""
+    """The fields of a user that this module reads, since it may not import the model."""
 
     id: str
     email: str
@@ -112,8 +112,8 @@ class UserLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who does something, as the audit log names them. `role` holds in `organization_id` only,
-    `operator_role` in the whole platform."""
+    """The author of an action, as the audit log names it. `role` applies in `organization_id`
+    only, `operator_role` in the whole platform."""
 
     kind: ActorKind
     id: str
@@ -123,47 +123,47 @@ class Actor:
     role: str | None = None
     operator_role: str | None = None
     maker_id: str | None = None
-    """Of an API key: the person who answers for it."""
+    """The user who is responsible for an API key."""
 
     @classmethod
     def for_user(cls, user: UserLike) -> "Actor":
-        """Return a user as an actor: an operator where they are one, else without any role."""
+        """Return a user as an actor, with their operator role if they have one."""
         role = user.operator_role or None
         return cls("user", user.id, user.email, user_id=user.id, operator_role=role)
 
     @classmethod
     def for_system(cls, name: str) -> "Actor":
-        """Return the platform acting by itself, such as a seed or a schedule."""
+        """Return the platform itself as an actor, such as a seed or a schedule."""
         return cls("system", "", name, operator_role=OperatorRole.OWNER)
 
     @property
     def person_id(self) -> str | None:
-        """The person behind what is done, by themselves or by a key of theirs."""
+        """The id of the user who acts, directly or with an API key."""
         return self.user_id or self.maker_id
 
     @property
     def is_operator(self) -> bool:
-        """Whether they run the platform, in whatever role."""
+        """Whether the actor is an operator of the platform."""
         return self.operator_role is not None
 
 
 def can(role: str, permission: Permission) -> bool:
-    """Tell whether a member's role holds a permission."""
+    """Return whether a member's role has a permission."""
     return permission in ROLE_PERMISSIONS[role]
 
 
 def operator_can(role: str | None, permission: Permission) -> bool:
-    """Tell whether an operator's role (None, or empty: no operator) holds a permission."""
+    """Return whether an operator's role has a permission; None or "" means no operator."""
     return permission in OPERATOR_PERMISSIONS.get(role or "", frozenset())
 
 
 def require(actor: Actor, organization_id: str, permission: Permission) -> None:
-    """Let an actor pass who holds a permission in an organization.
+    """Check that an actor has a permission in an organization.
 
-    Raises ObjectNotFound for whoever is no member of it, NotPermitted for a lesser role.
+    Raises ObjectNotFound if the actor is not a member, NotPermitted if the role lacks it.
     """
     if actor.is_operator:
-        require_operator(actor, _FOR_OPERATORS.get(permission, Permission.CUSTOMERS_WRITE))
+        require_operator(actor, _OPERATOR_EQUIVALENTS.get(permission, Permission.CUSTOMERS_WRITE))
         return
     if actor.organization_id != organization_id or actor.role is None:
         raise ObjectNotFound("There is no such organization.")
@@ -172,7 +172,7 @@ def require(actor: Actor, organization_id: str, permission: Permission) -> None:
 
 
 def require_operator(actor: Actor, permission: Permission) -> None:
-    """Let only operators pass who hold a permission. Raises NotPermitted."""
+    """Check that an actor is an operator with a permission. Raises NotPermitted."""
     if not actor.is_operator:
         raise NotPermitted("Only operators of the platform may do this.")
     if not operator_can(actor.operator_role, permission):

@@ -1,8 +1,9 @@
-"""Step-up: what moves money, makes keys or sets prices asks for a recent proof of who is there, so
-that a stolen or forgotten session does none of it. And operators' sessions end within half a day.
+"""Step-up authentication: actions that move money, create keys or set prices require a recent
+sign-in, so that a stolen or forgotten session cannot perform them. Operators' sessions end within
+half a day.
 
-A form that came too late is kept in its session while its sender proves again who they are, and is
-then carried out; it counts for that one proof, and for some minutes.
+A form that needs a new proof is kept in the session while the user reauthenticates, and is then
+carried out. It waits for that one proof only, and for a few minutes.
 """
 
 import time
@@ -26,29 +27,29 @@ from control.error_pages import service_unavailable
 from control.errors import is_database_unavailable
 
 RECENT = timedelta(minutes=15)
-"""How long a proof counts."""
+"""How long a sign-in or reauthentication is recent."""
 KEPT = timedelta(minutes=5)
-"""How long a form waits for one."""
+"""How long a form waits for a reauthentication."""
 OPERATOR_SESSION = timedelta(hours=12)
 SIGNED_IN_AT = "signed_in_at"
 BY_SSO = "sso"
-"""What a session's records call a sign-in by an organization's provider."""
+"""The method of a session's authentication record after a sign-in with SSO."""
 
 
 def is_recent(request: HttpRequest) -> bool:
-    """Tell whether who asks signed in lately, or proved in this session who they are since."""
+    """Return whether the user signed in or reauthenticated within `RECENT`."""
     records = get_authentication_records(request, request.user)
-    at = max(request.session.get(SIGNED_IN_AT, 0), *(each["at"] for each in records), 0)
-    return time.time() - at < RECENT.total_seconds()
+    latest = max(request.session.get(SIGNED_IN_AT, 0), *(record["at"] for record in records), 0)
+    return time.time() - latest < RECENT.total_seconds()
 
 
 def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
-    """Lead to where a person proves again who they are, as they did when they came, and keep their
-    form meanwhile. `back` is where they go on if it cannot be carried out: a page, no form."""
+    """Redirect to the reauthentication page, by the method of the sign-in, and keep the form in
+    the session. `back` is the page to continue on if the form cannot be carried out."""
     records = get_authentication_records(request, request.user)
     methods = get_adapter().get_reauthentication_methods(request.user)
     if not methods or (records and records[-1]["method"] == BY_SSO):
-        # Another request comes back from the provider: the form is sent again by hand.
+        # A new request returns from the provider, so the user has to send the form again.
         return HttpResponseRedirect(f"{reverse('sso_begin')}?{urlencode({'next': back})}")
     form = {
         "path": request.path_info,
@@ -63,24 +64,24 @@ def ask(request: HttpRequest, back: str) -> HttpResponseRedirect:
 
 
 def carry_out(request: HttpRequest, state: dict[str, Any]) -> HttpResponseBase:
-    """Carry out the form that waited for this proof, and no other: one that was given up is not
-    sent by a proof that was asked for something else."""
-    is_asked_for_it = get_next_redirect_url(request) == state["back"]
-    if not is_asked_for_it or time.time() - state["at"] > KEPT.total_seconds():
+    """Carry out the form that waited for this reauthentication. An abandoned form is not sent by
+    a reauthentication for another purpose."""
+    is_for_this_form = get_next_redirect_url(request) == state["back"]
+    if not is_for_this_form or time.time() - state["at"] > KEPT.total_seconds():
         return redirect(get_next_redirect_url(request) or state["back"])
     request.path = request.path_info = state["path"]
     request.META["QUERY_STRING"] = state["query"]
     request.GET, request.POST = QueryDict(state["query"]), QueryDict(state["form"])
-    found = request.resolver_match = resolve(state["path"])
-    response: HttpResponseBase = found.func(request, *found.args, **found.kwargs)
+    match = request.resolver_match = resolve(state["path"])
+    response: HttpResponseBase = match.func(request, *match.args, **match.kwargs)
     return response
 
 
 class OperatorSessionMiddleware(MiddlewareMixin):
-    """Ends an operator's session half a day after they signed in, whatever they did in it."""
+    """Ends an operator's session half a day after the sign-in, active or not."""
 
     def process_request(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Sign out who has been in for too long; 503 where sessions cannot be read."""
+        """Log out an operator whose session is too old; return 503 if sessions cannot be read."""
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return None
         try:
@@ -95,8 +96,8 @@ class OperatorSessionMiddleware(MiddlewareMixin):
         return None
 
 
-def _note_sign_in(sender: object, request: HttpRequest, **_: Any) -> None:
+def _record_sign_in_time(sender: object, request: HttpRequest, **_: Any) -> None:
     request.session[SIGNED_IN_AT] = time.time()
 
 
-user_logged_in.connect(_note_sign_in, dispatch_uid="control.reauthentication")
+user_logged_in.connect(_record_sign_in_time, dispatch_uid="control.reauthentication")

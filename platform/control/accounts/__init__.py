@@ -1,2 +1,2 @@
-"""People and how they sign in: users, passwords, second factors, sessions and trusted devices. It
-knows nothing of organizations, which hear of accounts by `account_event`."""
+"""Users and how they sign in: passwords, second factors, sessions and trusted devices. This package
+does not know organizations; they receive `account_event`."""

@@ -1,5 +1,5 @@
-"""Hooks of allauth's: attempts are counted, devices are remembered, people are mailed what happens
-to their account, and whoever signed up by themselves verifies their address."""
+"""The allauth adapter: it counts login attempts, remembers devices, emails people about changes to
+their account, and requires a verified address of everybody who signed up themselves."""
 
 import time
 import uuid
@@ -38,34 +38,34 @@ MAILS = {
     "account/email/account_already_exists": "account_exists",
     "account/email/unknown_account": "unknown_account",
 }
-"""Our mails by allauth's names for them."""
+"""Our email templates by allauth's template prefixes."""
 LINKS = ("activate_url", "password_reset_url", "signup_url")
-"""What our mails take of allauth's context."""
+"""The keys of allauth's context that our emails use."""
 
 
 class VerifiedEmailStage(EmailVerificationStage):
-    """allauth's stage, but for people whom the set-up or an operator made, who vouches for their
-    addresses. A sign-up so ends with the same page and a mail, whether there was an account or
-    not."""
+    """Verify the address of a person who signed up. Users created by the setup or an operator are
+    trusted and skip the stage. A sign-up ends with the same page and an email whether or not the
+    account existed."""
 
     def handle(self) -> tuple[Any, bool]:
-        """Return the page that says to look into the mail, or None to go on."""
+        """Return the page that asks to check the inbox, if any, and whether to continue."""
         user = self.login.user
         if user is not None and not EmailAddress.objects.filter(user_id=user.pk).exists():
             EmailAddress.objects.create(user=user, email=user.email, verified=True, primary=True)
             return None, True
-        response, goes_on = super().handle()
-        return response, goes_on
+        response, continues = super().handle()
+        return response, continues
 
 
 class AccountAdapter(DefaultAccountAdapter):
     """Signs people up and in."""
 
     def after_signup(self, user: User) -> None:
-        """Do what belongs to a sign-up, in its transaction: the layers above override this."""
+        """Extend a sign-up in its transaction; the layers above override this."""
 
     def save_user(self, request: HttpRequest, user: User, form: Any, commit: bool = True) -> User:
-        """Save a new user with all that belongs to a sign-up, or nothing."""
+        """Save a new user and run `after_signup` in one transaction."""
         with _slot(request, is_known=False), transaction.atomic():
             super().save_user(request, user, form, commit)
             if commit:
@@ -73,13 +73,13 @@ class AccountAdapter(DefaultAccountAdapter):
         return user
 
     def set_password(self, user: User, password: str) -> None:
-        """Give a person another password."""
+        """Set a password, in a login slot: hashing is expensive."""
         with _slot(self.request, is_known=True):
             super().set_password(user, password)
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> User | None:
-        """Return whose password it is. A try is counted first, and not looked at where it is
-        refused. Raises ValidationError, which says when the next one is."""
+        """Return the user whose password it is. The attempt is counted first; a refused attempt is
+        not checked. Raises ValidationError with the time of the next attempt."""
         email = credentials.get("email") or ""
         address, device = self.get_client_ip(request), device_of(request, email)
         is_known = is_trusted_device(request, email)
@@ -103,43 +103,43 @@ class AccountAdapter(DefaultAccountAdapter):
         return user
 
     def send_account_already_exists_mail(self, email: str) -> None:
-        """Tell who signs up twice, and take as long as the first time: the same is done for nobody,
-        and undone."""
+        """Email a person who signs up again. The same work is done for a dummy user and rolled
+        back, so that it takes as long as a first sign-up."""
         with _slot(self.request, is_known=False), transaction.atomic():
-            nobody = User(email=f"{uuid.uuid4()}@nobody.invalid")
-            nobody.set_password(email)
-            nobody.save()
-            self.after_signup(nobody)
+            dummy = User(email=f"{uuid.uuid4()}@nobody.invalid")
+            dummy.set_password(email)
+            dummy.save()
+            self.after_signup(dummy)
             transaction.set_rollback(True)
         super().send_account_already_exists_mail(email)
 
     def get_client_ip(self, request: HttpRequest) -> str:
-        """Return the client's address. Raises PermissionDenied where there is none."""
+        """Return the client's address. Raises PermissionDenied if it is unknown."""
         address = client_address(request)
         if address is None:
             raise PermissionDenied("The client's address is not known.")
         return str(address)
 
     def is_safe_url(self, url: str | None) -> bool:
-        """Tell whether a person may be sent on there: to pages of this console alone."""
+        """Return whether a redirect to the URL is allowed: only to pages of this console."""
         return url_has_allowed_host_and_scheme(url, allowed_hosts=None)
 
     def get_login_stages(self) -> list[str]:
-        """Return what is asked on the way in."""
+        """Return allauth's login stages, with ours for email verification."""
         ours = f"{VerifiedEmailStage.__module__}.{VerifiedEmailStage.__name__}"
         stages: list[str] = super().get_login_stages()
-        return [ours if each.endswith(".EmailVerificationStage") else each for each in stages]
+        return [ours if stage.endswith(".EmailVerificationStage") else stage for stage in stages]
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
-        """Return how a person proves again who they are: with a factor where one is set up, so that
-        a session begun with a stolen password takes none away."""
+        """Return the ways to reauthenticate. The password is left out if a second factor is set up,
+        so that a session begun with a stolen password cannot remove the factor."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         if user.is_authenticated and is_mfa_enabled(user):
-            return [each for each in methods if each["id"] != "reauthenticate"]
+            return [method for method in methods if method["id"] != "reauthenticate"]
         return methods
 
     def post_login(self, request: HttpRequest, user: User, **hooks: Any) -> HttpResponse:
-        """Remember the device and the network; mail a person whose device nobody knew."""
+        """Trust the device and the network; email the person if the device was unknown."""
         response = super().post_login(request, user, **hooks)
         is_new = device_of(request, user.email) is None
         trust_device(request, response, user.email)
@@ -149,13 +149,13 @@ class AccountAdapter(DefaultAccountAdapter):
         return response
 
     def confirm_email(self, request: HttpRequest, email_address: EmailAddress) -> bool:
-        """Verify an address, and do what hangs on it in the same transaction."""
+        """Verify an address and run its signal receivers in one transaction."""
         with transaction.atomic():
             return bool(super().confirm_email(request, email_address))
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
-        """Decide a mail; each wish is a mail of its own. Its links lead to the configured host,
-        whatever host the request named."""
+        """Store an email; each call sends one. Its links lead to the configured host, whatever host
+        the request named."""
         links = {name: with_configured_host(context[name]) for name in LINKS if name in context}
         days = app_settings.EMAIL_CONFIRMATION_EXPIRE_DAYS
         with transaction.atomic():
@@ -175,14 +175,14 @@ class AccountAdapter(DefaultAccountAdapter):
         context: dict[str, Any] | None = None,
         email: str | None = None,
     ) -> None:
-        """Tell a person what happened to their account."""
-        news, now = SECURITY_EMAILS[template_prefix], timezone.now()
-        notify(news, to=email or user.email, now=now, request=self.request)
+        """Email a person about a change to their account."""
+        content, now = SECURITY_EMAILS[template_prefix], timezone.now()
+        notify(content, to=email or user.email, now=now, request=self.request)
 
 
 @contextmanager
 def _slot(request: HttpRequest, *, is_known: bool) -> Iterator[None]:
-    """Wait for a login slot. Raises ImmediateHttpResponse, a 503, where none comes."""
+    """Wait for a login slot. Raises ImmediateHttpResponse (503) if none becomes free."""
     try:
         with login_attempts.login_slot(is_known=is_known):
             yield

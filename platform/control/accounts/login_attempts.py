@@ -1,8 +1,9 @@
-"""How often a password or a code may be tried, counted for all processes, and how many sign-ins are
-worked on at once (decision 0036).
+"""Limits on password and code attempts, counted across all processes, and on concurrent sign-ins
+(decision 0036).
 
-An attempt is counted before the password is looked at and released when it was right, so that many
-at once are no way around. A window begins with the clock's, so its end is known without asking.
+An attempt is counted before the password is checked and released if it was right, so that
+concurrent attempts cannot get around a limit. Windows are aligned to the clock, so the end of a
+window is known without a query.
 """
 
 import hashlib
@@ -18,26 +19,26 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
 SLACK_SECONDS = 60
-"""How much longer than its window a count is kept, so that none ends while it is changed: Redis
-would count on for ever."""
+"""How much longer than its window a counter is kept, so that none expires while it is changed:
+Redis would then keep it for ever."""
 KNOWN_SECONDS = 90 * 24 * 3600
-"""How long a network counts as an account's own after the last sign-in from there."""
+"""How long a network is trusted after the account's last sign-in from it."""
 CONCURRENT_LOGINS_MAX = max(2, os.cpu_count() or 2)
-"""In a process. Each sign-in hashes, asks the database twenty times and wants the interpreter
-between; under a flood from sixteen connections others took 640 ms (p95) without this bound and the
-rests of `RateLimitedLoginView`, 280 ms with them."""
+"""Per process. A sign-in hashes a password, queries the database twenty times and needs the
+interpreter in between. Under a flood from sixteen connections other requests took 640 ms (p95)
+without this bound and the pauses of `RateLimitedLoginView`, 280 ms with them."""
 WAIT_SECONDS = 2.0
 _all = BoundedSemaphore(CONCURRENT_LOGINS_MAX)
 _strangers = BoundedSemaphore(CONCURRENT_LOGINS_MAX - 1)
-"""For unknown devices on unknown networks: one slot is left for everybody else."""
-_mine = local()
+"""For unknown devices on unknown networks; one slot remains for everybody else."""
+_thread = local()
 TOO_MANY_ATTEMPTS = "too_many_tries"
-"""The code of the error that says when to try again; its parameters hold the `seconds`."""
+"""Code of the ValidationError after too many attempts; its params hold the `seconds` to wait."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimit:
-    """How many wrong passwords there may be in a window."""
+    """A number of wrong passwords that are allowed in a window."""
 
     name: str
     amount: int
@@ -45,20 +46,20 @@ class AttemptLimit:
 
 
 DEVICE = AttemptLimit("device", 10, 300)
-"""From a device that signed in to the account before. Nothing else is counted there, so nobody
-elsewhere can use it up."""
+"""Attempts from a device that signed in to the account before. Only this limit applies to it, so
+attempts from elsewhere cannot exhaust it."""
 PAIR = AttemptLimit("pair", 5, 300)
-"""For an account from a network, by devices that nobody knows."""
+"""Attempts on one account from one network, by unknown devices."""
 ACCOUNT = AttemptLimit("account", 50, 3600)
-"""For an account from all networks that it never signed in from."""
+"""Attempts on one account from all networks that it never signed in from."""
 NETWORK = AttemptLimit("network", 100, 600)
-"""From a network for all accounts that never signed in from there."""
+"""Attempts from one network on all accounts that never signed in from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """One attempt: at which account (as typed), from which address, on which trusted device, with a
-    password or with what else."""
+    """An attempt on an account. `email` is as typed, `device` the id of a trusted device or None,
+    and `of` the kind of secret."""
 
     email: str
     address: str
@@ -68,92 +69,92 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AttemptReservation:
-    """What an attempt counts against its limits, until it is released."""
+    """The counters that an attempt holds until it is released."""
 
     keys: tuple[str, ...]
     wait_seconds: int = 0
-    """Until the next attempt, where this one is refused; nothing is counted then."""
+    """Time until the next attempt if this one is refused; a refused attempt holds no counters."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether the password is not to be looked at."""
+        """Whether the password must not be checked."""
         return self.wait_seconds > 0
 
 
 def reserve(attempt: LoginAttempt, now: float) -> AttemptReservation:
-    """Count an attempt, or refuse it."""
-    counted = {
-        _key(attempt.of, each.name, by, str(int(now // each.seconds))): each
-        for each, by in _limits_of(attempt)
+    """Count an attempt against its limits, or refuse it."""
+    limits = {
+        _key(attempt.of, limit.name, subject, str(int(now // limit.seconds))): limit
+        for limit, subject in _limits_of(attempt)
     }
-    # Looked at first: a flood that is refused writes nothing.
-    counts = cache.get_many(counted)
-    used_up = [each for key, each in counted.items() if counts.get(key, 0) >= each.amount]
-    if used_up:
-        return _refuse(used_up, now)
-    taken: list[str] = []
-    for key, each in counted.items():
-        taken.append(key)
-        if _add(key, each.seconds + SLACK_SECONDS) > each.amount:
-            release(AttemptReservation(tuple(taken)))
-            return _refuse([each], now)
-    return AttemptReservation(tuple(taken))
+    # Read first: a flood that is refused writes nothing.
+    counts = cache.get_many(limits)
+    exhausted = [limit for key, limit in limits.items() if counts.get(key, 0) >= limit.amount]
+    if exhausted:
+        return _refuse(exhausted, now)
+    reserved: list[str] = []
+    for key, limit in limits.items():
+        reserved.append(key)
+        if _increment(key, limit.seconds + SLACK_SECONDS) > limit.amount:
+            release(AttemptReservation(tuple(reserved)))
+            return _refuse([limit], now)
+    return AttemptReservation(tuple(reserved))
 
 
 def release(reservation: AttemptReservation) -> None:
-    """Forget an attempt: the password was right, or was never looked at."""
+    """Uncount an attempt whose password was right or was never checked."""
     for key in reservation.keys:
         try:
             cache.decr(key)
         except ValueError:
-            continue  # its window is over
+            continue  # The window is over.
 
 
 def trust_network(email: str, address: str) -> None:
-    """Take a network as one of the account's own."""
+    """Trust a network for an account."""
     cache.set(_key("known", account_of(email), network_of(address)), 1, KNOWN_SECONDS)
 
 
 def is_trusted_network(email: str, address: str) -> bool:
-    """Tell whether the account signed in from there lately."""
+    """Return whether the account signed in from the network within `KNOWN_SECONDS`."""
     return bool(cache.get(_key("known", account_of(email), network_of(address))))
 
 
 def account_of(email: str) -> str:
-    """Return what an account is counted by, whether there is one or not."""
+    """Return the id that an account's attempts are counted by, whether or not it exists."""
     return hashlib.sha256(email.strip().lower().encode(errors="replace")).hexdigest()[:32]
 
 
 def network_of(address: str) -> str:
-    """Return the network that one customer of a provider has: /24 of IPv4, /64 of IPv6."""
+    """Return the network that one customer of an ISP has: /24 for IPv4, /64 for IPv6."""
     try:
-        found = ipaddress.ip_address(address)
+        parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    bits = 24 if found.version == 4 else 64
-    return str(ipaddress.ip_network(f"{found}/{bits}", strict=False))
+    bits = 24 if parsed.version == 4 else 64
+    return str(ipaddress.ip_network(f"{parsed}/{bits}", strict=False))
 
 
 def _limits_of(attempt: LoginAttempt) -> list[tuple[AttemptLimit, str]]:
     account, network = account_of(attempt.email), network_of(attempt.address)
     if attempt.device is not None:
         return [(DEVICE, attempt.device)]
-    counted = [(PAIR, f"{account}:{network}")]
+    limits = [(PAIR, f"{account}:{network}")]
     if not is_trusted_network(attempt.email, attempt.address):
-        counted += [(NETWORK, network), (ACCOUNT, account)]
-    return counted
+        limits += [(NETWORK, network), (ACCOUNT, account)]
+    return limits
 
 
-def _refuse(used_up: list[AttemptLimit], now: float) -> AttemptReservation:
-    left = max(each.seconds - now % each.seconds for each in used_up)
-    return AttemptReservation((), max(1, math.ceil(left)))
+def _refuse(exhausted: list[AttemptLimit], now: float) -> AttemptReservation:
+    wait_seconds = max(limit.seconds - now % limit.seconds for limit in exhausted)
+    return AttemptReservation((), max(1, math.ceil(wait_seconds)))
 
 
-def _add(key: str, seconds: int) -> int:
+def _increment(key: str, seconds: int) -> int:
     cache.add(key, 0, seconds)
     try:
         return cache.incr(key)
-    except ValueError:  # its window ended, or Redis went or came, since the line above
+    except ValueError:  # The window ended, or Redis stopped or started, since the line above.
         cache.set(key, 1, seconds)
         return 1
 
@@ -168,41 +169,41 @@ class ConcurrencyLimitExceeded(Exception):
 
 @contextmanager
 def login_slot(*, is_known: bool) -> Iterator[None]:
-    """Wait for a login slot and hold it until the block ends; a nested one costs nothing. Raises
-    ConcurrencyLimitExceeded after WAIT_SECONDS."""
-    if getattr(_mine, "is_held", False):
+    """Wait for a login slot and hold it until the block ends; a nested call takes no second slot.
+    Raises ConcurrencyLimitExceeded after `WAIT_SECONDS`."""
+    if getattr(_thread, "is_held", False):
         yield
         return
-    with _one_of(*([_all] if is_known else [_strangers, _all])):
-        _mine.is_held = True
+    with _acquired(*([_all] if is_known else [_strangers, _all])):
+        _thread.is_held = True
         try:
             yield
         finally:
-            _mine.is_held = False
+            _thread.is_held = False
 
 
 @contextmanager
-def _one_of(*semaphores: BoundedSemaphore) -> Iterator[None]:
+def _acquired(*semaphores: BoundedSemaphore) -> Iterator[None]:
     held: list[BoundedSemaphore] = []
     try:
-        for each in semaphores:
-            if not each.acquire(timeout=WAIT_SECONDS):
+        for semaphore in semaphores:
+            if not semaphore.acquire(timeout=WAIT_SECONDS):
                 raise ConcurrencyLimitExceeded
-            held.append(each)
+            held.append(semaphore)
         yield
     finally:
-        for each in held:
-            each.release()
+        for semaphore in held:
+            semaphore.release()
 
 
 def wait_text(seconds: int) -> str:
-    """Return a time to wait in words, never shorter than it is."""
+    """Return a wait in words, rounded up."""
     if seconds < 90:
         return f"{seconds} second{'' if seconds == 1 else 's'}"
     return f"{math.ceil(seconds / 60)} minutes"
 
 
 def too_many_attempts(of: str, seconds: int) -> ValidationError:
-    """Return a form's error after too many attempts, with the time of the next one."""
-    words = f"Too many wrong {of}. Try again in {wait_text(seconds)}."
-    return ValidationError(words, code=TOO_MANY_ATTEMPTS, params={"seconds": seconds})
+    """Return the form error after too many attempts, with the time until the next one."""
+    message = f"Too many wrong {of}. Try again in {wait_text(seconds)}."
+    return ValidationError(message, code=TOO_MANY_ATTEMPTS, params={"seconds": seconds})

@@ -1,6 +1,6 @@
-"""What allauth asks of us about factors: passkeys belong to the configured host, whatever host a
-request names, an app's secret is encrypted in the database, and codes are counted as passwords
-are: who has a person's password cannot keep their codes from working."""
+"""The allauth MFA adapter and forms. Passkeys belong to the configured host, whatever host a
+request names. Secrets of authenticator apps are encrypted in the database. Codes are counted as
+passwords are, so that a person who knows the password cannot block the owner's codes."""
 
 import time
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ log = structlog.get_logger(__name__)
 
 
 def encrypt_anew(kept: str) -> str | None:
-    """Return a kept secret encrypted with the newest vault key, None where it is already.
+    """Return a stored secret encrypted with the newest key, None if it already is.
 
     Raises DecryptionError.
     """
@@ -51,32 +51,32 @@ def encrypt_anew(kept: str) -> str | None:
 
 
 class MfaAdapter(DefaultMFAAdapter):
-    """Names and keeps factors."""
+    """Encrypts factors and names passkeys."""
 
     def encrypt(self, text: str) -> str:
-        """Return a secret as it is kept."""
+        """Return a secret as it is stored."""
         return encrypt(text, purpose=ENCRYPTION_PURPOSE)
 
     def decrypt(self, encrypted_text: str) -> str:
-        """Return a secret; those from before they were encrypted are as they are."""
+        """Return a stored secret in plain text; older ones were not encrypted."""
         if not encrypted_text.startswith(VERSION):
             return encrypted_text
         return decrypt(encrypted_text, purpose=ENCRYPTION_PURPOSE)
 
     def get_public_key_credential_rp_entity(self) -> dict[str, str]:
-        """Return whom browsers keep passkeys for."""
+        """Return the relying party that passkeys are bound to."""
         return {"id": urlsplit(settings.CONFIG.console_url).hostname or "", "name": "Penstock"}
 
     def generate_authenticator_name(self, user: User, type: Authenticator.Type) -> str:
-        """Return what to call the next passkey, which its owner may change."""
+        """Return a name for the next passkey; its owner may change it."""
         count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
         return "Passkey" if count == 0 else f"Passkey {count + 1}"
 
 
 @contextmanager
 def _invalid_credentials_refused() -> Iterator[None]:
-    """Take whatever fails in reading a credential for a wrong one: it is CBOR in JSON, and a
-    stranger may have written it. Raises ValidationError."""
+    """Treat any parse failure as a wrong credential: it is CBOR in JSON from an untrusted client.
+    Raises ValidationError."""
     try:
         yield
     except (ValidationError, DatabaseError):
@@ -86,24 +86,24 @@ def _invalid_credentials_refused() -> Iterator[None]:
 
 
 class PasskeyCreateForm(AddWebAuthnForm):
-    """A passkey opens the account without a password, so it always asks who holds it."""
+    """Form for a new passkey. A passkey replaces the password, so it always verifies the user."""
 
     name = forms.CharField(max_length=60, required=False, help_text="So that you know it again.")
     passwordless = forms.BooleanField(required=False, initial=True, widget=forms.HiddenInput)
 
     def clean_passwordless(self) -> bool:
-        """Return True, whatever was sent."""
+        """Return True, whatever the client sent."""
         return True
 
     def clean(self) -> dict[str, Any]:
-        """Return the fields, the credential proved."""
+        """Return the fields after verifying the credential. Raises ValidationError."""
         with _invalid_credentials_refused():
             fields: dict[str, Any] = super().clean()
             return fields
 
 
 class PasskeyCredentialMixin:
-    """Reads what a browser says of a passkey."""
+    """Parses the credential that a browser sends."""
 
     def clean_credential(self) -> Authenticator:
         """Return the passkey. Raises ValidationError."""
@@ -113,19 +113,19 @@ class PasskeyCredentialMixin:
 
 
 class PasskeyAuthenticateForm(PasskeyCredentialMixin, AuthenticateWebAuthnForm):
-    """Asks for a passkey after the password."""
+    """Form for a passkey after the password."""
 
 
 class PasskeyLoginForm(PasskeyCredentialMixin, LoginWebAuthnForm):
-    """Asks for a passkey instead of a password."""
+    """Form for a passkey instead of a password."""
 
 
 class PasskeyReauthenticateForm(PasskeyCredentialMixin, ReauthenticateWebAuthnForm):
-    """Asks for a passkey before factors change."""
+    """Form for a passkey before factors change."""
 
 
 class LimitedCodeMixin:
-    """Counts a code before it is looked at, and gives the try back for a right one."""
+    """Counts a code attempt before the check, and releases it if the code is right."""
 
     user: User
 
@@ -139,7 +139,7 @@ class LimitedCodeMixin:
         if reservation.is_refused:
             raise too_many_attempts("codes", reservation.wait_seconds)
         try:
-            code: str = super().clean_code()  # type: ignore[misc]  # the form's, which looks at it
+            code: str = super().clean_code()  # type: ignore[misc]  # The form's check.
         except DecryptionError as error:
             log.exception("factor_unreadable", user_id=self.user.pk)
             raise ValidationError(UNREADABLE) from error
@@ -148,8 +148,8 @@ class LimitedCodeMixin:
 
 
 class MfaCodeForm(LimitedCodeMixin, AuthenticateForm):
-    """Asks for a code at sign-in."""
+    """Form for a code at sign-in."""
 
 
 class MfaReauthenticateForm(LimitedCodeMixin, ReauthenticateForm):
-    """Asks for a code before factors change."""
+    """Form for a code before factors change."""

@@ -1,4 +1,4 @@
-"""People: users, known by their e-mail address, and how their passwords are hashed."""
+"""Users, identified by email address, and the hashing of their passwords."""
 
 from django.apps import apps
 from django.contrib.auth.hashers import Argon2PasswordHasher
@@ -20,31 +20,31 @@ OPERATOR_ROLE_CHOICES = [(role, role.capitalize()) for role in OPERATOR_ROLES]
 
 
 def new_user_id() -> str:
-    """Return a fresh id of a user: no underscore, since allauth's password-reset address takes
-    letters and digits only."""
+    """Return a fresh user id, without an underscore: allauth's password-reset URL accepts letters
+    and digits only."""
     return new_id("user").replace("_", "")
 
 
 class UserManager(BaseUserManager["User"]):
-    """Makes users, whose e-mail address is kept in lower case."""
+    """Creates users; email addresses are stored in lower case."""
 
     def create_user(self, email: str, password: str | None = None, **fields: object) -> "User":
-        """Add a person; without a password they cannot log in until they reset it."""
+        """Create a user, who cannot log in without a password until they reset it."""
         user = self.model(email=email.lower(), **fields)
         user.set_password(password)
         user.save(using=self._db)
         return user
 
     def create_superuser(self, email: str, password: str | None = None, **fields: object) -> "User":
-        """Add an operator who may do everything."""
+        """Create an operator with the role `owner`."""
         return self.create_user(email, password, operator_role=OperatorRole.OWNER, **fields)
 
 
 class User(AbstractBaseUser, PermissionsMixin):
-    """A person, known by e-mail address; one with an `operator_role` runs the platform.
+    """A person, identified by email address; an operator of the platform has an `operator_role`.
 
-    Of Django's permissions the role decides: `is_superuser`, groups and single permissions, which
-    Django's base class brings, are not asked."""
+    The role alone decides Django's permissions. `is_superuser`, groups and single permissions of
+    the base class are ignored."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_user_id)
     email = models.EmailField(unique=True, max_length=EMAIL_MAX)
@@ -53,7 +53,7 @@ class User(AbstractBaseUser, PermissionsMixin):
     operator_role = models.CharField(max_length=16, blank=True, choices=OPERATOR_ROLE_CHOICES)
     created_at = models.DateTimeField(default=timezone.now)
     erased_at = models.DateTimeField(null=True, blank=True)
-    """From then on the row is an id that audit events name, and nobody's."""
+    """When the personal data was erased; the row remains for the audit events that name its id."""
 
     objects = UserManager()
 
@@ -75,31 +75,31 @@ class User(AbstractBaseUser, PermissionsMixin):
 
     @property
     def is_staff(self) -> bool:
-        """Whether they run the platform: what Django's admin asks."""
+        """Whether the user may open Django's admin: operators only."""
         return bool(self.operator_role)
 
     def has_perm(self, perm: str, obj: object = None) -> bool:
-        """Tell whether the operator's role holds what `app.verb_model` takes, as the app's config
-        says: `change_permission` (without one, an owner's) and, where not every operator may look
-        at its rows, `view_permission`."""
+        """Return whether the operator's role allows `app.verb_model`. The app's config names the
+        permission: `view_permission` (default `platform:read`) or `change_permission` (default
+        `operators:write`)."""
         app_label, _, verb = perm.partition(".")
         config = apps.get_app_config(app_label)
         if verb.startswith("view_"):
-            wanted = getattr(config, "view_permission", Permission.PLATFORM_READ)
+            permission = getattr(config, "view_permission", Permission.PLATFORM_READ)
         else:
-            wanted = getattr(config, "change_permission", Permission.OPERATORS_WRITE)
-        return self.is_active and operator_can(self.operator_role, wanted)
+            permission = getattr(config, "change_permission", Permission.OPERATORS_WRITE)
+        return self.is_active and operator_can(self.operator_role, permission)
 
     def has_module_perms(self, app_label: str) -> bool:
-        """Tell whether the admin lists an app: every operator may look at all."""
+        """Return whether the admin lists an app: all apps for every operator."""
         return self.is_active and operator_can(self.operator_role, Permission.PLATFORM_READ)
 
 
 class Argon2Hasher(Argon2PasswordHasher):
-    """Argon2id at the least that OWASP allows (19 MiB, two passes), which takes 20 ms of a core.
+    """Argon2id at OWASP's minimum (19 MiB, two passes), which takes 20 ms of a core.
 
-    Django's own figures take 100 MiB and eight threads for each sign-in, and its PBKDF2 took 240
-    ms, so that two people who signed in at once waited half a second.
+    Django's defaults take 100 MiB and eight threads for each sign-in, and its PBKDF2 took 240 ms,
+    so that two people who signed in at once waited half a second.
     """
 
     memory_cost = 19_456

@@ -1,6 +1,5 @@
-"""Security emails: what a person hears by mail of what happened to their account, in the
-transaction of what happened, one template for all of it. It is how they learn that somebody else
-did it."""
+"""Security emails: they report a change to an account, so that its owner notices if somebody else
+made it. They are stored in the transaction of the change and share one template."""
 
 import uuid
 from dataclasses import dataclass
@@ -21,8 +20,8 @@ FACTORS = "If that was not you, choose another password now and look through you
 
 @dataclass(frozen=True, slots=True)
 class SecurityEmail:
-    """A mail's subject and sentence, what to do about it, and the button for that. `page` is the
-    name of an address, or an address."""
+    """Content of a security email. `advice` says what to do, `label` is the button's text, and
+    `page` its target: the name of a URL, or a path."""
 
     subject: str
     sentence: str
@@ -40,8 +39,8 @@ def notify(
     who: str = "",
     organization_id: str | None = None,
 ) -> None:
-    """Mail news to an address. `who` did it, where it was another person; `request` did it, where
-    it was the person's own browser, or one that has their password."""
+    """Send a security email. `who` names another person who made the change; `request` is the one
+    that made it, if it came from the person's own session."""
     facts = [["When", f"{now:%d %B %Y, %H:%M} UTC"]]
     if who:
         facts.append(["By", who])
@@ -148,12 +147,12 @@ SECURITY_EMAILS = {
         "See your ways to sign in",
     ),
 }
-"""By allauth's names for its mails."""
+"""Content by allauth's template prefix."""
 
 
 def mail_device_link(request: HttpRequest, email: str, *, is_account: bool) -> None:
-    """Mail the link that makes a device known to an account, or that there is none: both take as
-    long, so that nobody learns which it was."""
+    """Email the link that trusts a device, or the message that there is no account. Both take the
+    same time, so that the caller cannot learn which it was."""
     url = reverse("known_device", args=[link_token(email)])
     with transaction.atomic():
         send_mail(

@@ -1,4 +1,4 @@
-"""Questions about people."""
+"""Queries about users."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -7,40 +7,37 @@ from django.db.models import Q, QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
-from control.errors import ObjectNotFound
+from control.db.models import get_or_not_found
 
 
 def user_by_email(email: str) -> User | None:
-    """Return the user of an e-mail address."""
+    """Return the user with an email address."""
     return User.objects.filter(email=email.lower()).first()
 
 
 def locked_user(user_id: str) -> User:
     """Return a user with their row locked until the transaction ends. Raises ObjectNotFound."""
-    found = User.objects.select_for_update(no_key=True).filter(pk=user_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such person.")
-    return found
+    return get_or_not_found(User.objects.select_for_update(no_key=True), "person", pk=user_id)
 
 
 def has_verified_email(user: User) -> bool:
-    """Tell whether a person has shown that mail to their address reaches them."""
+    """Return whether the user has verified an address."""
     return bool(user.emailaddress_set.filter(verified=True).exists())  # type: ignore[attr-defined]
 
 
 class UserDirectory(NameDirectory):
-    """The people who have an account."""
+    """Email addresses of users."""
 
     def references(self, emails: Iterable[str]) -> dict[str, str]:
         """Return the ids of the users with these addresses (lower case), by address."""
         return dict(User.objects.filter(email__in=list(emails)).values_list("email", "id"))
 
     def names(self, references: Iterable[str]) -> dict[str, str]:
-        """Return the users' addresses by id; erased ones are left out."""
+        """Return the users' addresses by id, without erased users."""
         users = User.objects.filter(id__in=list(references), erased_at=None)
         return dict(users.values_list("id", "email"))
 
     def search(self, text: str) -> QuerySet[Any, str]:
-        """Return the ids of users whose address or name holds a text."""
+        """Return the ids of users whose address or name contains a text."""
         is_named = Q(email__icontains=text) | Q(name__icontains=text)
         return User.objects.filter(is_named, erased_at=None).values_list("id", flat=True)

@@ -1,11 +1,11 @@
-"""A person's sessions: those that are open, as many as are of use. allauth keeps a row beside each
-that says where it began; what it does with them one by one is done at once here."""
+"""A user's sessions: list and end them, up to a limit. allauth keeps a row beside each session that
+says where it began. allauth ends sessions one by one; this module ends them in bulk."""
 
 from datetime import datetime
 from typing import Any
 
 from allauth.account import signals as account
-from allauth.usersessions import signals as one_by_one
+from allauth.usersessions import signals as usersessions
 from allauth.usersessions.models import UserSession
 from django.contrib.sessions.models import Session
 from django.db import transaction
@@ -16,12 +16,12 @@ from control.accounts.models import User
 from control.accounts.selectors import locked_user
 
 SESSIONS_MAX = 20
-"""Of one person; the oldest end for the newest."""
+"""Per user; the oldest sessions end first."""
 
 
 def listen() -> None:
-    """Hear of sign-ins and new passwords."""
-    account.user_logged_in.disconnect(one_by_one.on_user_logged_in)
+    """Connect receivers to sign-ins and new passwords."""
+    account.user_logged_in.disconnect(usersessions.on_user_logged_in)
     for signal, receiver in (
         (account.user_logged_in, _on_sign_in),
         (account.password_changed, _on_new_password),
@@ -31,18 +31,18 @@ def listen() -> None:
 
 
 def open_sessions(user: User, now: datetime) -> QuerySet[UserSession]:
-    """Return a person's open sessions, the newest first."""
+    """Return a user's open sessions, newest first."""
     is_open = Session.objects.filter(expire_date__gt=now).values("session_key")
-    return _of(user).filter(session_key__in=is_open)
+    return _sessions_of(user).filter(session_key__in=is_open)
 
 
 def end_other_sessions(user: User, request: HttpRequest) -> None:
-    """End all sessions of a person but the one that asks."""
-    _end(_of(user).exclude(session_key=request.session.session_key or ""))
+    """End all sessions of a user except the current one."""
+    _end(_sessions_of(user).exclude(session_key=request.session.session_key or ""))
 
 
 def purge_sessions(*, now: datetime) -> None:
-    """Delete sessions whose time is over, strangers' too, who got one to prove a passkey."""
+    """Delete expired sessions, including anonymous ones of passkey sign-ins."""
     Session.objects.filter(expire_date__lt=now).delete()
     UserSession.objects.exclude(session_key__in=Session.objects.values("session_key")).delete()
 
@@ -51,16 +51,16 @@ def purge_sessions(*, now: datetime) -> None:
 def _on_sign_in(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
     locked_user(user.id)
     UserSession.objects.create_from_request(request)
-    _end(_of(user)[SESSIONS_MAX:])
+    _end(_sessions_of(user)[SESSIONS_MAX:])
 
 
 def _on_new_password(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
     end_other_sessions(user, request)
 
 
-def _of(user: User) -> QuerySet[UserSession]:
-    found: QuerySet[UserSession] = UserSession.objects.filter(user_id=user.pk)
-    return found.order_by("-created_at")
+def _sessions_of(user: User) -> QuerySet[UserSession]:
+    sessions: QuerySet[UserSession] = UserSession.objects.filter(user_id=user.pk)
+    return sessions.order_by("-created_at")
 
 
 @transaction.atomic

@@ -1,7 +1,7 @@
-"""`account_event`: what happened to a person's account, inside the transaction in which it did.
+"""The signal `account_event`, sent in the transaction of a change to an account.
 
-Arguments: `user`, `action` (as the audit log names it), `by` (Actor, whoever did it) and `details`
-(JSON). Attempts that are refused unread are no events: ten thousand would bury what matters.
+Arguments: `user`, `action` (the audit log's name), `by` (Actor) and `details` (JSON). Attempts that
+are refused without a check send no event: ten thousand of them would bury what matters.
 """
 
 from typing import Any
@@ -20,11 +20,11 @@ from control.permissions import Actor
 
 account_event = Signal()
 NOBODY = Actor.for_system("sign-in")
-"""Whoever gives a wrong password or code is not known to be the person."""
+"""The actor of a wrong password or code, who may not be the account's owner."""
 
 
 def listen() -> None:
-    """Send an event for whatever allauth signals."""
+    """Connect receivers that turn allauth's signals into account events."""
     for signal, receiver in (
         (account.user_logged_in, _on_login),
         (user_logged_out, _on_logout),
@@ -40,13 +40,13 @@ def listen() -> None:
 
 
 def send_account_event(user: User, action: str, *, by: Actor | None = None, **details: Any) -> None:
-    """Say what happened to an account: by its person, if nobody else is named."""
+    """Send an account event; the actor is the account's owner by default."""
     actor = by or Actor.for_user(user)
     account_event.send(User, user=user, action=action, by=actor, details=details)
 
 
 def send_wrong_password(email: str) -> None:
-    """Say that somebody gave a wrong password for an account that exists."""
+    """Send the event of a wrong password if the account exists."""
     user = user_by_email(email)
     if user is not None:
         send_account_event(user, "session.refuse", by=NOBODY, way="password")
@@ -54,7 +54,8 @@ def send_wrong_password(email: str) -> None:
 
 def _on_login(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
     ways = [
-        each.get("type") or each["method"] for each in get_authentication_records(request, user)
+        record.get("type") or record["method"]
+        for record in get_authentication_records(request, user)
     ]
     send_account_event(user, "session.begin", ways=list(dict.fromkeys(ways)))
 

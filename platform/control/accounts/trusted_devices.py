@@ -1,5 +1,5 @@
-"""The devices that an account signed in on: a signed cookie of the browser's says so. It opens
-nothing; it lets a person try on their own device whatever others do elsewhere (decision 0036)."""
+"""Devices that an account signed in on, remembered in a signed cookie. The cookie grants no access;
+it keeps attempts from elsewhere from blocking the owner's own device (decision 0036)."""
 
 import re
 import secrets
@@ -16,7 +16,7 @@ from control.accounts.login_attempts import account_of, is_trusted_network
 COOKIE = "penstock_device"
 AGE_SECONDS = 365 * 24 * 3600
 ACCOUNTS_MAX = 5
-"""Of one browser; the oldest is forgotten."""
+"""Per browser; the oldest account is dropped."""
 LINK_SECONDS = 3600
 COOKIE_SALT = "penstock.device"
 LINK_SALT = "penstock.device.link"
@@ -30,7 +30,7 @@ BROWSERS = {
     "Chrome": "Chrome",
     "Version": "Safari",
 }
-"""By the word in a browser's name for itself that no earlier one has."""
+"""Browser names by their User-Agent product, the most specific first."""
 SYSTEMS = {
     "iPhone": "iPhone",
     "iPad": "iPad",
@@ -44,23 +44,23 @@ UNKNOWN_DEVICE = "An unknown device"
 
 
 def device_of(request: HttpRequest, email: str) -> str | None:
-    """Return the id of this device for an account; None where it is not known."""
+    """Return the id of this device for an account, None if it is not trusted."""
     return _trusted_devices(request).get(account_of(email))
 
 
 def is_trusted_device(request: HttpRequest, email: str) -> bool:
-    """Tell whether an account signed in before on this device, or from this network."""
+    """Return whether an account signed in before on this device or from this network."""
     if device_of(request, email) is not None:
         return True
     return is_trusted_network(email, get_adapter().get_client_ip(request))
 
 
 def trust_device(request: HttpRequest, response: HttpResponseBase, email: str) -> str:
-    """Take this device as one of the account's; return its id."""
+    """Trust this device for an account; return its id."""
     devices = _trusted_devices(request)
     account = account_of(email)
-    found = devices.pop(account, None) or secrets.token_hex(16)
-    devices = {**devices, account: found}
+    device = devices.pop(account, None) or secrets.token_hex(16)
+    devices = {**devices, account: device}
     kept = dict(list(devices.items())[-ACCOUNTS_MAX:])
     response.set_cookie(
         COOKIE,
@@ -70,16 +70,16 @@ def trust_device(request: HttpRequest, response: HttpResponseBase, email: str) -
         httponly=True,
         samesite="Lax",
     )
-    return found
+    return device
 
 
 def link_token(email: str) -> str:
-    """Return what the link of a mail says, good for an hour."""
+    """Return the token of an emailed link, valid for an hour."""
     return signing.dumps(email.lower(), salt=LINK_SALT)
 
 
 def email_of_link(token: str) -> str | None:
-    """Return whose link it is; None for one that is forged or too old."""
+    """Return the email address of a link, None if its token is forged or expired."""
     try:
         return str(signing.loads(token, salt=LINK_SALT, max_age=LINK_SECONDS))
     except signing.BadSignature:
@@ -88,16 +88,16 @@ def email_of_link(token: str) -> str | None:
 
 def _trusted_devices(request: HttpRequest) -> dict[str, str]:
     try:
-        found: Any = signing.loads(
+        devices: Any = signing.loads(
             request.COOKIES.get(COOKIE, ""), salt=COOKIE_SALT, max_age=AGE_SECONDS
         )
     except signing.BadSignature:
         return {}
-    return {str(account): str(device) for account, device in found.items()}
+    return {str(account): str(device) for account, device in devices.items()}
 
 
 def device_name(user_agent: str) -> str:
-    """Return what a person calls a device: Chrome on Linux."""
+    """Return a device's name in words, such as "Chrome on Linux"."""
     words = set(re.findall(r"(\w+)/", user_agent))
     browser = next((name for word, name in BROWSERS.items() if word in words), "")
     system = next((name for word, name in SYSTEMS.items() if word in user_agent), "")

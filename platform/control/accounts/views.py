@@ -1,5 +1,5 @@
-"""The pages of signing in that are ours: the form that says when the next try is, and the link by
-mail that makes a device known."""
+"""Our own sign-in pages: the rate-limited form, the emailed link that trusts a device, and the list
+of sessions."""
 
 import time
 from typing import Any, cast
@@ -35,45 +35,46 @@ TOO_MANY = 429
 
 
 class RateLimitedLoginView(LoginView):
-    """allauth's sign-in, so many at once, with 429 and `Retry-After` for who tried too often."""
+    """allauth's sign-in with limited concurrency, and 429 with `Retry-After` after too many
+    attempts."""
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Sign in, in turn."""
+        """Sign in, in a login slot."""
         try:
             with login_slot(is_known=is_trusted_device(request, request.POST.get("login", ""))):
                 began = time.monotonic()
-                reply: HttpResponse = super().post(request, *args, **kwargs)
-                # Else the page would be made after the turn, which is most of the work.
-                if isinstance(reply, SimpleTemplateResponse):
-                    reply.render()
-                if reply.status_code != SENT_ON:
-                    # A flood of these leaves the processor to others half of the time.
+                response: HttpResponse = super().post(request, *args, **kwargs)
+                # Rendering is most of the work, so it happens while the slot is held.
+                if isinstance(response, SimpleTemplateResponse):
+                    response.render()
+                if response.status_code != SENT_ON:
+                    # A flood of failed sign-ins uses the processor only half of the time.
                     time.sleep(time.monotonic() - began)
-                return reply
+                return response
         except ConcurrencyLimitExceeded:
             return server_busy(request)
 
     def form_invalid(self, form: forms.Form) -> HttpResponse:
-        """Show the form again, with the time until the next try."""
+        """Show the form again, with the time until the next attempt."""
         errors = form.errors.as_data().get("__all__", [])
         waits = [
-            each.params["seconds"]
-            for each in errors
-            if each.code == TOO_MANY_ATTEMPTS and each.params
+            error.params["seconds"]
+            for error in errors
+            if error.code == TOO_MANY_ATTEMPTS and error.params
         ]
         if not waits:
             return super().form_invalid(form)
         context = self.get_context_data(form=form, tried_email=form.data.get("login", ""))
-        reply = self.render_to_response(context, status=TOO_MANY)
-        reply.headers["Retry-After"] = str(waits[0])
-        return reply
+        response = self.render_to_response(context, status=TOO_MANY)
+        response.headers["Retry-After"] = str(waits[0])
+        return response
 
 
 sign_in = RateLimitedLoginView.as_view()
 
 
 class DeviceLinkForm(forms.Form):
-    """Whose device it is to be."""
+    """The account that a device is to be trusted for."""
 
     email = forms.EmailField(max_length=254)
 
@@ -81,8 +82,8 @@ class DeviceLinkForm(forms.Form):
 @require_POST
 @never_cache
 def device_link(request: HttpRequest) -> HttpResponse:
-    """Mail the link that makes a device known, or that there is no such account; the page says the
-    same whether there is one or not."""
+    """Email the link that trusts a device, or the message that there is no account; the page is
+    the same in both cases."""
     form = DeviceLinkForm(request.POST)
     email = form.cleaned_data["email"].lower() if form.is_valid() else ""
     refused = ratelimit.consume_or_429(request, action="device_link", key=email)
@@ -97,7 +98,7 @@ def device_link(request: HttpRequest) -> HttpResponse:
 @require_GET
 @never_cache
 def trust_device_view(request: HttpRequest, token: str) -> HttpResponse:
-    """Take this device as known to the account of the link; it signs nobody in."""
+    """Trust this device for the account of the link, without a sign-in."""
     email = email_of_link(token)
     if email is None:
         messages.error(request, "This link is too old. Ask for another below.")
@@ -111,7 +112,7 @@ def trust_device_view(request: HttpRequest, token: str) -> HttpResponse:
 @login_required
 @require_http_methods(["GET", "POST"])
 def sessions(request: HttpRequest) -> HttpResponse:
-    """List a person's own sessions; end all but this one."""
+    """List the user's own sessions, or end all but this one."""
     signed_in = cast(User, request.user)
     if request.method == "POST":
         end_other_sessions(signed_in, request)
@@ -124,7 +125,7 @@ def sessions(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
-    """End one of a person's own sessions: its next request is nobody's."""
+    """End one of the user's own sessions; its next request is anonymous."""
     signed_in = cast(User, request.user)
     session = get_object_or_404(UserSession, user_id=signed_in.pk, id=session_id)
     with transaction.atomic():

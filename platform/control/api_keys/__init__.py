@@ -1,2 +1,2 @@
-"""API keys: create, change, rotate, revoke, and authenticate the management API by them. Gateways
-know keys by their digests, from the change feed."""
+"""API keys: create, change, rotate and revoke them, and authenticate the management API. Gateways
+receive the digests of keys from the change feed."""

@@ -1,4 +1,4 @@
-"""The operator's view of API keys: to look at, and to revoke."""
+"""Admin page of API keys, which operators can read and revoke."""
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -23,7 +23,7 @@ class ApiKeyAdmin(ReadOnlyAdmin):
     actions = ("revoke",)
 
     def has_revoke_permission(self, request: HttpRequest) -> bool:
-        """Who helps customers ends their keys."""
+        """Allow support to revoke keys."""
         return bool(request.user.has_perm("api_keys.change_apikey"))
 
     @admin.action(description="Revoke: refused within a second, for good", permissions=["revoke"])

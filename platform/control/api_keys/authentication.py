@@ -1,4 +1,4 @@
-"""API keys with the scope `manage` as callers of the management API."""
+"""Authentication of the management API by API keys with the scope `manage`."""
 
 import ipaddress
 from datetime import timedelta
@@ -19,18 +19,18 @@ from serving.contract.client_address import is_in
 from serving.contract.key import is_well_formed
 
 TOUCHED_EACH = timedelta(minutes=1)
-"""A key in constant use is written to no more often."""
+"""The shortest time between two updates of a key's `last_used_at`."""
 SUSPENDED = "The organization is suspended. Its Billing page in the console says why."
 
 
 class KeyAuthentication(BaseAuthentication):
-    """`Authorization: Bearer pen_…`; `request.auth` is then the ApiKey."""
+    """Authenticates `Authorization: Bearer pen_…`; `request.auth` becomes the ApiKey."""
 
     def authenticate(self, request: Request) -> tuple[ApiKeyPrincipal, ApiKey] | None:
-        """Return the key's holder; None leaves the request to other authentications.
+        """Return the key's principal; None leaves the request to other authentication classes.
 
-        Whatever is wrong with a key gets one and the same 401; a lacking scope, or a suspended
-        organization, a 403.
+        An invalid key gets the same 401 whatever the reason. A missing scope or a suspended
+        organization gets a 403.
         """
         kind, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")
         if kind.lower() != "bearer":
@@ -54,7 +54,7 @@ class KeyAuthentication(BaseAuthentication):
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    """How the OpenAPI document describes keys."""
+    """Describes API keys in the OpenAPI document."""
 
     target_class = KeyAuthentication
     name = "apiKey"

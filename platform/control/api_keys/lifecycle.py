@@ -1,8 +1,5 @@
-"""Keys end with what they belong to: an organization, a project, or their maker's right to make
-them.
-
-All of it happens in the transaction that ends the organization or project, or changes the seat.
-"""
+"""Revoke keys when their organization or project ends, or when their creator loses the right to
+create them, in the transaction of that change."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -23,7 +20,7 @@ from control.permissions import Permission, can
 
 
 def listen() -> None:
-    """End keys with their project, and with their maker's seat."""
+    """Connect receivers to the signals of organizations."""
     project_archived.connect(_on_archive, dispatch_uid="control.api_keys.lifecycle")
     membership_changed.connect(
         _on_membership_changed, dispatch_uid="control.api_keys.lifecycle.seat"
@@ -64,8 +61,9 @@ def _on_membership_changed(
     now: datetime,
     **_: Any,
 ) -> list[FeedRef]:
-    """End the member's keys that nobody with the right to make them stands for any more: with a
-    lesser role those of the management API, with the seat all that no heir takes."""
+    """Revoke the member's keys that nobody with the right to create them is responsible for. A
+    lesser role ends keys of the management API; the end of the membership ends all keys that the
+    transfer target does not take."""
     theirs = locked_live_keys(membership.organization).filter(created_by=membership.user)
     ended = []
     for key in theirs:
@@ -77,22 +75,26 @@ def _on_membership_changed(
             continue
         if is_over or Scope.MANAGE in key.scopes:
             ended.append(key)
-    old = _revoke_previous_secrets(membership) if is_over and heir is None else []
-    return [*_revoke(ended, now), *old]
+    changed = _revoke_previous_secrets(membership) if is_over and heir is None else []
+    return [*_revoke(ended, now), *changed]
 
 
 def _revoke_previous_secrets(membership: Membership) -> list[FeedRef]:
-    """End the secrets that the member made and that others replaced, though their keys go on."""
-    made = PreviousSecret.objects.filter(made_by=membership.user, key__revoked_at__isnull=True)
-    theirs = made.filter(key__organization=membership.organization)
-    keys_of = sorted(set(theirs.values_list("key_id", flat=True)))
-    theirs.delete()
-    return [FeedRef("api_key", key_id) for key_id in keys_of]
+    """Revoke the member's secrets that others replaced; the keys keep their current secrets."""
+    secrets = PreviousSecret.objects.filter(
+        made_by=membership.user,
+        key__revoked_at__isnull=True,
+        key__organization=membership.organization,
+    )
+    key_ids = sorted(set(secrets.values_list("key_id", flat=True)))
+    secrets.delete()
+    return [FeedRef("api_key", key_id) for key_id in key_ids]
 
 
 def _may_make(membership: Membership, key: ApiKey) -> bool:
-    wanted = Permission.API_KEYS_GRANT if Scope.MANAGE in key.scopes else Permission.API_KEYS_WRITE
-    return can(membership.role, wanted)
+    is_grant = Scope.MANAGE in key.scopes
+    permission = Permission.API_KEYS_GRANT if is_grant else Permission.API_KEYS_WRITE
+    return can(membership.role, permission)
 
 
 def _revoke(keys: Iterable[ApiKey], now: datetime) -> list[FeedRef]:

@@ -1,4 +1,4 @@
-"""API keys by their digests; no secret is ever stored."""
+"""API keys, stored by their digests; no secret is ever stored."""
 
 from datetime import datetime
 
@@ -16,32 +16,32 @@ FORM_TOKEN_MAX = 64
 
 
 def new_key_id() -> str:
-    """Return a fresh id of an API key."""
+    """Return a fresh API key id."""
     return new_id("key")
 
 
 class ApiKeyKind(models.TextChoices):
-    """Who made the key: a person, or the console for its own playground."""
+    """The origin of a key: made by a person, or by the console for its playground."""
 
     STANDARD = "standard", "Standard"
     PLAYGROUND = "playground", "Playground"
 
 
 class Scope(models.TextChoices):
-    """What a key opens: the gateway, or the management API."""
+    """An API that a key gives access to: the gateway, or the management API."""
 
     INFERENCE = "inference", "Inference"
     MANAGE = "manage", "Manage"
 
 
 def default_scopes() -> list[str]:
-    """Return the scopes of a key that names none."""
+    """Return the scopes of a key by default."""
     return [Scope.INFERENCE]
 
 
 class ApiKey(models.Model):
-    """A key of a project. Allowed models (public ids) and networks (CIDR) of None mean any; the
-    spend limit is per UTC month."""
+    """A key of a project. None means any for `allowed_models` (public ids) and `allowed_networks`
+    (CIDR). The spending limit is per UTC month."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_key_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="keys")
@@ -50,11 +50,11 @@ class ApiKey(models.Model):
     kind = models.CharField(max_length=16, choices=ApiKeyKind, default=ApiKeyKind.STANDARD)
     digest = models.CharField(max_length=64, unique=True)
     pepper_id = models.CharField(max_length=PEPPER_ID_MAX, blank=True)
-    """Which pepper made the digest; empty where that was before peppers had ids."""
+    """Id of the pepper in the digest; empty for keys older than these ids."""
     prefix = models.CharField(max_length=16)
     last_four = models.CharField(max_length=4)
     form_token = models.CharField(max_length=FORM_TOKEN_MAX, null=True, blank=True)  # noqa: DJ001
-    """Of the form that asked for it: one sent twice makes one key."""
+    """Token of the form that created the key, so that a form sent twice creates one key."""
     scopes = ArrayField(models.CharField(max_length=32, choices=Scope), default=default_scopes)
     allowed_models = ArrayField(models.CharField(max_length=200), null=True, blank=True)
     allowed_networks = ArrayField(models.CharField(max_length=64), null=True, blank=True)
@@ -90,16 +90,16 @@ class ApiKey(models.Model):
 
     @property
     def masked(self) -> str:
-        """What may be shown of the secret."""
+        """The part of the secret that may be shown."""
         return f"{self.prefix}…{self.last_four}"
 
     def is_usable(self, now: datetime) -> bool:
-        """Whether the key itself opens anything at `now`."""
+        """Return whether the key is neither revoked nor expired at `now`."""
         return self.revoked_at is None and (self.expires_at is None or self.expires_at > now)
 
 
 class PreviousSecret(models.Model):
-    """What is left of a secret that was replaced: until `ends_at` it opens the key all the same."""
+    """A replaced secret, which still authenticates as the key until `ends_at`."""
 
     key = models.ForeignKey(ApiKey, models.PROTECT, related_name="old_secrets")
     digest = models.CharField(max_length=64, unique=True)
@@ -117,5 +117,5 @@ class PreviousSecret(models.Model):
 
     @property
     def masked(self) -> str:
-        """What may be shown of the secret."""
+        """The part of the secret that may be shown."""
         return f"{self.prefix}…{self.last_four}"

@@ -1,7 +1,6 @@
-"""What people are told by mail of API keys: who got a secret in the console hears of it, so that a
-stolen session is noticed; owners hear of keys that may manage the organization; a maker hears when
-somebody else replaces or ends a key of theirs. Keys that programs make are told by webhook
-(`key.created`).
+"""Emails about API keys. A person who receives a secret in the console is notified, so that they
+notice a stolen session. Owners are notified of keys that may manage the organization, and creators
+when somebody else rotates or revokes their key. Programs are notified by the webhook `key.created`.
 """
 
 from django.utils import timezone
@@ -14,55 +13,55 @@ from control.permissions import Actor, Role
 
 
 def notify_key_created(actor: Actor, key: ApiKey) -> None:
-    """Mail who made a key by hand, and the owners where it may manage the organization."""
-    if not _is_by_hand(actor):
+    """Email the person who created a key, and the owners if it may manage the organization."""
+    if not _is_member(actor):
         return
     addresses, may = _recipients(actor, key)
-    words = f"{_called(key)} was made in {key.organization.name}. It may {may}."
-    _notify(key, addresses, actor, "A new API key", words)
+    sentence = f"{_label(key)} was made in {key.organization.name}. It may {may}."
+    _notify(key, addresses, actor, "A new API key", sentence)
 
 
 def notify_key_rotated(actor: Actor, key: ApiKey, maker: User | None) -> None:
-    """Mail who gave a key another secret by hand, as of a new key, and whose key it was."""
-    addresses, may = _recipients(actor, key) if _is_by_hand(actor) else (set(), "")
+    """Email the recipients of a new key, and the previous creator if another person rotated it."""
+    addresses, may = _recipients(actor, key) if _is_member(actor) else (set(), "")
     if maker is not None and maker.pk != actor.user_id:
         addresses = {*addresses, maker.email}
-    words = f"{_called(key)} of {key.organization.name} has another secret."
+    sentence = f"{_label(key)} of {key.organization.name} has another secret."
     if may:
-        words += f" It may {may}."
-    _notify(key, addresses, actor, "A new secret of an API key", words)
+        sentence += f" It may {may}."
+    _notify(key, addresses, actor, "A new secret of an API key", sentence)
 
 
 def notify_key_revoked(actor: Actor, key: ApiKey) -> None:
-    """Mail who made a key that somebody else ended."""
+    """Email the creator of a key that somebody else revoked."""
     maker = key.created_by
     if maker is None or maker.pk == actor.user_id:
         return
     _notify(
         key, {maker.email}, actor,
         "Your API key was revoked",
-        f"{_called(key)} of {key.organization.name} stopped working.",
+        f"{_label(key)} of {key.organization.name} stopped working.",
     )  # fmt: skip
 
 
-def _is_by_hand(actor: Actor) -> bool:
+def _is_member(actor: Actor) -> bool:
     return actor.kind == "user" and not actor.is_operator
 
 
 def _recipients(actor: Actor, key: ApiKey) -> tuple[set[str], str]:
-    """Return who hears of a secret that was told to somebody, and what it may do."""
+    """Return the addresses to notify of a new secret, and what the key may do."""
     if Scope.MANAGE not in key.scopes:
         return {actor.name}, "ask models"
     owners = tenants.members(key.organization).filter(role=Role.OWNER)
     return {actor.name, *owners.values_list("user__email", flat=True)}, "manage the organization"
 
 
-def _called(key: ApiKey) -> str:
+def _label(key: ApiKey) -> str:
     return f"The API key “{key.name}” ({key.masked})"
 
 
 def _notify(key: ApiKey, addresses: set[str], actor: Actor, subject: str, sentence: str) -> None:
-    news = SecurityEmail(
+    content = SecurityEmail(
         subject,
         sentence,
         "If you did not expect that, look at the keys and revoke what nobody knows.",
@@ -71,7 +70,7 @@ def _notify(key: ApiKey, addresses: set[str], actor: Actor, subject: str, senten
     )
     for address in sorted(addresses):
         notify(
-            news,
+            content,
             to=address,
             now=timezone.now(),
             who=actor.name,

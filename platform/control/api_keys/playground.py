@@ -1,4 +1,4 @@
-"""The console's own keys: their secrets are derived anew for each call, and stored nowhere."""
+"""Keys of the console's playground; their secrets are derived on each call and never stored."""
 
 import hashlib
 import hmac
@@ -29,24 +29,24 @@ RENEWAL = timedelta(hours=1)
 
 @transaction.atomic
 def playground_secret(*, user: User, project: Project) -> str:
-    """Return the secret of a user's playground key in a project, made or renewed if need be.
+    """Return the secret of a user's playground key in a project; create or renew it if needed.
 
-    A fresh key reaches the gateways within a second, so ask for it when the playground opens.
-    Raises ObjectNotFound for a stranger, NotPermitted for a role that makes no keys, Conflict where
-    keys have ended.
+    A new key reaches the gateways within a second, so call this when the playground opens. Raises
+    ObjectNotFound for a non-member, NotPermitted for a role that may not create keys, Conflict if
+    the organization is not active or the project is archived.
     """
     actor = actor_for_member(tenants.membership(user, project.organization_id))
     require(actor, project.organization_id, Permission.API_KEYS_WRITE)
     now = timezone.now()
-    if lasting := _lasting(selectors.open_playground_key(project, user), now):
-        return lasting
+    if secret := _lasting_secret(selectors.open_playground_key(project, user), now):
+        return secret
     project = tenants.active_project(project)
     key = selectors.playground_key(project, user)
-    if lasting := _lasting(key, now):
-        return lasting
+    if secret := _lasting_secret(key, now):
+        return secret
     is_new = key is None
     key = key or _unsaved_key(user, project)
-    secret = _give_secret(key, now + LIFETIME)
+    secret = _set_secret(key, now + LIFETIME)
     if is_new:
         audit.record(
             actor=actor,
@@ -66,8 +66,8 @@ def derive(key_id: str, expires_at: datetime) -> str:
     return make_secret(lambda alphabet: next(characters))
 
 
-def _lasting(key: ApiKey | None, now: datetime) -> str | None:
-    """Return the secret of a key that has time left."""
+def _lasting_secret(key: ApiKey | None, now: datetime) -> str | None:
+    """Return the secret of a key that has more than `RENEWAL` left, else None."""
     if key is None or key.expires_at is None or key.expires_at - now <= RENEWAL:
         return None
     return derive(key.id, key.expires_at)
@@ -83,7 +83,7 @@ def _unsaved_key(user: User, project: Project) -> ApiKey:
     )
 
 
-def _give_secret(key: ApiKey, expires_at: datetime) -> str:
+def _set_secret(key: ApiKey, expires_at: datetime) -> str:
     secret = derive(key.id, expires_at)
     key.expires_at = expires_at
     key.digest = digest_of(secret)
@@ -95,10 +95,10 @@ def _give_secret(key: ApiKey, expires_at: datetime) -> str:
 
 
 def _characters(label: str) -> Iterator[str]:
-    """Yield characters that only the holder of the playground secret can foretell."""
+    """Yield characters that only a holder of the playground secret can predict."""
     for number in count():
         seed = f"{label} {number}".encode()
         pepper = settings.CONFIG.playground_secret.encode()
         for byte in hmac.new(pepper, seed, hashlib.sha256).digest():
-            if byte < 4 * len(BASE62):  # the rest would make early characters likelier
+            if byte < 4 * len(BASE62):  # The remaining values would bias the choice.
                 yield BASE62[byte % len(BASE62)]

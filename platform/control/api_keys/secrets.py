@@ -1,4 +1,4 @@
-"""What of a secret may be stored."""
+"""Digests of API key secrets, the only form in which they are stored."""
 
 from django.conf import settings
 
@@ -9,15 +9,15 @@ PREFIX_CHARACTERS = 13
 
 
 def digest_of(secret: str) -> str:
-    """Return what is stored and published of a new secret, under the newest pepper."""
+    """Return the digest to store and publish of a new secret, with the newest pepper."""
     return digests_of(secret)[0]
 
 
 def digests_of(secret: str) -> list[str]:
-    """Return what may be stored of a secret: its digest under each pepper, the newest first."""
+    """Return the digests of a secret with each pepper, the newest first."""
     return [secret_form.digest(secret, pepper.encode()) for pepper in settings.CONFIG.key_peppers]
 
 
 def newest_pepper_id() -> str:
-    """Return the id of the pepper that `digest_of` takes."""
+    """Return the id of the pepper that `digest_of` uses."""
     return secret_form.pepper_id(settings.CONFIG.key_peppers[0])

@@ -1,4 +1,4 @@
-"""Questions about API keys."""
+"""Queries about API keys."""
 
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from django.db.models import Count, Q, QuerySet
 
 from control.accounts.models import User
 from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
-from control.errors import ObjectNotFound
+from control.db.models import get_or_not_found
 from control.organizations.models import Organization, OrganizationStatus, Project
 
 
@@ -18,7 +18,7 @@ def keys(
     with_revoked: bool = False,
     with_playground: bool = False,
 ) -> QuerySet[ApiKey]:
-    """Return the keys of an organization, or of one project, the newest first."""
+    """Return the keys of an organization or of one project, newest first."""
     found = _rows().filter(organization=organization)
     if project is not None:
         found = found.filter(project=project)
@@ -30,38 +30,32 @@ def keys(
 
 
 def key_counts(organization: Organization) -> dict[str, int]:
-    """Return how many keys that were not revoked each user made, by their ids."""
+    """Return the number of unrevoked keys that each user created, by user id."""
     made = keys(organization).exclude(created_by=None).order_by("created_by_id")
     return dict(made.values_list("created_by_id").annotate(Count("id")))
 
 
 def live_keys_of(user: User) -> QuerySet[ApiKey]:
-    """Return the keys that a person made, anywhere, and that were not revoked."""
+    """Return the unrevoked keys that a user created, in any organization."""
     return ApiKey.objects.filter(created_by=user, revoked_at__isnull=True, kind=ApiKeyKind.STANDARD)
 
 
 def key(organization: Organization, key_id: str) -> ApiKey:
     """Return a key of any kind, revoked or not. Raises ObjectNotFound."""
-    every = keys(organization, with_revoked=True, with_playground=True)
-    found = every.filter(id=key_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such API key.")
-    return found
+    rows = keys(organization, with_revoked=True, with_playground=True)
+    return get_or_not_found(rows, "API key", id=key_id)
 
 
 def locked_key(organization: Organization, key_id: str) -> ApiKey:
     """Return a key with its row locked until the transaction ends. Raises ObjectNotFound."""
-    found = _locked().filter(organization=organization, id=key_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such API key.")
-    return found
+    return get_or_not_found(_locked(), "API key", organization=organization, id=key_id)
 
 
 def locked_live_keys(
     organization: Organization, *, project: Project | None = None
 ) -> QuerySet[ApiKey]:
-    """Return the keys that were not revoked, locked: a revocation and what else ends or revives
-    keys publish one after the other, so that the last word is the revocation's."""
+    """Return the unrevoked keys with their rows locked, by id. The locks serialize a revocation and
+    other changes that end or revive keys, so that the revocation is published last."""
     found = _locked().filter(organization=organization, revoked_at__isnull=True)
     if project is not None:
         found = found.filter(project=project)
@@ -69,14 +63,14 @@ def locked_live_keys(
 
 
 def playground_key(project: Project, user: User) -> ApiKey | None:
-    """Return the playground key of a user in a project, its row locked."""
+    """Return the playground key of a user in a project, with its row locked."""
     rows = _locked().filter(project=project, created_by=user, kind=ApiKeyKind.PLAYGROUND)
     return rows.filter(revoked_at__isnull=True).first()
 
 
 def open_playground_key(project: Project, user: User) -> ApiKey | None:
-    """Return the playground key of a user in a project that is not archived, of an organization
-    that is not suspended; nothing is locked."""
+    """Return the playground key of a user in a project, without a lock, if the project is not
+    archived and the organization is active."""
     rows = _rows().filter(project=project, created_by=user, kind=ApiKeyKind.PLAYGROUND)
     return rows.filter(
         revoked_at__isnull=True,
@@ -86,22 +80,22 @@ def open_playground_key(project: Project, user: User) -> ApiKey | None:
 
 
 def key_by_digests(digests: Sequence[str], now: datetime) -> ApiKey | None:
-    """Return the key that a secret opens at `now`, of which these are the digests under each
-    pepper; its organization may be suspended."""
-    old = PreviousSecret.objects.filter(digest__in=digests, ends_at__gt=now)
-    opened = Q(digest__in=digests) | Q(id__in=old.values("key_id"))
+    """Return the usable key of a secret at `now`, by the secret's digests with each pepper. The
+    organization may be suspended."""
+    previous = PreviousSecret.objects.filter(digest__in=digests, ends_at__gt=now)
+    matches = Q(digest__in=digests) | Q(id__in=previous.values("key_id"))
     rows = _rows().filter(revoked_at__isnull=True, project__archived_at__isnull=True)
-    found = rows.filter(opened).first()
+    found = rows.filter(matches).first()
     return found if found is not None and found.is_usable(now) else None
 
 
 def previous_secrets(key: ApiKey, now: datetime) -> list[PreviousSecret]:
-    """Return the replaced secrets that open a key all the same, the last to end first."""
+    """Return the replaced secrets that still work for a key, the last to end first."""
     return list(PreviousSecret.objects.filter(key=key, ends_at__gt=now).order_by("-ends_at", "-id"))
 
 
 def previous_secrets_of(key_ids: Collection[str]) -> dict[str, list[PreviousSecret]]:
-    """Return what is left of replaced secrets, ended ones too, by their keys' ids."""
+    """Return the replaced secrets, including expired ones, by key id."""
     found: dict[str, list[PreviousSecret]] = {}
     for secret in PreviousSecret.objects.filter(key_id__in=key_ids).order_by("id"):
         found.setdefault(secret.key_id, []).append(secret)
@@ -109,12 +103,12 @@ def previous_secrets_of(key_ids: Collection[str]) -> dict[str, list[PreviousSecr
 
 
 def key_for_token(organization: Organization, form_token: str) -> ApiKey | None:
-    """Return the key that a form made, if it was sent before."""
+    """Return the key that a form created, None if the form was not sent before."""
     return _rows().filter(organization=organization, form_token=form_token).first()
 
 
 def all_keys() -> QuerySet[ApiKey]:
-    """Return the keys of every organization, for operators."""
+    """Return the keys of all organizations, for operators."""
     return _rows().order_by("-created_at")
 
 

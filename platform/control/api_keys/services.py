@@ -1,4 +1,4 @@
-"""Create, change, rotate and revoke API keys: verbs, one transaction each."""
+"""Create, change, rotate and revoke API keys, in one transaction each."""
 
 import ipaddress
 from collections.abc import Mapping, Sequence
@@ -37,8 +37,8 @@ FIELDS = {
     "networks": "allowed_networks",
     "expires_at": "expires_at",
 }
-"""What of a key may be changed, and its columns."""
-# Rows are locked in order of their ids, so that two batches never wait for each other.
+"""The settings that `update_api_key` may change, and their columns."""
+# Rows are locked in the order of their ids, so that two batches never deadlock.
 RECORD_USAGE = """
 WITH used AS (
     SELECT * FROM unnest(%s::text[], %s::timestamptz[]) AS used (id, at)
@@ -52,17 +52,18 @@ WHERE key.id = used.id AND (key.last_used_at IS NULL OR key.last_used_at < used.
 PREVIOUS_SECRETS_MAX = 3
 """How many replaced secrets of a key may work at once."""
 PARTS = ("digest", "pepper_id", "prefix", "last_four")
+"""The fields that a key shares with `PreviousSecret`."""
 LIST_MAX = 100
 MAPPED_BITS = 96
-"""How long the prefix is of what maps IPv4 into IPv6, `::ffff:0:0/96`."""
+"""Prefix length of the IPv4-mapped IPv6 addresses, `::ffff:0:0/96`."""
 MODEL_NAME_MAX = 200
 OVERLAP = timedelta(hours=24)
-"""How long a replaced secret goes on working, unless told otherwise."""
+"""How long a replaced secret works by default."""
 OVERLAP_MAX = timedelta(days=30)
 
 
 class DuplicateSubmission(Conflict):
-    """A form made its key before; `key` is that."""
+    """A form was sent twice; `key` is the key that it created before."""
 
     def __init__(self, key: ApiKey) -> None:
         super().__init__("This key was made already.")
@@ -82,18 +83,19 @@ def create_api_key(
     spend_limit_nanos: int | None = None,
     form_token: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a key; return it and its secret, which is told now or never. A key that a key makes is
-    of the same person, and ends with their seat.
+    """Create a key; return it and its secret, which is not stored. A key that a key creates belongs
+    to the same person and ends with their membership.
 
-    Raises FormSentTwice where a form made its key before, Conflict in a suspended organization or
-    an archived project, NotPermitted for the scope `manage` where the actor is no admin.
+    Raises DuplicateSubmission if the form created its key before, Conflict in a suspended
+    organization or an archived project, NotPermitted for the scope `manage` if the actor is not an
+    admin.
     """
     action = Permission.API_KEYS_GRANT if Scope.MANAGE in scopes else Permission.API_KEYS_WRITE
     require(actor, project.organization_id, action)
     project = tenants.active_project(project)
     require_current_membership(actor, project.organization, action)
-    if form_token and (made := selectors.key_for_token(project.organization, form_token)):
-        raise DuplicateSubmission(made)
+    if form_token and (existing := selectors.key_for_token(project.organization, form_token)):
+        raise DuplicateSubmission(existing)
     key = ApiKey(
         organization=project.organization,
         project=project,
@@ -112,7 +114,7 @@ def create_api_key(
     send_event(
         organization_id=key.organization_id,
         kind="key.created",
-        data=_described(key),
+        data=_event_data(key),
         key=key.id,
         now=key.created_at,
     )
@@ -123,11 +125,11 @@ def create_api_key(
 
 @transaction.atomic
 def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
-    """Change `name`, `scopes`, `models`, `networks` or `expires_at`, all or nothing; None means any
-    model, any network, no end. Gateways hold to it within a second.
+    """Change `name`, `scopes`, `models`, `networks` or `expires_at`, all or nothing. None means any
+    model, any network, or no expiry. Gateways apply the change within a second.
 
-    Raises InvalidValue naming the first bad one, NotPermitted for the scope `manage` where the
-    actor is no admin.
+    Raises InvalidValue for the first invalid value, NotPermitted for the scope `manage` if the
+    actor is not an admin.
     """
     key = get_user_key(actor, key)
     if Scope.MANAGE in changes.get("scopes", ()):
@@ -146,7 +148,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
 
 @transaction.atomic
 def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -> ApiKey:
-    """Limit what a key spends in a UTC month, in nano-dollars; None lifts the limit."""
+    """Set a key's spending limit per UTC month, in nano-dollars; None removes it."""
     require(actor, key.organization_id, Permission.LIMITS_WRITE)
     key = selectors.locked_key(key.organization, key.id)
     if key.revoked_at is not None:
@@ -163,7 +165,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
 
 @transaction.atomic
 def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
-    """End a key for good; gateways refuse it within a second. Raises Conflict if it has ended."""
+    """Revoke a key; gateways refuse it within a second. Raises Conflict if it was revoked."""
     key = get_active_key(actor, key)
     key.revoked_at = timezone.now()
     key.save(update_fields=["revoked_at"])
@@ -175,13 +177,13 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
 
 @transaction.atomic
 def record_key_usage(used_at: Mapping[str, datetime]) -> None:
-    """Note when keys (by id) were last used; earlier moments and unknown ids change nothing."""
+    """Record when keys (by id) were last used; earlier times and unknown ids change nothing."""
     with connection.cursor() as cursor:
         cursor.execute(RECORD_USAGE, [list(used_at), list(used_at.values())])
 
 
 def _checked(name: str, value: Any, key: ApiKey) -> Any:
-    """Return a wanted value as its column takes it. Raises InvalidValue."""
+    """Return a new value as its column stores it. Raises InvalidValue."""
     match name:
         case "name":
             return tenant_checks.name(value)
@@ -191,20 +193,20 @@ def _checked(name: str, value: Any, key: ApiKey) -> Any:
             return checked_models(value)
         case "networks":
             return checked_networks(value)
-    # An end that is over may stay as it is: the rest of the key can be changed all the same.
+    # An expiry in the past may stay, so that the other settings can be changed.
     return value if value == key.expires_at else checked_expiry(value, timezone.now())
 
 
 def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as the audit keeps them."""
+    """Return values as JSON for the audit log."""
     return {
         name: value.isoformat() if isinstance(value, datetime) else value
         for name, value in fields.items()
     }
 
 
-def _described(key: ApiKey) -> dict[str, Any]:
-    """What a webhook says of a key."""
+def _event_data(key: ApiKey) -> dict[str, Any]:
+    """Return the data of the webhook event `key.created`."""
     return {
         "key_id": key.id,
         "project_id": key.project_id,
@@ -217,9 +219,9 @@ def _described(key: ApiKey) -> dict[str, Any]:
 
 
 def require_key_access(actor: Actor, key: ApiKey) -> None:
-    """Let an actor pass who may change a key: one of their own, or, with an admin's right, any.
+    """Check that an actor may change a key: their own, or any key for an admin.
 
-    Raises ObjectNotFound in another organization, else NotPermitted.
+    Raises ObjectNotFound for another organization's key, NotPermitted otherwise.
     """
     require(actor, key.organization_id, Permission.API_KEYS_WRITE)
     if Scope.MANAGE in key.scopes:
@@ -228,29 +230,26 @@ def require_key_access(actor: Actor, key: ApiKey) -> None:
         try:
             require(actor, key.organization_id, Permission.API_KEYS_GRANT)
         except NotPermitted as refused:
-            words = "You can change only API keys that you created. Ask an owner or admin."
-            raise NotPermitted(words) from refused
+            message = "You can change only API keys that you created. Ask an owner or admin."
+            raise NotPermitted(message) from refused
 
 
 def require_current_membership(
     actor: Actor, organization: Organization, action: Permission
 ) -> None:
-    """Let an actor pass whose person still has a seat, and a role that allows `action`.
+    """Check that the actor's user is still a member, with a role that allows `action`.
 
-    Call it with the organization's row locked, as whoever removes a member or changes a role locks
-    it: then no key outlives the right that it was made with. Raises ObjectNotFound and
-    NotPermitted.
+    Call it with the organization's row locked. Removing a member and changing a role lock it too,
+    so no key outlives the right that it was created with. Raises ObjectNotFound and NotPermitted.
     """
     if actor.person_id is not None and not actor.is_operator:
-        require(
-            actor_for_member(tenants.membership(actor.person_id, organization.id)),
-            organization.id,
-            action,
-        )
+        membership = tenants.membership(actor.person_id, organization.id)
+        require(actor_for_member(membership), organization.id, action)
 
 
 def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:
-    """Return a key that the actor may change, its row locked. Raises Conflict if it has ended."""
+    """Return a key that the actor may change, with its row locked. Raises Conflict if it was
+    revoked."""
     require(actor, key.organization_id, Permission.ORGANIZATION_READ)
     key = selectors.locked_key(key.organization, key.id)
     require_key_access(actor, key)
@@ -260,16 +259,16 @@ def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:
 
 
 def get_user_key(actor: Actor, key: ApiKey) -> ApiKey:
-    """Return a key that the actor may change, as `live_key` does; the console's own playground keys
-    change by themselves alone. Raises Conflict for those."""
-    found = get_active_key(actor, key)
-    if found.kind != ApiKeyKind.STANDARD:
+    """Return a key that the actor may change, as `get_active_key` does. Raises Conflict for a
+    playground key, which only the console changes."""
+    key = get_active_key(actor, key)
+    if key.kind != ApiKeyKind.STANDARD:
         raise Conflict("The key of the console's playground can be revoked, and nothing else.")
-    return found
+    return key
 
 
 def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> None:
-    """Write down what was done to a key."""
+    """Record an action on a key in the audit log."""
     audit.record(
         actor=actor,
         action=action,
@@ -281,7 +280,7 @@ def record_key_event(actor: Actor, action: str, key: ApiKey, **details: Any) -> 
 
 
 def issue_secret(key: ApiKey) -> str:
-    """Set what is kept of a new secret, and return it."""
+    """Generate a secret, set its digest and visible parts on the key, and return it."""
     secret = make_secret(choice)
     key.digest, key.pepper_id = digest_of(secret), newest_pepper_id()
     key.prefix, key.last_four = secret[:PREFIX_CHARACTERS], secret[-4:]
@@ -292,12 +291,13 @@ def issue_secret(key: ApiKey) -> str:
 def rotate_key(
     *, actor: Actor, key: ApiKey, last_four: str, old_secret_ends_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
-    """Give a key a new secret; return it, told now or never. The one before works until a moment,
-    a day from now by default; those replaced earlier until theirs. Who rotates a key knows its
-    secret, and so it is theirs from then on: the person's behind the key, where a key rotates one.
+    """Replace a key's secret; return the key and the new secret, which is not stored. The old
+    secret works until `old_secret_ends_at`, a day from now by default; secrets replaced earlier
+    keep their own end. The person who rotates a key knows its secret and so becomes its creator;
+    if a key rotates another, that is the person behind it.
 
-    Raises Conflict where `last_four` are not those of the secret to replace: then it was replaced
-    already, perhaps by the same wish sent twice.
+    Raises Conflict if `last_four` does not match the current secret, which was then replaced
+    already, perhaps by the same request sent twice.
     """
     organization = tenants.locked_organization(key.organization_id)
     require_current_membership(actor, organization, Permission.API_KEYS_WRITE)
@@ -309,7 +309,8 @@ def rotate_key(
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
         _keep_previous(key, ends_at)
-    before, maker, secret = key.masked, key.created_by, issue_secret(key)
+    before, maker = key.masked, key.created_by
+    secret = issue_secret(key)
     key.created_by_id = actor.person_id or key.created_by_id
     key.save(update_fields=[*PARTS, "created_by"])
     record_key_event(
@@ -323,9 +324,9 @@ def rotate_key(
 
 @transaction.atomic
 def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
-    """End all replaced secrets of a key; gateways refuse them within a second.
+    """Revoke all replaced secrets of a key; gateways refuse them within a second.
 
-    Raises Conflict where none works any more.
+    Raises Conflict if none works any more.
     """
     key = get_user_key(actor, key)
     ended = selectors.previous_secrets(key, timezone.now())
@@ -346,19 +347,19 @@ def _keep_previous(key: ApiKey, ends_at: datetime) -> None:
         key=key,
         made_by_id=key.created_by_id,
         ends_at=ends_at,
-        **{part: getattr(key, part) for part in PARTS},
+        **{field: getattr(key, field) for field in PARTS},
     )
 
 
 def checked_scopes(values: Sequence[str]) -> list[str]:
-    """Return the scopes in a fixed order, each once. Raises InvalidValue."""
+    """Return the scopes in a fixed order, without duplicates. Raises InvalidValue."""
     if not values or not set(values) <= set(Scope.values):
         raise InvalidValue(f"scopes must be some of {', '.join(Scope.values)}.", param="scopes")
     return [scope for scope in Scope.values if scope in values]
 
 
 def checked_models(values: Sequence[str] | None) -> list[str] | None:
-    """Return public ids of models, None for any. Raises InvalidValue."""
+    """Return public model ids; None means any. Raises InvalidValue."""
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX or not all(0 < len(v) <= MODEL_NAME_MAX for v in values):
@@ -367,7 +368,7 @@ def checked_models(values: Sequence[str] | None) -> list[str] | None:
 
 
 def checked_networks(values: Sequence[str] | None) -> list[str] | None:
-    """Return networks in CIDR form, None for any. Raises InvalidValue."""
+    """Return networks in CIDR form; None means any. Raises InvalidValue."""
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX:
@@ -379,7 +380,7 @@ def checked_networks(values: Sequence[str] | None) -> list[str] | None:
 
 
 def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Return a network; one of IPv4 mapped into IPv6 as IPv4's, as which its clients are known."""
+    """Return a network. An IPv4-mapped IPv6 network becomes IPv4, as client addresses are IPv4."""
     network = ipaddress.ip_network(value)
     mapped = getattr(network.network_address, "ipv4_mapped", None)
     if mapped is None or network.prefixlen < MAPPED_BITS:
@@ -388,17 +389,17 @@ def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def checked_expiry(value: datetime | None, now: datetime) -> datetime | None:
-    """Return when the key shall end: later than `now`, None for never. Raises InvalidValue."""
+    """Return the expiry, later than `now`; None means never. Raises InvalidValue."""
     if value is not None and value <= now:
         raise InvalidValue("expires_at must be in the future.", param="expires_at")
     return value
 
 
 def checked_secret_end(value: datetime | None, now: datetime) -> datetime:
-    """Return when a replaced secret ends, `now` or a while later. Raises InvalidValue."""
+    """Return when a replaced secret ends, `now` or later. Raises InvalidValue."""
     if value is None:
         return now + OVERLAP
     if value > now + OVERLAP_MAX:
-        words = f"old_secret_ends_at must be within {OVERLAP_MAX.days} days."
-        raise InvalidValue(words, param="old_secret_ends_at")
+        message = f"old_secret_ends_at must be within {OVERLAP_MAX.days} days."
+        raise InvalidValue(message, param="old_secret_ends_at")
     return max(value, now)

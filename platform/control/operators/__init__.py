@@ -1,2 +1,2 @@
-"""The operators who run the platform: invitations, roles and removal. Nothing but the admin and the
-demo data calls it."""
+"""The operators who run the platform: invitations, roles and removal. Only the admin and the demo
+data call it."""

@@ -1,4 +1,4 @@
-"""The owner's view of operators: who they are, and who was invited."""
+"""Admin pages of operators and their invitations, which owners change."""
 
 from typing import Any
 
@@ -20,22 +20,22 @@ from control.permissions import Actor, Permission, operator_can
 
 
 class OwnersAdmin(OperatorAdmin):
-    """Pages of owners; other operators may look."""
+    """Base class of pages that owners change and other operators read."""
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Owners alone choose operators."""
+        """Allow owners only."""
         return operator_can(
             getattr(request.user, "operator_role", None), Permission.OPERATORS_WRITE
         )
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Owners alone change what operators may do."""
+        """Allow owners only."""
         return self.has_add_permission(request)
 
 
 @admin.register(Operator)
 class OperatorsAdmin(OwnersAdmin):
-    """Operators. They come by invitation."""
+    """Operators, who join by invitation."""
 
     list_display = ("email", "operator_role", "has_second_factor", "last_login")
     list_filter = ("operator_role",)
@@ -45,31 +45,31 @@ class OperatorsAdmin(OwnersAdmin):
     actions = ("dismiss",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return who has a role."""
+        """Return the users who have an operator role."""
         return super().get_queryset(request).exclude(operator_role="")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Nobody is made an operator without being asked."""
+        """Return False: an operator is invited instead."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Owners alone change what operators may do."""
+        """Allow owners only."""
         return super().has_add_permission(request)
 
     @admin.display(description="Second factor", boolean=True)
     def has_second_factor(self, row: Operator) -> bool:
-        """Return whether one is set up; without it the admin stays closed."""
+        """Return whether a second factor is set up; the admin requires one."""
         return bool(is_mfa_enabled(row))
 
     def change_row(self, actor: Actor, row: Operator, changes: dict[str, Any]) -> Any:
-        """Give an operator another role."""
+        """Change an operator's role."""
         if "operator_role" not in changes:
             return row
         return change_operator_role(actor=actor, user=row, role=changes["operator_role"])
 
     @admin.action(description="Dismiss: the admin closes at once", permissions=["change"])
     def dismiss(self, request: HttpRequest, queryset: QuerySet[Operator]) -> None:
-        """End the roles of the operators."""
+        """Remove the operators."""
         self.carry_out(
             request, queryset, "is no operator any more",
             lambda actor, row: remove_operator(actor=actor, user=row),
@@ -78,7 +78,7 @@ class OperatorsAdmin(OwnersAdmin):
 
 @admin.register(OperatorInvitation)
 class OperatorInvitationAdmin(OwnersAdmin):
-    """Invitations that are open."""
+    """Open invitations of operators."""
 
     list_display = ("email", "role", "invited_by", "created_at", "expires_at")
     list_select_related = ("invited_by",)
@@ -86,20 +86,20 @@ class OperatorInvitationAdmin(OwnersAdmin):
     actions = ("revoke",)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
-        """Return those that are open."""
+        """Return the open invitations."""
         return open_invitations()
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """What was sent is not changed; the list's action withdraws it."""
+        """Allow the list's action to owners, but no change of a single invitation."""
         return obj is None and super().has_change_permission(request)
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> OperatorInvitation:
-        """Invite."""
+        """Invite an operator."""
         return invite_operator(actor=actor, **values)[0]
 
     @admin.action(description="Withdraw", permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorInvitation]) -> None:
-        """Withdraw the invitations."""
+        """Revoke the invitations."""
         self.carry_out(
             request, queryset, "is withdrawn",
             lambda actor, row: revoke_operator_invitation(actor=actor, invitation=row),

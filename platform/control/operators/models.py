@@ -1,4 +1,4 @@
-"""Operators: the users who run the platform, and who was invited to."""
+"""Operators, the users who run the platform, and their invitations."""
 
 from django.db import models
 from django.db.models import Q
@@ -9,12 +9,12 @@ from control.db.models import ID_MAX, new_id
 
 
 def new_operator_invitation_id() -> str:
-    """Return a fresh id of an operator's invitation."""
+    """Return a fresh id of an operator invitation."""
     return new_id("opinv")
 
 
 class Operator(User):
-    """A user who runs the platform, or did: what the admin lists of them."""
+    """Proxy of a user for the admin's list of operators."""
 
     class Meta:
         proxy = True
@@ -24,7 +24,7 @@ class Operator(User):
 
 
 class OperatorInvitation(models.Model):
-    """A role offered to an e-mail address; its secret is mailed and only its digest kept."""
+    """A role offered to an email address. The secret is emailed; only its digest is stored."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_operator_invitation_id)
     email = models.EmailField(max_length=EMAIL_MAX)

@@ -1,4 +1,4 @@
-"""What may be done to the operators of the platform. It keeps at least one owner, always."""
+"""Invite, change and remove operators. The platform always keeps at least one owner."""
 
 import secrets
 from datetime import timedelta
@@ -25,16 +25,16 @@ INVITATION_DAYS = 2
 
 @transaction.atomic
 def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInvitation, str]:
-    """Offer a role by mail; return the invitation and the secret that accepts it, told once.
+    """Email an invitation; return it and the secret that accepts it, which is not stored.
 
-    An earlier one that nobody accepted is withdrawn for it. Raises Conflict for an operator.
+    Open invitations to the same address are revoked. Raises Conflict for an operator.
     """
     require_operator(actor, Permission.OPERATORS_WRITE)
     _check_role(role)
     email = email.strip().lower()
     _check_email(email)
-    known = user_by_email(email)
-    if known is not None and known.operator_role:
+    user = user_by_email(email)
+    if user is not None and user.operator_role:
         raise Conflict(f"{email} is an operator already.", param="email")
     now, secret = timezone.now(), secrets.token_urlsafe(32)
     for earlier in open_invitations().filter(email=email).select_for_update():
@@ -65,7 +65,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
 
 @transaction.atomic
 def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) -> None:
-    """Withdraw an invitation that was not accepted yet."""
+    """Revoke an open invitation. Raises Conflict if it was accepted or revoked."""
     require_operator(actor, Permission.OPERATORS_WRITE)
     if invitation.accepted_at is not None or invitation.revoked_at is not None:
         raise Conflict("The invitation is not open any more.")
@@ -77,9 +77,10 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
 
 @transaction.atomic
 def accept_operator_invitation(*, user: User, secret: str) -> User:
-    """Take the role that a secret offers to this user's address.
+    """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound for an unknown, used or expired secret, or another person's.
+    Raises ObjectNotFound if the secret is unknown, used, expired or another person's, Conflict for
+    an operator.
     """
     now = timezone.now()
     invitation = open_invitation(invitation_digest(secret), now)
@@ -98,58 +99,58 @@ def accept_operator_invitation(*, user: User, secret: str) -> User:
 
 @transaction.atomic
 def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
-    """Give an operator another role. Raises Conflict for the last owner, and for who is none."""
+    """Change an operator's role. Raises Conflict for the last owner and for a non-operator."""
     require_operator(actor, Permission.OPERATORS_WRITE)
     _check_role(role)
-    found = _operator(user)
-    before = found.operator_role
+    operator = _locked_operator(user)
+    before = operator.operator_role
     if role != OperatorRole.OWNER:
-        _keep_an_owner(found)
-    _set_role(found, role)
+        _keep_an_owner(operator)
+    _set_role(operator, role)
     _record(
-        actor, "operator.change_role", "user", found.id,
-        email=found.email, before=before, after=role,
+        actor, "operator.change_role", "user", operator.id,
+        email=operator.email, before=before, after=role,
     )  # fmt: skip
-    _tell_person(
-        actor, found,
+    _notify_operator(
+        actor, operator,
         "Your role as an operator changed",
         f"You run the platform with the role {role} now; it was {before}.",
     )  # fmt: skip
-    return found
+    return operator
 
 
 @transaction.atomic
 def remove_operator(*, actor: Actor, user: User) -> User:
-    """End an operator's role: the admin is closed to them from their next request on. They stay a
-    user, with what they are in organizations. Raises Conflict for the last owner."""
+    """Remove an operator, who loses the admin from their next request on. The user and their
+    memberships remain. Raises Conflict for the last owner and for a non-operator."""
     require_operator(actor, Permission.OPERATORS_WRITE)
-    found = _operator(user)
-    _keep_an_owner(found)
-    before = found.operator_role
-    _set_role(found, "")
-    _record(actor, "operator.dismiss", "user", found.id, email=found.email, before=before)
-    _tell_person(
-        actor, found,
+    operator = _locked_operator(user)
+    _keep_an_owner(operator)
+    before = operator.operator_role
+    _set_role(operator, "")
+    _record(actor, "operator.dismiss", "user", operator.id, email=operator.email, before=before)
+    _notify_operator(
+        actor, operator,
         "You are no operator any more",
         f"Your role as an operator ({before}) ended. Your organizations stay as they are.",
     )  # fmt: skip
-    return found
+    return operator
 
 
-def _tell_person(actor: Actor, user: User, subject: str, sentence: str) -> None:
-    """Mail an operator what became of their role, by whoever did it."""
+def _notify_operator(actor: Actor, user: User, subject: str, sentence: str) -> None:
+    """Email an operator that their role changed, and who changed it."""
     advice = "If that is a mistake, ask an owner of the platform."
-    news = SecurityEmail(subject, sentence, advice, "/", "Open the console")
-    notify(news, to=user.email, now=timezone.now(), who=actor.name)
+    content = SecurityEmail(subject, sentence, advice, "/", "Open the console")
+    notify(content, to=user.email, now=timezone.now(), who=actor.name)
 
 
-def _operator(user: User) -> User:
-    """Return the operator as they are now; the owners' rows are locked against a second change."""
+def _locked_operator(user: User) -> User:
+    """Return the operator read anew, with all operators' rows locked."""
     list(operators().select_for_update(no_key=True))
-    found = operators().filter(id=user.id).first()
-    if found is None:
+    operator = operators().filter(id=user.id).first()
+    if operator is None:
         raise Conflict("This is no operator.")
-    return found
+    return operator
 
 
 def _set_role(user: User, role: str) -> None:

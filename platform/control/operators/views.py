@@ -1,4 +1,4 @@
-"""The page that the mail of an operator's invitation leads to."""
+"""The page that the email of an operator invitation links to."""
 
 from typing import cast
 
@@ -16,7 +16,7 @@ from control.operators.services import accept_operator_invitation
 @login_required
 @require_http_methods(["GET", "POST"])
 def operator_invitation(request: HttpRequest, secret: str) -> HttpResponse:
-    """Ask whether to accept, and do. A secret that opens nothing answers 404."""
+    """Ask whether to accept the invitation, or accept it. An invalid secret gets a 404."""
     if request.method == "GET":
         return render(request, "operators/invitation.html")
     try:

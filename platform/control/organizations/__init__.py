@@ -1,2 +1,3 @@
 """Organizations, their projects and their members. Packages above may call the services and connect
-to `signals`; what ends with an organization says so in `organization_deletion_previewed`."""
+to `signals`; those with data that ends with an organization report it in
+`organization_deletion_previewed`."""

@@ -1,4 +1,4 @@
-"""Which organization a request concerns, and what its caller may do there."""
+"""Access of an API caller to an organization: which organization, and with which permissions."""
 
 from dataclasses import dataclass
 
@@ -15,12 +15,12 @@ from control.request_context import bind_log_ids
 OF_ORGANIZATION = OpenApiParameter(
     "organization_id", str, description="For people in several organizations; theirs by default."
 )
-"""What `access_asked` reads."""
+"""The query parameter that `get_query_access` reads."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyPrincipal:
-    """What `request.user` is for an API key with the scope `manage`: somebody, but no person."""
+    """`request.user` for an API key with the scope `manage`: authenticated, but not a person."""
 
     key_id: str
     name: str
@@ -40,7 +40,7 @@ class OrganizationAccess:
     actor: Actor
 
     def may(self, action: Permission) -> bool:
-        """Tell whether the caller's role allows an action."""
+        """Return whether the caller's role allows an action."""
         return self.actor.role is not None and can(self.actor.role, action)
 
 
@@ -49,72 +49,74 @@ def get_access(
 ) -> OrganizationAccess:
     """Return the caller's access to an organization.
 
-    Raises ObjectNotFound where the caller has no part, NotPermitted where the role does not allow
-    `action`.
+    Raises ObjectNotFound if the caller does not belong to it, NotPermitted if the role does not
+    allow `action`.
     """
-    found = _of_key(request.user, organization_id) or _of_person(request, organization_id)
-    actor = found.actor
+    access = _key_access(request.user, organization_id) or _person_access(request, organization_id)
+    actor = access.actor
     bind_log_ids(
         organization_id=organization_id,
         user_id=actor.user_id,
         key_id=actor.id if actor.kind == "key" else None,
     )
-    require(found.actor, found.organization.id, action)
-    return found
+    require(actor, access.organization.id, action)
+    return access
 
 
 def get_query_access(
     request: Request, action: Permission = Permission.ORGANIZATION_READ
 ) -> OrganizationAccess:
-    """Return the caller's access to the organization of the query's `organization_id`; without it
-    to the key's, or a person's first.
+    """Return the caller's access to the organization of the query's `organization_id`. The default
+    is the key's organization, or a person's first.
 
-    Raises ObjectNotFound and NotPermitted as `access` does.
+    Raises ObjectNotFound and NotPermitted as `get_access` does.
     """
-    asked = request.query_params.get("organization_id")
-    if not asked:
-        of_key = organization_of_key(request)
-        asked = of_key.id if of_key else _first_organization(get_user(request))
-    return get_access(request, asked, action)
+    organization_id = request.query_params.get("organization_id")
+    if not organization_id:
+        organization = organization_of_key(request)
+        organization_id = (
+            organization.id if organization else _first_organization_id(get_user(request))
+        )
+    return get_access(request, organization_id, action)
 
 
 def get_user(request: Request) -> User:
-    """Return the person who calls. Raises NotPermitted for a key."""
+    """Return the user who calls. Raises NotPermitted for a key."""
     if not isinstance(request.user, User):
         raise NotPermitted("Only a person may do this, not an API key.")
     return request.user
 
 
 def organization_of_key(request: Request) -> Organization | None:
-    """Return the organization whose key calls, None for a person."""
+    """Return the organization of the calling key, None for a person."""
     return request.user.organization if isinstance(request.user, ApiKeyPrincipal) else None
 
 
-def _first_organization(user: User) -> str:
-    seat = selectors.memberships(user).first()
-    if seat is None:
+def _first_organization_id(user: User) -> str:
+    membership = selectors.memberships(user).first()
+    if membership is None:
         raise ObjectNotFound("There is no organization.")
-    return seat.organization_id
+    return membership.organization_id
 
 
-def _of_key(holder: object, organization_id: str) -> OrganizationAccess | None:
-    """A key with the scope `manage`, which only admins make, acts as an admin."""
-    if not isinstance(holder, ApiKeyPrincipal):
+def _key_access(principal: object, organization_id: str) -> OrganizationAccess | None:
+    """Return an admin's access for a key: only admins can make one with the scope `manage`."""
+    if not isinstance(principal, ApiKeyPrincipal):
         return None
-    if holder.organization.id != organization_id:
+    if principal.organization.id != organization_id:
         raise ObjectNotFound("There is no such organization.")
     actor = Actor(
         kind="key",
-        id=holder.key_id,
-        name=holder.name,
+        id=principal.key_id,
+        name=principal.name,
         organization_id=organization_id,
         role=Role.ADMIN,
-        maker_id=holder.maker_id,
+        maker_id=principal.maker_id,
     )
-    return OrganizationAccess(holder.organization, actor)
+    return OrganizationAccess(principal.organization, actor)
 
 
-def _of_person(request: Request, organization_id: str) -> OrganizationAccess:
+def _person_access(request: Request, organization_id: str) -> OrganizationAccess:
     membership = selectors.membership(get_user(request), organization_id)
     return OrganizationAccess(membership.organization, actor_for_member(membership))
 

@@ -1,5 +1,5 @@
-"""Audits what happens to a person's account in each of their organizations, since each has its own
-auditors to answer to. The audit log itself keeps client address and request id."""
+"""Record a user's account events in the audit log of each of their organizations, since each has
+its own auditors. The audit log adds the client address and the request id."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from control.permissions import Actor
 
 
 def listen() -> None:
-    """Receive account events: this is their one receiver."""
+    """Connect the only receiver of account events."""
     account_event.connect(_record, dispatch_uid="control.organizations.account_events")
 
 
 def _record(
     sender: object, user: User, action: str, by: Actor, details: dict[str, Any], **_: Any
 ) -> None:
-    organizations = [each.organization_id for each in selectors.memberships(user)]
-    for organization_id in organizations or [""]:
+    organization_ids = [row.organization_id for row in selectors.memberships(user)]
+    for organization_id in organization_ids or [""]:
         audit.record(
             actor=by,
             action=action,

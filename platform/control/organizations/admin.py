@@ -1,5 +1,5 @@
-"""The operators' view of users, organizations and projects, and the base of lists whose rows belong
-to organizations."""
+"""Admin pages of users, organizations and projects, and the base class of lists whose rows belong
+to an organization."""
 
 from typing import Any
 
@@ -28,29 +28,29 @@ from control.permissions import Actor, Permission, operator_can
 
 LIMIT = "Spend limit per month"
 
-# Roles replace groups; addresses, second factors and sessions belong to their people.
+# Roles replace groups; addresses, second factors and sessions are private to their users.
 for table in (Group, EmailAddress, Authenticator, UserSession):
     admin.site.unregister(table)
 
 
 class ReadOnlyInline(TabularInline):
-    """Rows of another table, to look at."""
+    """Read-only rows of a related table."""
 
     extra = 0
     can_delete = False
     hide_title = True
 
     def has_add_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nothing is added here."""
+        """Return False: the inline is read-only."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Nothing is changed here."""
+        """Return False: the inline is read-only."""
         return False
 
 
 class MembershipInline(ReadOnlyInline):
-    """The members of an organization, or the seats of a user."""
+    """The memberships of an organization or of a user."""
 
     model = Membership
     fields = ("organization", "user", "role", "created_at")
@@ -68,7 +68,7 @@ class ProjectInline(ReadOnlyInline):
 
 @admin.register(Organization)
 class OrganizationAdmin(OperatorAdmin):
-    """Organizations. People make them by signing up."""
+    """Organizations, which are created by a sign-up."""
 
     list_display = ("name", "id", "status", "billing_mode", "spend_limit", "created_at")
     list_filter = ("status", "billing_mode")
@@ -85,22 +85,22 @@ class OrganizationAdmin(OperatorAdmin):
     spend_limit = dollars("spend_limit_nanos", LIMIT)
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """An organization needs an owner, who makes it."""
+        """Return False: an organization is created by its owner."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
-        """Who helps customers renames, who keeps the books sets terms: the services tell apart."""
+        """Allow support to rename and finance to set terms; the services check which."""
         role = operator(request).operator_role
         return operator_can(role, Permission.CUSTOMERS_WRITE) or operator_can(
             role, Permission.FINANCE_WRITE
         )
 
     def has_suspend_permission(self, request: HttpRequest) -> bool:
-        """Who helps customers stops them, and lets them go on."""
+        """Allow support to suspend and resume organizations."""
         return operator_can(operator(request).operator_role, Permission.CUSTOMERS_WRITE)
 
     def change_row(self, actor: Actor, row: Organization, changes: dict[str, Any]) -> Organization:
-        """Rename an organization, or set its terms."""
+        """Rename an organization or set its terms."""
         if "name" in changes:
             rename_organization(actor=actor, organization=row, name=changes.pop("name"))
         if changes:
@@ -123,7 +123,7 @@ class OrganizationAdmin(OperatorAdmin):
 
     @admin.action(description="Resume: keys work again", permissions=["suspend"])
     def resume(self, request: HttpRequest, queryset: QuerySet[Organization]) -> None:
-        """End the suspensions."""
+        """Resume the organizations."""
         self.carry_out(
             request, queryset, "works again",
             lambda actor, row: resume_organization(actor=actor, organization=row),
@@ -145,7 +145,7 @@ class ProjectAdmin(ReadOnlyAdmin):
 
 @admin.register(User)
 class UserAdmin(ReadOnlyAdmin):
-    """People."""
+    """Users."""
 
     list_display = ("email", "name", "operator_role", "is_active", "created_at", "last_login")
     search_fields = ("email", "name")
@@ -157,15 +157,17 @@ class UserAdmin(ReadOnlyAdmin):
 
 
 class OrganizationOwnedAdmin(OperatorAdmin):
-    """Lists of rows that keep an organization's id: `owner` is its name, the id on hover."""
+    """List of rows with an `organization_id`; `owner` shows the name, and the id on hover."""
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Return the rows with their organizations' names."""
-        mine = organizations().filter(id=OuterRef("organization_id")).order_by()
-        return super().get_queryset(request).annotate(owner_name=Subquery(mine.values("name")[:1]))
+        owners = organizations().filter(id=OuterRef("organization_id")).order_by()
+        return (
+            super().get_queryset(request).annotate(owner_name=Subquery(owners.values("name")[:1]))
+        )
 
     @admin.display(description="Organization", empty_value=NOTHING)
     def owner(self, row: Any) -> str:
-        """Return whose it is; the id alone where there is no such organization."""
+        """Return the organization's name, or its id if it has no row."""
         name = row.owner_name or row.organization_id
         return name and format_html('<span title="{}">{}</span>', row.organization_id, name)

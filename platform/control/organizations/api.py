@@ -68,7 +68,7 @@ class NewOrganizationSerializer(ClosedSerializer):
 
 
 class ProjectSerializer(ClosedSerializer):
-    """A project. Limits are nano-dollars per UTC month; pages of the allowed origins may call with
+    """A project. Limits are nano-dollars per UTC month. Pages of the allowed origins may call with
     its keys."""
 
     id = serializers.CharField(read_only=True)
@@ -92,19 +92,19 @@ class Organizations(GenericAPIView[Organization]):
 
     @extend_schema(operation_id="organizations_list", responses=OrganizationSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """List the organizations that the caller belongs to; a key's is one."""
-        mine = organization_of_key(request)
-        found = [mine] if mine else selectors.organizations_of(get_user(request))
-        page = self.paginate_queryset(found)
+        """List the organizations that the caller belongs to; an API key belongs to one."""
+        organization = organization_of_key(request)
+        rows = [organization] if organization else selectors.organizations_of(get_user(request))
+        page = self.paginate_queryset(rows)
         return self.get_paginated_response(OrganizationSerializer(page, many=True).data)
 
     @idempotent
     @extend_schema(request=NewOrganizationSerializer, responses={201: OrganizationSerializer})
     def post(self, request: Request) -> Response:
-        """Make an organization that the caller owns."""
+        """Create an organization that the caller owns."""
         user = get_user(request)
-        asked = NewOrganizationSerializer.read(request.data)
-        organization = create_organization(actor=Actor.for_user(user), owner=user, **asked)
+        values = NewOrganizationSerializer.read(request.data)
+        organization = create_organization(actor=Actor.for_user(user), owner=user, **values)
         return Response(OrganizationSerializer(organization).data, status=201)
 
 
@@ -114,74 +114,73 @@ class OneOrganization(GenericAPIView[Organization]):
     serializer_class = OrganizationSerializer
 
     def get(self, request: Request, organization_id: str) -> Response:
-        """Show an organization."""
+        """Retrieve an organization."""
         return Response(
             OrganizationSerializer(get_access(request, organization_id).organization).data
         )
 
     @transaction.atomic
     def patch(self, request: Request, organization_id: str) -> Response:
-        """Rename an organization, set its monthly limit, or whether it takes idempotency keys, all
-        or nothing."""
-        found = get_access(request, organization_id)
-        asked = OrganizationSerializer.read(request.data, partial=True)
-        organization = found.organization
-        if "name" in asked:
+        """Change an organization's name, monthly limit or idempotency setting, all or nothing."""
+        access = get_access(request, organization_id)
+        values = OrganizationSerializer.read(request.data, partial=True)
+        organization = access.organization
+        if "name" in values:
             organization = rename_organization(
-                actor=found.actor, organization=organization, name=asked["name"]
+                actor=access.actor, organization=organization, name=values["name"]
             )
-        if "spend_limit_nanos" in asked:
+        if "spend_limit_nanos" in values:
             organization = set_organization_limit(
-                actor=found.actor,
+                actor=access.actor,
                 organization=organization,
-                spend_limit_nanos=asked["spend_limit_nanos"],
+                spend_limit_nanos=values["spend_limit_nanos"],
             )
-        if "takes_idempotency_keys" in asked:
+        if "takes_idempotency_keys" in values:
             organization = set_idempotency_enabled(
-                actor=found.actor,
+                actor=access.actor,
                 organization=organization,
-                takes_idempotency_keys=asked["takes_idempotency_keys"],
+                takes_idempotency_keys=values["takes_idempotency_keys"],
             )
         return Response(OrganizationSerializer(organization).data)
 
 
 class ConsequenceSerializer(ClosedSerializer):
-    """What follows from deleting an organization; an obstacle forbids it."""
+    """An effect of deleting an organization; an obstacle prevents the deletion."""
 
     words = serializers.CharField(read_only=True)
     is_obstacle = serializers.BooleanField(read_only=True)
 
 
 class DeletionSerializer(ClosedSerializer):
-    """What deleting an organization would do, and whether nothing stands in the way."""
+    """The effects of deleting an organization, and whether it may be deleted."""
 
     may_be_deleted = serializers.BooleanField(read_only=True)
     consequences = ConsequenceSerializer(many=True, read_only=True)
 
 
 class Deletion(GenericAPIView[Organization]):
-    """The end of an organization."""
+    """The deletion of an organization."""
 
     serializer_class = DeletionSerializer
 
     def get(self, request: Request, organization_id: str) -> Response:
-        """Say what deleting an organization would do. Nothing is changed."""
-        found = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
-        follows = preview_deletion(found.organization)
-        may = not any(each.is_obstacle for each in follows)
-        data = {"may_be_deleted": may, "consequences": follows}
+        """Preview the deletion of an organization. Nothing is changed."""
+        access = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
+        effects = preview_deletion(access.organization)
+        has_obstacle = any(effect.is_obstacle for effect in effects)
+        data = {"may_be_deleted": not has_obstacle, "consequences": effects}
         return Response(DeletionSerializer(data).data)
 
     @idempotent
     @extend_schema(request=NewOrganizationSerializer, responses=OrganizationSerializer)
     def post(self, request: Request, organization_id: str) -> Response:
-        """Delete an organization, whose name is the proof that it is meant: its keys stop working
-        within a second, its members lose their seats, for good. Only an owner may, and none that
-        owes money is deleted."""
-        found = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
-        asked = NewOrganizationSerializer.read(request.data)
+        """Delete an organization for good. The request repeats its name as a confirmation. Its
+        keys stop working within a second and its members lose access. Only an owner may delete it,
+        and only if it owes no money."""
+        access = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
+        values = NewOrganizationSerializer.read(request.data)
         deleted = delete_organization(
-            actor=found.actor, organization=found.organization, name=asked["name"]
+            actor=access.actor, organization=access.organization, name=values["name"]
         )
         return Response(OrganizationSerializer(deleted).data)
 
@@ -193,19 +192,19 @@ class Projects(GenericAPIView[Project]):
 
     @extend_schema(operation_id="projects_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List projects, the archived ones too, the newest first."""
-        found = get_access(request, organization_id)
-        rows = selectors.projects(found.organization, with_archived=True)
+        """List projects, including archived ones, newest first."""
+        access = get_access(request, organization_id)
+        rows = selectors.projects(access.organization, with_archived=True)
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(ProjectSerializer(page, many=True).data)
 
     @idempotent
     @extend_schema(responses={201: ProjectSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
-        """Add a project."""
-        found = get_access(request, organization_id, Permission.PROJECTS_WRITE)
-        asked = ProjectSerializer.read(request.data)
-        project = create_project(actor=found.actor, organization=found.organization, **asked)
+        """Create a project."""
+        access = get_access(request, organization_id, Permission.PROJECTS_WRITE)
+        values = ProjectSerializer.read(request.data)
+        project = create_project(actor=access.actor, organization=access.organization, **values)
         return Response(ProjectSerializer(project).data, status=201)
 
 
@@ -215,58 +214,58 @@ class OneProject(GenericAPIView[Project]):
     serializer_class = ProjectSerializer
 
     def get(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Show a project."""
-        found = get_access(request, organization_id)
-        project = selectors.project(found.organization, project_id)
+        """Retrieve a project."""
+        access = get_access(request, organization_id)
+        project = selectors.project(access.organization, project_id)
         return Response(ProjectSerializer(project).data)
 
     @transaction.atomic
     def patch(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Rename a project, set its monthly limit or its allowed origins, all or nothing."""
-        found = get_access(request, organization_id)
-        project = selectors.project(found.organization, project_id)
-        asked = ProjectSerializer.read(request.data, partial=True)
-        if "name" in asked:
-            project = rename_project(actor=found.actor, project=project, name=asked["name"])
-        if "spend_limit_nanos" in asked:
-            limit_nanos = asked["spend_limit_nanos"]
+        """Change a project's name, monthly limit or allowed origins, all or nothing."""
+        access = get_access(request, organization_id)
+        project = selectors.project(access.organization, project_id)
+        values = ProjectSerializer.read(request.data, partial=True)
+        if "name" in values:
+            project = rename_project(actor=access.actor, project=project, name=values["name"])
+        if "spend_limit_nanos" in values:
+            limit_nanos = values["spend_limit_nanos"]
             project = set_project_limit(
-                actor=found.actor, project=project, spend_limit_nanos=limit_nanos
+                actor=access.actor, project=project, spend_limit_nanos=limit_nanos
             )
-        if "allowed_origins" in asked:
+        if "allowed_origins" in values:
             project = set_project_origins(
-                actor=found.actor, project=project, allowed_origins=asked["allowed_origins"]
+                actor=access.actor, project=project, allowed_origins=values["allowed_origins"]
             )
         return Response(ProjectSerializer(project).data)
 
 
 class ArchiveProject(GenericAPIView[Project]):
-    """The end of a project."""
+    """The archiving of a project."""
 
     serializer_class = ProjectSerializer
 
     @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Archive a project; its keys stop working within a second, for good."""
-        found = get_access(request, organization_id, Permission.PROJECTS_WRITE)
-        project = selectors.project(found.organization, project_id)
-        archived = archive_project(actor=found.actor, project=project)
+        """Archive a project. Its keys stop working within a second, for good."""
+        access = get_access(request, organization_id, Permission.PROJECTS_WRITE)
+        project = selectors.project(access.organization, project_id)
+        archived = archive_project(actor=access.actor, project=project)
         return Response(ProjectSerializer(archived).data)
 
 
 class RestoreProject(GenericAPIView[Project]):
-    """The way back of an archived project."""
+    """The restoration of an archived project."""
 
     serializer_class = ProjectSerializer
 
     @idempotent
     @extend_schema(request=None)
     def post(self, request: Request, organization_id: str, project_id: str) -> Response:
-        """Open an archived project again; its keys stay ended."""
-        found = get_access(request, organization_id, Permission.PROJECTS_WRITE)
-        project = selectors.project(found.organization, project_id)
-        restored = restore_project(actor=found.actor, project=project)
+        """Restore an archived project. Its keys stay revoked."""
+        access = get_access(request, organization_id, Permission.PROJECTS_WRITE)
+        project = selectors.project(access.organization, project_id)
+        restored = restore_project(actor=access.actor, project=project)
         return Response(ProjectSerializer(restored).data)
 
 
@@ -282,7 +281,7 @@ class MemberSerializer(ClosedSerializer):
 
 
 class InvitationSerializer(ClosedSerializer):
-    """An invitation; its secret goes out by mail only."""
+    """An invitation. Its secret is sent by email only."""
 
     id = serializers.CharField(read_only=True)
     email = serializers.EmailField(max_length=EMAIL_MAX)
@@ -292,7 +291,7 @@ class InvitationSerializer(ClosedSerializer):
 
 
 class AcceptanceSerializer(ClosedSerializer):
-    """What accepts an invitation: the secret of the mail."""
+    """The secret from the invitation's email."""
 
     secret = serializers.CharField(max_length=SECRET_MAX)
 
@@ -304,9 +303,9 @@ class Members(GenericAPIView[Membership]):
 
     @extend_schema(operation_id="members_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List members, the newest first."""
-        found = get_access(request, organization_id)
-        page = self.paginate_queryset(selectors.members(found.organization))
+        """List members, newest first."""
+        access = get_access(request, organization_id)
+        page = self.paginate_queryset(selectors.members(access.organization))
         return self.get_paginated_response(MemberSerializer(page, many=True).data)
 
 
@@ -316,27 +315,27 @@ class OneMember(GenericAPIView[Membership]):
     serializer_class = MemberSerializer
 
     def get(self, request: Request, organization_id: str, member_id: str) -> Response:
-        """Show a member."""
-        found = get_access(request, organization_id)
-        return Response(MemberSerializer(selectors.member(found.organization, member_id)).data)
+        """Retrieve a member."""
+        access = get_access(request, organization_id)
+        return Response(MemberSerializer(selectors.member(access.organization, member_id)).data)
 
     def patch(self, request: Request, organization_id: str, member_id: str) -> Response:
-        """Give a member another role."""
-        found = get_access(request, organization_id)
-        seat = selectors.member(found.organization, member_id)
-        asked = MemberSerializer.read(request.data)
-        seat = change_role(actor=found.actor, membership=seat, role=asked["role"])
-        return Response(MemberSerializer(seat).data)
+        """Change a member's role."""
+        access = get_access(request, organization_id)
+        membership = selectors.member(access.organization, member_id)
+        values = MemberSerializer.read(request.data)
+        membership = change_role(actor=access.actor, membership=membership, role=values["role"])
+        return Response(MemberSerializer(membership).data)
 
     @extend_schema(parameters=[KEYS_TO])
     def delete(self, request: Request, organization_id: str, member_id: str) -> Response:
-        """Take a member's seat, or leave. API keys that the member made end, unless `keys_to` names
-        a member who takes them."""
-        found = get_access(request, organization_id)
-        seat = selectors.member(found.organization, member_id)
+        """Remove a member, or leave the organization. API keys that the member made end unless
+        `keys_to` names a member who takes them."""
+        access = get_access(request, organization_id)
+        membership = selectors.member(access.organization, member_id)
         keys_to = request.query_params.get("keys_to")
-        heir = selectors.member(found.organization, keys_to) if keys_to else None
-        remove_member(actor=found.actor, membership=seat, heir=heir)
+        target = selectors.member(access.organization, keys_to) if keys_to else None
+        remove_member(actor=access.actor, membership=membership, heir=target)
         return Response(status=204)
 
 
@@ -347,18 +346,20 @@ class Invitations(GenericAPIView[Invitation]):
 
     @extend_schema(operation_id="invitations_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List invitations that nobody accepted yet."""
-        found = get_access(request, organization_id, Permission.MEMBERS_WRITE)
-        page = self.paginate_queryset(selectors.open_invitations(found.organization))
+        """List open invitations."""
+        access = get_access(request, organization_id, Permission.MEMBERS_WRITE)
+        page = self.paginate_queryset(selectors.open_invitations(access.organization))
         return self.get_paginated_response(InvitationSerializer(page, many=True).data)
 
     @idempotent
     @extend_schema(responses={201: InvitationSerializer})
     def post(self, request: Request, organization_id: str) -> Response:
-        """Invite a person by mail."""
-        found = get_access(request, organization_id, Permission.MEMBERS_WRITE)
-        asked = InvitationSerializer.read(request.data)
-        invitation, _ = invite_member(actor=found.actor, organization=found.organization, **asked)
+        """Invite a person by email."""
+        access = get_access(request, organization_id, Permission.MEMBERS_WRITE)
+        values = InvitationSerializer.read(request.data)
+        invitation, _ = invite_member(
+            actor=access.actor, organization=access.organization, **values
+        )
         return Response(InvitationSerializer(invitation).data, status=201)
 
 
@@ -368,22 +369,22 @@ class OneInvitation(GenericAPIView[Invitation]):
     serializer_class = InvitationSerializer
 
     def delete(self, request: Request, organization_id: str, invitation_id: str) -> Response:
-        """Withdraw an invitation."""
-        found = get_access(request, organization_id, Permission.MEMBERS_WRITE)
-        invitation = selectors.invitation(found.organization, invitation_id)
-        revoke_invitation(actor=found.actor, invitation=invitation)
+        """Revoke an invitation."""
+        access = get_access(request, organization_id, Permission.MEMBERS_WRITE)
+        invitation = selectors.invitation(access.organization, invitation_id)
+        revoke_invitation(actor=access.actor, invitation=invitation)
         return Response(status=204)
 
 
 class AcceptInvitation(GenericAPIView[Invitation]):
-    """Taking the seat that an invitation offers."""
+    """The acceptance of an invitation."""
 
     serializer_class = AcceptanceSerializer
 
     @idempotent
     @extend_schema(request=AcceptanceSerializer, responses={201: MemberSerializer})
     def post(self, request: Request) -> Response:
-        """Accept an invitation that was mailed to the caller."""
-        asked = AcceptanceSerializer.read(request.data)
-        seat = accept_invitation(user=get_user(request), secret=asked["secret"])
-        return Response(MemberSerializer(seat).data, status=201)
+        """Accept an invitation that was emailed to the caller."""
+        values = AcceptanceSerializer.read(request.data)
+        membership = accept_invitation(user=get_user(request), secret=values["secret"])
+        return Response(MemberSerializer(membership).data, status=201)

@@ -1,5 +1,5 @@
-"""The end of an organization: what it takes with it, said before and done at once. Rows stay, since
-the books and the audit name them."""
+"""Deletion of an organization: a preview of its effects, and the deletion itself. Rows remain,
+since billing and the audit log refer to them."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -23,20 +23,19 @@ from control.permissions import Actor, Permission, require
 
 
 def preview_deletion(organization: Organization) -> list[DeletionEffect]:
-    """Return what would end with an organization, and first what stands in the way of its end."""
-    found = _of_people(organization)
-    for _, told in _told(organization_deletion_previewed, organization, timezone.now()):
-        found += cast("list[DeletionEffect]", told)
-    return sorted(found, key=lambda each: not each.is_obstacle)
+    """Return the effects of deleting an organization, obstacles first."""
+    effects = _own_effects(organization)
+    for _, reported in _send(organization_deletion_previewed, organization, timezone.now()):
+        effects += cast("list[DeletionEffect]", reported)
+    return sorted(effects, key=lambda effect: not effect.is_obstacle)
 
 
 @transaction.atomic
 def delete_organization(*, actor: Actor, organization: Organization, name: str) -> Organization:
-    """End an organization for good: keys within a second, seats and invitations at once. `name`
-    says that it is meant.
+    """Delete an organization for good: keys end within a second, memberships and invitations at
+    once. `name` confirms the deletion.
 
-    Raises InvalidValue for another name, Conflict while something stands in the way, such as a
-    debt.
+    Raises InvalidValue if the name differs, Conflict while there is an obstacle, such as a debt.
     """
     require(actor, organization.id, Permission.ORGANIZATION_DELETE)
     organization = selectors.locked_organization(organization.id)
@@ -44,7 +43,8 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
         raise Conflict("The organization is deleted.")
     if name.strip() != organization.name:
         raise InvalidValue(f"name must be the organization's, {organization.name}.", param="name")
-    obstacles = [each.words for each in preview_deletion(organization) if each.is_obstacle]
+    effects = preview_deletion(organization)
+    obstacles = [effect.words for effect in effects if effect.is_obstacle]
     if obstacles:
         raise Conflict(" ".join(obstacles))
     now = timezone.now()
@@ -63,8 +63,8 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
 
 
 def _end(organization: Organization, now: datetime) -> list[FeedRef]:
-    """End it and all that it has; return what of that is to be published, which must come last: a
-    receiver takes row locks."""
+    """End an organization and everything in it. Return the ended rows, which the caller publishes
+    last, since receivers take row locks."""
     organization.status = OrganizationStatus.DELETED
     organization.save(update_fields=["status"])
     projects = list(selectors.locked_projects(organization).filter(archived_at__isnull=True))
@@ -72,23 +72,23 @@ def _end(organization: Organization, now: datetime) -> list[FeedRef]:
         project.archived_at = now
         project.save(update_fields=["archived_at"])
     selectors.open_invitations(organization).update(revoked_at=now)
-    answers = _told(organization_deleted, organization, now)
+    responses = _send(organization_deleted, organization, now)
     selectors.members(organization).delete()
-    rows = [row for _, told in answers for row in cast("list[FeedRef]", told)]
-    return [*(FeedRef("project", project.id) for project in projects), *rows]
+    ended = [row for _, rows in responses for row in cast("list[FeedRef]", rows)]
+    return [*(FeedRef("project", project.id) for project in projects), *ended]
 
 
-def _told(
+def _send(
     signal: Signal, organization: Organization, now: datetime
 ) -> Iterable[tuple[object, object]]:
     return signal.send(Organization, organization=organization, now=now)
 
 
-def _of_people(organization: Organization) -> list[DeletionEffect]:
+def _own_effects(organization: Organization) -> list[DeletionEffect]:
     members = selectors.members(organization).count()
     projects = selectors.projects(organization).count()
     invitations = selectors.open_invitations(organization).count()
-    found = [
+    effects = [
         DeletionEffect(
             f"{_counted(members, 'member loses', 'members lose')} the seat at once, you too."
             if members > 1
@@ -97,9 +97,9 @@ def _of_people(organization: Organization) -> list[DeletionEffect]:
         DeletionEffect(f"{_counted(projects, 'project is', 'projects are')} archived."),
     ]
     if invitations:
-        what = _counted(invitations, "open invitation is", "open invitations are")
-        found.append(DeletionEffect(f"{what} withdrawn."))
-    return found
+        subject = _counted(invitations, "open invitation is", "open invitations are")
+        effects.append(DeletionEffect(f"{subject} withdrawn."))
+    return effects
 
 
 def _counted(count: int, one: str, many: str) -> str:

@@ -1,4 +1,4 @@
-"""Invite, accept, change a role, remove: members of organizations."""
+"""Members of organizations: invite, accept, change a role, remove."""
 
 import hashlib
 import secrets
@@ -28,10 +28,10 @@ INVITATION_DAYS = 7
 def invite_member(
     *, actor: Actor, organization: Organization, email: str, role: str
 ) -> tuple[Invitation, str]:
-    """Offer a seat by mail; return the invitation and the secret that accepts it, told once.
+    """Email an invitation; return it and the secret that accepts it, which is not stored.
 
-    One whose time is over is withdrawn for the new one. Raises Conflict when the person is a
-    member, or was invited and may still accept.
+    An expired invitation to the same address is revoked. Raises Conflict if the person is a member
+    or has an invitation that has not expired.
     """
     invitation, secret = _create_invitation(actor, organization, email.strip().lower(), role)
     send_mail(
@@ -80,7 +80,7 @@ def _create_invitation(
 
 @transaction.atomic
 def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
-    """Withdraw an invitation that was not accepted yet."""
+    """Revoke an open invitation."""
     require(actor, invitation.organization_id, Permission.MEMBERS_WRITE)
     invitation.revoked_at = timezone.now()
     invitation.save(update_fields=["revoked_at"])
@@ -89,7 +89,7 @@ def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
 
 @transaction.atomic
 def resend_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitation, str]:
-    """Mail an invitation anew, good for as long as at first; the old secret opens nothing more."""
+    """Replace an invitation by a new one with a new secret and a full lifetime, and email it."""
     revoke_invitation(actor=actor, invitation=invitation)
     return invite_member(
         actor=actor,
@@ -101,9 +101,9 @@ def resend_invitation(*, actor: Actor, invitation: Invitation) -> tuple[Invitati
 
 @transaction.atomic
 def accept_invitation(*, user: User, secret: str) -> Membership:
-    """Take the seat that a secret offers to this user's address.
+    """Accept the invitation that a secret belongs to, for this user's address.
 
-    Raises ObjectNotFound for an unknown, used or expired secret, or another person's.
+    Raises ObjectNotFound if the secret is unknown, used, expired or another person's.
     """
     now = timezone.now()
     invitation = selectors.invitation_by_digest(invitation_digest(secret), now)
@@ -114,123 +114,133 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
     organization = invitation.organization
     if selectors.is_member(organization, user.email):
         raise Conflict("You are a member already.")
-    seat = Membership.objects.create(organization=organization, user=user, role=invitation.role)
+    membership = Membership.objects.create(
+        organization=organization, user=user, role=invitation.role
+    )
     actor = Actor(kind="user", id=user.id, name=user.email, user_id=user.id)
-    _record(actor, "member.accept", "membership", seat, email=user.email, role=seat.role)
-    return seat
+    _record(
+        actor, "member.accept", "membership", membership, email=user.email, role=membership.role
+    )
+    return membership
 
 
 @transaction.atomic
 def change_role(*, actor: Actor, membership: Membership, role: str) -> Membership:
-    """Give a member another role; keys of the management API that they made end with the right to
-    make them. Raises Conflict for the last owner."""
-    seat = _membership_to_change(actor, membership)
-    _require_for_role(actor, seat.organization, role)
+    """Change a member's role. Their keys of the management API end if the new role may not make
+    such keys. Raises Conflict for the last owner."""
+    membership = _membership_to_change(actor, membership)
+    _require_for_role(actor, membership.organization, role)
     if role != Role.OWNER:
-        _keep_an_owner(seat)
-    before, seat.role = seat.role, role
-    seat.save(update_fields=["role"])
-    ended = _tell(seat, is_over=False, heir=None)
+        _keep_an_owner(membership)
+    before, membership.role = membership.role, role
+    membership.save(update_fields=["role"])
+    ended = _send_membership_changed(membership, is_over=False, target=None)
+    name, role_name = membership.organization.name, membership.get_role_display()
     _record(
-        actor, "member.change_role", "membership", seat, email=seat.user.email,
+        actor, "member.change_role", "membership", membership, email=membership.user.email,
         before=before, after=role, keys=[row.id for row in ended],
     )  # fmt: skip
-    _tell_person(
-        actor, seat,
-        f"Your role in {seat.organization.name} changed",
-        f"You are {_a(seat.get_role_display())} of {seat.organization.name} now."
-        + _of_keys(len(ended)),
+    _notify_member(
+        actor, membership,
+        f"Your role in {name} changed",
+        f"You are {_with_article(role_name)} of {name} now." + _ended_keys_text(len(ended)),
     )  # fmt: skip
     publish(ended)
-    return seat
+    return membership
 
 
 @transaction.atomic
 def remove_member(*, actor: Actor, membership: Membership, heir: Membership | None = None) -> int:
-    """Take a member's seat; anybody may leave by themselves. Keys that they made go to the heir, if
-    they may make such keys, else they end within a second; returns how many ended.
+    """Remove a member; members may also remove themselves. Keys that they made go to `heir`, the
+    transfer target, if its role may make such keys, else they end within a second. Return how many
+    ended.
 
-    Raises Conflict for the last owner, InvalidValue for an heir who may make no keys.
+    Raises Conflict for the last owner, InvalidValue for a transfer target who may not make keys.
     """
     if actor.user_id is None or actor.user_id != membership.user_id:
-        seat = _membership_to_change(actor, membership)
+        membership = _membership_to_change(actor, membership)
     else:
         organization = selectors.locked_organization(membership.organization_id)
-        seat = selectors.member(organization, membership.id)
-    _keep_an_owner(seat)
-    if heir is not None:
-        heir = _transfer_target(seat, heir)
-    ended = _tell(seat, is_over=True, heir=heir)
+        membership = selectors.member(organization, membership.id)
+    _keep_an_owner(membership)
+    target = _transfer_target(membership, heir) if heir is not None else None
+    ended = _send_membership_changed(membership, is_over=True, target=target)
+    name, email = membership.organization.name, membership.user.email
     _record(
-        actor, "member.remove", "membership", seat, email=seat.user.email, role=seat.role,
-        keys=[row.id for row in ended], keys_to=heir.user.email if heir else None,
+        actor, "member.remove", "membership", membership, email=email, role=membership.role,
+        keys=[row.id for row in ended], keys_to=target.user.email if target else None,
     )  # fmt: skip
-    _tell_person(
-        actor, seat,
-        f"You left {seat.organization.name}",
-        f"You are no member of {seat.organization.name} any more." + _of_keys(len(ended)),
+    _notify_member(
+        actor, membership,
+        f"You left {name}",
+        f"You are no member of {name} any more." + _ended_keys_text(len(ended)),
     )  # fmt: skip
-    seat.delete()
+    membership.delete()
     publish(ended)
     return len(ended)
 
 
-def _tell_person(actor: Actor, seat: Membership, subject: str, sentence: str) -> None:
-    """Mail the member what became of their seat, by whoever did it."""
+def _notify_member(actor: Actor, membership: Membership, subject: str, sentence: str) -> None:
+    """Email a member that their membership changed, and who changed it."""
     advice = "If that is a mistake, ask an owner of the organization."
-    news = SecurityEmail(subject, sentence, advice, "/", "Open the console")
-    to, by = seat.user.email, actor.name
-    organization_id = seat.organization_id
-    notify(news, to=to, now=timezone.now(), who=by, organization_id=organization_id)
+    notify(
+        SecurityEmail(subject, sentence, advice, "/", "Open the console"),
+        to=membership.user.email,
+        now=timezone.now(),
+        who=actor.name,
+        organization_id=membership.organization_id,
+    )
 
 
-def _a(role: str) -> str:
+def _with_article(role: str) -> str:
     """Return a role with its article: an owner, a viewer."""
     return f"a{'n' if role[0] in 'AEIOU' else ''} {role.lower()}"
 
 
-def _of_keys(count: int) -> str:
-    """Return what a mail says of keys that ended."""
+def _ended_keys_text(count: int) -> str:
+    """Return an email's sentence about ended keys, empty for none."""
     if not count:
         return ""
     return f" {count} API key{'' if count == 1 else 's'} that you made stopped working."
 
 
-def _transfer_target(seat: Membership, heir: Membership) -> Membership:
-    """Return who takes a member's keys, as they are now. Raises InvalidValue."""
-    found = selectors.member(seat.organization, heir.id)
-    if found == seat or not can(found.role, Permission.API_KEYS_WRITE):
+def _transfer_target(membership: Membership, target: Membership) -> Membership:
+    """Return the member who takes the keys, read anew. Raises InvalidValue."""
+    current = selectors.member(membership.organization, target.id)
+    if current == membership or not can(current.role, Permission.API_KEYS_WRITE):
         raise InvalidValue("keys_to must be another member who may make keys.", param="keys_to")
-    return found
+    return current
 
 
-def _tell(seat: Membership, *, is_over: bool, heir: Membership | None) -> list[FeedRef]:
-    """Let others end what depends on a seat; return what of it is to be published, which must come
-    last: a receiver takes row locks."""
-    now = timezone.now()
-    answers = membership_changed.send(
-        Membership, membership=seat, is_over=is_over, heir=heir, now=now
+def _send_membership_changed(
+    membership: Membership, *, is_over: bool, target: Membership | None
+) -> list[FeedRef]:
+    """Let receivers end or transfer what depends on a membership. Return the changed rows, which
+    the caller publishes last, since receivers take row locks."""
+    responses = membership_changed.send(
+        Membership, membership=membership, is_over=is_over, heir=target, now=timezone.now()
     )
-    return [row for _, rows in answers for row in cast("list[FeedRef]", rows)]
+    return [row for _, rows in responses for row in cast("list[FeedRef]", rows)]
 
 
 def _membership_to_change(actor: Actor, membership: Membership) -> Membership:
-    """Return the seat as it is now, the organization's row locked against a second change."""
+    """Return the membership read anew, with the organization's row locked against a concurrent
+    change."""
     organization = selectors.locked_organization(membership.organization_id)
-    seat = selectors.member(organization, membership.id)
-    _require_for_role(actor, organization, seat.role)
-    return seat
+    membership = selectors.member(organization, membership.id)
+    _require_for_role(actor, organization, membership.role)
+    return membership
 
 
 def _require_for_role(actor: Actor, organization: Organization, role: str) -> None:
     if role not in Role.values:
         raise InvalidValue(f"role must be one of {', '.join(Role.values)}.", param="role")
-    owners = role == Role.OWNER
-    require(actor, organization.id, Permission.OWNERS_WRITE if owners else Permission.MEMBERS_WRITE)
+    permission = Permission.OWNERS_WRITE if role == Role.OWNER else Permission.MEMBERS_WRITE
+    require(actor, organization.id, permission)
 
 
-def _keep_an_owner(seat: Membership) -> None:
-    if seat.role == Role.OWNER and selectors.owner_count(seat.organization) == 1:
+def _keep_an_owner(membership: Membership) -> None:
+    if membership.role == Role.OWNER and selectors.owner_count(membership.organization) == 1:
         raise Conflict("An organization needs an owner: make somebody else one first.")
 
 
@@ -255,5 +265,5 @@ def _record(
 
 
 def invitation_digest(secret: str) -> str:
-    """Return what is stored of an invitation's secret, which has 256 random bits."""
+    """Return the digest to store of an invitation's secret, which has 256 random bits."""
     return hashlib.sha256(secret.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Who there is: users, the organizations that own everything, their projects and members."""
+"""Organizations, which own all other data, with their projects, members and invitations."""
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -13,32 +13,32 @@ ORIGIN_MAX = 200
 
 
 def new_organization_id() -> str:
-    """Return a fresh id of an organization."""
+    """Return a fresh organization id."""
     return new_id("org")
 
 
 def new_cache_salt_id() -> str:
-    """Return a fresh id that salts an organization's prefix cache; a new one empties it."""
+    """Return a fresh salt for an organization's prefix cache; a new salt empties the cache."""
     return new_id("salt")
 
 
 def new_project_id() -> str:
-    """Return a fresh id of a project."""
+    """Return a fresh project id."""
     return new_id("proj")
 
 
 def new_membership_id() -> str:
-    """Return a fresh id of a membership."""
+    """Return a fresh membership id."""
     return new_id("mem")
 
 
 def new_invitation_id() -> str:
-    """Return a fresh id of an invitation."""
+    """Return a fresh invitation id."""
     return new_id("inv")
 
 
 class OrganizationStatus(models.TextChoices):
-    """Whether an organization's keys work."""
+    """The status of an organization; keys work in an active one only."""
 
     ACTIVE = "active", "Active"
     SUSPENDED = "suspended", "Suspended"
@@ -46,14 +46,14 @@ class OrganizationStatus(models.TextChoices):
 
 
 class BillingMode(models.TextChoices):
-    """When an organization pays."""
+    """Whether an organization pays in advance or by invoice."""
 
     PREPAID = "prepaid", "Prepaid"
     POSTPAID = "postpaid", "Postpaid"
 
 
 class Organization(models.Model):
-    """The tenant. `spend_limit_nanos` is per UTC month; None is no limit of its own."""
+    """A tenant. `spend_limit_nanos` is per UTC month; None means no limit."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_organization_id)
     name = models.CharField(max_length=NAME_MAX)
@@ -91,12 +91,12 @@ class Organization(models.Model):
 
     @property
     def is_active(self) -> bool:
-        """Whether its keys work."""
+        """Whether the organization's keys work."""
         return self.status == OrganizationStatus.ACTIVE
 
 
 class Project(models.Model):
-    """A workspace inside an organization; archiving ends its keys, restoring brings none back."""
+    """A workspace in an organization. Archiving ends its keys; restoring does not revive them."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_project_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="projects")
@@ -130,12 +130,12 @@ class Project(models.Model):
 
     @property
     def is_archived(self) -> bool:
-        """Whether the project has ended."""
+        """Whether the project is archived."""
         return self.archived_at is not None
 
 
 class Membership(models.Model):
-    """A person in an organization."""
+    """A user's membership of an organization."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_membership_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="memberships")
@@ -155,7 +155,7 @@ class Membership(models.Model):
 
 
 class Invitation(models.Model):
-    """A seat offered to an e-mail address; its secret is mailed and only its digest kept."""
+    """A membership offered to an email address. The secret is emailed; its digest is stored."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_invitation_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="invitations")

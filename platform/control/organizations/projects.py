@@ -1,4 +1,4 @@
-"""What may be done to a project."""
+"""Create, change, archive and restore projects."""
 
 from collections.abc import Iterable
 from typing import Any, cast
@@ -25,10 +25,10 @@ def create_project(
     spend_limit_nanos: int | None = None,
     allowed_origins: Iterable[str] = (),
 ) -> Project:
-    """Add a project, with a monthly limit in nano-dollars if it shall have one, and the origins
-    whose pages may call with its keys.
+    """Create a project. `spend_limit_nanos` is a monthly limit in nano-dollars; pages of
+    `allowed_origins` may call with the project's keys.
 
-    Raises Conflict when another one has the name, InvalidValue for what is no origin.
+    Raises Conflict if another project has the name, InvalidValue for an invalid origin.
     """
     require(actor, organization.id, Permission.PROJECTS_WRITE)
     organization = selectors.locked_organization(organization.id)
@@ -45,7 +45,7 @@ def create_project(
 
 @transaction.atomic
 def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
-    """Give a project another name. Raises Conflict when another one has it."""
+    """Rename a project. Raises Conflict if another project has the name."""
     require(actor, project.organization_id, Permission.PROJECTS_WRITE)
     organization = selectors.locked_organization(project.organization_id)
     project = _active(organization, project)
@@ -74,9 +74,9 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
 def set_project_origins(
     *, actor: Actor, project: Project, allowed_origins: Iterable[str]
 ) -> Project:
-    """Say whose pages may call with a project's keys; none, and no page may.
+    """Set the origins whose pages may call with a project's keys; an empty list allows none.
 
-    Raises InvalidValue for what is no origin.
+    Raises InvalidValue for an invalid origin.
     """
     require(actor, project.organization_id, Permission.PROJECTS_WRITE)
     project = _active(project.organization, project)
@@ -89,15 +89,15 @@ def set_project_origins(
 
 @transaction.atomic
 def archive_project(*, actor: Actor, project: Project) -> Project:
-    """End a project and revoke its keys, at once and for good. Usage stays readable."""
+    """Archive a project and revoke its keys for good. Its usage stays readable."""
     require(actor, project.organization_id, Permission.PROJECTS_WRITE)
     project = _active(project.organization, project)
     now = timezone.now()
     project.archived_at = now
     project.save(update_fields=["archived_at"])
-    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
-    answers = project_archived.send(Project, project=project, now=now)
-    ended: list[FeedRef] = [row for _, rows in answers for row in cast(list[FeedRef], rows)]
+    # Before publishing: receivers take row locks, and the feed's lock must come last.
+    responses = project_archived.send(Project, project=project, now=now)
+    ended: list[FeedRef] = [row for _, rows in responses for row in cast(list[FeedRef], rows)]
     _record(actor, "project.archive", project, keys=[row.id for row in ended])
     publish([FeedRef("project", project.id), *ended])
     return project
@@ -105,9 +105,9 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
 
 @transaction.atomic
 def restore_project(*, actor: Actor, project: Project) -> Project:
-    """Open an archived project again. Its keys stay ended: new ones are made.
+    """Restore an archived project. Its keys stay revoked.
 
-    Raises Conflict when it is not archived, or another project has its name by now.
+    Raises Conflict if it is not archived, or if another project has its name now.
     """
     require(actor, project.organization_id, Permission.PROJECTS_WRITE)
     organization = selectors.locked_organization(project.organization_id)

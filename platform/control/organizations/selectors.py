@@ -1,4 +1,4 @@
-"""Questions about organizations and who is in them."""
+"""Queries about organizations, projects, members and invitations."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -8,43 +8,38 @@ from django.db.models import Exists, OuterRef, QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
+from control.db.models import get_or_not_found
 from control.errors import Conflict, ObjectNotFound
 from control.organizations.models import Invitation, Membership, Organization, Project
 from control.permissions import Role
 
 
 def membership(user: User | str, organization_id: str) -> Membership:
-    """Return a user's seat in an organization. Raises ObjectNotFound for a stranger."""
-    seats = Membership.objects.select_related("organization", "user")
-    found = seats.filter(user=user, organization_id=organization_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such organization.")
-    return found
+    """Return a user's membership of an organization. Raises ObjectNotFound if there is none."""
+    rows = Membership.objects.select_related("organization", "user")
+    return get_or_not_found(rows, "organization", user=user, organization_id=organization_id)
 
 
 def memberships(user: User) -> QuerySet[Membership]:
-    """Return all seats of a user, the oldest first."""
-    seats = Membership.objects.select_related("organization", "user")
-    return seats.filter(user=user).order_by("created_at", "id")
+    """Return all memberships of a user, oldest first."""
+    rows = Membership.objects.select_related("organization", "user")
+    return rows.filter(user=user).order_by("created_at", "id")
 
 
 def organizations_of(user: User) -> list[Organization]:
     """Return the organizations that a user belongs to."""
-    return [seat.organization for seat in memberships(user)]
+    return [row.organization for row in memberships(user)]
 
 
 def members(organization: Organization) -> QuerySet[Membership]:
-    """Return the seats of an organization, the oldest first."""
-    seats = Membership.objects.select_related("organization", "user")
-    return seats.filter(organization=organization).order_by("created_at", "id")
+    """Return the memberships of an organization, oldest first."""
+    rows = Membership.objects.select_related("organization", "user")
+    return rows.filter(organization=organization).order_by("created_at", "id")
 
 
 def member(organization: Organization, membership_id: str) -> Membership:
-    """Return one seat of an organization. Raises ObjectNotFound."""
-    found = members(organization).filter(id=membership_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such member.")
-    return found
+    """Return one membership of an organization. Raises ObjectNotFound."""
+    return get_or_not_found(members(organization), "member", id=membership_id)
 
 
 def owner_count(organization: Organization) -> int:
@@ -54,22 +49,22 @@ def owner_count(organization: Organization) -> int:
 
 def owner(organization: Organization) -> User | None:
     """Return the first owner of an organization."""
-    seat = members(organization).filter(role=Role.OWNER).first()
-    return seat.user if seat else None
+    row = members(organization).filter(role=Role.OWNER).first()
+    return row.user if row else None
 
 
 def solely_owned_organizations(user: User) -> QuerySet[Organization]:
-    """Return the organizations that have a user as their only owner."""
-    owners = Membership.objects.filter(role=Role.OWNER)
-    other = owners.filter(organization=OuterRef("pk")).exclude(user=user)
-    theirs = owners.filter(organization=OuterRef("pk"), user=user)
-    return Organization.objects.filter(Exists(theirs) & ~Exists(other)).order_by("name")
+    """Return the organizations whose only owner is the user, by name."""
+    owners = Membership.objects.filter(role=Role.OWNER, organization=OuterRef("pk"))
+    is_owner = Exists(owners.filter(user=user))
+    has_other_owner = Exists(owners.exclude(user=user))
+    return Organization.objects.filter(is_owner & ~has_other_owner).order_by("name")
 
 
 def first_owned_organization(user: User) -> Organization | None:
     """Return the oldest organization that a user owns."""
-    seat = memberships(user).filter(role=Role.OWNER).first()
-    return seat.organization if seat else None
+    row = memberships(user).filter(role=Role.OWNER).first()
+    return row.organization if row else None
 
 
 def owned_count(user: User) -> int:
@@ -92,10 +87,8 @@ def notification_recipients(organization_id: str) -> list[str]:
 def locked_organization(organization_id: str) -> Organization:
     """Return an organization with its row locked until the transaction ends. Raises
     ObjectNotFound."""
-    found = Organization.objects.select_for_update(no_key=True).filter(id=organization_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such organization.")
-    return found
+    rows = Organization.objects.select_for_update(no_key=True)
+    return get_or_not_found(rows, "organization", id=organization_id)
 
 
 def organizations() -> QuerySet[Organization]:
@@ -104,7 +97,7 @@ def organizations() -> QuerySet[Organization]:
 
 
 def projects(organization: Organization, *, with_archived: bool = False) -> QuerySet[Project]:
-    """Return the projects of an organization, the oldest first."""
+    """Return the projects of an organization, oldest first."""
     found = Project.objects.select_related("organization").filter(organization=organization)
     if not with_archived:
         found = found.filter(archived_at__isnull=True)
@@ -113,10 +106,7 @@ def projects(organization: Organization, *, with_archived: bool = False) -> Quer
 
 def project(organization: Organization, project_id: str) -> Project:
     """Return a project, archived or not. Raises ObjectNotFound."""
-    found = projects(organization, with_archived=True).filter(id=project_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such project.")
-    return found
+    return get_or_not_found(projects(organization, with_archived=True), "project", id=project_id)
 
 
 def locked_project(organization: Organization, project_id: str) -> Project:
@@ -124,10 +114,7 @@ def locked_project(organization: Organization, project_id: str) -> Project:
     rows = Project.objects.select_for_update(of=("self",), no_key=True).select_related(
         "organization"
     )
-    found = rows.filter(organization=organization, id=project_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such project.")
-    return found
+    return get_or_not_found(rows, "project", organization=organization, id=project_id)
 
 
 def locked_projects(organization: Organization) -> QuerySet[Project]:
@@ -137,21 +124,21 @@ def locked_projects(organization: Organization) -> QuerySet[Project]:
 
 
 def active_project(project: Project) -> Project:
-    """Return a project that may have keys, it and its organization locked against ending.
+    """Return a project that may have keys, with its row and its organization's row locked.
 
-    Raises Conflict when the organization is suspended or the project archived.
+    Raises Conflict if the organization is not active or the project is archived.
     """
     organization = locked_organization(project.organization_id)
-    found = locked_project(organization, project.id)
+    locked = locked_project(organization, project.id)
     if not organization.is_active:
         raise Conflict(f"The organization is {organization.status}.")
-    if found.is_archived:
+    if locked.is_archived:
         raise Conflict("The project is archived.")
-    return found
+    return locked
 
 
 def default_project(organization: Organization) -> Project:
-    """Return the oldest project that is not archived. Raises ObjectNotFound when there is none."""
+    """Return the oldest project that is not archived. Raises ObjectNotFound if there is none."""
     found = projects(organization).first()
     if found is None:
         raise ObjectNotFound("There is no project.")
@@ -159,35 +146,34 @@ def default_project(organization: Organization) -> Project:
 
 
 def has_project_named(organization: Organization, name: str) -> bool:
-    """Tell whether a project that is not archived has the name."""
+    """Return whether a project that is not archived has the name."""
     return projects(organization).filter(name=name).exists()
 
 
 def open_invitations(organization: Organization) -> QuerySet[Invitation]:
-    """Return the invitations that are neither accepted nor revoked, the newest first."""
-    rows = Invitation.objects.select_related("invited_by")
-    found = rows.filter(
+    """Return the invitations that are neither accepted nor revoked, newest first."""
+    rows = Invitation.objects.select_related("invited_by").filter(
         organization=organization, accepted_at__isnull=True, revoked_at__isnull=True
     )
-    return found.order_by("-created_at")
+    return rows.order_by("-created_at")
 
 
 def expired_invitation(organization: Organization, email: str, now: datetime) -> Invitation | None:
-    """Return the open invitation of an address whose time is over, its row locked."""
+    """Return the open but expired invitation of an address, with its row locked."""
     rows = open_invitations(organization).select_for_update(of=("self",), no_key=True)
     return rows.filter(email=email, expires_at__lte=now).first()
 
 
 def invitation(organization: Organization, invitation_id: str) -> Invitation:
     """Return an open invitation. Raises ObjectNotFound."""
-    found = open_invitations(organization).filter(id=invitation_id).first()
-    if found is None:
-        raise ObjectNotFound("There is no such invitation.")
-    return found
+    return get_or_not_found(open_invitations(organization), "invitation", id=invitation_id)
 
 
 def invitation_by_digest(digest: str, now: datetime) -> Invitation:
-    """Return the invitation that a secret opens at `now`, its row locked. Raises ObjectNotFound."""
+    """Return the invitation that can be accepted at `now`, with its row locked.
+
+    Raises ObjectNotFound.
+    """
     found = (
         Invitation.objects.select_for_update(of=("self",), no_key=True)
         .select_related("organization")
@@ -201,15 +187,15 @@ def invitation_by_digest(digest: str, now: datetime) -> Invitation:
 
 
 def is_member(organization: Organization, email: str) -> bool:
-    """Tell whether a person already has a seat."""
+    """Return whether a person is a member already."""
     return members(organization).filter(user__email=email.lower()).exists()
 
 
 class InvitationDirectory(NameDirectory):
-    """People who were invited to an organization."""
+    """Email addresses of people who were invited to an organization."""
 
     def names(self, references: Iterable[str]) -> dict[str, str]:
         """Return the invited addresses by the invitations' ids."""
-        asked = [each for each in references if each.startswith("inv_")]
-        rows = Invitation.objects.filter(id__in=asked) if asked else Invitation.objects.none()
+        ids = [reference for reference in references if reference.startswith("inv_")]
+        rows = Invitation.objects.filter(id__in=ids) if ids else Invitation.objects.none()
         return dict(rows.values_list("id", "email"))

@@ -1,4 +1,4 @@
-"""What may be done to an organization."""
+"""Create, change, suspend and resume organizations."""
 
 from typing import Any
 
@@ -38,9 +38,10 @@ def create_organization(
     owner: User,
     billing_mode: str = BillingMode.PREPAID,
 ) -> Organization:
-    """Add an organization with its owner and a default project, and tell the layers above.
+    """Create an organization with its owner and a default project, and send
+    `organization_created`.
 
-    Raises Conflict for a person who owns ORGANIZATIONS_MAX already.
+    Raises Conflict if the owner already has ORGANIZATIONS_MAX.
     """
     if not actor.is_operator:
         owner = locked_user(owner.pk)
@@ -52,7 +53,7 @@ def create_organization(
     Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
     project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
     _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
-    # Before publishing: a receiver takes row locks, and the feed's lock must come last.
+    # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
     return organization
@@ -60,7 +61,7 @@ def create_organization(
 
 @transaction.atomic
 def rename_organization(*, actor: Actor, organization: Organization, name: str) -> Organization:
-    """Give an organization another name. The data plane knows no names."""
+    """Rename an organization. Nothing is published: gateways do not use the name."""
     require(actor, organization.id, Permission.ORGANIZATION_UPDATE)
     organization = selectors.locked_organization(organization.id)
     before, organization.name = organization.name, validators.name(name)
@@ -73,9 +74,10 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
 def set_organization_limit(
     *, actor: Actor, organization: Organization, spend_limit_nanos: int | None
 ) -> Organization:
-    """Limit what a prepaid organization spends in a UTC month, in nano-dollars; None lifts it.
+    """Set the monthly spending limit (UTC, nano-dollars) of a prepaid organization; None removes
+    it.
 
-    Raises NotPermitted for a postpaid one, whose limit is the operator's credit line.
+    Raises NotPermitted for a postpaid one, whose limit is the credit line that operators set.
     """
     require(actor, organization.id, Permission.LIMITS_WRITE)
     organization = selectors.locked_organization(organization.id)
@@ -93,7 +95,7 @@ def set_organization_terms(
     spend_limit_nanos: int | None,
     weight: int,
 ) -> Organization:
-    """Set how an organization pays, its monthly limit (nano-dollars) and its share of a pool."""
+    """Set the billing mode, the monthly limit (nano-dollars) and the share of a busy pool."""
     require_operator(actor, Permission.FINANCE_WRITE)
     if billing_mode not in BillingMode.values:
         raise InvalidValue(
@@ -115,8 +117,8 @@ def set_organization_terms(
 def set_idempotency_enabled(
     *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
 ) -> Organization:
-    """Say whether an organization's requests may carry idempotency keys. Turned off, the answers
-    kept for them are erased at once."""
+    """Set whether an organization's requests may carry idempotency keys. Disabling erases the
+    stored responses at once."""
     require(actor, organization.id, Permission.DATA_RETENTION_WRITE)
     organization = selectors.locked_organization(organization.id)
     before = organization.takes_idempotency_keys
@@ -138,7 +140,7 @@ def set_idempotency_enabled(
 def suspend_organization(
     *, actor: Actor, organization: Organization, reason: str = ""
 ) -> Organization:
-    """Stop an organization: all its keys are refused at once. Members may still look."""
+    """Suspend an organization: its keys are refused at once. Members can still read."""
     return _set_status(actor, organization, OrganizationStatus.SUSPENDED, reason)
 
 
@@ -178,7 +180,7 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
 
 
 def _limits(organization: Organization) -> dict[str, int | None]:
-    """Return the limits of both budgets; who pays afterwards has no credit line of its own yet."""
+    """Return the limits of both budgets. A postpaid organization has no credit line yet."""
     credit_line = 0 if organization.billing_mode == BillingMode.PREPAID else None
     return {
         balance_budget_id(organization.id): credit_line,

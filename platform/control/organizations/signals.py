@@ -1,18 +1,17 @@
-"""What the rooms above may hear of, inside the transaction that does it.
+"""Signals of this package, sent inside the transaction of the change.
 
 `organization_created`: arguments `organization` (Organization) and `actor` (Actor).
-`organization_end_asked`: arguments `organization` and `now`; who knows something that ends with it,
-or that stands in the way, returns it as a list of `Consequence`.
-`organization_ended`: arguments `organization` (its row locked) and `now`; who ends something with
-it returns what is to be published of that, as a list of rows.
-`limits_changed`: arguments `limits`, new limits in nanos by budget id (None lifts one; a balance's
-is the credit line beyond what was paid), and `now`.
-`project_archived`: arguments `project` (Project) and `now`; who ends something with it returns what
-is to be published of that, as a list of rows.
-`seat_changed`: arguments `membership` (its role as it is now), `is_over` (whether its member left),
-`heir` (Membership, None for nobody) and `now`; who ends something with it, or passes it on to the
-heir, returns what is to be published of that, as a list of rows.
-`idempotency_keys_refused`: argument `organization`, which took such keys until now.
+`organization_deletion_previewed`: arguments `organization` and `now`; receivers return a list of
+`DeletionEffect`.
+`organization_deleted`: arguments `organization` (its row locked) and `now`; receivers return a list
+of `FeedRef`, the rows that they ended, which the sender publishes.
+`limits_changed`: arguments `limits`, new limits in nanos by budget id (None removes one; a
+balance's is the credit line beyond what was paid), and `now`.
+`project_archived`: arguments `project` (Project) and `now`; receivers return a list of `FeedRef`.
+`membership_changed`: arguments `membership` (with its new role), `is_over` (whether the member
+left), `heir` (the Membership that is the transfer target, or None) and `now`; receivers return a
+list of `FeedRef`, the rows that they ended or transferred.
+`idempotency_keys_refused`: argument `organization`, which accepted such keys until now.
 """
 
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ idempotency_keys_refused = Signal()
 
 @dataclass(frozen=True, slots=True)
 class DeletionEffect:
-    """What follows from deleting an organization, in a sentence; an obstacle forbids it."""
+    """An effect of deleting an organization, as a sentence; an obstacle prevents the deletion."""
 
     words: str
     is_obstacle: bool = False

@@ -1,4 +1,4 @@
-"""Whoever signs up gets an organization of their own, in the same transaction."""
+"""Create an organization for each person who signs up, in the same transaction."""
 
 from control.accounts.adapter import AccountAdapter
 from control.accounts.models import NAME_MAX, User
@@ -7,7 +7,7 @@ from control.permissions import Actor
 
 
 class SignupAdapter(AccountAdapter):
-    """Signs people up: user, organization, default project and owner's membership."""
+    """Adds an organization, a default project and the owner's membership to a sign-up."""
 
     def after_signup(self, user: User) -> None:
         """Create the organization, which its owner may rename."""
@@ -16,5 +16,5 @@ class SignupAdapter(AccountAdapter):
 
 
 def organization_name(email: str) -> str:
-    """Return what to call the organization of a person who just signed up: `ada's`."""
+    """Return the initial name of a new user's organization, such as `ada's`."""
     return f"{email.partition('@')[0][: NAME_MAX - 2]}'s"

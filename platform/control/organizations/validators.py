@@ -1,4 +1,4 @@
-"""Values that people type, checked where they enter a service."""
+"""Validation of user input to the services."""
 
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
 def name(value: str, *, param: str = "name") -> str:
-    """Return a name without blanks around it. Raises InvalidValue."""
+    """Return a name without surrounding whitespace. Raises InvalidValue."""
     stripped = value.strip()
     if not stripped or len(stripped) > NAME_MAX or not stripped.isprintable():
         raise InvalidValue(f"{param} must have 1 to {NAME_MAX} printable characters.", param=param)
@@ -21,7 +21,7 @@ def name(value: str, *, param: str = "name") -> str:
 
 
 def spend_limit_nanos(value: int | None) -> int | None:
-    """Return a monthly limit in nano-dollars, None for no limit. Raises InvalidValue."""
+    """Return a monthly limit in nano-dollars; None means no limit. Raises InvalidValue."""
     if value is not None and not 0 <= value <= NANOS_MAX:
         raise InvalidValue(
             f"spend_limit_nanos is {value}; wanted 0 to {NANOS_MAX}.", param="spend_limit_nanos"
@@ -30,7 +30,7 @@ def spend_limit_nanos(value: int | None) -> int | None:
 
 
 def origins(values: Iterable[str]) -> list[str]:
-    """Return origins as browsers send them, each once, sorted. Raises InvalidValue."""
+    """Return origins as browsers send them, sorted, without duplicates. Raises InvalidValue."""
     found = sorted({_origin(value) for value in values})
     if len(found) > ORIGINS_MAX:
         raise InvalidValue(
@@ -41,9 +41,9 @@ def origins(values: Iterable[str]) -> list[str]:
 
 
 def _origin(value: str) -> str:
-    """Return scheme, host and port: in lower case, and without the port that goes without saying.
+    """Return scheme, host and port, in lower case and without the default port.
 
-    Worked example: `HTTPS://App.Example.com:443/` is `https://app.example.com`.
+    Worked example: `HTTPS://App.Example.com:443/` becomes `https://app.example.com`.
     """
     text = value.strip().lower().removesuffix("/")
     try:
@@ -62,7 +62,7 @@ def _origin(value: str) -> str:
 
 
 def _is_host(netloc: str) -> bool:
-    """Tell whether it is a host with or without a port, in the letters that browsers send."""
+    """Return whether it is a host, with or without a port, in the characters that browsers send."""
     host = urlsplit(f"//{netloc}").hostname
     allowed = set("abcdefghijklmnopqrstuvwxyz0123456789-._[]:")
     return bool(host) and set(netloc) <= allowed and not netloc.endswith(":")

@@ -1,2 +1,2 @@
-"""Sign-in by an organization's own identity provider (OIDC or SAML), and its members by SCIM 2.0. A
-provider is believed only about addresses of domains that its organization has verified."""
+"""Sign-in with an organization's identity provider (OIDC or SAML), and provisioning of its members
+by SCIM 2.0. A provider is trusted only for addresses of domains that its organization verified."""

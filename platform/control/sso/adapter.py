@@ -1,5 +1,4 @@
-"""What allauth asks of us where an organization enforces SSO: by every way in, its people are sent
-to their provider."""
+"""The allauth adapter that enforces SSO: every other way to sign in leads to the provider."""
 
 from typing import Any
 
@@ -13,27 +12,28 @@ from control.organizations.signup import SignupAdapter
 from control.sso import selectors
 
 CAME_BY_SSO = "came_by_sso"
-"""On a request whose person a provider vouched for: the id of its organization."""
+"""Request attribute after a sign-in with SSO: the id of the provider's organization."""
 
 
 class SsoAccountAdapter(SignupAdapter):
-    """Passwords, passkeys, links in mails and sign-ups end here for whom SSO is enforced."""
+    """Refuses passwords, passkeys, emailed links and sign-ups where SSO is enforced."""
 
     def authenticate(self, request: HttpRequest, **credentials: Any) -> User | None:
-        """Return whose password it is, unless it would not help: then it is not looked at."""
-        _refuse(credentials.get("email") or "")
-        found: User | None = super().authenticate(request, **credentials)
-        return found
+        """Return the user whose password it is. The password is not checked where SSO is enforced;
+        raises ValidationError then."""
+        _check_not_enforced(credentials.get("email") or "")
+        user: User | None = super().authenticate(request, **credentials)
+        return user
 
     def clean_email(self, email: str) -> str:
-        """Return an address typed to sign up, or to get a new password."""
+        """Return an address typed to sign up or to reset a password. Raises ValidationError."""
         cleaned: str = super().clean_email(email)
-        _refuse(cleaned)
+        _check_not_enforced(cleaned)
         return cleaned
 
     def pre_login(self, request: HttpRequest, user: User, **hooks: Any) -> HttpResponse | None:
-        """Let nobody in by another way than the one their organization enforces; another
-        organization's provider is another way."""
+        """Redirect to SSO unless the user signed in with the provider that their organization
+        enforces; another organization's provider does not count."""
         if selectors.enforcing(user) - {getattr(request, CAME_BY_SSO, "")}:
             messages.error(request, "Your organization lets people in with SSO only.")
             return redirect("sso_begin")
@@ -41,12 +41,9 @@ class SsoAccountAdapter(SignupAdapter):
         return response
 
 
-def _refuse(email: str) -> None:
-    """Raise ValidationError for an address of whose domain SSO is enforced, whether or not there is
-    an account; operators, who put things right where a provider is broken, pass."""
+def _check_not_enforced(email: str) -> None:
+    """Raise ValidationError if SSO is enforced for an address, whether or not it has an account.
+    Operators are exempt, since they repair broken connections."""
     if selectors.is_enforced_for(email) and not selectors.is_operators(email):
-        raise ValidationError(_words(email), code="sso_enforced")
-
-
-def _words(email: str) -> str:
-    return f"Addresses of {selectors.domain_of(email)} sign in with SSO only."
+        message = f"Addresses of {selectors.domain_of(email)} sign in with SSO only."
+        raise ValidationError(message, code="sso_enforced")

@@ -1,4 +1,4 @@
-"""The operator's view of organizations' own sign-in: the way back in where a provider is broken."""
+"""Admin page of SSO connections, to make SSO optional where a provider is broken."""
 
 from django.contrib import admin
 from django.db.models import QuerySet
@@ -11,7 +11,7 @@ from control.sso.models import SsoConnection
 
 @admin.register(SsoConnection)
 class SsoConnectionAdmin(ReadOnlyAdmin):
-    """Connections, to look at, and to make optional for who is locked out."""
+    """SSO connections, read-only except for making SSO optional."""
 
     list_display = ("organization", "protocol", "issuer", "is_enforced", "is_tried", "created_at")
     list_select_related = ("organization",)
@@ -21,7 +21,7 @@ class SsoConnectionAdmin(ReadOnlyAdmin):
     actions = ("make_optional",)
 
     def has_optional_permission(self, request: HttpRequest) -> bool:
-        """Who helps customers lets them in."""
+        """Allow support to make SSO optional."""
         return bool(request.user.has_perm("sso.change_ssoconnection"))
 
     @admin.action(
@@ -29,7 +29,7 @@ class SsoConnectionAdmin(ReadOnlyAdmin):
         permissions=["optional"],
     )
     def make_optional(self, request: HttpRequest, queryset: QuerySet[SsoConnection]) -> None:
-        """Let the people of the organizations in by other ways."""
+        """Make SSO optional for the organizations."""
         self.carry_out(
             request, queryset, "is optional now",
             lambda actor, row: stop_enforcing(actor=actor, organization=row.organization),

@@ -1,4 +1,4 @@
-"""Set up an organization's identity provider, enforce it, map roles, and give SCIM its token."""
+"""SSO settings of an organization: the identity provider, enforcement, role mapping, SCIM token."""
 
 import re
 from collections.abc import Mapping
@@ -51,37 +51,37 @@ OF_ORGANIZATIONS = (SsoConnection, SsoDomain, SsoIdentity, ScimToken, ScimGroup,
 def create_oidc_connection(
     *, actor: Actor, organization: Organization, issuer: str, client_id: str, client_secret: str
 ) -> SsoConnection:
-    """Sign in by OpenID Connect from now on; without a secret the earlier one stays.
+    """Set up OpenID Connect. An empty `client_secret` keeps the current secret of the same issuer.
 
-    The issuer is asked for its addresses. Raises InvalidValue.
+    The provider's endpoints are discovered from the issuer. Raises InvalidValue.
     """
     require(actor, organization.id, Permission.SSO_WRITE)
     client_id = checked_text(client_id, "client_id", longest=255)
     secret = client_secret.strip()
-    found = discover(issuer)  # seconds, so before the transaction
+    document = discover(issuer)  # This takes seconds, so no transaction is open.
     current = selectors.connection(organization)
-    stays = current.protocol == Protocol.OIDC and current.issuer == found["issuer"]
-    if not client_id or not (secret or (stays and current.sealed_secret)):
+    is_same_issuer = current.protocol == Protocol.OIDC and current.issuer == document["issuer"]
+    if not client_id or not (secret or (is_same_issuer and current.sealed_secret)):
         raise InvalidValue("A client id and its secret are needed.", param="client_secret")
-    kept = encrypted_secret(organization, secret) if secret else current.sealed_secret
+    sealed = encrypted_secret(organization, secret) if secret else current.sealed_secret
     return _create_connection(
         actor, organization, Protocol.OIDC,
-        issuer=found["issuer"], client_id=client_id, sealed_secret=kept, provider=found,
+        issuer=document["issuer"], client_id=client_id, sealed_secret=sealed, provider=document,
     )  # fmt: skip
 
 
 def create_saml_connection(
     *, actor: Actor, organization: Organization, metadata_url: str, metadata: str
 ) -> SsoConnection:
-    """Sign in by SAML from now on, by the provider's metadata: read from an address, or given.
+    """Set up SAML with the provider's metadata, fetched from `metadata_url` or given as XML.
 
     Raises InvalidValue.
     """
     require(actor, organization.id, Permission.SSO_WRITE)
-    found = read_metadata(url=metadata_url.strip(), xml=metadata)
+    description = read_metadata(url=metadata_url.strip(), xml=metadata)
     return _create_connection(
         actor, organization, Protocol.SAML,
-        issuer=found["entity_id"], metadata_url=metadata_url.strip(), provider=found,
+        issuer=description["entity_id"], metadata_url=metadata_url.strip(), provider=description,
     )  # fmt: skip
 
 
@@ -89,8 +89,8 @@ def create_saml_connection(
 def _create_connection(
     actor: Actor, organization: Organization, protocol: Protocol, **fields: Any
 ) -> SsoConnection:
-    """Another provider knows other people: what the earlier one called them is forgotten, and
-    nobody must use it before an owner did."""
+    """Save the connection. Another provider has other subjects, so the identities of the previous
+    one are deleted, and an owner must sign in before SSO can be enforced."""
     connection = selectors.locked_connection(organization)
     before = (connection.protocol, connection.issuer)
     if before != (protocol, fields["issuer"]):
@@ -111,7 +111,7 @@ def _create_connection(
 
 @transaction.atomic
 def remove_provider(*, actor: Actor, organization: Organization) -> None:
-    """Sign in by the provider no more. Raises Conflict while it is enforced."""
+    """Remove the identity provider. Raises Conflict while SSO is enforced."""
     require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
     _check_not_enforced(connection)
@@ -131,7 +131,8 @@ def set_role_mapping(
     role_map: Mapping[str, str],
     default_role: str,
 ) -> SsoConnection:
-    """Say which role the provider's groups give; without a default others get no seat."""
+    """Map the provider's groups to roles. People without a mapped group get `default_role`, or no
+    membership if it is empty. Raises InvalidValue."""
     require(actor, organization.id, Permission.MEMBERS_WRITE)
     connection = selectors.locked_connection(organization)
     before = _roles(connection)
@@ -148,10 +149,10 @@ def set_role_mapping(
 
 @transaction.atomic
 def enforce(*, actor: Actor, organization: Organization) -> int:
-    """Let addresses of the verified domains sign in by the provider only; their sessions end, but
-    for the actor's. Returns how many people it concerns.
+    """Require SSO for addresses of the verified domains. The sessions of these users end, except
+    the actor's. Return the number of users.
 
-    Raises Conflict before an owner came in by it.
+    Raises Conflict until an owner has signed in with the provider, and without a verified domain.
     """
     require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
@@ -162,20 +163,20 @@ def enforce(*, actor: Actor, organization: Organization) -> int:
         raise Conflict("Verify a domain first: SSO is enforced for its addresses.")
     if connection.is_enforced:
         raise Conflict("It is enforced already.")
-    concerned = selectors.people_of(names)
+    users = selectors.people_of(names)
     connection.is_enforced = True
     connection.save(update_fields=["is_enforced"])
-    for user in concerned:
+    for user in users:
         if user.pk != actor.user_id:
             provisioning.end_sessions(user)
-    _record(actor, "sso.enforce", connection, domains=sorted(names), people=len(concerned))
-    return len(concerned)
+    _record(actor, "sso.enforce", connection, domains=sorted(names), people=len(users))
+    return len(users)
 
 
 @transaction.atomic
 def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
-    """Let people sign in by other ways too: an owner may, and an operator for an organization whose
-    provider is broken."""
+    """Make SSO optional. Owners may do so, and operators if an organization's provider is broken.
+    Raises Conflict if it is optional already."""
     if actor.is_operator:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
     else:
@@ -190,14 +191,14 @@ def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
 
 @transaction.atomic
 def unlink_identity(*, actor: Actor, organization: Organization, user: User) -> None:
-    """Let a person be another subject at the provider from their next sign-in on."""
+    """Forget a user's subject at the provider; their next sign-in may bring another subject."""
     require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
-    found = selectors.identity_of(organization, user)
-    if found is None:
+    identity = selectors.identity_of(organization, user)
+    if identity is None:
         raise Conflict("They did not sign in by SSO yet.")
     _record(actor, "sso.forget_identity", connection, email=user.email)
-    found.delete()
+    identity.delete()
 
 
 def _check_not_enforced(connection: SsoConnection) -> None:
@@ -226,8 +227,8 @@ def _record(actor: Actor, action: str, connection: SsoConnection, **details: Any
 
 @transaction.atomic
 def create_scim_token(*, actor: Actor, organization: Organization) -> str:
-    """Return a new bearer token, told once; the one before opens nothing more. It does what owners
-    may do to members, so owners alone make it."""
+    """Return a new bearer token, which is not stored; it replaces the previous one. Only owners may
+    create it, since it can change members as an owner can."""
     require(actor, organization.id, Permission.SSO_WRITE)
     token = new_token()
     fields = {"digest": token_digest(token), "last_four": token[-4:], "created_at": timezone.now()}
@@ -240,9 +241,9 @@ def create_scim_token(*, actor: Actor, organization: Organization) -> str:
 
 @transaction.atomic
 def disable_scim(*, actor: Actor, organization: Organization) -> None:
-    """End the token; whom SCIM brought stay as they are."""
+    """Delete the token; provisioned members keep their memberships."""
     require(actor, organization.id, Permission.SSO_WRITE)
-    _access(organization).delete()
+    _scim_token(organization).delete()
     _record_scim(actor, "scim.end_token", organization)
 
 
@@ -250,22 +251,22 @@ def disable_scim(*, actor: Actor, organization: Organization) -> None:
 def set_transfer_target(
     *, actor: Actor, organization: Organization, heir: Membership | None
 ) -> None:
-    """Say who takes the API keys of whom SCIM suspends; without an heir they end. Raises
-    InvalidValue for one who may make no keys."""
+    """Set the member who takes the API keys of suspended users; None ends these keys. Raises
+    InvalidValue for a member who may not create keys."""
     require(actor, organization.id, Permission.SSO_WRITE)
     if heir is not None and not can(heir.role, Permission.API_KEYS_WRITE):
         raise InvalidValue("Keys go to a member who may make keys.", param="heir")
-    access = _access(organization)
-    access.heir = heir
-    access.save(update_fields=["heir"])
+    token = _scim_token(organization)
+    token.heir = heir
+    token.save(update_fields=["heir"])
     _record_scim(actor, "scim.set_heir", organization, heir=heir.user.email if heir else None)
 
 
-def _access(organization: Organization) -> ScimToken:
-    found = selectors.scim_token(organization)
-    if found is None:
+def _scim_token(organization: Organization) -> ScimToken:
+    token = selectors.scim_token(organization)
+    if token is None:
         raise Conflict("Make a token first.")
-    return found
+    return token
 
 
 def _record_scim(actor: Actor, action: str, organization: Organization, **details: object) -> None:
@@ -280,7 +281,7 @@ def _record_scim(actor: Actor, action: str, organization: Organization, **detail
 
 
 def checked_domain(value: str) -> str:
-    """Return a domain's name as mail addresses have it: ASCII, lower case. Raises InvalidValue."""
+    """Return a domain name as in email addresses: ASCII, lower case. Raises InvalidValue."""
     name = value.strip().lower().removeprefix("@").removesuffix(".")
     if len(name) > DOMAIN_MAX or not DOMAIN.fullmatch(name):
         raise InvalidValue(
@@ -290,7 +291,7 @@ def checked_domain(value: str) -> str:
 
 
 def checked_text(value: str, param: str, *, longest: int) -> str:
-    """Return a text without blanks around it. Raises InvalidValue."""
+    """Return a text without surrounding whitespace. Raises InvalidValue."""
     stripped = value.strip()
     if len(stripped) > longest or not stripped.isprintable():
         raise InvalidValue(
@@ -300,28 +301,28 @@ def checked_text(value: str, param: str, *, longest: int) -> str:
 
 
 def checked_role_map(values: Mapping[str, str]) -> dict[str, str]:
-    """Return a map of roles. Raises InvalidValue for one that a provider may not give."""
-    found = {
+    """Return a role map. Raises InvalidValue for a role that a provider may not grant."""
+    roles = {
         checked_text(value, "role_map", longest=CLAIM_MAX): role for value, role in values.items()
     }
-    if len(found) > MAPPED_MAX or "" in found:
+    if len(roles) > MAPPED_MAX or "" in roles:
         raise InvalidValue(
             f"role_map must have at most {MAPPED_MAX} named values.", param="role_map"
         )
-    for role in found.values():
+    for role in roles.values():
         checked_role(role, param="role_map")
-    return found
+    return roles
 
 
 def checked_role(role: str, *, param: str) -> str:
-    """Return a role that a provider may give. Raises InvalidValue."""
+    """Return a role that a provider may grant. Raises InvalidValue."""
     if role not in GRANTABLE:
         raise InvalidValue(f"{param}: {role!r} is none of {', '.join(GRANTABLE)}.", param=param)
     return role
 
 
 def listen() -> None:
-    """End sign-in from now on."""
+    """Connect receivers to the deletion of organizations."""
     organization_deletion_previewed.connect(
         _on_deletion_previewed, dispatch_uid="control.sso.connections.asked"
     )
@@ -331,12 +332,12 @@ def listen() -> None:
 def _on_deletion_previewed(
     sender: object, organization: Organization, **_: Any
 ) -> list[DeletionEffect]:
-    found = []
+    effects = []
     if selectors.connection(organization).is_set_up:
-        found.append(DeletionEffect("Nobody signs in by your provider any more."))
+        effects.append(DeletionEffect("Nobody signs in by your provider any more."))
     if selectors.scim_token(organization) is not None:
-        found.append(DeletionEffect("The SCIM token opens nothing any more."))
-    return found
+        effects.append(DeletionEffect("The SCIM token opens nothing any more."))
+    return effects
 
 
 def _on_deleted(

@@ -1,4 +1,4 @@
-"""Domains of organizations, verified by a DNS record."""
+"""Domains of organizations: add, verify by a DNS record, remove."""
 
 import secrets
 
@@ -21,14 +21,14 @@ DNS_SECONDS = 4.0
 
 @transaction.atomic
 def add_domain(*, actor: Actor, organization: Organization, name: str) -> SsoDomain:
-    """Name a domain, to be proved by DNS. Raises Conflict for one that was named already."""
+    """Add an unverified domain. Raises InvalidValue, Conflict for a duplicate or too many."""
     require(actor, organization.id, Permission.MEMBERS_WRITE)
     name = connections.checked_domain(name)
     organization = tenants.locked_organization(organization.id)
-    mine = selectors.domains(organization)
-    if mine.filter(name=name).exists():
+    domains = selectors.domains(organization)
+    if domains.filter(name=name).exists():
         raise Conflict(f"{name} is here already.", param="name")
-    if mine.count() >= connections.DOMAINS_MAX:
+    if domains.count() >= connections.DOMAINS_MAX:
         raise Conflict(
             f"An organization has at most {connections.DOMAINS_MAX} domains.", param="name"
         )
@@ -40,20 +40,21 @@ def add_domain(*, actor: Actor, organization: Organization, name: str) -> SsoDom
 
 
 def verify_domain(*, actor: Actor, organization: Organization, domain_id: str) -> SsoDomain:
-    """Look for the token in the domain's DNS and take it for proved where it is there.
+    """Verify a domain by the token in its TXT records.
 
-    Raises InvalidValue where it is not, Conflict where another organization's is there too.
+    Raises InvalidValue if the token is missing, Conflict if another organization that verified the
+    domain still has its token there.
     """
     require(actor, organization.id, Permission.MEMBERS_WRITE)
     domain = selectors.named_domain(organization, domain_id)
-    found = texts(domain.record_name)  # up to seconds, so before the transaction
-    if domain.record_value not in found:
-        raise InvalidValue(_missing(domain, found))
-    return _take(actor, organization, domain_id, found)
+    records = texts(domain.record_name)  # This takes up to seconds, so no transaction is open.
+    if domain.record_value not in records:
+        raise InvalidValue(_missing_message(domain, records))
+    return _mark_verified(actor, organization, domain_id, records)
 
 
 @transaction.atomic
-def _take(
+def _mark_verified(
     actor: Actor, organization: Organization, domain_id: str, records: list[str]
 ) -> SsoDomain:
     domain = selectors.domain(organization, domain_id)
@@ -78,9 +79,9 @@ def _take(
 
 @transaction.atomic
 def remove_domain(*, actor: Actor, organization: Organization, domain_id: str) -> None:
-    """Give a domain up: its addresses sign in by other ways again.
+    """Remove a domain; its addresses can sign in without SSO again.
 
-    Raises Conflict for a verified one while sign-in by the provider is enforced.
+    Raises Conflict for a verified domain while SSO is enforced.
     """
     require(actor, organization.id, Permission.MEMBERS_WRITE)
     connection = selectors.locked_connection(organization)
@@ -91,10 +92,10 @@ def remove_domain(*, actor: Actor, organization: Organization, domain_id: str) -
     domain.delete()
 
 
-def _missing(domain: SsoDomain, found: list[str]) -> str:
-    if not found:
+def _missing_message(domain: SsoDomain, records: list[str]) -> str:
+    if not records:
         return f"There is no TXT record at {domain.record_name} yet. New ones take up to an hour."
-    return f"The TXT record at {domain.record_name} holds something else: {found[0][:80]!r}."
+    return f"The TXT record at {domain.record_name} holds something else: {records[0][:80]!r}."
 
 
 def _record(actor: Actor, action: str, domain: SsoDomain) -> None:
@@ -109,8 +110,8 @@ def _record(actor: Actor, action: str, domain: SsoDomain) -> None:
 
 
 def texts(name: str) -> list[str]:
-    """Return the TXT records of a name, none where there is no such name. Raises InvalidValue where
-    no server answers."""
+    """Return the TXT records of a name, none if the name does not exist. Raises InvalidValue if no
+    name server responds."""
     try:
         answer = _resolver().resolve(name, "TXT", lifetime=DNS_SECONDS, search=False)
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):

@@ -1,4 +1,4 @@
-"""Identity providers of organizations, their domains, whom they brought, and SCIM."""
+"""SSO connections, domains and identities of organizations, and their SCIM users and groups."""
 
 import hashlib
 import secrets
@@ -18,38 +18,38 @@ DOMAIN_MAX = 253
 URL_MAX = 2000
 SUBJECT_MAX = 255
 GRANTABLE = [Role.ADMIN, Role.BILLING, Role.DEVELOPER, Role.VIEWER]
-"""What a provider may make of people, the most powerful first; owners are made by owners."""
-TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (what every token begins with)
+"""Roles that a provider may grant, the most powerful first; only owners make owners."""
+TOKEN_PREFIX = "pen_scim_"  # noqa: S105  (the prefix of every token)
 
 
 def new_domain_id() -> str:
-    """Return a fresh id of a domain."""
+    """Return a fresh domain id."""
     return new_id("dom")
 
 
 def new_scim_user_id() -> str:
-    """Return a fresh id of a user in SCIM."""
+    """Return a fresh SCIM user id."""
     return new_id("scu")
 
 
 def new_scim_group_id() -> str:
-    """Return a fresh id of a group in SCIM."""
+    """Return a fresh SCIM group id."""
     return new_id("scg")
 
 
 class Protocol(models.TextChoices):
-    """How a provider is spoken to."""
+    """The protocol of an identity provider."""
 
     OIDC = "oidc", "OpenID Connect"
     SAML = "saml", "SAML 2.0"
 
 
 class SsoConnection(models.Model):
-    """How members of an organization sign in elsewhere. Without a `protocol` none is set up yet.
+    """An organization's identity provider; an empty `protocol` means that none is set up.
 
-    `provider` is what was read of it: OIDC's discovery document, or SAML's entity id, address and
-    certificates. `role_map` gives a role by a value of `role_claim`; a person without any of them
-    gets `default_role`, or no seat where it is empty.
+    `provider` holds its description: OIDC's discovery document, or SAML's entity id, address and
+    certificates. `role_map` maps values of `role_claim` to roles. A person without a mapped value
+    gets `default_role`, or no membership if it is empty.
     """
 
     organization = models.OneToOneField(
@@ -66,7 +66,7 @@ class SsoConnection(models.Model):
     default_role = models.CharField(max_length=16, blank=True, choices=Role, default=Role.DEVELOPER)
     is_enforced = models.BooleanField(default=False)
     is_tried = models.BooleanField(default=False)
-    """Whether an owner came in by it since it was last set up: before, it is not enforced."""
+    """Whether an owner has signed in with it since it was set up, which enforcing it requires."""
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -88,12 +88,12 @@ class SsoConnection(models.Model):
 
     @property
     def is_set_up(self) -> bool:
-        """Whether people can sign in by it."""
+        """Whether people can sign in with it."""
         return bool(self.protocol)
 
 
 class SsoDomain(models.Model):
-    """A domain that an organization says is its own; proved once its DNS holds the `token`."""
+    """A domain that an organization claims; it is verified once its DNS holds the `token`."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_domain_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="sso_domains")
@@ -123,12 +123,12 @@ class SsoDomain(models.Model):
 
     @property
     def record_value(self) -> str:
-        """What the TXT record holds."""
+        """The value of the TXT record."""
         return f"penstock-domain={self.token}"
 
 
 class SsoIdentity(models.Model):
-    """Who a person is to an organization's provider: from the first sign-in on the same subject."""
+    """A user's subject at an organization's provider, fixed at the first sign-in."""
 
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
     user = models.ForeignKey(User, models.CASCADE, related_name="+")
@@ -148,8 +148,8 @@ class SsoIdentity(models.Model):
 
 
 class ScimToken(models.Model):
-    """The bearer token by which a provider keeps an organization's members, and who takes the API
-    keys of whoever it suspends (without an heir they end)."""
+    """The bearer token that a provider manages members with. `heir` is the member who takes the API
+    keys of suspended users; without one these keys end."""
 
     organization = models.OneToOneField(
         Organization, models.PROTECT, primary_key=True, related_name="scim"
@@ -168,8 +168,8 @@ class ScimToken(models.Model):
 
 
 class ScimUser(models.Model):
-    """A person as SCIM knows them. While `is_active`, they have a seat; suspended, they have none
-    and cannot come in by SSO."""
+    """A user as provisioned by SCIM. An active user has a membership; a suspended one has none and
+    cannot sign in with SSO."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_scim_user_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
@@ -194,7 +194,7 @@ class ScimUser(models.Model):
 
 
 class ScimGroup(models.Model):
-    """A group of people as SCIM knows it; its name gives a role as a value of the role map does."""
+    """A group of SCIM users; its name is looked up in the role map as a claim's value is."""
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_scim_group_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
@@ -217,25 +217,25 @@ class ScimGroup(models.Model):
 
 
 def encrypted_secret(organization: Organization, secret: str) -> str:
-    """Return what is stored of a provider's secret."""
+    """Return a provider's client secret, encrypted for storage."""
     return encrypt(secret, purpose=purpose_of(organization.id))
 
 
 def decrypted_secret(connection: SsoConnection) -> str:
-    """Return a provider's secret. Raises DecryptionError where its vault key is gone."""
+    """Return a provider's client secret. Raises DecryptionError if the key is gone."""
     return decrypt(connection.sealed_secret, purpose=purpose_of(connection.organization_id))
 
 
 def new_token() -> str:
-    """Return a fresh bearer token of SCIM: 256 random bits."""
+    """Return a fresh SCIM bearer token with 256 random bits."""
     return TOKEN_PREFIX + secrets.token_urlsafe(32)
 
 
 def token_digest(token: str) -> str:
-    """Return what is stored of a bearer token."""
+    """Return the digest to store of a bearer token."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def purpose_of(organization_id: str) -> str:
-    """Return what the vault knows a provider's secret by."""
+    """Return the encryption purpose of a provider's client secret."""
     return f"OIDC secret of {organization_id}"

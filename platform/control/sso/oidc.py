@@ -1,4 +1,4 @@
-"""OpenID Connect: the code flow with PKCE, state and nonce, and the checks of an ID token."""
+"""OpenID Connect: the code flow with PKCE, state and nonce, and the validation of ID tokens."""
 
 import hashlib
 import secrets
@@ -19,48 +19,48 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 SCOPE = "openid email profile"
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-"""Signatures with a private key only: a secret or `none` proves nothing here."""
+"""Asymmetric signatures only: HMAC or `none` would prove nothing here."""
 LEEWAY_SECONDS = 60
 GOOGLE = "https://accounts.google.com"
 KEYS_MAX = 50
 POSTED = "client_secret_post"
-"""The secret in the form; else it is in the head."""
+"""The method that sends the secret in the form instead of the header."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """What a browser's session keeps between asking the provider and its answer."""
+    """The values that the session keeps between the request to the provider and its response."""
 
     state: str
     nonce: str
     verifier: str
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as a session can hold it."""
+        """Return the fields as JSON for the session."""
         return asdict(self)
 
 
 def discover(issuer: str) -> dict[str, Any]:
-    """Return what a provider says of itself: its issuer, its addresses, how it takes the secret.
+    """Return a provider's issuer, its endpoints and how it accepts the secret.
 
-    Raises InvalidValue where there is none, or it calls itself otherwise: a document for many
-    tenants at once vouches for none of them.
+    Raises InvalidValue if there is no document or it names another issuer: a document that many
+    tenants share authenticates none of them.
     """
     wanted = issuer.strip().removesuffix(WELL_KNOWN).rstrip("/")
-    found = fetch_json(require_url(wanted + WELL_KNOWN))
-    named = str(found.get("issuer", ""))
+    document = fetch_json(require_url(wanted + WELL_KNOWN))
+    named = str(document.get("issuer", ""))
     if named.rstrip("/") != wanted:
         raise InvalidValue(
             f"The provider calls itself {named[:200]!r}; wanted {wanted!r}.", param="issuer"
         )
-    methods = found.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
+    methods = document.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
     is_posted = "client_secret_basic" not in methods
     return {
         "issuer": named,
         "token_auth": POSTED if is_posted else "client_secret_basic",
-        **{name: require_url(found.get(name)) for name in ENDPOINTS},
-        "userinfo_endpoint": require_url(found["userinfo_endpoint"])
-        if "userinfo_endpoint" in found
+        **{name: require_url(document.get(name)) for name in ENDPOINTS},
+        "userinfo_endpoint": require_url(document["userinfo_endpoint"])
+        if "userinfo_endpoint" in document
         else "",
     }
 
@@ -68,22 +68,22 @@ def discover(issuer: str) -> dict[str, Any]:
 def authorization_url(
     connection: SsoConnection, callback_url: str, *, hint: str
 ) -> tuple[str, AuthorizationRequest]:
-    """Return where the browser goes, and what to keep until it comes back."""
-    asked = AuthorizationRequest(*(secrets.token_urlsafe(32) for _ in range(3)))
-    digest = hashlib.sha256(asked.verifier.encode()).digest()
+    """Return the URL to send the browser to, and the values to keep until it returns."""
+    pending = AuthorizationRequest(*(secrets.token_urlsafe(32) for _ in range(3)))
+    digest = hashlib.sha256(pending.verifier.encode()).digest()
     query = {
         "response_type": "code",
         "client_id": connection.client_id,
         "redirect_uri": callback_url,
         "scope": SCOPE,
-        "state": asked.state,
-        "nonce": asked.nonce,
+        "state": pending.state,
+        "nonce": pending.nonce,
         "code_challenge": urlsafe_b64encode(digest).decode().rstrip("="),
         "code_challenge_method": "S256",
         **({"login_hint": hint} if hint else {}),
     }
     address = connection.provider["authorization_endpoint"]
-    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", asked
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}", pending
 
 
 def verify_response(
@@ -95,8 +95,8 @@ def verify_response(
     state: str,
     iss: str = "",
 ) -> IdentityAssertion:
-    """Return whom the provider's answer speaks of; `iss` is who it says to be (RFC 9207), if it
-    does. Raises ServiceError."""
+    """Return the identity in the provider's response. `iss` is the issuer that the response names
+    (RFC 9207), if any. Raises ServiceError."""
     if not secrets.compare_digest(state.encode(), asked.state.encode()):
         raise NotPermitted("This answer belongs to another sign-in. Begin again.")
     if iss and iss != connection.issuer:
@@ -104,13 +104,13 @@ def verify_response(
     tokens = _tokens(connection, callback_url, asked, code)
     claims = _claims(connection, asked, str(tokens.get("id_token", "")))
     if "email" not in claims or connection.role_claim not in {"", *claims}:
-        claims = {**_more_claims(connection, claims, str(tokens.get("access_token", ""))), **claims}
+        claims = {**_userinfo(connection, claims, str(tokens.get("access_token", ""))), **claims}
     return read_claims(connection, claims)
 
 
 def read_claims(connection: SsoConnection, claims: dict[str, Any]) -> IdentityAssertion:
-    """Return what checked claims say of a person. Raises NotPermitted for an address that the
-    provider itself does not vouch for."""
+    """Return the identity in validated claims. Raises NotPermitted for an address that the provider
+    has not verified."""
     email = claims.get("email")
     if not isinstance(email, str) or not (email.isascii() and email.isprintable()):
         raise NotPermitted("The provider sent no e-mail address: it must grant the scope email.")
@@ -129,49 +129,49 @@ def read_claims(connection: SsoConnection, claims: dict[str, Any]) -> IdentityAs
 def _values(connection: SsoConnection, claims: dict[str, Any]) -> tuple[str, ...] | None:
     if not connection.role_claim:
         return None
-    found = claims.get(connection.role_claim, [])
-    return tuple(map(str, found if isinstance(found, list) else [found]))
+    value = claims.get(connection.role_claim, [])
+    return tuple(map(str, value if isinstance(value, list) else [value]))
 
 
 def _tokens(
-    connection: SsoConnection, callback_url: str, asked: AuthorizationRequest, code: str
+    connection: SsoConnection, callback_url: str, pending: AuthorizationRequest, code: str
 ) -> dict[str, Any]:
-    """Return what the provider gives for a code."""
+    """Return the token response for a code. Raises InvalidValue."""
     form = {
         "grant_type": "authorization_code",
         "code": code,
         "redirect_uri": callback_url,
-        "code_verifier": asked.verifier,
+        "code_verifier": pending.verifier,
     }
     try:
-        names = (connection.client_id, decrypted_secret(connection))
+        client_secret = decrypted_secret(connection)
     except DecryptionError as error:
         raise InvalidValue("An owner must give the client secret again.") from error
+    endpoint = connection.provider["token_endpoint"]
     if connection.provider["token_auth"] == POSTED:
-        return post_form(
-            connection.provider["token_endpoint"],
-            {**form, "client_id": names[0], "client_secret": names[1]},
-        )
-    # Both are escaped first (RFC 6749, 2.3.1): a colon in an id is no end of it.
-    by = (quote(names[0], safe=""), quote(names[1], safe=""))
-    return post_form(connection.provider["token_endpoint"], form, by=by)
+        credentials = {"client_id": connection.client_id, "client_secret": client_secret}
+        return post_form(endpoint, {**form, **credentials})
+    # Both are escaped first (RFC 6749, 2.3.1), so that a colon in the id does not end it.
+    by = (quote(connection.client_id, safe=""), quote(client_secret, safe=""))
+    return post_form(endpoint, form, by=by)
 
 
-def _more_claims(
+def _userinfo(
     connection: SsoConnection, claims: dict[str, Any], access_token: str
 ) -> dict[str, Any]:
-    """Return what the provider tells at its other address, of the same person."""
+    """Return the claims of the userinfo endpoint. Raises InvalidValue for another subject."""
     url = connection.provider["userinfo_endpoint"]
     if not url:
         return {}
-    found = fetch_json(url, bearer=access_token)
-    if found.get("sub") != claims["sub"]:
+    userinfo = fetch_json(url, bearer=access_token)
+    if userinfo.get("sub") != claims["sub"]:
         raise InvalidValue("The provider tells of two people at once.")
-    return found
+    return userinfo
 
 
-def _claims(connection: SsoConnection, asked: AuthorizationRequest, token: str) -> dict[str, Any]:
-    """Return the claims of an ID token: signed by the provider, for us, for this sign-in, now."""
+def _claims(connection: SsoConnection, pending: AuthorizationRequest, token: str) -> dict[str, Any]:
+    """Return the claims of an ID token. It must be signed by the provider, meant for us and this
+    sign-in, and current. Raises InvalidValue."""
     keys = fetch_json(connection.provider["jwks_uri"])
     try:
         claims: dict[str, Any] = jwt.decode(
@@ -185,29 +185,29 @@ def _claims(connection: SsoConnection, asked: AuthorizationRequest, token: str) 
         )
     except (jwt.PyJWTError, ValueError, TypeError, KeyError) as error:
         raise InvalidValue(f"The ID token does not hold: {error}.") from error
-    if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), asked.nonce.encode()):
+    if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), pending.nonce.encode()):
         raise InvalidValue("The ID token belongs to another sign-in.")
-    others = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
-    if len(others) > 1 and claims.get("azp") != connection.client_id:
+    audiences = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+    if len(audiences) > 1 and claims.get("azp") != connection.client_id:
         raise InvalidValue("The ID token was made for somebody else.")
     return claims
 
 
 def _key(keys: dict[str, Any], header: dict[str, Any]) -> jwt.PyJWK:
-    """Return the key that a token names; the only one where it names none. Raises InvalidValue."""
+    """Return the key that a token names, or the only key if it names none. Raises InvalidValue."""
     if header.get("alg") not in ALGORITHMS:
         raise InvalidValue("The ID token is not signed as a provider must.")
     rows = keys.get("keys")
     rows = rows[:KEYS_MAX] if isinstance(rows, list) else []
-    fitting = [
+    usable = [
         row
         for row in rows
         if isinstance(row, dict)
         and row.get("use", "sig") == "sig"
         and row.get("kty") in ("RSA", "EC")
     ]
-    named = [row for row in fitting if row.get("kid") == header.get("kid")]
-    chosen = named or (fitting if header.get("kid") is None else [])
+    named = [row for row in usable if row.get("kid") == header.get("kid")]
+    chosen = named or (usable if header.get("kid") is None else [])
     if len(chosen) != 1:
         raise InvalidValue("The ID token is signed with a key that the provider does not show.")
     return jwt.PyJWK(chosen[0], algorithm=header["alg"])

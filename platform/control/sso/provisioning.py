@@ -1,4 +1,4 @@
-"""The account, the membership and the role that an identity provider's assertion gives a person."""
+"""Accounts, memberships and roles, as an identity provider's assertions grant them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from control.sso import selectors
 from control.sso.models import GRANTABLE, SUBJECT_MAX, SsoConnection, SsoIdentity
 
 REFUSALS_SHOWN = 200
-"""Characters of a reason that are shown."""
+"""Longest reason that is shown, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityAssertion:
-    """What a provider says of a person; `values` are those of the claim that roles are mapped by,
-    None where it has no say in roles."""
+    """A provider's statement about a person. `values` are those of the role claim, None if the
+    provider does not decide roles."""
 
     subject: str
     email: str
@@ -38,10 +38,11 @@ class IdentityAssertion:
 
 @transaction.atomic
 def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
-    """Return whose account a provider opens, with a seat. Raises ServiceError, in words for the
-    person.
+    """Return the user of an assertion, with an account and a membership. Raises ServiceError with a
+    message for the person.
 
-    From the first time on a person is the same subject: nobody becomes another by a new address.
+    The subject is fixed at the first sign-in, so that a new address does not make a person another
+    user.
     """
     connection = selectors.locked_connection(connection.organization)
     organization = connection.organization
@@ -49,9 +50,9 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
     if not subject or len(subject) > SUBJECT_MAX or not subject.isprintable():
         raise NotPermitted("The provider does not say who this is.")
     address = own_address(organization, vouched.email)
-    known = selectors.identity(organization, subject)
-    if known is not None:
-        user = known.user
+    identity = selectors.identity(organization, subject)
+    if identity is not None:
+        user = identity.user
         own_address(organization, user.email)
         if not may_be_opened(user):
             raise NotPermitted("This account cannot be opened by SSO.")
@@ -62,21 +63,21 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
                 f"{address} signed in as somebody else at the provider before. An owner can forget"
                 " the earlier sign-in on the SSO page."
             )
-        known = SsoIdentity(organization=organization, user=user, subject=subject)
+        identity = SsoIdentity(organization=organization, user=user, subject=subject)
     if selectors.is_suspended(organization, user):
         raise NotPermitted(f"{organization.name} suspended this account.")
     role = _give_membership(connection, user, vouched)
-    known.last_used_at = timezone.now()
-    known.save()
+    identity.last_used_at = timezone.now()
+    identity.save()
     if role == Role.OWNER and not connection.is_tried:
         connection.is_tried = True
         connection.save(update_fields=["is_tried"])
-    _record(_of(user, organization), "sso.sign_in", user.id, organization, role=role)
+    _record(_user_actor(user, organization), "sso.sign_in", user.id, organization, role=role)
     return user
 
 
 def _give_membership(connection: SsoConnection, user: User, vouched: IdentityAssertion) -> str:
-    """Give the seat that the map says; return its role. Raises NotPermitted where it says none."""
+    """Create or update the membership; return its role. Raises NotPermitted if there is no role."""
     organization = connection.organization
     current = selectors.membership_of(organization, user)
     values = selectors.mapped_values(organization, user, vouched.values)
@@ -89,7 +90,8 @@ def _give_membership(connection: SsoConnection, user: User, vouched: IdentityAss
 
 
 def deny(*, organization: Organization, who: str, reason: ServiceError) -> None:
-    """Write down that nobody was let in, and why; many times a minute only the first."""
+    """Record a denied sign-in and its reason in the audit log, unless the last minute has many
+    events."""
     if selectors.denials_are_many(organization, timezone.now()):
         return
     actor = provider(organization, "SSO", Role.VIEWER)
@@ -99,11 +101,13 @@ def deny(*, organization: Organization, who: str, reason: ServiceError) -> None:
 
 
 def reason_text(reason: ServiceError) -> str:
-    """Return a reason as it may be shown: a provider may have put anything into it."""
-    return "".join(each for each in reason.message if each.isprintable())[:REFUSALS_SHOWN]
+    """Return a reason that is safe to show: it may contain text of the provider."""
+    return "".join(character for character in reason.message if character.isprintable())[
+        :REFUSALS_SHOWN
+    ]
 
 
-def _of(user: User, organization: Organization) -> Actor:
+def _user_actor(user: User, organization: Organization) -> Actor:
     return Actor(
         kind="user", id=user.id, name=user.email, user_id=user.id, organization_id=organization.id
     )
@@ -123,7 +127,7 @@ def _record(
 
 
 def provider(organization: Organization, name: str, role: Role) -> Actor:
-    """Return an organization's provider as an actor in it."""
+    """Return an organization's provider as an actor in the organization."""
     return Actor(
         kind="system",
         id=organization.id,
@@ -134,9 +138,9 @@ def provider(organization: Organization, name: str, role: Role) -> Actor:
 
 
 def own_address(organization: Organization, email: str) -> str:
-    """Return an address, in lower case, that the organization's provider may speak of.
+    """Return an address of one of the organization's verified domains, in lower case.
 
-    Raises InvalidValue for what is none, NotPermitted for one of a domain that it did not prove.
+    Raises InvalidValue for an invalid address, NotPermitted for one of another domain.
     """
     address = email.strip().lower()
     try:
@@ -152,11 +156,11 @@ def own_address(organization: Organization, email: str) -> str:
 
 
 def account(organization: Organization, email: str, *, name: str = "") -> User:
-    """Return whose account an own address is; a new one where there is none.
+    """Return the user with an address of the organization, creating one if needed.
 
-    Who owns the domain owns its addresses: an account that was made with one that nobody verified
-    loses whatever its maker could come in by, unless it has a seat here. Raises NotPermitted for an
-    operator's, Conflict for an address that belongs to an account with another.
+    The owner of a domain owns its addresses, so an account with an address that nobody verified
+    loses its creator's credentials, unless it has a membership here. Raises NotPermitted for an
+    operator's account, Conflict if the address belongs to an account with another address.
     """
     address = own_address(organization, email)
     user = user_by_email(address)
@@ -177,23 +181,23 @@ def account(organization: Organization, email: str, *, name: str = "") -> User:
 
 
 def _new_account(address: str, name: str) -> User:
-    """Make an account that has no password. Raises Conflict where one was made meanwhile."""
-    shown = name[:NAME_MAX] if name.isprintable() else ""
+    """Create an account without a password. Raises Conflict if one was created concurrently."""
+    user_name = name[:NAME_MAX] if name.isprintable() else ""
     try:
         with transaction.atomic():
-            return User.objects.create_user(address, name=shown)
+            return User.objects.create_user(address, name=user_name)
     except IntegrityError as error:
         raise Conflict("This account was made just now. Try again.") from error
 
 
 def may_be_opened(user: User) -> bool:
-    """Tell whether a provider of a customer's may open an account: not of who runs the platform,
-    nor one that is closed."""
+    """Return whether a customer's provider may sign a user in: not an operator or an inactive
+    user."""
     return user.is_active and not user.operator_role
 
 
 def close_to_its_maker(user: User) -> None:
-    """Take from an account all that it could be opened by."""
+    """Remove all credentials, other addresses and sessions of an account."""
     user.set_unusable_password()
     user.save(update_fields=["password"])
     Authenticator.objects.filter(user=user).delete()
@@ -202,7 +206,7 @@ def close_to_its_maker(user: User) -> None:
 
 
 def end_sessions(user: User) -> int:
-    """End all sessions of a person at once; return how many."""
+    """End all sessions of a user; return how many."""
     sessions = list(UserSession.objects.filter(user=user))
     for session in sessions:
         session.end()
@@ -212,57 +216,61 @@ def end_sessions(user: User) -> int:
 def ensure_membership(
     *, actor: Actor, organization: Organization, user: User, role: str
 ) -> Membership:
-    """Give a person a seat with a role, or the seat that they have this role."""
-    seat = selectors.membership_of(organization, user)
-    if seat is not None:
-        if seat.role == role:
-            return seat
-        return change_role(actor=actor, membership=seat, role=role)
-    seat = Membership.objects.create(organization=organization, user=user, role=role)
+    """Create a membership with a role, or change the role of the existing one."""
+    membership = selectors.membership_of(organization, user)
+    if membership is not None:
+        if membership.role == role:
+            return membership
+        return change_role(actor=actor, membership=membership, role=role)
+    membership = Membership.objects.create(organization=organization, user=user, role=role)
     audit.record(
         actor=actor,
         action="member.join",
         target_kind="membership",
-        target_id=seat.id,
+        target_id=membership.id,
         organization_id=organization.id,
         details={"email": user.email, "role": role},
     )
-    return seat
+    return membership
 
 
 def end_membership(*, actor: Actor, organization: Organization, user: User) -> None:
-    """Take a person's seat, if they have one; their keys end, or go to SCIM's heir. Their sessions
-    end at once where the organization owns their address. Raises Conflict for the last owner."""
-    seat = selectors.membership_of(organization, user)
-    if seat is not None:
-        remove_member(actor=actor, membership=seat, heir=_transfer_target(organization, seat))
+    """Remove a user's membership, if any; their keys go to SCIM's transfer target or end. Their
+    sessions end at once if the organization owns their address. Raises Conflict for the last
+    owner."""
+    membership = selectors.membership_of(organization, user)
+    if membership is not None:
+        remove_member(
+            actor=actor, membership=membership, heir=_transfer_target(organization, membership)
+        )
     if selectors.is_own(organization, user) and may_be_opened(user):
         end_sessions(user)
 
 
-def _transfer_target(organization: Organization, seat: Membership) -> Membership | None:
-    access = selectors.scim_token(organization)
-    heir = access.heir if access else None
-    if heir is None or heir == seat or not can(heir.role, Permission.API_KEYS_WRITE):
+def _transfer_target(organization: Organization, membership: Membership) -> Membership | None:
+    token = selectors.scim_token(organization)
+    target = token.heir if token else None
+    if target is None or target == membership or not can(target.role, Permission.API_KEYS_WRITE):
         return None
-    return heir
+    return target
 
 
 def mapped_role(connection: SsoConnection, values: Iterable[str]) -> str:
     """Return the role for values of the claim and names of groups, empty for none.
 
-    Worked example: the map {"eng": "developer", "it": "admin"} makes an admin of who is in both.
+    Worked example: the map {"eng": "developer", "it": "admin"} makes a member of both an admin.
     """
     mapped = {connection.role_map.get(value) for value in values}
-    found = [str(role) for role in GRANTABLE if role in mapped]
-    return found[0] if found else connection.default_role
+    roles = [str(role) for role in GRANTABLE if role in mapped]
+    return roles[0] if roles else connection.default_role
 
 
 def effective_role(
     connection: SsoConnection, values: Iterable[str] | None, current: str | None
 ) -> str:
-    """Return the role of a seat, empty for none; `values` is None where the provider has no say in
-    roles, `current` is None without a seat. An owner stays one: owners are made by owners."""
+    """Return the role of a membership, empty for none. `values` is None if the provider does not
+    decide roles, `current` is None without a membership. An owner stays one: only owners make and
+    unmake owners."""
     if current == Role.OWNER:
         return current
     if values is None or not connection.role_map:

@@ -1,8 +1,8 @@
-"""SAML 2.0 by python3-saml: the provider's metadata, our question, and the checks of its answer.
+"""SAML 2.0 with python3-saml: the provider's metadata, our request, and the checks of its response.
 
-An answer counts only to a question of the same browser, once: `InResponseTo` must be the id that
-its session keeps. Answers that nobody asked for are refused. The library takes an answer that does
-not say what it answers; ours must say so where it is signed.
+A response counts once, and only for a request of the same browser: `InResponseTo` must be the id
+that its session keeps. Unsolicited responses are refused. The library accepts a response without
+`InResponseTo`; here the signed part must contain it.
 """
 
 from base64 import b64decode
@@ -33,18 +33,18 @@ EMAIL_ATTRIBUTES = (
     "http://schemas.xmlsoap.org/ws/2005/05/identity/claims/emailaddress",
     "urn:oid:0.9.2342.19200300.100.1.3",
 )
-"""What providers call an address, ours first."""
+"""Names that providers use for the email attribute, the documented one first."""
 BROKEN = (OneLogin_Saml2_Error, OneLogin_Saml2_ValidationError, LxmlError, ValueError, KeyError)
 
 
 class SamlResponse(OneLogin_Saml2_Response):
-    """A provider's answer, whose signed part says for whom, where to and to what it is: whatever
-    is around that part, anybody could have changed."""
+    """A provider's response whose signed part names its audience, recipient and request. The rest
+    of the document is unsigned, so anybody could have changed it."""
 
     def is_valid(
         self, request_data: Any, request_id: str | None = None, raise_exceptions: bool = False
     ) -> bool:
-        """Tell whether it holds, here and now."""
+        """Return whether the response is valid for this request, now."""
         if not super().is_valid(request_data, request_id, raise_exceptions):
             return False
         if not self._is_bound(self._settings.get_sp_data(), request_id):
@@ -52,60 +52,61 @@ class SamlResponse(OneLogin_Saml2_Response):
             return False
         return True
 
-    def _is_bound(self, us: dict[str, Any], request_id: str | None) -> bool:
-        """Tell so; whatever the query finds is of the signed assertion."""
-        told = self._query_assertion("/saml:Subject/saml:SubjectConfirmation/*")
-        return us["entityId"] in self.get_audiences() and any(
-            each.get("InResponseTo") == request_id
-            and each.get("Recipient") == us["assertionConsumerService"]["url"]
-            and each.get("NotOnOrAfter")
-            for each in told
+    def _is_bound(self, service_provider: dict[str, Any], request_id: str | None) -> bool:
+        """Return whether the signed assertion, which the query reads, names us and the request."""
+        confirmations = self._query_assertion("/saml:Subject/saml:SubjectConfirmation/*")
+        return service_provider["entityId"] in self.get_audiences() and any(
+            confirmation.get("InResponseTo") == request_id
+            and confirmation.get("Recipient") == service_provider["assertionConsumerService"]["url"]
+            and confirmation.get("NotOnOrAfter")
+            for confirmation in confirmations
         )
 
 
 class SamlAuth(OneLogin_Saml2_Auth):
-    """A question or an answer."""
+    """A SAML request or response."""
 
     response_class = SamlResponse
 
 
 def acs_url(organization_id: str) -> str:
-    """Return where the provider sends its answers."""
+    """Return the URL that the provider posts its responses to."""
     return absolute(f"/sso/{organization_id}/acs")
 
 
 def entity_id(organization_id: str) -> str:
-    """Return what we are called at the provider."""
+    """Return our entity id at the provider."""
     return absolute(f"/sso/{organization_id}")
 
 
 def read_metadata(*, url: str, xml: str) -> dict[str, Any]:
-    """Return a provider's entity id, address and certificates from its metadata: at an address, or
-    pasted. Raises InvalidValue."""
+    """Return a provider's entity id, address and certificates from its metadata, which is fetched
+    from `url` or pasted as `xml`. Raises InvalidValue."""
     raw = fetch(url) if url else xml.strip().encode()
     if not raw or len(raw) > METADATA_BYTES_MAX:
         raise InvalidValue(
             "Give the provider's metadata, or the address that it is at.", param="metadata"
         )
     try:
-        found = OneLogin_Saml2_IdPMetadataParser.parse(raw).get("idp", {})
-    except Exception as error:  # whatever the parser meets in what anybody may paste
+        parsed = OneLogin_Saml2_IdPMetadataParser.parse(raw).get("idp", {})
+    except Exception as error:  # The input is untrusted, and the parser may raise anything.
         raise InvalidValue("This is no SAML metadata.", param="metadata") from error
-    certificates = _certificates(found)
-    entity, place = found.get("entityId", ""), found.get("singleSignOnService", {})
-    if not entity or not place.get("url") or place.get("binding") != Names.BINDING_HTTP_REDIRECT:
+    certificates = _certificates(parsed)
+    entity, endpoint = parsed.get("entityId", ""), parsed.get("singleSignOnService", {})
+    has_redirect = endpoint.get("binding") == Names.BINDING_HTTP_REDIRECT
+    if not entity or not endpoint.get("url") or not has_redirect:
         raise InvalidValue(
             "The metadata names no provider with an address for HTTP-Redirect.", param="metadata"
         )
     return {
         "entity_id": entity[:2000],
-        "sso_url": require_url(place["url"]),
+        "sso_url": require_url(endpoint["url"]),
         "certificates": certificates,
     }
 
 
 def authorization_url(connection: SsoConnection) -> tuple[str, str]:
-    """Return where the browser goes, and the id of the question that its session keeps."""
+    """Return the URL to send the browser to, and the request id for its session."""
     auth = _auth(connection, {})
     url = auth.login(return_to=acs_url(connection.organization_id))
     return str(url), str(auth.get_last_request_id())
@@ -114,7 +115,8 @@ def authorization_url(connection: SsoConnection) -> tuple[str, str]:
 def verify_response(
     connection: SsoConnection, response: str, *, request_id: str
 ) -> IdentityAssertion:
-    """Return whom an answer speaks of: signed by the provider, for us, to this question, now.
+    """Return the identity in a response. It must be signed by the provider, meant for us and for
+    this request, and current.
 
     Raises ServiceError.
     """
@@ -127,9 +129,9 @@ def verify_response(
         raise InvalidValue(f"The provider's answer does not hold: {auth.get_last_error_reason()}.")
     attributes = auth.get_attributes()
     email = _email(auth, attributes)
-    is_passing = auth.get_nameid_format() == Names.NAMEID_TRANSIENT
+    is_transient = auth.get_nameid_format() == Names.NAMEID_TRANSIENT
     return IdentityAssertion(
-        subject=email.lower() if is_passing else str(auth.get_nameid()),
+        subject=email.lower() if is_transient else str(auth.get_nameid()),
         email=email,
         values=tuple(attributes.get(connection.role_claim, [])) if connection.role_claim else None,
     )
@@ -144,13 +146,13 @@ def _email(auth: SamlAuth, attributes: dict[str, list[str]]) -> str:
     raise NotPermitted("The provider sent no e-mail address: add an attribute named email.")
 
 
-def _certificates(found: dict[str, Any]) -> list[str]:
-    """Return the certificates that answers may be signed by. Raises InvalidValue."""
-    several = found.get("x509certMulti", {}).get("signing", [])
-    certificates = [each for each in [*several, found.get("x509cert")] if each][:CERTIFICATES_MAX]
+def _certificates(parsed: dict[str, Any]) -> list[str]:
+    """Return the certificates that responses may be signed by. Raises InvalidValue."""
+    listed = [*parsed.get("x509certMulti", {}).get("signing", []), parsed.get("x509cert")]
+    certificates = [certificate for certificate in listed if certificate][:CERTIFICATES_MAX]
     try:
-        for each in certificates:
-            load_der_x509_certificate(b64decode(each))
+        for certificate in certificates:
+            load_der_x509_certificate(b64decode(certificate))
     except ValueError as error:
         raise InvalidValue(
             "A certificate in the metadata cannot be read.", param="metadata"
@@ -161,17 +163,16 @@ def _certificates(found: dict[str, Any]) -> list[str]:
 
 
 def _auth(connection: SsoConnection, posted: dict[str, str]) -> SamlAuth:
-    """Return python3-saml's view of us, of the provider, and of a request to the address that we
-    are configured to have."""
+    """Return python3-saml's object for the connection and a request to our configured address."""
     acs = urlsplit(acs_url(connection.organization_id))
-    asked = {
+    request = {
         "https": "on" if settings.CONFIG.is_https else "off",
         "http_host": acs.netloc,
         "script_name": acs.path,
         "get_data": {},
         "post_data": posted,
     }
-    return SamlAuth(asked, old_settings=_settings(connection))
+    return SamlAuth(request, old_settings=_settings(connection))
 
 
 def _settings(connection: SsoConnection) -> dict[str, Any]:
@@ -198,7 +199,7 @@ def _settings(connection: SsoConnection) -> dict[str, Any]:
             "requestedAuthnContext": False,
             "rejectDeprecatedAlgorithm": True,
             "wantNameId": True,
-            "wantAttributeStatement": False,  # the NameID may be all there is
+            "wantAttributeStatement": False,  # The NameID may be the only content.
             "allowRepeatAttributeName": True,
         },
     }

@@ -1,4 +1,4 @@
-"""What a provider does by SCIM: people come, are suspended and go, and groups give them roles."""
+"""Provisioning by SCIM: create, suspend and remove users, and give them roles by groups."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -22,7 +22,7 @@ GROUP_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class ScimProfile:
-    """What SCIM says of a person."""
+    """The attributes of a SCIM user that we store."""
 
     user_name: str
     external_id: str = ""
@@ -33,7 +33,7 @@ class ScimProfile:
 
 @dataclass(frozen=True, slots=True)
 class ScimGroupProfile:
-    """What SCIM says of a group; members by their ids in SCIM."""
+    """The attributes of a SCIM group that we store; members are SCIM user ids."""
 
     display_name: str
     external_id: str = ""
@@ -42,10 +42,10 @@ class ScimGroupProfile:
 
 @transaction.atomic
 def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
-    """Take a person in, with a seat unless they are suspended or the map has no role for them.
+    """Add a user, with a membership unless they are suspended or have no mapped role.
 
-    Raises Conflict for somebody who is here already, NotPermitted for an address of a domain that
-    is not verified, and for an operator's.
+    Raises Conflict for a duplicate, NotPermitted for an address of an unverified domain or of an
+    operator.
     """
     organization = tenants.locked_organization(organization.id)
     _check(profile)
@@ -62,33 +62,33 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
 
 @transaction.atomic
 def change_user(*, organization: Organization, scim_user_id: str, profile: ScimProfile) -> ScimUser:
-    """Take what SCIM says of a person now. Suspended, they lose their seat, their sessions and, but
-    for SCIM's heir, their keys at once. Raises Conflict for the last owner."""
+    """Update a user. A suspended user loses their membership, their sessions and, without a
+    transfer target, their keys at once. Raises Conflict for the last owner."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _check(profile)
     if profile.user_name.lower() != row.user_name.lower():
         provisioning.own_address(organization, profile.user_name)
         _check_free(organization, profile.user_name)
-    before = {field: getattr(row, field) for field in asdict(profile)}
-    changed = sorted(field for field, value in asdict(profile).items() if value != before[field])
+    values = asdict(profile)
+    changed = sorted(field for field, value in values.items() if value != getattr(row, field))
     if not changed:
         return row
     for field in changed:
-        setattr(row, field, getattr(profile, field))
+        setattr(row, field, values[field])
     row.updated_at = timezone.now()
     row.save(update_fields=[*changed, "updated_at"])
     if "is_active" in changed:
         _sync_role(row)
         _record("scim.resume_user" if row.is_active else "scim.suspend_user", row, role=_role(row))
     if changed != ["is_active"]:
-        _record("scim.change_user", row, fields=[each for each in changed if each != "is_active"])
+        _record("scim.change_user", row, fields=[name for name in changed if name != "is_active"])
     return row
 
 
 @transaction.atomic
 def remove_user(*, organization: Organization, scim_user_id: str) -> None:
-    """Let a person go as if suspended, and forget what SCIM said of them."""
+    """Remove a user: end their membership and delete their SCIM data."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
     _record("scim.remove_user", row, role=_role(row))
@@ -98,7 +98,7 @@ def remove_user(*, organization: Organization, scim_user_id: str) -> None:
 
 @transaction.atomic
 def add_group(*, organization: Organization, profile: ScimGroupProfile) -> ScimGroup:
-    """Make a group; its members get the role that the map has for its name."""
+    """Add a group; its members get the role that its name is mapped to."""
     organization = tenants.locked_organization(organization.id)
     _check_group(organization, profile, known=None)
     row = ScimGroup.objects.create(
@@ -115,7 +115,7 @@ def add_group(*, organization: Organization, profile: ScimGroupProfile) -> ScimG
 def change_group(
     *, organization: Organization, group_id: str, profile: ScimGroupProfile
 ) -> ScimGroup:
-    """Take what SCIM says of a group now; who came or went gets the role that is theirs then."""
+    """Update a group and the roles of its old and new members."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     _check_group(organization, profile, known=row)
@@ -129,36 +129,36 @@ def change_group(
 
 @transaction.atomic
 def remove_group(*, organization: Organization, group_id: str) -> None:
-    """End a group; its members get the role that is theirs without it."""
+    """Remove a group and update the roles of its members."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     members = list(row.members.all())
     _record_group("scim.remove_group", row)
     row.delete()
-    sync_roles(selectors.scim_users(organization).filter(id__in=[each.id for each in members]))
+    sync_roles(selectors.scim_users(organization).filter(id__in=[member.id for member in members]))
 
 
 def sync_roles(rows: Iterable[ScimUser]) -> None:
-    """Give each person the seat that groups and map say."""
+    """Give each user the membership and role of their groups."""
     for row in rows:
         _sync_role(row)
 
 
 def _sync_role(row: ScimUser) -> None:
-    """Give a person the seat that is theirs, or take it where none is."""
+    """Create, change or end a user's membership by their status and groups."""
     organization, actor = row.organization, _actor(row.organization)
     if not row.is_active:
         end_membership(actor=actor, organization=organization, user=row.user)
         return
-    seat = selectors.membership_of(organization, row.user)
+    membership = selectors.membership_of(organization, row.user)
     values = tuple(row.groups.values_list("display_name", flat=True))
     connection = selectors.connection(organization)
-    role = effective_role(connection, values, seat.role if seat else None)
-    if seat is None and not selectors.is_own(organization, row.user):
-        role = ""  # the domain was given up
+    role = effective_role(connection, values, membership.role if membership else None)
+    if membership is None and not selectors.is_own(organization, row.user):
+        role = ""  # The domain was removed.
     if role and provisioning.may_be_opened(row.user):
         ensure_membership(actor=actor, organization=organization, user=row.user, role=role)
-    elif seat is not None:
+    elif membership is not None:
         end_membership(actor=actor, organization=organization, user=row.user)
 
 
@@ -166,23 +166,22 @@ def _set_members(row: ScimGroup, member_ids: tuple[str, ...]) -> None:
     before = set(row.members.values_list("id", flat=True))
     wanted = set(member_ids)
     known = selectors.scim_users(row.organization).filter(id__in=wanted | before)
-    if wanted - {each.id for each in known}:
+    if wanted - {user.id for user in known}:
         raise InvalidValue("A member of the group is no user here.", param="members")
-    row.members.set([each for each in known if each.id in wanted])
+    row.members.set([user for user in known if user.id in wanted])
     sync_roles(selectors.scim_users(row.organization).filter(id__in=wanted | before))
 
 
 def _check(profile: ScimProfile) -> None:
     texts = (profile.external_id, profile.given_name, profile.family_name)
-    if len(profile.user_name) > EMAIL_MAX or any(len(each) > TEXT_MAX for each in texts):
+    if len(profile.user_name) > EMAIL_MAX or any(len(text) > TEXT_MAX for text in texts):
         raise InvalidValue(f"Names and ids have at most {TEXT_MAX} characters.")
-    if not all(each.isprintable() for each in (profile.user_name, *texts)):
+    if not all(text.isprintable() for text in (profile.user_name, *texts)):
         raise InvalidValue("Names and ids are printable characters.")
 
 
 def _check_free(organization: Organization, user_name: str) -> None:
-    taken = selectors.scim_users(organization).filter(user_name__iexact=user_name)
-    if taken.exists():
+    if selectors.scim_users(organization).filter(user_name__iexact=user_name).exists():
         raise Conflict(f"{user_name} is here already.", param="userName")
 
 
@@ -191,10 +190,10 @@ def _check_group(
 ) -> None:
     texts = (profile.display_name, profile.external_id)
     if not profile.display_name or any(
-        len(each) > GROUP_MAX or not each.isprintable() for each in texts
+        len(text) > GROUP_MAX or not text.isprintable() for text in texts
     ):
-        words = f"A group has a name of at most {GROUP_MAX} printable characters."
-        raise InvalidValue(words, param="displayName")
+        message = f"A group has a name of at most {GROUP_MAX} printable characters."
+        raise InvalidValue(message, param="displayName")
     same = selectors.scim_groups(organization).filter(display_name=profile.display_name)
     if same.exclude(id=known.id if known else "").exists():
         raise Conflict(f"There is a group {profile.display_name} already.", param="displayName")
@@ -205,8 +204,8 @@ def _actor(organization: Organization) -> Actor:
 
 
 def _role(row: ScimUser) -> str:
-    seat = selectors.membership_of(row.organization, row.user)
-    return seat.role if seat else ""
+    membership = selectors.membership_of(row.organization, row.user)
+    return membership.role if membership else ""
 
 
 def _record(action: str, row: ScimUser, **details: object) -> None:

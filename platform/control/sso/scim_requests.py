@@ -1,5 +1,5 @@
-"""What a provider's request says, read with `scim2-models`; and what providers say differently from
-the standard, brought into its form first."""
+"""Parse SCIM requests with `scim2-models`, after normalizing forms that differ from the
+standard."""
 
 import json
 import re
@@ -23,44 +23,45 @@ EQUAL = re.compile(r'\s*(?P<attribute>[\w.:]+)\s+eq\s+(?P<value>"(?:[^"\\]|\\.)*
 """`userName eq "ada@acme.com"`"""
 
 PARTS = {"name": {"givenname", "familyname"}, "members": {"value"}}
-"""What is kept of a value, in lower case."""
+"""The sub-attributes that we store, in lower case."""
 
 
 def body(request: HttpRequest) -> dict[str, Any]:
-    """Return the JSON object of a request, whose texts the database can hold.
+    """Return the JSON object of a request, without NUL characters and lone surrogates, which
+    PostgreSQL rejects.
 
     Raises InvalidSyntaxException.
     """
     try:
-        found = json.loads(request.body)
-        text = json.dumps(found, ensure_ascii=False).encode()
+        parsed = json.loads(request.body)
+        text = json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise InvalidSyntaxException(detail="The body is no JSON.") from error
     if rb"\u0000" in text:
         raise InvalidSyntaxException(detail="The body holds a NUL character.")
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise InvalidSyntaxException(detail="The body is no JSON object.")
-    return found
+    return parsed
 
 
 def resource(request: HttpRequest, model: type[Resource[Any]], context: Context) -> Any:
-    """Return the resource that a request holds; attributes that we do not keep are left aside."""
-    found = _kept(model, body(request))
-    return model.model_validate({**found, "schemas": [model.__schema__]}, scim_ctx=context)
+    """Return the resource in a request, without the attributes that we do not store."""
+    attributes = _kept(model, body(request))
+    return model.model_validate({**attributes, "schemas": [model.__schema__]}, scim_ctx=context)
 
 
 def patched(request: HttpRequest, current: Resource[Any]) -> None:
-    """Change a resource as a PATCH request says. Raises SCIMException."""
+    """Apply a PATCH request to a resource. Raises SCIMException."""
     model = type(current)
     sent = body(request)
     lowered = {key.lower(): value for key, value in sent.items()}
     operations = lowered.get("operations")
-    if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise InvalidSyntaxException(detail="Operations is no list of objects.")
-    usual = [one for each in operations for one in _usual(model, each)]
-    if operations and not usual:
+    normalized = [one for each in operations for one in _normalized(model, each)]
+    if operations and not normalized:
         return
-    message = {"schemas": sent.get("schemas"), "Operations": usual}
+    message = {"schemas": sent.get("schemas"), "Operations": normalized}
     operation = PatchOp[model].model_validate(  # type: ignore[valid-type]
         message, scim_ctx=Context.RESOURCE_PATCH_REQUEST
     )
@@ -68,19 +69,19 @@ def patched(request: HttpRequest, current: Resource[Any]) -> None:
 
 
 def equality(request: HttpRequest, columns: dict[str, str]) -> dict[str, str]:
-    """Return the filter of a request as the columns of our tables have it.
+    """Return the filter of a request, by the lookup of `columns` for its attribute.
 
     Raises InvalidFilterException for any but `attribute eq "value"`.
     """
-    asked = request.GET.get("filter")
-    if asked is None:
+    expression = request.GET.get("filter")
+    if expression is None:
         return {}
-    found = EQUAL.fullmatch(asked)
-    column = columns.get(found["attribute"].rpartition(":")[2].lower()) if found else None
-    if found is None or column is None:
+    match = EQUAL.fullmatch(expression)
+    column = columns.get(match["attribute"].rpartition(":")[2].lower()) if match else None
+    if match is None or column is None:
         raise InvalidFilterException(detail=f'Wanted one of {", ".join(columns)} eq "…".')
     try:
-        value = json.loads(found["value"])
+        value = json.loads(match["value"])
     except ValueError as error:
         raise InvalidFilterException(detail="The value is no string.") from error
     if not str(value).isprintable():
@@ -97,7 +98,7 @@ def _kept(model: type[Resource[Any]], sent: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_kept(model: type[Resource[Any]], path: str) -> bool:
-    """Tell whether a path leads to what we keep of the resource's own schema."""
+    """Return whether a path names an attribute of the resource's own schema that we store."""
     schema, _, name = path.rpartition(":")
     if schema and schema.lower() != str(model.__schema__).lower():
         return False
@@ -107,7 +108,7 @@ def _is_kept(model: type[Resource[Any]], path: str) -> bool:
 
 
 def _value(path: str, value: Any) -> Any:
-    """Return a value without the parts that we do not keep."""
+    """Return a value without the sub-attributes that we do not store."""
     parts = PARTS.get(path.rpartition(":")[2].lower())
     if parts is None or not isinstance(value, (dict, list)):
         return value
@@ -116,9 +117,9 @@ def _value(path: str, value: Any) -> Any:
     return {key: each for key, each in value.items() if key.lower() in parts}
 
 
-def _usual(model: type[Resource[Any]], sent: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return an operation as `scim2-models` takes it: by attribute, none for what we do not keep,
-    one for each value of a list to remove."""
+def _normalized(model: type[Resource[Any]], sent: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return an operation as `scim2-models` accepts it: one per attribute that we store, and one
+    per value to remove from a list."""
     operation = {key.lower(): value for key, value in sent.items()}
     verb, path, value = (operation.get(key) for key in ("op", "path", "value"))
     verb = str(verb).lower()
@@ -126,15 +127,16 @@ def _usual(model: type[Resource[Any]], sent: dict[str, Any]) -> list[dict[str, A
         if verb == "remove" or not isinstance(value, dict):
             return [{**operation, "op": verb}]
         by_name = ({"op": verb, "path": name, "value": each} for name, each in value.items())
-        return [one for each in by_name for one in _usual(model, each)]
+        return [one for each in by_name for one in _normalized(model, each)]
     if not isinstance(path, str) or not _is_kept(model, path):
         return []
     name = path.rpartition(":")[2]
-    chosen = CHOSEN.fullmatch(name)
-    if chosen is not None:
+    selection = CHOSEN.fullmatch(name)
+    if selection is not None:
         if verb != "remove":
             raise InvalidValueException(detail="Values of a list are added or removed as a whole.")
-        name, value = chosen["attribute"], [{chosen["by"]: json.loads(chosen["value"])}]
+        name = selection["attribute"]
+        value = [{selection["by"]: json.loads(selection["value"])}]
     if verb == "remove" and isinstance(value, list):
         return [{"op": verb, "path": name, "value": _value(name, each)} for each in value]
     if verb == "replace" and value is None:

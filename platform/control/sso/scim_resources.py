@@ -1,4 +1,4 @@
-"""Users and groups as SCIM speaks of them: what we keep of its schemas, and nothing more."""
+"""SCIM users and groups: the attributes of the schemas that we store, and conversions of rows."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -77,12 +77,12 @@ WRITABLE: dict[type[Resource[Any]], frozenset[str]] = {
     User: frozenset({"username", "name", "active", "externalid"}),
     Group: frozenset({"displayname", "members", "externalid"}),
 }
-"""What is read of a request, in lower case; whatever else a provider sends is left aside."""
+"""The attributes read from requests, in lower case; all others are ignored."""
 MODELS: dict[str, type[Resource[Any]]] = {"User": User, "Group": Group}
 
 
 def user_resource(row: ScimUser) -> User:
-    """Return a person as SCIM shows them."""
+    """Return a user as a SCIM resource."""
     has_name = row.given_name or row.family_name
     return User(
         id=row.id,
@@ -102,7 +102,7 @@ def user_resource(row: ScimUser) -> User:
 
 
 def group_resource(row: ScimGroup) -> Group:
-    """Return a group as SCIM shows it."""
+    """Return a group as a SCIM resource."""
     members = [
         GroupMember(value=each.id, ref=absolute(f"{BASE}/Users/{each.id}"), type="User")
         for each in row.members.all()
@@ -117,7 +117,7 @@ def group_resource(row: ScimGroup) -> Group:
 
 
 def bare(row: ScimGroup) -> Group:
-    """Return a group as requests speak of it: members by nothing but their ids."""
+    """Return a group in the form of requests: members have ids only."""
     members = [GroupMember(value=each.id) for each in row.members.all()]
     return Group(
         id=row.id,
@@ -128,7 +128,7 @@ def bare(row: ScimGroup) -> Group:
 
 
 def profile_of(resource: User, *, is_active: bool = True) -> ScimProfile:
-    """Return what a request says of a person; `is_active` holds where it does not say."""
+    """Return the user profile in a request; `is_active` is the default of `active`."""
     name = resource.name or ScimName()
     return ScimProfile(
         user_name=(resource.user_name or "").strip(),
@@ -140,7 +140,7 @@ def profile_of(resource: User, *, is_active: bool = True) -> ScimProfile:
 
 
 def group_profile_of(resource: Group) -> ScimGroupProfile:
-    """Return what a request says of a group."""
+    """Return the group profile in a request."""
     return ScimGroupProfile(
         display_name=(resource.display_name or "").strip(),
         external_id=resource.external_id or "",

@@ -1,4 +1,4 @@
-"""SCIM 2.0: one view for users and groups."""
+"""SCIM 2.0 endpoints: users, groups and their descriptions."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -77,39 +77,40 @@ PROVIDER_CONFIG = ServiceProviderConfig(
 
 
 def scim(*methods: str) -> Callable[[View], View]:
-    """Make an address of SCIM out of a view that takes a request and an organization."""
+    """Return a decorator that makes a SCIM endpoint of a view with a request and an organization:
+    it authenticates the token, checks the method and renders errors."""
 
-    def of(view: View) -> View:
+    def decorate(view: View) -> View:
         @csrf_exempt
         @never_cache
         @wraps(view)
         def routed(request: HttpRequest, **arguments: str) -> HttpResponse:
-            access = _access(request)
-            if access is None:
-                reply = _error(401, "The bearer token opens nothing.")
-                reply.headers["WWW-Authenticate"] = 'Bearer realm="scim"'
-                return reply
+            token = _authenticated_token(request)
+            if token is None:
+                response = _error(401, "The bearer token opens nothing.")
+                response.headers["WWW-Authenticate"] = 'Bearer realm="scim"'
+                return response
             if request.method not in methods:
                 return _error(405, f"Wanted one of {', '.join(methods)}.")
             try:
-                return _in_turn(view, request, access.organization, arguments)
+                return _run_serialized(view, request, token.organization, arguments)
             except SCIMException as error:
                 return _error(error.status, error.detail, error.scim_type)
             except ValidationError as error:
-                return _invalid(error)
+                return _validation_error(error)
             except ServiceError as refused:
-                return _refused(refused)
+                return _service_error(refused)
 
         return routed
 
-    return of
+    return decorate
 
 
-def _in_turn(
+def _run_serialized(
     view: View, request: HttpRequest, organization: Organization, arguments: dict[str, str]
 ) -> HttpResponse:
-    """Answer; of those who change an organization one after the other, so that none overwrites what
-    another just wrote."""
+    """Call the view. Requests that change an organization run one after the other, so that none
+    overwrites the changes of another."""
     if request.method == "GET":
         return view(request, organization, **arguments)
     with transaction.atomic():
@@ -118,39 +119,41 @@ def _in_turn(
 
 @scim("GET")
 def provider_config(request: HttpRequest, organization: Organization) -> HttpResponse:
-    """What of SCIM there is here."""
-    return _answer(PROVIDER_CONFIG)
+    """Return the supported features."""
+    return _response(PROVIDER_CONFIG)
 
 
 @scim("GET")
 def resource_types(request: HttpRequest, organization: Organization) -> HttpResponse:
-    """What there is to keep."""
-    return _listed(request, ResourceType, [ResourceType.from_resource(each) for each in _models()])
+    """List the resource types."""
+    return _unfiltered(
+        request, ResourceType, [ResourceType.from_resource(model) for model in _models()]
+    )
 
 
 @scim("GET")
 def resource_type(request: HttpRequest, organization: Organization, name: str) -> HttpResponse:
-    """One of them."""
-    found = [each for each in map(ResourceType.from_resource, _models()) if each.id == name]
-    return _answer(found[0]) if found else _error(404, "There is no such resource type.")
+    """Return one resource type."""
+    types = [each for each in map(ResourceType.from_resource, _models()) if each.id == name]
+    return _response(types[0]) if types else _error(404, "There is no such resource type.")
 
 
 @scim("GET")
 def schemas(request: HttpRequest, organization: Organization) -> HttpResponse:
-    """What is kept of each."""
-    return _listed(request, Schema, [each.to_schema() for each in _models()])
+    """List the schemas of the resource types."""
+    return _unfiltered(request, Schema, [model.to_schema() for model in _models()])
 
 
 @scim("GET")
 def schema(request: HttpRequest, organization: Organization, name: str) -> HttpResponse:
-    """One of them."""
-    found = [each.to_schema() for each in _models() if str(each.__schema__) == name]
-    return _answer(found[0]) if found else _error(404, "There is no such schema.")
+    """Return one schema."""
+    named = [model.to_schema() for model in _models() if str(model.__schema__) == name]
+    return _response(named[0]) if named else _error(404, "There is no such schema.")
 
 
 @scim("GET", "POST")
 def users(request: HttpRequest, organization: Organization) -> HttpResponse:
-    """The people, or one more."""
+    """List the users, or add one."""
     if request.method == "GET":
         rows = selectors.scim_users(organization).filter(
             **scim_requests.equality(request, USER_COLUMNS)
@@ -163,11 +166,11 @@ def users(request: HttpRequest, organization: Organization) -> HttpResponse:
 
 @scim("GET", "PUT", "PATCH", "DELETE")
 def user(request: HttpRequest, organization: Organization, user_id: str) -> HttpResponse:
-    """One person."""
+    """Retrieve, replace, change or remove a user."""
     row = selectors.scim_user(organization, user_id)
     current = user_resource(row)
     if request.method == "GET":
-        return _answer(current, request)
+        return _response(current, request)
     if request.method == "DELETE":
         scim_members.remove_user(organization=organization, scim_user_id=user_id)
         return HttpResponse(status=204)
@@ -180,15 +183,16 @@ def user(request: HttpRequest, organization: Organization, user_id: str) -> Http
         scim_user_id=user_id,
         profile=profile_of(current, is_active=row.is_active),
     )
-    return _answer(user_resource(selectors.scim_user(organization, user_id)), request)
+    return _response(user_resource(selectors.scim_user(organization, user_id)), request)
 
 
 @scim("GET", "POST")
 def groups(request: HttpRequest, organization: Organization) -> HttpResponse:
-    """The groups, or one more."""
+    """List the groups, or add one."""
     if request.method == "GET":
-        chosen = scim_requests.equality(request, GROUP_COLUMNS)
-        rows = selectors.scim_groups(organization).filter(**chosen)
+        rows = selectors.scim_groups(organization).filter(
+            **scim_requests.equality(request, GROUP_COLUMNS)
+        )
         return _page(request, Group, rows, group_resource)
     sent = scim_requests.resource(request, Group, Context.RESOURCE_CREATION_REQUEST)
     row = scim_members.add_group(organization=organization, profile=group_profile_of(sent))
@@ -197,10 +201,10 @@ def groups(request: HttpRequest, organization: Organization) -> HttpResponse:
 
 @scim("GET", "PUT", "PATCH", "DELETE")
 def group(request: HttpRequest, organization: Organization, group_id: str) -> HttpResponse:
-    """One group."""
+    """Retrieve, replace, change or remove a group."""
     row = selectors.scim_group(organization, group_id)
     if request.method == "GET":
-        return _answer(group_resource(row), request)
+        return _response(group_resource(row), request)
     if request.method == "DELETE":
         scim_members.remove_group(organization=organization, group_id=group_id)
         return HttpResponse(status=204)
@@ -212,25 +216,25 @@ def group(request: HttpRequest, organization: Organization, group_id: str) -> Ht
     scim_members.change_group(
         organization=organization, group_id=group_id, profile=group_profile_of(current)
     )
-    return _answer(group_resource(selectors.scim_group(organization, group_id)), request)
+    return _response(group_resource(selectors.scim_group(organization, group_id)), request)
 
 
 @scim("GET", "POST", "PUT", "PATCH", "DELETE")
 def nothing(request: HttpRequest, organization: Organization, rest: str) -> HttpResponse:
-    """Whatever else is asked for."""
+    """Return 404 for any other path."""
     return _error(404, "There is no such resource.")
 
 
-def _access(request: HttpRequest) -> ScimToken | None:
+def _authenticated_token(request: HttpRequest) -> ScimToken | None:
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     if kind.lower() != "bearer":
         return None
-    access = selectors.scim_token_by_digest(token_digest(token.strip()))
+    found = selectors.scim_token_by_digest(token_digest(token.strip()))
     now = timezone.now()
-    if access and (access.last_used_at is None or now - access.last_used_at > USED_EVERY):
-        access.last_used_at = now
-        access.save(update_fields=["last_used_at"])
-    return access
+    if found and (found.last_used_at is None or now - found.last_used_at > USED_EVERY):
+        found.last_used_at = now
+        found.save(update_fields=["last_used_at"])
+    return found
 
 
 def _models() -> list[type[Resource[Any]]]:
@@ -243,59 +247,59 @@ def _page(
     rows: QuerySet[ScimUser] | QuerySet[ScimGroup],
     shown: Callable[[Any], Resource[Any]],
 ) -> HttpResponse:
-    asked = _asked(request, SearchRequest)
-    start = min((asked.start_index or 1) - 1, START_MAX)
-    count = RESULTS_MAX if asked.count is None else min(asked.count, RESULTS_MAX)
+    parameters = _parameters(request, SearchRequest)
+    start = min((parameters.start_index or 1) - 1, START_MAX)
+    count = RESULTS_MAX if parameters.count is None else min(parameters.count, RESULTS_MAX)
     found: list[Model] = list(rows[start : start + count])
-    return _list(request, model, [shown(row) for row in found], rows.count(), start)
+    return _list_response(request, model, [shown(row) for row in found], rows.count(), start)
 
 
-def _listed(request: HttpRequest, model: type[Resource[Any]], rows: list[Any]) -> HttpResponse:
+def _unfiltered(request: HttpRequest, model: type[Resource[Any]], rows: list[Any]) -> HttpResponse:
     if "filter" in request.GET:
         return _error(403, "What there is here cannot be filtered.")
-    return _list(request, model, rows, len(rows), 0)
+    return _list_response(request, model, rows, len(rows), 0)
 
 
-def _list(
+def _list_response(
     request: HttpRequest, model: type[Resource[Any]], rows: list[Any], total: int, start: int
 ) -> HttpResponse:
     response = ListResponse[model](  # type: ignore[valid-type]
         total_results=total, start_index=start + 1, items_per_page=len(rows), resources=rows
     )
-    return _answer(response, request)
+    return _response(response, request)
 
 
-def _asked(request: HttpRequest, model: Any) -> Any:
+def _parameters(request: HttpRequest, model: Any) -> Any:
     names = {"attributes", "excludedAttributes", "startIndex", "count"}
     fields = {"attributes", "excludedAttributes"} if model is ResponseParameters else names
     return model.model_validate({name: request.GET[name] for name in fields if name in request.GET})
 
 
-def _answer(resource: Any, request: HttpRequest | None = None, status: int = 200) -> HttpResponse:
+def _response(resource: Any, request: HttpRequest | None = None, status: int = 200) -> HttpResponse:
     chosen: dict[str, Any] = {}
     if request is not None:
-        asked = _asked(request, ResponseParameters)
+        parameters = _parameters(request, ResponseParameters)
         chosen = {
-            "attributes": asked.attributes,
-            "excluded_attributes": asked.excluded_attributes,
+            "attributes": parameters.attributes,
+            "excluded_attributes": parameters.excluded_attributes,
         }
     body = resource.model_dump_json(scim_ctx=Context.RESOURCE_QUERY_RESPONSE, **chosen)
     return HttpResponse(body, status=status, content_type=CONTENT_TYPE)
 
 
 def _created(request: HttpRequest, resource: Resource[Any]) -> HttpResponse:
-    reply = _answer(resource, request, status=201)
+    response = _response(resource, request, status=201)
     if resource.meta is not None and resource.meta.location is not None:
-        reply.headers["Location"] = str(resource.meta.location)
-    return reply
+        response.headers["Location"] = str(resource.meta.location)
+    return response
 
 
-def _refused(refused: ServiceError) -> HttpResponse:
+def _service_error(refused: ServiceError) -> HttpResponse:
     kinds = {400: "invalidValue", 409: "uniqueness" if refused.param else ""}
     return _error(refused.status, refused.message, kinds.get(refused.status, ""))
 
 
-def _invalid(error: ValidationError) -> HttpResponse:
+def _validation_error(error: ValidationError) -> HttpResponse:
     first = error.errors(include_url=False, include_context=True)[0]
     kind = (first.get("ctx") or {}).get("scim_type") or "invalidValue"
     where = ".".join(map(str, first["loc"]))

@@ -1,4 +1,4 @@
-"""Signing in by an organization's identity provider: the pages and their addresses."""
+"""The pages of a sign-in with an organization's identity provider, and the URLs of this package."""
 
 import time
 from typing import Any
@@ -25,12 +25,12 @@ from control.sso.models import Protocol, SsoConnection
 from control.sso.provisioning import IdentityAssertion
 
 PENDING = "sso"
-"""Where a session keeps what was asked of a provider."""
+"""Session key of the pending request to a provider."""
 PENDING_SECONDS = 600
 
 
 class SsoLoginForm(forms.Form):
-    """Whose provider it is."""
+    """Form for the email address whose domain determines the provider."""
 
     email = forms.EmailField(
         label="Work e-mail",
@@ -42,8 +42,8 @@ class SsoLoginForm(forms.Form):
 @never_cache
 @require_http_methods(["GET", "POST"])
 def begin(request: HttpRequest) -> HttpResponse:
-    """Ask for an address, and lead to the provider of its domain. So many a minute: each comes back
-    once, and has us ask the provider for seconds then."""
+    """Ask for an address, and redirect to the provider of its domain. The rate is limited: each
+    sign-in returns once and then makes us query the provider for seconds."""
     refused: HttpResponse | None = ratelimit.consume_or_429(request, action="sso")
     if refused is not None:
         return refused
@@ -55,22 +55,22 @@ def begin(request: HttpRequest) -> HttpResponse:
     if connection is None:
         form.add_error("email", f"Nobody signs in with SSO at {selectors.domain_of(email)}.")
         return render(request, "sso/begin.html", {"form": form, "next": _next(request)})
-    url, kept = _ask(connection, email)
+    url, pending = _begin(connection, email)
     request.session[PENDING] = {
-        **kept,
+        **pending,
         "organization_id": connection.organization_id,
         "email": email,
         "next": _next(request),
         "at": int(time.time()),
     }
-    # A page, since the policy lets no form lead to other hosts, not even by a redirect.
+    # A page instead of a redirect: the CSP allows no form to lead to other hosts.
     return render(request, "sso/forward.html", {"url": url})
 
 
 @never_cache
 @require_GET
 def callback(request: HttpRequest, organization_id: str) -> HttpResponse:
-    """Take the answer of an OpenID provider."""
+    """Handle the response of an OpenID provider."""
     connection = selectors.connection_by_id(organization_id)
     return _finish(request, connection, Protocol.OIDC)
 
@@ -79,29 +79,28 @@ def callback(request: HttpRequest, organization_id: str) -> HttpResponse:
 @csrf_exempt
 @require_POST
 def acs(request: HttpRequest, organization_id: str) -> HttpResponse:
-    """Take the answer of a SAML provider. Browsers send no session with what comes from its page,
-    so it is sent once more from ours: what makes it safe is the id that the session keeps."""
+    """Handle the response of a SAML provider. Browsers send no session cookie with a form of the
+    provider's page, so our page posts it again. The request id in the session makes it safe."""
     connection = selectors.connection_by_id(organization_id)
     if "again" not in request.POST and PENDING not in request.session:
         return render(request, "sso/again.html", {"answer": request.POST.get("SAMLResponse", "")})
     return _finish(request, connection, Protocol.SAML)
 
 
-def _ask(connection: SsoConnection, email: str) -> tuple[str, dict[str, str]]:
+def _begin(connection: SsoConnection, email: str) -> tuple[str, dict[str, str]]:
     if connection.protocol == Protocol.SAML:
         url, request_id = saml.authorization_url(connection)
         return url, {"request_id": request_id}
-    url, asked = oidc.authorization_url(connection, _callback_url(connection), hint=email)
-    return url, asked.as_dict()
+    url, pending = oidc.authorization_url(connection, _callback_url(connection), hint=email)
+    return url, pending.as_dict()
 
 
 def _finish(request: HttpRequest, connection: SsoConnection, protocol: Protocol) -> HttpResponse:
     pending: dict[str, Any] = request.session.pop(PENDING, None) or {}
     try:
         _check_pending(pending, connection, protocol)
-        user = provisioning.sign_in(
-            connection=connection, vouched=_verified(request, connection, pending)
-        )
+        assertion = _verified(request, connection, pending)
+        user = provisioning.sign_in(connection=connection, vouched=assertion)
     except ServiceError as reason:
         if pending.get("organization_id") == connection.organization_id:
             provisioning.deny(
@@ -129,8 +128,8 @@ def _verified(
     request: HttpRequest, connection: SsoConnection, pending: dict[str, Any]
 ) -> IdentityAssertion:
     if connection.protocol == Protocol.SAML:
-        answer = request.POST.get("SAMLResponse", "")
-        return saml.verify_response(connection, answer, request_id=pending["request_id"])
+        response = request.POST.get("SAMLResponse", "")
+        return saml.verify_response(connection, response, request_id=pending["request_id"])
     if "code" not in request.GET:
         error = request.GET.get("error", "no code")[:100]
         raise InvalidValue(f"The provider refused the sign-in: {error}.")
@@ -150,7 +149,7 @@ def _callback_url(connection: SsoConnection) -> str:
 
 
 def _next(request: HttpRequest) -> str:
-    """Return where to go afterwards: an address of ours, or nothing."""
+    """Return the path to continue on, empty unless it is on this host."""
     wanted = request.POST.get("next") or request.GET.get("next") or ""
     return wanted if url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) else ""
 
