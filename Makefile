@@ -12,7 +12,10 @@ TEST_SETTINGS := DJANGO_SETTINGS_MODULE=tests.fixtures.settings
 # Bytecode is kept, whatever the shell says: without it each process compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 export PENSTOCK_ENGINE := $(or $(ENGINE),$(PENSTOCK_ENGINE))
-UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach) $(if $(MODEL),--model "$(MODEL)") $(if $(GATEWAYS),--gateways "$(GATEWAYS)")
+export PENSTOCK_MODEL := $(or $(MODEL),$(PENSTOCK_MODEL))
+export PENSTOCK_EMBEDDING_MODEL := $(or $(EMBEDDING_MODEL),$(PENSTOCK_EMBEDDING_MODEL))
+export PENSTOCK_GATEWAYS := $(or $(GATEWAYS),$(PENSTOCK_GATEWAYS))
+UP_OPTIONS := $(if $(filter-out 0,$(DETACH)),--detach)
 
 .DEFAULT_GOAL := help
 .PHONY: help up down reset status test test-fast test-all test-long check bench clients mutants pins setup setup-browser

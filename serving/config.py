@@ -1,37 +1,23 @@
 """A process's configuration: read once at its edge, typed, checked; a bad value is named."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from serving.contract.client_address import Network
 from serving.contract.credential import Caller
-
-Environment = Mapping[str, str]
-
-SECRET_CHARACTERS_MIN = 16
-
-
-class ConfigError(ValueError):
-    """An environment variable is missing or bad; the message names it and what was wanted."""
-
-
-def text(environ: Environment, name: str, default: str | None = None) -> str:
-    """Return a variable that must not be empty. Raises ConfigError."""
-    value = environ.get(name) or default
-    if not value:
-        raise ConfigError(f"{name} is not set")
-    return value
-
-
-def secret(environ: Environment, name: str) -> str:
-    """Return a secret, which has no default and some length. Raises ConfigError."""
-    value = text(environ, name)
-    if len(value) < SECRET_CHARACTERS_MIN:
-        raise ConfigError(f"{name} is too short; wanted at least {SECRET_CHARACTERS_MIN} letters")
-    return value
+from serving.contract.environment import (
+    ConfigError,
+    Environment,
+    networks,
+    newest_first,
+    port,
+    redis_url,
+    seconds,
+    secret,
+    text,
+    timeout,
+    url,
+)
 
 
 def credential(environ: Environment, name: str) -> str:
@@ -52,52 +38,6 @@ def credential(environ: Environment, name: str) -> str:
     return value
 
 
-def peppers(environ: Environment) -> tuple[str, ...]:
-    """Return what digests of keys are made with: the newest, which makes them, and after it those
-    that made some before (`PENSTOCK_KEY_PEPPERS_OLD`, with blanks between). Raises ConfigError."""
-    old = environ.get("PENSTOCK_KEY_PEPPERS_OLD", "").split()
-    if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
-        raise ConfigError(
-            f"PENSTOCK_KEY_PEPPERS_OLD has a short one; wanted {SECRET_CHARACTERS_MIN} letters each"
-        )
-    return (secret(environ, "PENSTOCK_KEY_PEPPER"), *old)
-
-
-def port(environ: Environment, name: str, default: int | None = None) -> int:
-    """Return a TCP port. Raises ConfigError."""
-    value = text(environ, name, None if default is None else str(default))
-    if not value.isdecimal() or int(value) >= 2**16:
-        raise ConfigError(f"{name} is {value!r}; wanted a port, 0 to 65535")
-    return int(value)
-
-
-def url(environ: Environment, name: str) -> str:
-    """Return an http(s) address without its last slash. Raises ConfigError."""
-    value = text(environ, name).rstrip("/")
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{name} is {value!r}; wanted an http:// or https:// address")
-    return value
-
-
-def seconds(environ: Environment, name: str, default: float | None = None) -> float | None:
-    """Return a number of seconds; the default when it is not set. Raises ConfigError."""
-    value = environ.get(name)
-    if not value:
-        return default
-    if not value.replace(".", "", 1).isdecimal():
-        raise ConfigError(f"{name} is {value!r}; wanted seconds, such as 30 or 0.5")
-    return float(value)
-
-
-def patience(environ: Environment, name: str, default: float) -> float:
-    """Return for how long something is waited for, which is some time. Raises ConfigError."""
-    value = seconds(environ, name, default)
-    if not value:
-        raise ConfigError(f"{name} is 0; wanted seconds, more than none")
-    return value
-
-
 def count(environ: Environment, name: str) -> int | None:
     """Return a number of things, at least 1; None when it is not set. Raises ConfigError."""
     value = environ.get(name)
@@ -108,23 +48,11 @@ def count(environ: Environment, name: str) -> int | None:
     return int(value)
 
 
-def redis_url(environ: Environment, name: str) -> str | None:
-    """Return the address of a Redis; None when it is not set. Raises ConfigError."""
-    value = environ.get(name)
-    if not value:
-        return None
-    if urlsplit(value).scheme not in ("redis", "rediss", "unix"):
-        raise ConfigError(f"{name} is {value!r}; wanted a redis://, rediss:// or unix:// address")
-    return value
-
-
-def networks(environ: Environment, name: str) -> tuple[Network, ...]:
-    """Return networks, `10.0.0.0/8,fd00::/8`; none by default. Raises ConfigError."""
-    value = environ.get(name, "")
-    try:
-        return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
-    except ValueError as error:
-        raise ConfigError(f"{name} is {value!r}; wanted networks: 10.0.0.0/8,fd00::/8") from error
+def drain_seconds(environ: Environment) -> float | None:
+    """Return how long requests may go on after the end of admission; None when it is not set.
+    Raises ConfigError."""
+    name = "PENSTOCK_DRAIN_SECONDS"
+    return seconds(environ, name, 0.0) if environ.get(name) else None
 
 
 def descriptor(environ: Environment, name: str) -> int | None:
@@ -196,21 +124,23 @@ class GatewayConfig:
             port=port(environ, "PENSTOCK_GATEWAY_PORT", 8701),
             operator_host=text(environ, "PENSTOCK_GATEWAY_OPERATOR_HOST", "127.0.0.1"),
             operator_port=port(environ, "PENSTOCK_GATEWAY_OPERATOR_PORT", 8703),
-            directory=Path(text(environ, "PENSTOCK_GATEWAY_DIR")),
-            control_url=url(environ, "PENSTOCK_CONTROL_URL"),
+            directory=Path(text(environ, "PENSTOCK_GATEWAY_DATA_DIR")),
+            control_url=url(environ, "PENSTOCK_INTERNAL_API_URL"),
             fleet_url=url(environ, "PENSTOCK_FLEET_URL"),
             credential=credential(environ, "PENSTOCK_INTERNAL_CREDENTIAL"),
-            key_peppers=peppers(environ),
+            key_peppers=newest_first(
+                environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_PREVIOUS"
+            ),
             salt_secret=secret(environ, "PENSTOCK_SALT_SECRET"),
             log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
             traces_endpoint=environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None,
             listening_descriptor=descriptor(environ, "PENSTOCK_GATEWAY_FD"),
-            siblings_directory=directory(environ, "PENSTOCK_GATEWAYS_DIR"),
-            lame_duck_seconds=seconds(environ, "PENSTOCK_LAME_DUCK_SECONDS") or 0.0,
-            drain_seconds=seconds(environ, "PENSTOCK_DRAIN_SECONDS"),
-            connections_of_address_max=count(environ, "PENSTOCK_CONNECTIONS_OF_ADDRESS_MAX"),
-            body_begins_seconds=patience(environ, "PENSTOCK_BODY_BEGINS_SECONDS", 10.0),
-            redis_url=redis_url(environ, "REDIS_URL"),
+            siblings_directory=directory(environ, "PENSTOCK_GATEWAYS_DATA_DIR"),
+            lame_duck_seconds=seconds(environ, "PENSTOCK_LAME_DUCK_SECONDS", 0.0),
+            drain_seconds=drain_seconds(environ),
+            connections_of_address_max=count(environ, "PENSTOCK_MAX_CONNECTIONS_PER_ADDRESS"),
+            body_begins_seconds=timeout(environ, "PENSTOCK_BODY_START_TIMEOUT_SECONDS", 10.0),
+            redis_url=redis_url(environ, "REDIS_URL") if environ.get("REDIS_URL") else None,
             trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
             proxy_protocol_from=networks(environ, "PENSTOCK_GATEWAY_PROXY_PROTOCOL_FROM"),
         )

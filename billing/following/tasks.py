@@ -45,7 +45,7 @@ def finish_days() -> None:
 @shared_task(name="following.trim_minutes")
 def trim_minutes() -> None:
     """Delete sums by the minute that are kept no longer."""
-    trim(now=timezone.now(), days=settings.CONFIG.minute_rollup_days)
+    trim(now=timezone.now(), days=settings.CONFIG.minute_usage_retention_days)
 
 
 @shared_task(name="following.check_integrity", **PATIENTLY)

@@ -122,7 +122,7 @@ def internal_credential(
     number: Annotated[int, typer.Option(min=1, help="One more than the last one's.")] = 1,
 ) -> None:
     """Print a gateway's credential, made from PENSTOCK_INTERNAL_SECRET; control and the fleet know
-    it at once, and until PENSTOCK_INTERNAL_ENDED names it or a later number."""
+    it at once, and until PENSTOCK_INTERNAL_REVOKED names it or a later number."""
     from serving.contract.credential import ROOT_VARIABLE, Caller, issue
 
     root = _environment().get(ROOT_VARIABLE)

@@ -16,7 +16,7 @@ DEMO_EMBEDDER_ID = "penstock-demo-embed"
 DEMO_MODEL = str(DEMO_WEIGHTS), DEMO_MODEL_ID
 DEMO_EMBEDDER = str(DEMO_EMBEDDER_WEIGHTS), DEMO_EMBEDDER_ID
 NO_EMBEDDER, DEMO = "none", "demo"
-"""EMBEDDING_MODEL of who wants none, and of who wants the demo's, room or not."""
+"""Values of PENSTOCK_EMBEDDING_MODEL: no embedder, and the demo's whether or not it fits."""
 PORT_BASE = 8700
 REPLICA_COUNT_MAX = 8
 GATEWAY_COUNT_MAX = 8
@@ -140,8 +140,10 @@ def read_config(
     gateways: str | None = None,
 ) -> LocalConfig:
     """Build the configuration; options of the command line win. Raises LocalError."""
-    weights, model_id = _model("MODEL", model or environ.get("MODEL") or "") or DEMO_MODEL
-    embedder_weights, embedder_id = _embedder(environ.get("EMBEDDING_MODEL") or "")
+    weights, model_id = (
+        _model("PENSTOCK_MODEL", model or environ.get("PENSTOCK_MODEL") or "") or DEMO_MODEL
+    )
+    embedder_weights, embedder_id = _embedder(environ.get("PENSTOCK_EMBEDDING_MODEL") or "")
     home = _home(environ.get("PENSTOCK_HOME") or "")
     database_url, owner_url = (
         environ.get(name) or None for name in ("DATABASE_URL", "DATABASE_OWNER_URL")
@@ -151,13 +153,15 @@ def read_config(
     base = environ.get("PENSTOCK_PORT_BASE") or StateDirectory(home).port_base() or str(PORT_BASE)
     return LocalConfig(
         home=home,
-        ports=Ports(_port_base(base), _gateways(gateways or environ.get("GATEWAYS") or "1")),
+        ports=Ports(
+            _port_base(base), _gateways(gateways or environ.get("PENSTOCK_GATEWAYS") or "1")
+        ),
         engine=_engine(engine or environ.get("PENSTOCK_ENGINE") or ENGINES[0]),
         weights=weights,
         model_id=model_id,
         embedder_weights=embedder_weights,
         embedder_id=embedder_id,
-        is_embedder_named=bool(environ.get("EMBEDDING_MODEL")),
+        is_embedder_named=bool(environ.get("PENSTOCK_EMBEDDING_MODEL")),
         database_url=database_url,
         database_owner_url=owner_url,
         redis_url=environ.get("REDIS_URL") or None,
@@ -188,20 +192,22 @@ def _port_base(value: str) -> int:
 
 def _gateways(value: str) -> int:
     if not (value.isascii() and value.isdecimal() and 1 <= int(value) <= GATEWAY_COUNT_MAX):
-        raise LocalError(f"GATEWAYS is {value!r}; wanted a number from 1 to {GATEWAY_COUNT_MAX}")
+        raise LocalError(
+            f"PENSTOCK_GATEWAYS is {value!r}; wanted a number from 1 to {GATEWAY_COUNT_MAX}"
+        )
     return int(value)
 
 
 def _engine(value: str) -> str:
     if value not in ENGINES:
-        raise LocalError(f"ENGINE is {value!r}; wanted {' or '.join(ENGINES)}")
+        raise LocalError(f"PENSTOCK_ENGINE is {value!r}; wanted {' or '.join(ENGINES)}")
     return value
 
 
 def _embedder(value: str) -> tuple[str | None, str]:
     if value == NO_EMBEDDER:
         return None, DEMO_EMBEDDER_ID
-    return _model("EMBEDDING_MODEL", "" if value == DEMO else value) or DEMO_EMBEDDER
+    return _model("PENSTOCK_EMBEDDING_MODEL", "" if value == DEMO else value) or DEMO_EMBEDDER
 
 
 def _model(name: str, value: str) -> tuple[str, str] | None:

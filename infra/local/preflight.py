@@ -64,7 +64,7 @@ def check_memory(available: int) -> None:
         wanted = MEMORY_BYTES_MIN / 1e9
         raise LocalError(
             f"{available / 1e9:.1f} GB of memory is available; wanted {wanted:.0f} GB for vLLM"
-            " (ENGINE=simulated runs without)"
+            " (PENSTOCK_ENGINE=simulated runs without)"
         )
 
 

@@ -26,8 +26,8 @@ STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 NOT_FOR_GATEWAYS = (
     *("DATABASE_URL", "DATABASE_OWNER_URL", "EMAIL_URL"),
     *("STRIPE_SECRET_KEY", "STRIPE_WEBHOOK_SECRET"),
-    *("PENSTOCK_DJANGO_SECRET", "PENSTOCK_PLAYGROUND_SECRET"),
-    *("PENSTOCK_VAULT_KEY", "PENSTOCK_VAULT_KEYS_OLD"),
+    *("PENSTOCK_SECRET_KEY", "PENSTOCK_PLAYGROUND_SECRET"),
+    *("PENSTOCK_ENCRYPTION_KEY", "PENSTOCK_ENCRYPTION_KEYS_PREVIOUS"),
     *(ROOT_VARIABLE, ROOT_BEFORE_VARIABLE, ENDED_VARIABLE),
 )
 """What the environment has for others: a gateway is the one process that strangers speak to."""
@@ -107,7 +107,7 @@ def gateway_processes(config: LocalConfig, home: StateDirectory) -> list[Process
                 "/usr/bin/env",
                 *(f"--unset={name}" for name in NOT_FOR_GATEWAYS),
                 f"PENSTOCK_GATEWAY_FD={LISTENING.format(name=GATEWAY)}",
-                f"PENSTOCK_GATEWAY_DIR={home.data / name}",
+                f"PENSTOCK_GATEWAY_DATA_DIR={home.data / name}",
                 f"PENSTOCK_INTERNAL_CREDENTIAL_FILE={home.credential_file(name)}",
                 f"PENSTOCK_GATEWAY_OPERATOR_PORT={port}",
                 *python("serving.gateway"),
@@ -160,10 +160,10 @@ def build_environment(
         "DATABASE_URL": config.database_url or postgres_url(config, home_role(home, APP)),
         "REDIS_URL": config.redis_url or redis_url(config, home),
         "DJANGO_SETTINGS_MODULE": "control.settings",
-        "PENSTOCK_GATEWAY_DIR": str(home.data / "gateway"),
-        "PENSTOCK_GATEWAYS_DIR": str(home.data),
+        "PENSTOCK_GATEWAY_DATA_DIR": str(home.data / "gateway"),
+        "PENSTOCK_GATEWAYS_DATA_DIR": str(home.data),
         "PENSTOCK_INTERNAL_CREDENTIAL_FILE": str(home.credential_file(GATEWAY)),
-        "PENSTOCK_FLEET_DIR": str(home.data / "fleet"),
+        "PENSTOCK_FLEET_DATA_DIR": str(home.data / "fleet"),
         "PENSTOCK_FLEET_KEEP_REPLICAS": "0",  # what one command starts, one command ends
         "PENSTOCK_ARCHIVE_DIR": str(home.data / "archive"),
         "PENSTOCK_REPLICA_COUNT_MAX": str(REPLICA_COUNT_MAX),
@@ -206,12 +206,12 @@ def _addresses(config: LocalConfig) -> dict[str, str]:
     ports = config.ports
     return {
         "PENSTOCK_CONSOLE_URL": config.console_url,
-        "PENSTOCK_API_BASE": config.api_base,
+        "PENSTOCK_GATEWAY_PUBLIC_URL": config.api_base,
         "PENSTOCK_CONTROL_HOST": HOST,
         "PENSTOCK_CONTROL_PORT": str(ports.control),
-        "PENSTOCK_CONTROL_INTERNAL_HOST": HOST,
-        "PENSTOCK_CONTROL_INTERNAL_PORT": str(ports.control_internal),
-        "PENSTOCK_CONTROL_URL": f"http://{HOST}:{ports.control_internal}",
+        "PENSTOCK_INTERNAL_API_HOST": HOST,
+        "PENSTOCK_INTERNAL_API_PORT": str(ports.control_internal),
+        "PENSTOCK_INTERNAL_API_URL": f"http://{HOST}:{ports.control_internal}",
         "PENSTOCK_FLEET_HOST": HOST,
         "PENSTOCK_FLEET_PORT": str(ports.fleet),
         "PENSTOCK_FLEET_URL": f"http://{HOST}:{ports.fleet}",

@@ -74,7 +74,7 @@ def check_python(version: tuple[int, ...]) -> None:
 def choose_engine(wanted: str) -> str:
     """Return which of ENGINES to install for PENSTOCK_ENGINE (`vllm`, `simulated` or empty)."""
     if wanted not in ("", "vllm", "simulated"):
-        raise SetupError(f"ENGINE is {wanted!r}; wanted vllm or simulated")
+        raise SetupError(f"PENSTOCK_ENGINE is {wanted!r}; wanted vllm or simulated")
     if wanted == "simulated":
         return "none"
     return "vllm-gpu" if has_nvidia_gpu() else "vllm-cpu"

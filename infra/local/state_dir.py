@@ -9,10 +9,10 @@ from pathlib import Path
 from serving.contract.credential import ROOT_VARIABLE, Caller, Role, issue
 
 SECRETS = (
-    "PENSTOCK_DJANGO_SECRET",
+    "PENSTOCK_SECRET_KEY",
     ROOT_VARIABLE,
     "PENSTOCK_KEY_PEPPER",
-    "PENSTOCK_VAULT_KEY",
+    "PENSTOCK_ENCRYPTION_KEY",
     "PENSTOCK_SALT_SECRET",
     "PENSTOCK_PLAYGROUND_SECRET",
     "POSTGRES_PASSWORD",

@@ -2,10 +2,9 @@
 invalid one is reported in one line."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import parseaddr
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -13,69 +12,27 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from control.mail.server_url import MailServer
-from serving.contract.credential import (
-    ROOT_VARIABLE,
-    Caller,
-    Callers,
-    callers_of,
-    issue,
+from serving.contract.client_address import Network
+from serving.contract.credential import ROOT_VARIABLE, Caller, Callers, callers_of, issue
+from serving.contract.environment import (
+    ConfigError,
+    Environment,
+    networks,
+    newest_first,
+    one_of,
+    port,
+    redis_url,
+    secret,
+    switch,
+    text,
+    url,
+    whole_number,
 )
 
-Environment = Mapping[str, str]
-Network = IPv4Network | IPv6Network
-
-SECRET_CHARACTERS_MIN = 16
 SIGNUP_CREDIT_NANOS = 5_000_000_000
-MINUTE_ROLLUP_DAYS = 14
-API_CALLS_PER_MINUTE = 600
+MINUTE_USAGE_RETENTION_DAYS = 14
+MANAGEMENT_API_RATE_LIMIT = 600
 LOG_FORMATS = ("console", "json")
-
-
-class ConfigError(ValueError):
-    """An environment variable is missing or invalid; the message names it, its value and the
-    expected form."""
-
-
-def text(environ: Environment, name: str, default: str | None = None) -> str:
-    """Return a variable that must not be empty. Raises ConfigError."""
-    value = environ.get(name) or default
-    if not value:
-        raise ConfigError(f"{name} is not set")
-    return value
-
-
-def secret(environ: Environment, name: str) -> str:
-    """Return a secret of at least `SECRET_CHARACTERS_MIN`. Raises ConfigError without its value."""
-    value = text(environ, name)
-    if len(value) < SECRET_CHARACTERS_MIN:
-        raise ConfigError(
-            f"{name} has {len(value)} characters; wanted at least {SECRET_CHARACTERS_MIN}"
-        )
-    return value
-
-
-def newest_first(environ: Environment, name: str, old_name: str) -> tuple[str, ...]:
-    """Return the newest of some secrets, followed by the previous ones (in `old_name`, separated by
-    blanks). Raises ConfigError."""
-    old = environ.get(old_name, "").split()
-    if any(len(each) < SECRET_CHARACTERS_MIN for each in old):
-        raise ConfigError(
-            f"{old_name} has a short one; wanted at least {SECRET_CHARACTERS_MIN} characters each"
-        )
-    return (secret(environ, name), *old)
-
-
-def whole_number(environ: Environment, name: str, default: int, largest: int) -> int:
-    """Return a whole number from 0 to `largest`. Raises ConfigError."""
-    value = text(environ, name, str(default))
-    if not (value.isascii() and value.isdecimal()) or int(value) > largest:
-        raise ConfigError(f"{name} is {value!r}; wanted a whole number, 0 to {largest}")
-    return int(value)
-
-
-def port(environ: Environment, name: str, default: int) -> int:
-    """Return a TCP port. Raises ConfigError."""
-    return whole_number(environ, name, default, 2**16 - 1)
 
 
 def callers(environ: Environment) -> Callers:
@@ -84,45 +41,6 @@ def callers(environ: Environment) -> Callers:
         return callers_of(environ)
     except ValueError as error:
         raise ConfigError(str(error)) from error
-
-
-def switch(environ: Environment, name: str, default: bool = False) -> bool:
-    """Return whether a 0/1 variable is on. Raises ConfigError."""
-    value = text(environ, name, "1" if default else "0")
-    if value not in ("0", "1"):
-        raise ConfigError(f"{name} is {value!r}; wanted 0 or 1")
-    return value == "1"
-
-
-def one_of(environ: Environment, name: str, allowed: tuple[str, ...]) -> str:
-    """Return one of `allowed`, the first by default. Raises ConfigError."""
-    value = text(environ, name, allowed[0])
-    if value not in allowed:
-        raise ConfigError(f"{name} is {value!r}; wanted one of {', '.join(allowed)}")
-    return value
-
-
-def url(
-    environ: Environment,
-    name: str,
-    default: str | None = None,
-    schemes: tuple[str, ...] = ("http", "https"),
-) -> str:
-    """Return a URL without a trailing slash. Raises ConfigError."""
-    value = text(environ, name, default).rstrip("/")
-    parts = urlsplit(value)
-    if parts.scheme not in schemes or not (parts.hostname or parts.scheme == "unix"):
-        raise ConfigError(f"{name} is {value!r}; wanted an address: {schemes[0]}://…")
-    return value
-
-
-def networks(environ: Environment, name: str) -> tuple[Network, ...]:
-    """Return networks, `10.0.0.0/8,fd00::/8`; none by default. Raises ConfigError."""
-    value = environ.get(name, "")
-    try:
-        return tuple(ip_network(each.strip()) for each in value.split(",") if each.strip())
-    except ValueError as error:
-        raise ConfigError(f"{name} is {value!r}; wanted networks: 10.0.0.0/8,fd00::/8") from error
 
 
 def servers(environ: Environment, name: str, default_port: int) -> tuple[tuple[str, int], ...]:
@@ -144,17 +62,17 @@ def servers(environ: Environment, name: str, default_port: int) -> tuple[tuple[s
 def mail_server(environ: Environment) -> MailServer:
     """Return the mail server, by default the local mailbox. Raises ConfigError without its URL."""
     try:
-        return MailServer.from_url(text(environ, "EMAIL_URL", "mailbox:"))
+        return MailServer.from_url(text(environ, "EMAIL_URL", "database:"))
     except ValueError as error:
         raise ConfigError(f"EMAIL_URL does not fit: {error}") from error
 
 
-def mail_from(environ: Environment, default: str) -> str:
+def from_email(environ: Environment, default: str) -> str:
     """Return the sender of emails, `Name <address>`. Raises ConfigError."""
-    value = text(environ, "PENSTOCK_MAIL_FROM", default)
+    value = text(environ, "PENSTOCK_FROM_EMAIL", default)
     _, address = parseaddr(value)
     if not value.isprintable() or "@" not in address:
-        raise ConfigError(f"PENSTOCK_MAIL_FROM is {value!r}; wanted Name <name@example.com>")
+        raise ConfigError(f"PENSTOCK_FROM_EMAIL is {value!r}; wanted Name <name@example.com>")
     return value
 
 
@@ -262,7 +180,7 @@ class ControlConfig:
     database: Database
     database_owner: Database
     redis_url: str
-    django_secret: str
+    secret_key: str
     internal_secret: str = field(repr=False)
     """Credentials of the internal API are derived from it."""
     credential: str
@@ -271,27 +189,27 @@ class ControlConfig:
     """The services that may call the internal API."""
     key_peppers: tuple[str, ...]
     """Newest first: the first one makes digests of API keys, all verify them."""
-    vault_keys: tuple[str, ...] = field(repr=False)
+    encryption_keys: tuple[str, ...] = field(repr=False)
     """Newest first: the first one encrypts stored secrets, all decrypt them. No gateway has
     them."""
     playground_secret: str
     console_url: str
-    api_base: str
+    gateway_public_url: str
     fleet_url: str
     host: str
     port: int
-    internal_host: str
-    internal_port: int
+    internal_api_host: str
+    internal_api_port: int
     trusted_proxies: tuple[Network, ...]
     """Proxies whose X-Forwarded-For and -Proto headers count."""
     signup_credit_nanos: int
     mail_server: MailServer
-    mail_from: str
-    api_calls_per_minute: int
+    from_email: str
+    management_api_rate_limit: int
     """The management API's rate limit for one person or API key."""
-    webhook_http: bool
+    egress_allow_http: bool
     """Whether webhooks may be sent without TLS."""
-    webhook_networks: tuple[Network, ...]
+    egress_allowed_networks: tuple[Network, ...]
     """Private networks that webhooks may be sent to, and that documents of identity providers may
     be read from."""
     debug: bool
@@ -299,7 +217,7 @@ class ControlConfig:
     static_dir: Path | None
     archive_dir: Path | None
     """The folder of archived usage; without it none is archived or shown."""
-    minute_rollup_days: int
+    minute_usage_retention_days: int
     """How long usage is kept by the minute; by the hour it is kept forever."""
     stripe: StripeKeys | None = None
     """None if the operator takes payments by other means and records them."""
@@ -328,38 +246,44 @@ class ControlConfig:
         return cls(
             database=Database.from_url("DATABASE_URL", text(environ, "DATABASE_URL")),
             database_owner=owner(environ),
-            redis_url=url(environ, "REDIS_URL", schemes=("redis", "rediss", "unix")),
-            django_secret=secret(environ, "PENSTOCK_DJANGO_SECRET"),
+            redis_url=redis_url(environ, "REDIS_URL"),
+            secret_key=secret(environ, "PENSTOCK_SECRET_KEY"),
             internal_secret=secret(environ, ROOT_VARIABLE),
             credential=issue(secret(environ, ROOT_VARIABLE), Caller("control", "control")),
             callers=callers(environ),
-            key_peppers=newest_first(environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_OLD"),
-            vault_keys=newest_first(environ, "PENSTOCK_VAULT_KEY", "PENSTOCK_VAULT_KEYS_OLD"),
+            key_peppers=newest_first(
+                environ, "PENSTOCK_KEY_PEPPER", "PENSTOCK_KEY_PEPPERS_PREVIOUS"
+            ),
+            encryption_keys=newest_first(
+                environ, "PENSTOCK_ENCRYPTION_KEY", "PENSTOCK_ENCRYPTION_KEYS_PREVIOUS"
+            ),
             playground_secret=secret(environ, "PENSTOCK_PLAYGROUND_SECRET"),
             console_url=console_url,
-            api_base=url(environ, "PENSTOCK_API_BASE", "http://127.0.0.1:8701/v1"),
+            gateway_public_url=url(
+                environ, "PENSTOCK_GATEWAY_PUBLIC_URL", "http://127.0.0.1:8701/v1"
+            ),
             fleet_url=url(environ, "PENSTOCK_FLEET_URL", "http://127.0.0.1:8704"),
             host=host,
             port=port(environ, "PENSTOCK_CONTROL_PORT", 8700),
-            internal_host=text(environ, "PENSTOCK_CONTROL_INTERNAL_HOST", host),
-            internal_port=port(environ, "PENSTOCK_CONTROL_INTERNAL_PORT", 8702),
+            internal_api_host=text(environ, "PENSTOCK_INTERNAL_API_HOST", host),
+            internal_api_port=port(environ, "PENSTOCK_INTERNAL_API_PORT", 8702),
             trusted_proxies=networks(environ, "PENSTOCK_TRUSTED_PROXIES"),
             signup_credit_nanos=whole_number(
                 environ, "PENSTOCK_SIGNUP_CREDIT_NANOS", SIGNUP_CREDIT_NANOS, 2**63 - 1
             ),
             mail_server=mail_server(environ),
-            mail_from=mail_from(environ, f"Penstock <noreply@{urlsplit(console_url).hostname}>"),
-            api_calls_per_minute=whole_number(
-                environ, "PENSTOCK_API_CALLS_PER_MINUTE", API_CALLS_PER_MINUTE, 10**9
+            from_email=from_email(environ, f"Penstock <noreply@{urlsplit(console_url).hostname}>"),
+            management_api_rate_limit=whole_number(
+                environ, "PENSTOCK_MANAGEMENT_API_RATE_LIMIT", MANAGEMENT_API_RATE_LIMIT, 10**9
             ),
-            webhook_http=switch(environ, "PENSTOCK_WEBHOOK_HTTP"),
-            webhook_networks=networks(environ, "PENSTOCK_WEBHOOK_NETWORKS"),
+            egress_allow_http=switch(environ, "PENSTOCK_EGRESS_ALLOW_HTTP"),
+            egress_allowed_networks=networks(environ, "PENSTOCK_EGRESS_ALLOWED_NETWORKS"),
             debug=switch(environ, "PENSTOCK_DEBUG"),
             log_format=one_of(environ, "PENSTOCK_LOG_FORMAT", LOG_FORMATS),
             static_dir=Path(static_dir) if static_dir else None,
             archive_dir=Path(archive_dir) if archive_dir else None,
-            minute_rollup_days=whole_number(
-                environ, "PENSTOCK_MINUTE_ROLLUP_DAYS", MINUTE_ROLLUP_DAYS, 36_500
+            minute_usage_retention_days=whole_number(
+                environ, "PENSTOCK_MINUTE_USAGE_RETENTION_DAYS", MINUTE_USAGE_RETENTION_DAYS, 36_500
             ),
             stripe=StripeKeys.from_environment(environ),
             dns_servers=servers(environ, "PENSTOCK_DNS_SERVERS", 53),

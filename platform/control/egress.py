@@ -87,7 +87,7 @@ def check_url(value: str) -> str:
         url = httpx.URL(text)
     except httpx.InvalidURL as error:
         raise _invalid("url must be an address: https://example.com/hooks.") from error
-    if url.scheme != "https" and not (url.scheme == "http" and settings.CONFIG.webhook_http):
+    if url.scheme != "https" and not (url.scheme == "http" and settings.CONFIG.egress_allow_http):
         raise _invalid("url must begin with https://.")
     if url.userinfo or url.fragment:
         raise _invalid("url must have no user name, password or fragment.")
@@ -112,9 +112,9 @@ def require_public(host: str, found: Collection[str]) -> list[Address]:
 
 
 def is_allowed(address: Address) -> bool:
-    """Tell whether an IP address is public, or in a network of the setting `webhook_networks`."""
+    """Return whether an IP address is public or in a network of `egress_allowed_networks`."""
     plain = getattr(address, "ipv4_mapped", None) or address
-    if any(plain in network for network in settings.CONFIG.webhook_networks):
+    if any(plain in network for network in settings.CONFIG.egress_allowed_networks):
         return True
     if not plain.is_global or plain.is_multicast or plain.is_reserved or plain.is_unspecified:
         return False

@@ -1,8 +1,9 @@
 """Encryption of small stored secrets, such as a webhook's signing secret, with a key derived from
-`PENSTOCK_VAULT_KEY`, which only control has.
+`PENSTOCK_ENCRYPTION_KEY`, which only control has.
 
-Secrets encrypted with an earlier key can be read while it is in `PENSTOCK_VAULT_KEYS_OLD`;
-`penstock rotate-vault` encrypts them with the newest (`control/management/sealed.py`).
+Secrets encrypted with an earlier key can be read while it is in
+`PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; `penstock rotate-vault` encrypts them with the newest
+(`control/management/sealed.py`).
 """
 
 import secrets
@@ -28,7 +29,7 @@ def encrypt(text: str, *, purpose: str, with_secret: str = "") -> str:
     A secret of the caller's makes the encryption key alone insufficient.
     """
     nonce = secrets.token_bytes(NONCE_BYTES)
-    cipher = _cipher(settings.CONFIG.vault_keys[0], with_secret)
+    cipher = _cipher(settings.CONFIG.encryption_keys[0], with_secret)
     sealed = cipher.encrypt(nonce, text.encode(), purpose.encode())
     return VERSION + urlsafe_b64encode(nonce + sealed).decode()
 
@@ -45,7 +46,7 @@ def encrypt_anew(token: str, *, purpose: str) -> str | None:
     Raises DecryptionError.
     """
     text, key = _open(token, purpose)
-    is_newest = key == settings.CONFIG.vault_keys[0]
+    is_newest = key == settings.CONFIG.encryption_keys[0]
     return None if is_newest else encrypt(text, purpose=purpose)
 
 
@@ -53,7 +54,7 @@ def _open(token: str, purpose: str, with_secret: str = "") -> tuple[str, str]:
     """Return the text and the key that decrypted it."""
     if not token.startswith(VERSION):
         raise DecryptionError("the text is of an unknown form")
-    for key in settings.CONFIG.vault_keys:
+    for key in settings.CONFIG.encryption_keys:
         try:
             raw = urlsafe_b64decode(token.removeprefix(VERSION))
             nonce, sealed = raw[:NONCE_BYTES], raw[NONCE_BYTES:]

@@ -5,7 +5,7 @@ import sys
 
 from django.core.management import execute_from_command_line
 
-from control.config import ConfigError
+from serving.contract.environment import ConfigError
 
 
 def main() -> None:

@@ -12,9 +12,11 @@ import structlog
 import uvicorn
 
 from control.asgi_middleware import TrustedProxies
-from control.config import ConfigError, ControlConfig, Network
+from control.config import ControlConfig
 from control.db.connection import TimeoutConnection
 from control.http_protocol import DeadlineProtocol
+from serving.contract.client_address import Network
+from serving.contract.environment import ConfigError
 
 log = structlog.get_logger(__name__)
 
@@ -67,9 +69,9 @@ async def serve(config: ControlConfig) -> None:
     stop = _stop_signal()
     TimeoutConnection.answer_seconds = ANSWER_SECONDS
     public = listener(application, config.host, config.port, config.trusted_proxies)
-    internal = listener(internal_application, config.internal_host, config.internal_port)
+    internal = listener(internal_application, config.internal_api_host, config.internal_api_port)
     tasks = [asyncio.create_task(each.serve()) for each in (public, internal)]
-    log.info("control_listens", port=config.port, internal_port=config.internal_port)
+    log.info("control_listens", port=config.port, internal_api_port=config.internal_api_port)
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     public.should_exit = True

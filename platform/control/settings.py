@@ -20,7 +20,7 @@ WEB_DIR = Path(str(resources.files("web")))
 """The console's package, wherever it is installed. It is named, not imported: it is a layer
 above."""
 
-SECRET_KEY = CONFIG.django_secret
+SECRET_KEY = CONFIG.secret_key
 DEBUG = CONFIG.debug
 ALLOWED_HOSTS = [CONFIG.console_host, CONFIG.host, "127.0.0.1", "localhost", "[::1]"]
 CSRF_TRUSTED_ORIGINS = [CONFIG.console_url]
@@ -232,7 +232,7 @@ MFA_TOTP_ISSUER = "Penstock"
 EMAIL_BACKEND = CONFIG.mail_server.backend
 EMAIL_TIMEOUT = 10
 ANYMAIL = {**CONFIG.mail_server.anymail, "REQUESTS_TIMEOUT": EMAIL_TIMEOUT}
-DEFAULT_FROM_EMAIL = CONFIG.mail_from
+DEFAULT_FROM_EMAIL = CONFIG.from_email
 EMAIL_HOST = CONFIG.mail_server.host
 EMAIL_PORT = CONFIG.mail_server.port
 EMAIL_HOST_USER = CONFIG.mail_server.user

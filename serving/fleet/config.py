@@ -1,17 +1,19 @@
 """What the fleet is told, read once from the environment."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from serving.contract.codec import require
-from serving.contract.credential import (
-    ROOT_VARIABLE,
-    Caller,
-    Callers,
-    callers_of,
-    issue,
+from serving.contract.credential import ROOT_VARIABLE, Caller, Callers, callers_of, issue
+from serving.contract.environment import (
+    PORT_MAX,
+    Environment,
+    secret,
+    switch,
+    text,
+    url,
+    whole_number,
 )
 
 TIMING_PREFIX = "PENSTOCK_FLEET_"
@@ -57,6 +59,7 @@ class Timings:
             require(value > 0, TIMING_PREFIX + field.name.upper(), value, "more than 0")
 
 
+NUMBER_MAX = 10_000
 GRAMMAR_JUDGE_BYTES = 350 * 1024**2
 
 
@@ -96,25 +99,25 @@ class FleetConfig:
         require(known, "PENSTOCK_LOG_FORMAT", self.log_format, "console or json")
 
 
-def read_config(environment: Mapping[str, str] = os.environ) -> FleetConfig:
+def read_config(environ: Environment = os.environ) -> FleetConfig:
     """Build the configuration. Raises ValueError that names the bad or missing variable."""
     return FleetConfig(
-        control_url=_text(environment, "PENSTOCK_CONTROL_URL").rstrip("/"),
-        credential=issue(_text(environment, ROOT_VARIABLE), Caller("fleet", "fleet")),
-        callers=callers_of(environment),
-        host=environment.get("PENSTOCK_FLEET_HOST", "127.0.0.1"),
-        port=_number(environment, "PENSTOCK_FLEET_PORT", 8704),
-        directory=Path(_text(environment, "PENSTOCK_FLEET_DIR")),
-        replica_port_base=_number(environment, "PENSTOCK_REPLICA_PORT_BASE", 8710),
-        replica_count_max=_number(environment, "PENSTOCK_REPLICA_COUNT_MAX", 8),
-        keep_replicas=_flag(environment, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
-        kv_cache_gib=_number(environment, "PENSTOCK_KV_CACHE_GIB", 1),
-        grammar_judges_max=_number(
-            environment, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", _grammar_judges_max()
+        control_url=url(environ, "PENSTOCK_INTERNAL_API_URL"),
+        credential=issue(secret(environ, ROOT_VARIABLE), Caller("fleet", "fleet")),
+        callers=callers_of(environ),
+        host=text(environ, "PENSTOCK_FLEET_HOST", "127.0.0.1"),
+        port=whole_number(environ, "PENSTOCK_FLEET_PORT", 8704, PORT_MAX),
+        directory=Path(text(environ, "PENSTOCK_FLEET_DATA_DIR")),
+        replica_port_base=whole_number(environ, "PENSTOCK_REPLICA_PORT_BASE", 8710, PORT_MAX),
+        replica_count_max=whole_number(environ, "PENSTOCK_REPLICA_COUNT_MAX", 8, NUMBER_MAX),
+        keep_replicas=switch(environ, "PENSTOCK_FLEET_KEEP_REPLICAS", default=True),
+        kv_cache_gib=whole_number(environ, "PENSTOCK_KV_CACHE_GIB", 1, NUMBER_MAX),
+        grammar_judges_max=whole_number(
+            environ, "PENSTOCK_FLEET_GRAMMAR_CHECKERS", _grammar_judges_max(), NUMBER_MAX
         ),
-        otlp_endpoint=(environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
-        log_format=environment.get("PENSTOCK_LOG_FORMAT", "console"),
-        timings=_timings(environment),
+        otlp_endpoint=(environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or "").rstrip("/") or None,
+        log_format=text(environ, "PENSTOCK_LOG_FORMAT", "console"),
+        timings=_timings(environ),
     )
 
 
@@ -124,31 +127,13 @@ def _grammar_judges_max() -> int:
     return max(4, memory_bytes // 16 // GRAMMAR_JUDGE_BYTES)
 
 
-def _text(environment: Mapping[str, str], name: str) -> str:
-    value = environment.get(name, "")
-    require(bool(value), name, value, "a value")
-    return value
-
-
-def _number(environment: Mapping[str, str], name: str, default: int) -> int:
-    value = environment.get(name, str(default))
-    require(value.isascii() and value.isdigit(), name, value, "a whole number")
-    return int(value)
-
-
-def _flag(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
-    value = environment.get(name, str(int(default)))
-    require(value in ("0", "1"), name, value, "0 or 1")
-    return value == "1"
-
-
-def _timings(environment: Mapping[str, str]) -> Timings:
+def _timings(environ: Environment) -> Timings:
     given: dict[str, float] = {}
     for field in fields(Timings):
         name = TIMING_PREFIX + field.name.upper()
-        if name in environment:
+        if name in environ:
             try:
-                given[field.name] = float(environment[name])
+                given[field.name] = float(environ[name])
             except ValueError:
-                require(False, name, environment[name], "seconds")
+                require(False, name, environ[name], "seconds")
     return Timings(**given)

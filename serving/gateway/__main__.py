@@ -16,7 +16,8 @@ import uvicorn
 import uvloop
 
 from serving import logs
-from serving.config import ConfigError, GatewayConfig
+from serving.config import GatewayConfig
+from serving.contract.environment import ConfigError
 from serving.gateway.connections import Connections
 from serving.gateway.gateway import Gateway, build
 from serving.gateway.protocol import bounded

@@ -2,7 +2,7 @@
 
 import resource
 
-from serving.config import ConfigError
+from serving.contract.environment import ConfigError
 
 MOST = 65_536
 RESERVED = 128

@@ -66,11 +66,11 @@ def _control(plan: Plan, database: Database, secret: str) -> Iterator[str]:
         "DATABASE_OWNER_URL": database.owner_url,
         "REDIS_URL": NOBODY.replace("http", "redis"),
         "PENSTOCK_CONTROL_PORT": str(port),
-        "PENSTOCK_CONTROL_INTERNAL_PORT": str(internal_port),
+        "PENSTOCK_INTERNAL_API_PORT": str(internal_port),
         "PENSTOCK_INTERNAL_SECRET": secret,
         **{
             f"PENSTOCK_{name}": secrets.token_hex(16)
-            for name in ("DJANGO_SECRET", "KEY_PEPPER", "VAULT_KEY", "PLAYGROUND_SECRET")
+            for name in ("SECRET_KEY", "KEY_PEPPER", "ENCRYPTION_KEY", "PLAYGROUND_SECRET")
         },
     }
     command = [sys.executable, "-m", "control.server"]

@@ -22,7 +22,9 @@ REMARKS = (
 
 def measure(plan: Plan) -> Table:
     """Return how the tries of all keys ended, and how often a key completed."""
-    with running(engine="simulated", prepared=False, GATEWAYS="2", **QUICK_RESTARTS) as stack:
+    with running(
+        engine="simulated", prepared=False, PENSTOCK_GATEWAYS="2", **QUICK_RESTARTS
+    ) as stack:
         began = time.monotonic()
         replays = _replay(stack)
         seconds = time.monotonic() - began

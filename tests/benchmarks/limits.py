@@ -283,8 +283,8 @@ async def _gateway(
     environment = os.environ | {
         "PENSTOCK_GATEWAY_PORT": str(port),
         "PENSTOCK_GATEWAY_OPERATOR_PORT": str(operator_port),
-        "PENSTOCK_GATEWAY_DIR": str(folder / f"limits-{number}"),
-        "PENSTOCK_CONTROL_URL": control.url,
+        "PENSTOCK_GATEWAY_DATA_DIR": str(folder / f"limits-{number}"),
+        "PENSTOCK_INTERNAL_API_URL": control.url,
         "PENSTOCK_FLEET_URL": control.url,
         "PENSTOCK_INTERNAL_CREDENTIAL": CREDENTIAL,
         "PENSTOCK_KEY_PEPPER": catalog.PEPPER,

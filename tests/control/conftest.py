@@ -76,7 +76,7 @@ def local(settings) -> None:
     """Webhooks may go to this machine, without TLS."""
     loopback = (ip_network("127.0.0.0/8"),)
     settings.CONFIG = dataclasses.replace(
-        settings.CONFIG, webhook_http=True, webhook_networks=loopback
+        settings.CONFIG, egress_allow_http=True, egress_allowed_networks=loopback
     )
 
 
@@ -94,7 +94,7 @@ def names(settings) -> Iterator[NameServer]:
             settings.CONFIG,
             console_url=CONSOLE,
             dns_servers=server.servers,
-            webhook_http=True,
-            webhook_networks=(ip_network("127.0.0.0/8"),),
+            egress_allow_http=True,
+            egress_allowed_networks=(ip_network("127.0.0.0/8"),),
         )
         yield server

@@ -4,14 +4,15 @@ import os
 
 import pytest
 
-from control.config import ConfigError, ControlConfig
+from control.config import ControlConfig
+from serving.contract.environment import ConfigError
 
 pytestmark = pytest.mark.unit
 SECRETS = [
-    "PENSTOCK_DJANGO_SECRET",
+    "PENSTOCK_SECRET_KEY",
     "PENSTOCK_INTERNAL_SECRET",
     "PENSTOCK_KEY_PEPPER",
-    "PENSTOCK_VAULT_KEY",
+    "PENSTOCK_ENCRYPTION_KEY",
     "PENSTOCK_PLAYGROUND_SECRET",
 ]
 
@@ -38,14 +39,14 @@ def test_a_short_secret_is_refused_and_not_shown(name: str) -> None:
     ("name", "value"),
     [
         ("PENSTOCK_CONTROL_PORT", "70000"),
-        ("PENSTOCK_CONTROL_INTERNAL_PORT", "http"),
+        ("PENSTOCK_INTERNAL_API_PORT", "http"),
         ("PENSTOCK_CONSOLE_URL", "127.0.0.1:8700"),
         ("PENSTOCK_DEBUG", "yes"),
         ("PENSTOCK_LOG_FORMAT", "xml"),
         ("PENSTOCK_SIGNUP_CREDIT_NANOS", "5.0"),
-        ("PENSTOCK_MINUTE_ROLLUP_DAYS", "-1"),
-        ("PENSTOCK_WEBHOOK_HTTP", "no"),
-        ("PENSTOCK_WEBHOOK_NETWORKS", "10.0.0.1/8"),
+        ("PENSTOCK_MINUTE_USAGE_RETENTION_DAYS", "-1"),
+        ("PENSTOCK_EGRESS_ALLOW_HTTP", "no"),
+        ("PENSTOCK_EGRESS_ALLOWED_NETWORKS", "10.0.0.1/8"),
         ("PENSTOCK_DNS_SERVERS", "ns.example.com"),
         ("REDIS_URL", "http://127.0.0.1"),
     ],
@@ -58,11 +59,13 @@ def test_a_bad_value_is_named_with_the_wish(name: str, value: str) -> None:
 def test_peppers_are_several_the_newest_first() -> None:
     peppers = config(
         PENSTOCK_KEY_PEPPER="the newest of them all",
-        PENSTOCK_KEY_PEPPERS_OLD=" second-0123456789  third-0123456789 ",
+        PENSTOCK_KEY_PEPPERS_PREVIOUS=" second-0123456789  third-0123456789 ",
     ).key_peppers
     assert peppers == ("the newest of them all", "second-0123456789", "third-0123456789")
-    with pytest.raises(ConfigError, match=r"^PENSTOCK_KEY_PEPPERS_OLD has a short one") as error:
-        config(PENSTOCK_KEY_PEPPERS_OLD="second-0123456789 hunter2")
+    with pytest.raises(
+        ConfigError, match=r"^PENSTOCK_KEY_PEPPERS_PREVIOUS has a short one"
+    ) as error:
+        config(PENSTOCK_KEY_PEPPERS_PREVIOUS="second-0123456789 hunter2")
     assert "hunter2" not in str(error.value)
 
 

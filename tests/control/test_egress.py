@@ -27,7 +27,7 @@ def test_an_answer_is_its_status(receiver: Receiver) -> None:
 
 
 def test_without_the_setting_this_machine_is_out_of_reach(receiver: Receiver, settings) -> None:
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_networks=())
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, egress_allowed_networks=())
     with pytest.raises(AddressForbidden, match="does not lead to a public address"):
         post(receiver.url)
     assert receiver.told == []
@@ -37,7 +37,7 @@ def test_a_name_that_changes_its_meaning_gains_nothing(
     receiver: Receiver, settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A resolver that says a public address first and the loopback from then on."""
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_networks=())
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, egress_allowed_networks=())
     asked: list[str] = []
     connected: list[str] = []
 
@@ -123,7 +123,7 @@ def test_no_proxy_of_the_environment_is_asked(
 
 def test_an_ipv6_address_in_the_networks_is_connected_to(settings) -> None:
     settings.CONFIG = dataclasses.replace(
-        settings.CONFIG, webhook_http=True, webhook_networks=(ip_network("::1/128"),)
+        settings.CONFIG, egress_allow_http=True, egress_allowed_networks=(ip_network("::1/128"),)
     )
     with pytest.raises(HostUnreachable, match="the connection"):
         post("http://[::1]:1/")

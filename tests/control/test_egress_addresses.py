@@ -93,7 +93,7 @@ def test_a_private_address_is_not_allowed_in_ipv6_clothes(address) -> None:
 
 def test_an_operator_may_open_a_network(settings) -> None:
     networks = (ip_network("10.0.0.0/8"),)
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_networks=networks)
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, egress_allowed_networks=networks)
     assert is_allowed(ip_address("10.1.2.3"))
     assert is_allowed(ip_address("::ffff:10.1.2.3"))
     assert not is_allowed(ip_address("192.168.1.1"))
@@ -101,7 +101,7 @@ def test_an_operator_may_open_a_network(settings) -> None:
 
 
 def test_http_needs_the_setting(settings) -> None:
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_http=True)
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, egress_allow_http=True)
     assert check_url("http://example.com/hook")
     with pytest.raises(InvalidValue):
         check_url("http://127.0.0.1/hook")

@@ -68,7 +68,7 @@ def test_it_ends_in_time(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_of_this_machine_is_refused(base: str, settings) -> None:
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, webhook_networks=())
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, egress_allowed_networks=())
     for host in ("127.0.0.1", "localhost", "[::1]", "0.0.0.0"):  # noqa: S104
         with pytest.raises(InvalidValue):
             egress.fetch(base.replace("127.0.0.1", host))

@@ -17,17 +17,17 @@ from control.management.production import Flaw, flaws, is_local
 PUBLIC = {
     "DATABASE_URL": "postgresql://app:x@db.internal.example/penstock?sslmode=verify-full",
     "REDIS_URL": "rediss://:pass@redis.internal.example/0",
-    "PENSTOCK_DJANGO_SECRET": "kE8qLz1vWm3xRt6yUn0pBs5dHf7gJc2a",
+    "PENSTOCK_SECRET_KEY": "kE8qLz1vWm3xRt6yUn0pBs5dHf7gJc2a",
     "PENSTOCK_INTERNAL_SECRET": "Zp4oIu8yTr2eWq6aSd0fGh5jKl1zXc9v",
     "PENSTOCK_KEY_PEPPER": "Mn3bVc7xZl1kJh5gFd9sAp2oIu6yTr0e",
-    "PENSTOCK_VAULT_KEY": "Tg6hBn4mJu8kIl0pOq1wSx3eDc5rFv7t",
+    "PENSTOCK_ENCRYPTION_KEY": "Tg6hBn4mJu8kIl0pOq1wSx3eDc5rFv7t",
     "PENSTOCK_PLAYGROUND_SECRET": "Qw2eRt6yUi0oPa4sDf8gHj1kLz5xCv9b",
     "PENSTOCK_CONSOLE_URL": "https://console.penstock.example",
-    "PENSTOCK_API_BASE": "https://api.penstock.example/v1",
+    "PENSTOCK_GATEWAY_PUBLIC_URL": "https://api.penstock.example/v1",
     "PENSTOCK_CONTROL_HOST": "10.0.0.5",
-    "PENSTOCK_CONTROL_INTERNAL_HOST": "10.1.0.5",
+    "PENSTOCK_INTERNAL_API_HOST": "10.1.0.5",
     "PENSTOCK_TRUSTED_PROXIES": "10.0.0.0/24",
-    "PENSTOCK_MAIL_FROM": "Penstock <noreply@penstock.example>",
+    "PENSTOCK_FROM_EMAIL": "Penstock <noreply@penstock.example>",
     "PENSTOCK_LOG_FORMAT": "json",
     "PENSTOCK_STATIC_DIR": "/srv/static",
     "PENSTOCK_ARCHIVE_DIR": "/srv/archive",
@@ -38,22 +38,22 @@ UNFIT: list[tuple[str, dict[str, Any]]] = [
     ("PENSTOCK_DEBUG", {"debug": True}),
     ("PENSTOCK_CONSOLE_URL", {"console_url": "http://console.penstock.example"}),
     ("PENSTOCK_CONSOLE_URL", {"console_url": "https://127.0.0.1:8700"}),
-    ("PENSTOCK_API_BASE", {"api_base": "http://api.penstock.example/v1"}),
-    ("PENSTOCK_API_BASE", {"api_base": "https://localhost/v1"}),
+    ("PENSTOCK_GATEWAY_PUBLIC_URL", {"gateway_public_url": "http://api.penstock.example/v1"}),
+    ("PENSTOCK_GATEWAY_PUBLIC_URL", {"gateway_public_url": "https://localhost/v1"}),
     ("PENSTOCK_TRUSTED_PROXIES", {"trusted_proxies": ()}),
     ("PENSTOCK_TRUSTED_PROXIES", {"trusted_proxies": (ip_network("0.0.0.0/0"),)}),
-    ("PENSTOCK_CONTROL_INTERNAL_HOST", {"internal_host": "0.0.0.0"}),  # noqa: S104
-    ("PENSTOCK_CONTROL_INTERNAL_HOST", {"internal_host": "10.0.0.5"}),
-    ("PENSTOCK_DJANGO_SECRET", {"django_secret": "a" * 40}),
+    ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "0.0.0.0"}),  # noqa: S104
+    ("PENSTOCK_INTERNAL_API_HOST", {"internal_api_host": "10.0.0.5"}),
+    ("PENSTOCK_SECRET_KEY", {"secret_key": "a" * 40}),
     ("PENSTOCK_KEY_PEPPER", {"key_peppers": ("short-one-16-chr",)}),
-    ("PENSTOCK_VAULT_KEY", {"vault_keys": FIT.key_peppers}),
+    ("PENSTOCK_ENCRYPTION_KEY", {"encryption_keys": FIT.key_peppers}),
     ("PENSTOCK_INTERNAL_SECRET", {"internal_secret": "change-me-0123456789-abcdefghijkl"}),
     ("PENSTOCK_PLAYGROUND_SECRET", {"playground_secret": FIT.key_peppers[0]}),
-    ("EMAIL_URL", {"mail_server": MailServer.from_url("mailbox:")}),
-    ("PENSTOCK_MAIL_FROM", {"mail_from": "Penstock <noreply@127.0.0.1>"}),
+    ("EMAIL_URL", {"mail_server": MailServer.from_url("database:")}),
+    ("PENSTOCK_FROM_EMAIL", {"from_email": "Penstock <noreply@127.0.0.1>"}),
     ("DATABASE_URL", {"database": Database.from_url("x", "postgresql://a:b@db.example/p")}),
     ("REDIS_URL", {"redis_url": "redis://redis.internal.example/0"}),
-    ("PENSTOCK_WEBHOOK_HTTP", {"webhook_http": True}),
+    ("PENSTOCK_EGRESS_ALLOW_HTTP", {"egress_allow_http": True}),
 ]
 
 
@@ -112,4 +112,4 @@ def test_people_read_what_must_be_mended_first(capsys: pytest.CaptureFixture) ->
     levels = [line.split()[0] for line in lines[:-1]]
     assert levels == sorted(levels)
     assert lines[-1].endswith("to think about.")
-    assert django_settings.CONFIG.django_secret not in "".join(lines)
+    assert django_settings.CONFIG.secret_key not in "".join(lines)

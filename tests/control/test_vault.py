@@ -70,7 +70,7 @@ def config(settings: Any) -> Iterator[Any]:
     def change(**parts: Any) -> None:
         settings.CONFIG = dataclasses.replace(settings.CONFIG, **parts)
 
-    change(vault_keys=(OLD,))
+    change(encryption_keys=(OLD,))
     yield change
 
 
@@ -118,7 +118,7 @@ def test_another_pepper_locks_nobody_out(sealed: Sealed, config: Any) -> None:
 
 
 def test_a_new_key_is_drilled_without_locking_anybody_out(sealed: Sealed, config: Any) -> None:
-    config(vault_keys=(NEW, OLD))
+    config(encryption_keys=(NEW, OLD))
     sealed.opens(Client())
     told = rotate(dry_run=True)
     assert re.search(r"second factors: 2 of 2", told)
@@ -126,7 +126,7 @@ def test_a_new_key_is_drilled_without_locking_anybody_out(sealed: Sealed, config
     assert "5 to encrypt anew" in rotate(dry_run=True)  # which changed nothing
     assert "5 encrypted anew" in rotate()
     assert "0 encrypted anew" in rotate()
-    config(vault_keys=(NEW,))
+    config(encryption_keys=(NEW,))
     codes = RecoveryCodes(sealed.operator.authenticator_set.get(type="recovery_codes"))
     sealed.opens(Client(), code=codes.get_unused_codes()[0])  # a code of an app opens once
 
@@ -138,28 +138,28 @@ def test_an_interrupted_rotation_goes_on_where_it_was(sealed: Sealed, config: An
                 raise KeyboardInterrupt
             return super().write(text)
 
-    config(vault_keys=(NEW, OLD))
+    config(encryption_keys=(NEW, OLD))
     with pytest.raises(KeyboardInterrupt):
         call_command("rotate_vault", stdout=Interrupted())
     rest = rotate()
     assert "5 encrypted anew" not in rest
     assert "second factors: 0 of 2" in rest
-    config(vault_keys=(NEW,))
+    config(encryption_keys=(NEW,))
     sealed.opens(Client())
 
 
 def test_what_no_key_opens_is_named_and_left(sealed: Sealed, config: Any) -> None:
     WebhookSecret.objects.update(sealed="v1:bm9uc2Vuc2U=")
-    config(vault_keys=(NEW, OLD))
+    config(encryption_keys=(NEW, OLD))
     with pytest.raises(CommandError, match="1 cannot be read"):
         rotate()
     assert WebhookSecret.objects.get().sealed == "v1:bm9uc2Vuc2U="
-    config(vault_keys=(NEW,))
+    config(encryption_keys=(NEW,))
     assert provider_secret(SsoConnection.objects.get()) == "the provider's"
 
 
 def test_without_its_key_a_second_factor_is_refused_in_words(sealed: Sealed, config: Any) -> None:
-    config(vault_keys=(NEW,))
+    config(encryption_keys=(NEW,))
     client = Client()
     sign_in(client, sealed.operator.email, PASSWORD)
     reply = client.post(LOGIN_CODE, {"code": code_of(APP_SECRET)})
@@ -168,9 +168,9 @@ def test_without_its_key_a_second_factor_is_refused_in_words(sealed: Sealed, con
 
 
 def test_what_a_pepper_sealed_before_is_read_with_it_as_an_old_key(config: Any) -> None:
-    config(vault_keys=("the pepper of before 0123",))
+    config(encryption_keys=("the pepper of before 0123",))
     kept = encryption.encrypt("a secret", purpose="test")
-    config(vault_keys=(NEW, "the pepper of before 0123"))
+    config(encryption_keys=(NEW, "the pepper of before 0123"))
     assert encryption.decrypt(kept, purpose="test") == "a secret"
     anew = encryption.encrypt_anew(kept, purpose="test")
     assert anew is not None

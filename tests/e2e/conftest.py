@@ -76,7 +76,7 @@ def traces() -> Iterator[Traces]:
 def stack(platforms: Platforms, traces: Traces) -> Stack:
     """The whole platform with real vLLM and both demo models; the embedder's engine may still
     load."""
-    variables = {"EMBEDDING_MODEL": DEMO, "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint}
+    variables = {"PENSTOCK_EMBEDDING_MODEL": DEMO, "OTEL_EXPORTER_OTLP_ENDPOINT": traces.endpoint}
     return platforms.get("stack", partial(running, engine="vllm", **variables, **STILL_ENGINES))
 
 
@@ -90,7 +90,9 @@ def simulated_stack(platforms: Platforms) -> Stack:
 @pytest.fixture
 def two_gateways(platforms: Platforms) -> Stack:
     """The whole platform with two gateways before a simulated engine."""
-    start = partial(running, engine="simulated", prepared=True, GATEWAYS="2", **QUICK_RESTARTS)
+    start = partial(
+        running, engine="simulated", prepared=True, PENSTOCK_GATEWAYS="2", **QUICK_RESTARTS
+    )
     return platforms.get("two_gateways", start)
 
 

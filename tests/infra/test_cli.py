@@ -12,7 +12,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run `penstock` with arguments and variables; return the exit code, output and errors."""
 
     def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
-        ours = ("DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL", "MODEL")
+        ours = ("DATABASE_URL", "DATABASE_OWNER_URL", "REDIS_URL")
         for name in (*ours, "PENSTOCK_HOME", "PENSTOCK_PORT_BASE"):
             monkeypatch.delenv(name, raising=False)
         for name, value in variables.items():
@@ -29,8 +29,8 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("arguments", "variables", "words"),
     [
-        (["up", "--engine", "steam"], {}, "ENGINE is 'steam'; wanted vllm or simulated"),
-        (["up", "--model", "./nowhere"], {}, "MODEL is './nowhere'; wanted a folder or"),
+        (["up", "--engine", "steam"], {}, "PENSTOCK_ENGINE is 'steam'; wanted vllm or simulated"),
+        (["up", "--model", "./nowhere"], {}, "PENSTOCK_MODEL is './nowhere'; wanted a folder or"),
         (["up", "--model", "/tmp"], {}, "wanted a folder with a config.json"),
         (["up"], {"PENSTOCK_PORT_BASE": "80"}, "PENSTOCK_PORT_BASE is '80'; wanted a number"),
         (["up"], {"PENSTOCK_HOME": "/tmp/" + "x" * 90}, "PENSTOCK_HOME has 95 characters"),

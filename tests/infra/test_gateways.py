@@ -20,14 +20,14 @@ def test_gateways_end_first_and_by_their_number() -> None:
 
 @pytest.mark.parametrize("wanted", ["0", "-1", "two", "1.5", str(GATEWAY_COUNT_MAX + 1), "٢"])
 def test_a_number_that_makes_no_sense_is_refused(tmp_path: Path, wanted: str) -> None:
-    with pytest.raises(LocalError, match="GATEWAYS is"):
-        read_config({"PENSTOCK_HOME": str(tmp_path), "GATEWAYS": wanted})
+    with pytest.raises(LocalError, match="PENSTOCK_GATEWAYS is"):
+        read_config({"PENSTOCK_HOME": str(tmp_path), "PENSTOCK_GATEWAYS": wanted})
 
 
 def test_each_has_a_folder_and_a_port_of_its_own_and_all_have_one_socket(tmp_path: Path) -> None:
     config = read_config({"PENSTOCK_HOME": str(tmp_path)}, gateways=str(GATEWAY_COUNT_MAX))
     told = [" ".join(each.command) for each in gateway_processes(config, StateDirectory(tmp_path))]
-    folders = {re.findall(r"PENSTOCK_GATEWAY_DIR=(\S+)", one)[0] for one in told}
+    folders = {re.findall(r"PENSTOCK_GATEWAY_DATA_DIR=(\S+)", one)[0] for one in told}
     ports = {int(re.findall(r"OPERATOR_PORT=(\d+)", one)[0]) for one in told}
     assert len(folders) == GATEWAY_COUNT_MAX
     assert ports == set(config.ports.gateway_operators)

@@ -43,7 +43,7 @@ def test_the_environment_is_ours_whatever_is_inherited(home: StateDirectory) -> 
     environment = build_environment(config, home, inherited)
     assert environment["PENSTOCK_INTERNAL_SECRET"] == home.secrets()["PENSTOCK_INTERNAL_SECRET"]
     assert environment["DJANGO_SETTINGS_MODULE"] == "control.settings"
-    assert environment["PENSTOCK_API_BASE"] == "http://127.0.0.1:9001/v1"
+    assert environment["PENSTOCK_GATEWAY_PUBLIC_URL"] == "http://127.0.0.1:9001/v1"
     assert environment["LANG"] == "C"
     assert environment["PENSTOCK_FLEET_KEEP_REPLICAS"] == "0", "one command ends what it started"
     assert environment[RUN_VARIABLE] == str(home.path)
@@ -107,13 +107,15 @@ def test_a_model_for_embeddings_is_offered_unless_nobody_wants_one(tmp_path: Pat
     demo = read_config({})
     assert (demo.embedder_weights, demo.embedder_id) == DEMO_EMBEDDER
     assert not demo.is_embedder_named
-    assert read_config({"EMBEDDING_MODEL": "none"}).embedder_weights is None
-    named = read_config({"EMBEDDING_MODEL": "demo"})
+    assert read_config({"PENSTOCK_EMBEDDING_MODEL": "none"}).embedder_weights is None
+    named = read_config({"PENSTOCK_EMBEDDING_MODEL": "demo"})
     assert (named.embedder_weights, named.is_embedder_named) == (demo.embedder_weights, True)
-    mine = read_config({"EMBEDDING_MODEL": str(tmp_path)})
+    mine = read_config({"PENSTOCK_EMBEDDING_MODEL": str(tmp_path)})
     assert (mine.embedder_weights, mine.is_embedder_named) == (str(tmp_path), True)
-    with pytest.raises(LocalError, match=r"^EMBEDDING_MODEL is 'nowhere'; wanted a folder"):
-        read_config({"EMBEDDING_MODEL": "nowhere"})
+    with pytest.raises(
+        LocalError, match=r"^PENSTOCK_EMBEDDING_MODEL is 'nowhere'; wanted a folder"
+    ):
+        read_config({"PENSTOCK_EMBEDDING_MODEL": "nowhere"})
 
 
 def test_a_tail_gives_whole_lines_once_and_survives_rotation(tmp_path: Path) -> None:

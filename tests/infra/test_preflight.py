@@ -22,7 +22,7 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 def test_too_little_memory_is_named_with_a_way_out() -> None:
-    with pytest.raises(LocalError, match=r"2\.0 GB of memory .*ENGINE=simulated"):
+    with pytest.raises(LocalError, match=r"2\.0 GB of memory .*PENSTOCK_ENGINE=simulated"):
         preflight.check_memory(2 * 10**9)
 
 

@@ -31,7 +31,7 @@ def test_the_script_itself_ends_in_one_line(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 1
-    assert result.stderr == "penstock: ENGINE is 'steam'; wanted vllm or simulated\n"
+    assert result.stderr == "penstock: PENSTOCK_ENGINE is 'steam'; wanted vllm or simulated\n"
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def stranger(outsider: SeededOrganization) -> Client:
 @pytest.fixture
 def gateway(settings) -> Iterator[GatewayDouble]:
     with running_gateway() as double:
-        settings.CONFIG = dataclasses.replace(settings.CONFIG, api_base=double.url)
+        settings.CONFIG = dataclasses.replace(settings.CONFIG, gateway_public_url=double.url)
         yield double
 
 

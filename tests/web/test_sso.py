@@ -34,8 +34,8 @@ def names(settings) -> Iterator[NameServer]:
         settings.CONFIG = dataclasses.replace(
             settings.CONFIG,
             dns_servers=server.servers,
-            webhook_http=True,
-            webhook_networks=(ip_network("127.0.0.0/8"),),
+            egress_allow_http=True,
+            egress_allowed_networks=(ip_network("127.0.0.0/8"),),
         )
         yield server
 

@@ -57,8 +57,8 @@ def console_at_home(console: str, org: SeededOrganization, settings: LazySetting
             settings.CONFIG,
             console_url=home,
             dns_servers=names.servers,
-            webhook_http=True,
-            webhook_networks=(ip_network("127.0.0.0/8"),),
+            egress_allow_http=True,
+            egress_allowed_networks=(ip_network("127.0.0.0/8"),),
         )
         whose = {"actor": org.actor, "organization": org.organization}
         domain = add_domain(name="acme.example", **whose)

@@ -51,7 +51,7 @@ def curl(model: str) -> str:
 
 def embeddings_calls(model: str) -> list[CodeSample]:
     """Return a call for embeddings in each language."""
-    base, texts = settings.CONFIG.api_base, json.dumps([QUESTION])
+    base, texts = settings.CONFIG.gateway_public_url, json.dumps([QUESTION])
     python = (
         "from openai import OpenAI\n"
         f'client = OpenAI(base_url="{base}", api_key="…")\n'
@@ -72,7 +72,7 @@ def embeddings_calls(model: str) -> list[CodeSample]:
 
 def _curl(route: str, body: dict[str, object]) -> str:
     return (
-        f"curl {settings.CONFIG.api_base}/{route} \\\n"
+        f"curl {settings.CONFIG.gateway_public_url}/{route} \\\n"
         '  -H "Authorization: Bearer $PENSTOCK_API_KEY" \\\n'
         '  -H "Content-Type: application/json" \\\n'
         f"  -d '{json.dumps(body)}'"

@@ -140,7 +140,7 @@ def render_settings(page: PageContext, *, rename: TitleForm | None = None) -> Ht
         "claims_max": CLAIMS_MAX,
         "kept_bytes_max": KEPT_BYTES_MAX,
         "hours_kept": HOURS_KEPT,
-        "minute_days": config.CONFIG.minute_rollup_days,
+        "minute_days": config.CONFIG.minute_usage_retention_days,
         "may_keep": page.may(Permission.DATA_RETENTION_WRITE),
         "may_manage": page.may(Permission.PROJECTS_WRITE),
         "may_rename": page.may(Permission.ORGANIZATION_UPDATE),

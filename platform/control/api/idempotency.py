@@ -38,7 +38,7 @@ PARAMETER = OpenApiParameter(
     description="Makes the request happen once: the same key with the same body within 24 hours "
     "gets the first answer again, with `Idempotent-Replayed: true`; with another body 409.",
 )
-VAULT_PURPOSE = "answer of the management API"
+ENCRYPTION_PURPOSE = "answer of the management API"
 Post = Callable[..., Response]
 Act = Callable[[], Response]
 
@@ -123,7 +123,7 @@ def _replay(row: IdempotentRequest, request: Request) -> Response:
     if not all(membership in memberships for membership in row.seats):
         raise _conflict("Your role changed since the first request with this key. Use a new key.")
     try:
-        body = encryption.decrypt(row.sealed, purpose=VAULT_PURPOSE, with_secret=_key(request))
+        body = encryption.decrypt(row.sealed, purpose=ENCRYPTION_PURPOSE, with_secret=_key(request))
     except encryption.DecryptionError as error:
         words = "The request was carried out, but its answer can no longer be read."
         raise _conflict(words) from error
@@ -132,7 +132,7 @@ def _replay(row: IdempotentRequest, request: Request) -> Response:
 
 def _keep(row: IdempotentRequest, request: Request, response: Response) -> Response:
     body = JSONRenderer().render(response.data).decode()
-    sealed = encryption.encrypt(body, purpose=VAULT_PURPOSE, with_secret=_key(request))
+    sealed = encryption.encrypt(body, purpose=ENCRYPTION_PURPOSE, with_secret=_key(request))
     stored = IdempotentRequest.objects.filter(pk=row.pk)
     stored.update(sealed=sealed, status=response.status_code)
     return response

@@ -31,7 +31,7 @@ class CallerThrottle(BaseThrottle):
             count = cache.incr(name)
         except ValueError:  # evicted meanwhile: the count starts again
             return True
-        return bool(count <= settings.CONFIG.api_calls_per_minute)
+        return bool(count <= settings.CONFIG.management_api_rate_limit)
 
     def wait(self) -> float:
         """Return the seconds until the count starts again."""

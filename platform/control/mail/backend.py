@@ -1,4 +1,4 @@
-"""The Django email backend that stores emails locally: EMAIL_URL is `mailbox:`."""
+"""The Django email backend that stores emails locally: EMAIL_URL is `database:`."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.core.mail import EmailMultiAlternatives
 
 from control.encryption import DecryptionError, decrypt
-from control.mail.services import KIND, VAULT_PURPOSE, Attachment, make_attachment, render
+from control.mail.services import ENCRYPTION_PURPOSE, KIND, Attachment, make_attachment, render
 from control.outbox.delivery import (
     Delivery,
     DeliveryError,
@@ -52,7 +52,7 @@ def build_message(delivery: Delivery) -> EmailMultiAlternatives:
     built."""
     payload = delivery.payload
     try:
-        context = json.loads(decrypt(payload["context"], purpose=VAULT_PURPOSE))
+        context = json.loads(decrypt(payload["context"], purpose=ENCRYPTION_PURPOSE))
     except DecryptionError as error:
         raise PermanentFailure("its vault key is gone") from error
     content = render(payload["template"], context)

@@ -1,6 +1,6 @@
 """Parses EMAIL_URL, the setting that selects the mail server.
 
-mailbox:                                   kept here, shown in the admin; nothing leaves
+database:                                   kept here, shown in the admin; nothing leaves
 smtp://user:password@host:587              STARTTLS; `?tls=false` only on this machine
 smtps://user:password@host:465             TLS from the first byte
 anymail+mailgun://KEY@sender.domain        also `?region=eu`
@@ -27,7 +27,7 @@ KEYED = {
 """Services whose one secret is the user of the URL, with the name of Anymail's setting."""
 MAILGUN_APIS = {"us": "https://api.mailgun.net/v3", "eu": "https://api.eu.mailgun.net/v3"}
 """Mailgun's API URLs by region."""
-FORMS = "mailbox:, smtp://user:password@host:587, smtps://… or anymail+SERVICE://KEY@"
+FORMS = "database:, smtp://user:password@host:587, smtps://… or anymail+SERVICE://KEY@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class MailServer:
     @classmethod
     def from_url(cls, value: str) -> "MailServer":
         """Parse a URL. Raises ValueError, whose message repeats nothing secret."""
-        if value == "mailbox:":
+        if value == "database:":
             return cls(MAILBOX_BACKEND, "the mailbox of this platform")
         parts = _split(value)
         if parts.scheme in ("smtp", "smtps") and parts.hostname:

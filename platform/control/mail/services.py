@@ -28,7 +28,7 @@ BIDI_CONTROLS = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u206
 """Characters that can make a name read as another; right-to-left letters need none of them."""
 KIND = "mail"
 KEY_MAX = 160
-VAULT_PURPOSE = "mail"
+ENCRYPTION_PURPOSE = "mail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def send_mail(
         enqueue(
             kind=KIND,
             key=f"{key}:{mark}",
-            payload={**payload, "context": encrypt(text, purpose=VAULT_PURPOSE)},
+            payload={**payload, "context": encrypt(text, purpose=ENCRYPTION_PURPOSE)},
             organization_id=organization_id,
             now=now,
             lane=f"{KIND}:{mark}",

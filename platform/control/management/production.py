@@ -47,9 +47,10 @@ def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if is_local(config.console_host):
         words = f"is {config.console_host}: mails lead nowhere, passkeys need a host name"
         yield Flaw("must", "PENSTOCK_CONSOLE_URL", words)
-    if urlsplit(config.api_base).scheme != "https" or is_local(_host(config.api_base)):
+    gateway_url = config.gateway_public_url
+    if urlsplit(gateway_url).scheme != "https" or is_local(_host(gateway_url)):
         words = "is not https on a host name: API keys cross the network readable"
-        yield Flaw("must", "PENSTOCK_API_BASE", words)
+        yield Flaw("must", "PENSTOCK_GATEWAY_PUBLIC_URL", words)
     if not config.trusted_proxies:
         words = "is not set: everybody has the balancer's address, and limits take all for one"
         yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
@@ -57,20 +58,20 @@ def _address_flaws(config: ControlConfig) -> Iterator[Flaw]:
         if not network.prefixlen:
             words = f"has {network}: everybody may say what their address is"
             yield Flaw("must", "PENSTOCK_TRUSTED_PROXIES", words)
-    if config.internal_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
-        words = f"is {config.internal_host}: the internal API answers on every network"
-        yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
-    elif config.internal_host == config.host and not is_local(config.host):
+    if config.internal_api_host in ("0.0.0.0", "::"):  # noqa: S104  (compared, not bound)
+        words = f"is {config.internal_api_host}: the internal API answers on every network"
+        yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
+    elif config.internal_api_host == config.host and not is_local(config.host):
         words = "is where people are served too: give the internal API a private address"
-        yield Flaw("must", "PENSTOCK_CONTROL_INTERNAL_HOST", words)
+        yield Flaw("must", "PENSTOCK_INTERNAL_API_HOST", words)
 
 
 def _secret_flaws(config: ControlConfig) -> Iterator[Flaw]:
     secrets = [
-        ("PENSTOCK_DJANGO_SECRET", config.django_secret),
+        ("PENSTOCK_SECRET_KEY", config.secret_key),
         ("PENSTOCK_INTERNAL_SECRET", config.internal_secret),
         ("PENSTOCK_KEY_PEPPER", config.key_peppers[0]),
-        ("PENSTOCK_VAULT_KEY", config.vault_keys[0]),
+        ("PENSTOCK_ENCRYPTION_KEY", config.encryption_keys[0]),
         ("PENSTOCK_PLAYGROUND_SECRET", config.playground_secret),
     ]
     uses = Counter(value for _, value in secrets)
@@ -91,10 +92,10 @@ def _mail_flaws(config: ControlConfig) -> Iterator[Flaw]:
         yield Flaw("must", "EMAIL_URL", words)
     elif server.host and not (server.use_tls or server.use_ssl):
         yield Flaw("must", "EMAIL_URL", "sends without TLS: links to new passwords can be read")
-    domain = config.mail_from.rpartition("@")[2].rstrip("> ")
+    domain = config.from_email.rpartition("@")[2].rstrip("> ")
     if is_local(domain):
         words = f"is of {domain}: it will be taken for spam"
-        yield Flaw("must", "PENSTOCK_MAIL_FROM", words)
+        yield Flaw("must", "PENSTOCK_FROM_EMAIL", words)
 
 
 def _store_flaws(config: ControlConfig) -> Iterator[Flaw]:
@@ -118,12 +119,12 @@ def _database_flaws(name: str, database: Database) -> Iterator[Flaw]:
 def _other_flaws(config: ControlConfig) -> Iterator[Flaw]:
     if config.debug:
         yield Flaw("must", "PENSTOCK_DEBUG", "is on: errors show code and settings to everybody")
-    if config.webhook_http:
-        yield Flaw("must", "PENSTOCK_WEBHOOK_HTTP", "is on: webhooks may leave without TLS")
-    if config.webhook_networks:
-        listed = ", ".join(map(str, config.webhook_networks))
+    if config.egress_allow_http:
+        yield Flaw("must", "PENSTOCK_EGRESS_ALLOW_HTTP", "is on: webhooks may leave without TLS")
+    if config.egress_allowed_networks:
+        listed = ", ".join(map(str, config.egress_allowed_networks))
         words = f"lets customers' webhooks into {listed}: are these meant to be reached?"
-        yield Flaw("should", "PENSTOCK_WEBHOOK_NETWORKS", words)
+        yield Flaw("should", "PENSTOCK_EGRESS_ALLOWED_NETWORKS", words)
     if config.stripe is not None and config.stripe.mode == "test":
         yield Flaw("must", "STRIPE_SECRET_KEY", "is of test mode: nobody pays")
     if config.log_format != "json":

@@ -102,7 +102,7 @@ def _renewed_factor(row: Authenticator) -> dict[str, Any]:
 
 
 def _renewed_mail(row: OutboxMessage) -> dict[str, Any]:
-    anew = encrypt_anew(row.payload["context"], purpose=mail.VAULT_PURPOSE)
+    anew = encrypt_anew(row.payload["context"], purpose=mail.ENCRYPTION_PURPOSE)
     return {"payload": row.payload | {"context": anew}} if anew else {}
 
 

@@ -119,5 +119,5 @@ def test_a_series_by_the_minute_has_hours_where_minutes_are_gone(four_days, cust
 def test_the_task_keeps_as_many_days_as_it_is_told(four_days, monkeypatch):
     monkeypatch.setattr(tasks.timezone, "now", lambda: NOW + 13 * DAY)
     tasks.trim_minutes()
-    kept = settings.CONFIG.minute_rollup_days - 13
+    kept = settings.CONFIG.minute_usage_retention_days - 13
     assert days_of(MinuteRollup) == [NOW.date() - back * DAY for back in range(kept, -1, -1)]

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 def limit(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three calls in a minute that does not end."""
     cache.clear()
-    settings.CONFIG = dataclasses.replace(settings.CONFIG, api_calls_per_minute=3)
+    settings.CONFIG = dataclasses.replace(settings.CONFIG, management_api_rate_limit=3)
     monkeypatch.setattr("control.api.throttling.time", lambda: 1_000_000_030.5)
 
 

@@ -5,8 +5,9 @@ import traceback
 
 import pytest
 
-from control.config import ConfigError, ControlConfig
+from control.config import ControlConfig
 from control.mail.server_url import MAILBOX_BACKEND, SMTP_BACKEND, MailServer
+from serving.contract.environment import ConfigError
 
 pytestmark = pytest.mark.unit
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.unit
 def test_without_an_address_mails_stay_here() -> None:
     config = ControlConfig.from_environment({**os.environ, "EMAIL_URL": ""})
     assert config.mail_server.backend == MAILBOX_BACKEND
-    assert config.mail_from == "Penstock <noreply@127.0.0.1>"
+    assert config.from_email == "Penstock <noreply@127.0.0.1>"
 
 
 @pytest.mark.parametrize(
@@ -88,5 +89,5 @@ def test_what_does_not_fit_is_refused_and_not_shown(url: str) -> None:
 
 @pytest.mark.parametrize("value", ["Penstock", "a\nBcc: b@example.com", "Penstock <x>"])
 def test_a_sender_is_checked(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"^PENSTOCK_MAIL_FROM"):
-        ControlConfig.from_environment({**os.environ, "PENSTOCK_MAIL_FROM": value})
+    with pytest.raises(ConfigError, match=r"^PENSTOCK_FROM_EMAIL"):
+        ControlConfig.from_environment({**os.environ, "PENSTOCK_FROM_EMAIL": value})

@@ -7,9 +7,9 @@ import pytest
 from serving.fleet.config import read_config
 
 GOOD = {
-    "PENSTOCK_CONTROL_URL": "http://127.0.0.1:8702/",
+    "PENSTOCK_INTERNAL_API_URL": "http://127.0.0.1:8702/",
     "PENSTOCK_INTERNAL_SECRET": "a-secret-of-the-fleet",
-    "PENSTOCK_FLEET_DIR": "fleet",
+    "PENSTOCK_FLEET_DATA_DIR": "fleet",
 }
 
 
@@ -26,7 +26,7 @@ def test_reads_what_is_given_and_defaults_the_rest() -> None:
     ("name", "value"),
     [
         ("PENSTOCK_INTERNAL_SECRET", ""),
-        ("PENSTOCK_CONTROL_URL", ""),
+        ("PENSTOCK_INTERNAL_API_URL", ""),
         ("PENSTOCK_FLEET_PORT", "eighty"),
         ("PENSTOCK_FLEET_PORT", "70000"),
         ("PENSTOCK_REPLICA_PORT_BASE", "65535"),

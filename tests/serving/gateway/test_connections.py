@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.config import ConfigError
+from serving.contract.environment import ConfigError
 from serving.gateway import descriptors
 from serving.gateway.connections import Connections, place_of
 from tests.fixtures.gateway import MESSAGES, Stack, running_stack

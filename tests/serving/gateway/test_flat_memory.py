@@ -93,7 +93,7 @@ async def watched(door: Door) -> AsyncIterator[None]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def watched_door(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
     tmp_path, operator_port = tmp_path_factory.mktemp("flat"), free_port()
-    more = {"PENSTOCK_CONNECTIONS_OF_ADDRESS_MAX": "2000"}
+    more = {"PENSTOCK_MAX_CONNECTIONS_PER_ADDRESS": "2000"}
     async with (
         world() as (control, listening, secret),
         gateway(tmp_path / "one", control, listening, operator_port, more) as process,

@@ -44,7 +44,7 @@ def playground(page: PageContext) -> HttpResponse:
         "chosen": chosen,
         "embedder": embedders[0] if embedders else None,
         "embeddings_calls": embeddings_calls(embedders[0].public_id) if embedders else [],
-        "api_base": settings.CONFIG.api_base,
+        "api_base": settings.CONFIG.gateway_public_url,
         "max_tokens": min([ANSWER_TOKENS, *(offer.variant.output_tokens_max for offer in offers)]),
         "curl": curl(offers[0].public_id if offers else MODEL),
     }
@@ -81,7 +81,7 @@ def run_of(request: HttpRequest, organization_id: str, call: PlaygroundRequest) 
         error = playground_error("model_not_found")
         raise ObjectNotFound(error.message, code=error.code)
     return PlaygroundRun(
-        url=f"{settings.CONFIG.api_base}/chat/completions",
+        url=f"{settings.CONFIG.gateway_public_url}/chat/completions",
         receipts_url=address(page.organization, "requests") + "/",
         secret=playground_secret(user=page.user, project=project),
         body=gateway_body(call),

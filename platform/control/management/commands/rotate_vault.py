@@ -10,8 +10,8 @@ from control.management.sealed import SEALED, renew
 
 class Command(BaseCommand):
     """Rotates encryption keys. Run it in control's environment, with the new key as
-    `PENSTOCK_VAULT_KEY` and the previous one in `PENSTOCK_VAULT_KEYS_OLD`; it may be stopped and
-    run again at any time."""
+    `PENSTOCK_ENCRYPTION_KEY` and the previous one in `PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; it may be
+    stopped and run again at any time."""
 
     help = "Encrypt stored secrets with the newest vault key; exit code 1 if one cannot be read."
 
@@ -36,5 +36,6 @@ class Command(BaseCommand):
             for each in unreadable:
                 self.stdout.write(f"cannot be read with any key: {each}")
             raise CommandError(
-                f"{len(unreadable)} cannot be read; put their key into PENSTOCK_VAULT_KEYS_OLD"
+                f"{len(unreadable)} cannot be read; put their key into"
+                " PENSTOCK_ENCRYPTION_KEYS_PREVIOUS"
             )
