@@ -22,8 +22,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Seed as the arguments say, or exit with a message that says what is wrong."""
     parser = _parser()
     options = parser.parse_args(arguments)
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
-    django.setup()
     from control.errors import ServiceError
 
     try:
@@ -96,4 +94,6 @@ def _login(person: str, options: argparse.Namespace) -> tuple[str, str]:
 
 
 if __name__ == "__main__":
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
+    django.setup()
     main()

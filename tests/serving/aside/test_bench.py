@@ -68,13 +68,14 @@ async def test_what_is_lost_is_replaced(
 
 
 async def test_nothing_of_a_request_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    secret = b"a secret"
     async with open_bench() as bench:
         with pytest.raises(Died):
             async with bench.process("org_a") as process:
-                await process.ask("break", [b"a secret"])
+                await process.ask("break", [secret])
     said = capfd.readouterr()
     assert "RuntimeError" in said.err
-    assert "a secret" not in said.out + said.err
+    assert secret.decode() not in said.out + said.err
 
 
 async def test_an_error_of_ours_between_two_questions_loses_nothing() -> None:
