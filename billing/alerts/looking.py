@@ -51,7 +51,8 @@ RETURNING id, organization_id, kind, budget_id, rule, starts_at, figures::text
 REACHED = f"""
 /* Raise what percentages of budgets are reached. */
 WITH due AS (
-    SELECT organization_id, 'budget.reached' AS kind, budget_id, percent::text AS rule, starts_at,
+    SELECT organization_id, 'spending_limit.reached' AS kind, budget_id, percent::text AS rule,
+        starts_at,
         jsonb_build_object('percent', percent, 'spent_nanos', spent_nanos,
             'limit_nanos', limit_nanos, 'renews_at', ends_at) AS figures
     FROM ({LIMITED}) AS limited
@@ -60,7 +61,7 @@ WITH due AS (
     WHERE spent_nanos > 0 AND spent_nanos::numeric * 100 >= limit_nanos::numeric * percent
         AND NOT EXISTS (
             SELECT FROM alerts_alert AS raised
-            WHERE raised.kind = 'budget.reached' AND raised.budget_id = limited.budget_id
+            WHERE raised.kind = 'spending_limit.reached' AND raised.budget_id = limited.budget_id
                 AND raised.rule = percent::text AND raised.starts_at = limited.starts_at
                 AND raised.ended_at IS NULL
         )
@@ -69,7 +70,7 @@ WITH due AS (
 REPAID = """
 /* End what was told of a credit line of which a tenth less is used by now. */
 UPDATE alerts_alert AS raised SET ended_at = %(now)s FROM credit_budget AS budget
-WHERE raised.ended_at IS NULL AND raised.kind = 'budget.reached' AND budget.kind = 'balance'
+WHERE raised.ended_at IS NULL AND raised.kind = 'spending_limit.reached' AND budget.kind = 'balance'
     AND budget.budget_id = raised.budget_id AND (budget.limit_nanos IS NULL
         OR (budget.posted_nanos - budget.funded_nanos)::numeric * 1000
             < (budget.limit_nanos - budget.funded_nanos)::numeric * raised.rule::int * 9)
@@ -125,7 +126,7 @@ WITH usual AS (
     FROM alerts_day_spend WHERE day < %(today)s AND day >= %(today)s::date - {REACH.days}
     GROUP BY 1 HAVING count(*) >= {UNUSUAL_DAYS_MIN}
 ), due AS (
-    SELECT organization_id, 'spend.unusual' AS kind, 'balance:' || organization_id AS budget_id,
+    SELECT organization_id, 'spending.unusual' AS kind, 'balance:' || organization_id AS budget_id,
         rule, %(midnight)s AS starts_at,
         jsonb_build_object('spent_nanos', spent, 'usual_nanos', common) AS figures
     FROM alerts_day_spend AS today JOIN usual USING (organization_id)

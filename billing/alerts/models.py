@@ -11,9 +11,9 @@ BUDGET_ID_MAX = 80
 class AlertKind(models.TextChoices):
     """What happened, as webhooks call it."""
 
-    REACHED = "budget.reached", "Budget reached"
+    REACHED = "spending_limit.reached", "Budget reached"
     LOW = "balance.low", "Balance low"
-    UNUSUAL = "spend.unusual", "Unusual spending"
+    UNUSUAL = "spending.unusual", "Unusual spending"
 
 
 class Thresholds(models.Model):
@@ -84,7 +84,7 @@ class Alert(models.Model):
     balance, the credit line) are told again only after `ended_at`, when they ceased to hold."""
 
     organization_id = models.CharField(max_length=ID_MAX)
-    kind = models.CharField(max_length=20, choices=AlertKind)
+    kind = models.CharField(max_length=40, choices=AlertKind)
     budget_id = models.CharField(max_length=BUDGET_ID_MAX, db_collation="C")
     rule = models.CharField(max_length=20)
     """A percentage (`80`); of a balance `amount`, `runway`, `empty`; of spending `hour`, `day`."""

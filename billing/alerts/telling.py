@@ -23,9 +23,9 @@ from control.webhooks.services import send_event
 from serving.contract.budget import limited_id
 
 TEMPLATES = {
-    "budget.reached": "budget_reached",
+    "spending_limit.reached": "budget_reached",
     "balance.low": "balance_low",
-    "spend.unusual": "spend_unusual",
+    "spending.unusual": "spend_unusual",
 }
 
 logger = structlog.get_logger(__name__)

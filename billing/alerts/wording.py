@@ -16,7 +16,9 @@ def subject_of(raised: Raised, names: Mapping[str, str]) -> str:
     """Return what the alert is about, such as: the daily budget of the project Search."""
     kind = kind_of(raised.budget_id)
     if kind == "balance" or kind is None:
-        return "the credit line" if raised.kind == "budget.reached" else "the credit balance"
+        return (
+            "the credit line" if raised.kind == "spending_limit.reached" else "the credit balance"
+        )
     owner = f"{OWNER[kind]} {names.get(limited_id(raised.budget_id), '')}".strip()
     return f"the {EVERY[period_of(raised.budget_id)]} budget of {owner}"
 

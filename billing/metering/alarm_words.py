@@ -130,7 +130,7 @@ WORDS: dict[str, Words] = {
         "See that its fleet runs and reaches control; its cost is missing from the margin too.",
         "engines",
     ),
-    "outbox_given_up": Words(
+    "outbox_message_abandoned": Words(
         "Message given up",
         "A mail, webhook or call to the outside failed until its time was over.",
         "Put the reason right, then try it again from the outbox.",

@@ -21,5 +21,5 @@ def tell(*, message: OutboxMessage, is_alarm: bool, now: datetime, **_: Any) -> 
     if not is_alarm:
         return
     owner = message.organization_id or OPERATOR
-    alarm = {(owner, "outbox_given_up"): 1}
+    alarm = {(owner, "outbox_message_abandoned"): 1}
     transaction.on_commit(partial(raise_alarms, alarm, now=now), robust=True)

@@ -64,7 +64,7 @@ def _with_fallback(name: str) -> Callable[..., Any]:
                 return getattr(RedisCache, name)(self, *args, **kwargs)
             except (RedisError, OSError) as error:
                 CircuitOpen.until = time.monotonic() + OPEN_SECONDS
-                log.warning("shared_cache_away", error=type(error).__name__)
+                log.warning("cache_unavailable", error=type(error).__name__)
         return getattr(self.here, name)(*args, **kwargs)
 
     return method

@@ -71,7 +71,7 @@ async def serve(config: ControlConfig) -> None:
     public = listener(application, config.host, config.port, config.trusted_proxies)
     internal = listener(internal_application, config.internal_api_host, config.internal_api_port)
     tasks = [asyncio.create_task(each.serve()) for each in (public, internal)]
-    log.info("control_listens", port=config.port, internal_api_port=config.internal_api_port)
+    log.info("control_started", port=config.port, internal_api_port=config.internal_api_port)
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
     public.should_exit = True

@@ -85,8 +85,8 @@ urlpatterns: Addresses = [
     # A sign-up and its email are one transaction: no account exists without its email.
     path("accounts/signup/", transaction.atomic(signup), name="account_signup"),
     path("accounts/login/", sign_in, name="account_login"),
-    path("accounts/login/device/", device_link, name="device_link"),
-    path("accounts/login/device/<str:token>/", trust_device_view, name="known_device"),
+    path("accounts/login/trust-device/", device_link, name="device_link"),
+    path("accounts/login/trust-device/<str:token>/", trust_device_view, name="known_device"),
     path(
         "accounts/2fa/webauthn/",
         RedirectView.as_view(pattern_name="mfa_index"),

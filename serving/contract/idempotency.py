@@ -1,6 +1,6 @@
 """Idempotency keys: the gateway asks control before it works on a request that names one.
 
-`POST /internal/v1/idempotency/claims` asks to be the one request of a key, `…/answers` keeps what
+`POST /internal/v1/idempotency/claims` asks to be the one request of a key, `…/responses` keeps what
 came of it, `…/endings` says how it ended. All may be repeated. Control keeps one answer for each
 key. A request may complete only once its own is kept, and its answer is given again only once it is
 known to have completed: so no key completes twice, and nobody is told an answer that nobody was

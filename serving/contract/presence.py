@@ -1,4 +1,5 @@
-"""That a gateway lives: `POST /internal/v1/gateways`, answered with how many there are."""
+"""A gateway's heartbeat, `POST /internal/v1/gateways/heartbeat`, and the number of gateways that it
+returns."""
 
 import msgspec
 

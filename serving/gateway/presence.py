@@ -42,4 +42,4 @@ class Presence:
 
     async def _tell(self, *, is_leaving: bool) -> None:
         record = presence.Presence(self._gateway_id, is_leaving)
-        await self._api.post("gateways", record, FleetSizeRecord, CALL_SECONDS)
+        await self._api.post("gateways/heartbeat", record, FleetSizeRecord, CALL_SECONDS)

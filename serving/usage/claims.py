@@ -35,7 +35,7 @@ KEEP_SECONDS = 15.0
 """How long an answer's end waits for control to keep it, which may be starting anew meanwhile."""
 AGAIN_SECONDS = 0.5
 BACKOFF_MAX_SECONDS = 5.0
-CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "answers", "endings"))
+CLAIMS, ANSWERS, ENDINGS = (f"idempotency/{name}" for name in ("claims", "responses", "endings"))
 
 
 class NobodyKnows(Exception):

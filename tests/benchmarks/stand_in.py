@@ -209,7 +209,7 @@ class StandIn:
         app = web.Application(client_max_size=64 * 2**20)
         app.router.add_get("/internal/v1/feed", self.feed)
         app.router.add_get("/replicas", self.fleet)
-        app.router.add_post("/internal/v1/gateways", self.gateways)
+        app.router.add_post("/internal/v1/gateways/heartbeat", self.gateways)
         app.router.add_post("/demand", self.demand)
         app.router.add_post("/grammars", self.grammars)
         app.router.add_post("/internal/v1/leases", self.leases)

@@ -22,7 +22,7 @@ ROBOT = Actor(kind="system", id="", name="tests")
 
 def note(number: int = 0, **details: object) -> AuditEvent:
     return record(
-        actor=ROBOT, action="key.mint", target_kind="api_key", target_id=f"key_{number}",
+        actor=ROBOT, action="api_key.created", target_kind="api_key", target_id=f"key_{number}",
         organization_id="org_1", details=details,
     )  # fmt: skip
 
@@ -124,7 +124,7 @@ FORGERIES = {
     "DELETE FROM audit_event WHERE id = %(id)s",
     "a deed is put in": "INSERT INTO audit_event (organization_id, actor_kind, actor_id, "
     "actor_name, action, target_kind, target_id, details, request_id, created_at) VALUES "
-    "('', 'system', '', 'x', 'key.mint', 'api_key', 'key_9', '{}', '', now())",
+    "('', 'system', '', 'x', 'api_key.created', 'api_key', 'key_9', '{}', '', now())",
 }
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 
 def note(actor: Actor, **details: object) -> AuditEvent:
     return record(
-        actor=actor, action="member.invite", target_kind="membership", target_id="mem_1",
+        actor=actor, action="member.invited", target_kind="membership", target_id="mem_1",
         details=details,
     )  # fmt: skip
 
@@ -29,7 +29,7 @@ def test_a_deed_names_the_request_and_its_address(org: SeededOrganization, base:
     client = APIClient(REMOTE_ADDR="203.0.113.7")
     client.force_login(org.owner)
     reply = client.patch(base, {"name": "Acme Labs"}, format="json")
-    deed = AuditEvent.objects.get(action="organization.rename")
+    deed = AuditEvent.objects.get(action="organization.renamed")
     assert reply.headers["x-request-id"] == deed.request_id
     assert deed.address == "203.0.113.7"
     assert deed.details == {"before": "Acme", "after": "Acme Labs"}
@@ -44,7 +44,7 @@ def test_an_address_that_a_proxy_made_up_is_none(org: SeededOrganization, base: 
     client = APIClient(REMOTE_ADDR="unknown, 1.2.3.4:80")
     client.force_login(org.owner)
     assert client.patch(base, {"name": "Acme Labs"}, format="json").status_code == 200
-    assert AuditEvent.objects.get(action="organization.rename").address is None
+    assert AuditEvent.objects.get(action="organization.renamed").address is None
 
 
 def test_no_address_of_anybody_stands_in_a_deed(org: SeededOrganization) -> None:
@@ -68,7 +68,7 @@ def test_people_are_shown_by_name_and_an_invited_one_too(org: SeededOrganization
     invite_member(
         actor=org.actor, organization=org.organization, email="new@else.example", role="viewer"
     )
-    invited = AuditEvent.objects.get(action="member.invite")
+    invited = AuditEvent.objects.get(action="member.invited")
     names = NameResolver([invited])
     assert names.actor(invited) == org.owner.email
     assert names.details(invited)["email"] == "new@else.example"
@@ -114,12 +114,12 @@ def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganiza
         actor=org.actor,
         organization=org.organization,
         url="https://old.example/T0KEN",
-        kinds=["key.created"],
+        kinds=["api_key.created"],
     )
     update_endpoint(
         actor=org.actor, endpoint=endpoint, url="https://new.example/T0KEN", is_enabled=False
     )
-    assert AuditEvent.objects.get(action="webhook.update").details == {
+    assert AuditEvent.objects.get(action="webhook_endpoint.updated").details == {
         "before": {"host": "old.example", "is_enabled": True},
         "after": {"host": "new.example", "is_enabled": False},
     }

@@ -53,14 +53,14 @@ def test_keys_seats_and_invitations_end_and_the_feed_says_so(
     assert '"suspended"' in str(last_record("organization", org.id))
     assert not selectors.members(org.organization).exists()
     assert not Invitation.objects.filter(revoked_at=None, accepted_at=None).exists()
-    [deed] = AuditEvent.objects.filter(action="organization.delete")
+    [deed] = AuditEvent.objects.filter(action="organization.deleted")
     assert deed.details["members"] == 2
 
 
 def test_webhooks_and_automatic_top_ups_end_with_it(org: SeededOrganization) -> None:
     endpoint, _ = create_endpoint(
         actor=org.actor, organization=org.organization,
-        url="https://1.1.1.1/hook", kinds=["key.created"],
+        url="https://1.1.1.1/hook", kinds=["api_key.created"],
     )  # fmt: skip
     AutoTopUp.objects.create(
         organization_id=org.id, is_on=True, threshold_cents=1, amount_cents=500,

@@ -264,7 +264,7 @@ def test_no_body_of_the_management_api_fails(everybody: Client, ids: Ids, part: 
     "kind", ["application/json; charset=nothing", "multipart/form-data; boundary=\xff", "\xff"]
 )
 def test_no_kind_of_body_fails(everybody: Client, ids: Ids, kind: str) -> None:
-    paths = ["/accounts/login/", "/api/v1/organizations", f"/{ids['organization_id']}/keys/new"]
+    paths = ["/accounts/login/", "/api/v1/organizations", f"/{ids['organization_id']}/api-keys/new"]
     for path in paths:
         reply = everybody.generic("POST", path, b"a=%00", content_type=kind)
         assert reply.status_code < 500

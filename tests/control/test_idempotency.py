@@ -337,7 +337,7 @@ def test_gateways_ask_over_http(keyed: SeededOrganization, client: Client) -> No
     claim = claim_of(keyed)
     answer = KeepAnswer(claim, bytes(range(256)))
     assert decode(post("claims", claim).content, contract.ClaimReply).verdict == Claimed()
-    assert decode(post("answers", answer).content, contract.KeepReply).is_kept
+    assert decode(post("responses", answer).content, contract.KeepReply).is_kept
     assert post("endings", endings_of(claim, is_completed=True)).json() == {"changed": 1}
     told = decode(post("claims", claim_of(keyed, 2)).content, contract.ClaimReply).verdict
     assert told == Answered(claim.event_id, bytes(range(256)))
@@ -357,7 +357,7 @@ def test_it_is_turned_on_and_off_over_the_api_and_published(
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     api.patch(base, {"takes_idempotency_keys": True})
-    [entry] = AuditEvent.objects.filter(action="organization.set_taking_idempotency_keys")
+    [entry] = AuditEvent.objects.filter(action="organization.idempotency_updated")
     assert entry.details == {"before": False, "after": True}
     assert entry.actor_id == org.owner.id
     assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400

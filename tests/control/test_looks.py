@@ -35,7 +35,7 @@ def page(table: str, row_id: str, which: str = "change") -> str:
 
 
 def looks() -> list[tuple[str, str, str]]:
-    found = AuditEvent.objects.filter(action__endswith=".look").order_by("id")
+    found = AuditEvent.objects.filter(action__endswith=".viewed_by_operator").order_by("id")
     return [(deed.action, deed.target_kind, deed.target_id) for deed in found]
 
 
@@ -46,7 +46,7 @@ def test_a_look_says_who_saw_what_of_whose_and_whence(
     assert reply.status_code == 200
     [deed] = events(org.id, limit=1)
     assert (deed.action, deed.target_kind, deed.target_id) == (
-        "organization.look",
+        "organization.viewed_by_operator",
         "apikey",
         key.id,
     )
@@ -66,8 +66,8 @@ def test_a_minute_of_the_same_is_one_look(
     for each in [*pages, *pages]:
         assert browser.get(each).status_code == 200
     once = [
-        ("organization.look", "organization", org.id),
-        ("organization.look", "project", org.project.id),
+        ("organization.viewed_by_operator", "organization", org.id),
+        ("organization.viewed_by_operator", "project", org.project.id),
     ]
     assert looks() == once
     cache.clear()
@@ -93,12 +93,12 @@ def test_a_list_that_is_narrowed_to_an_organization_is_a_look(
 ) -> None:
     browser.get(f"/admin/api_keys/apikey/?q={org.id}")
     browser.get(f"{reverse('admin:cockpit_statement')}?organization={org.id}")
-    assert looks() == [("organization.look", "organization", org.id)]
+    assert looks() == [("organization.viewed_by_operator", "organization", org.id)]
 
 
 def test_a_person_is_looked_at_too(org: SeededOrganization, browser: Client) -> None:
     browser.get(page("accounts_user", org.owner.id))
-    assert looks() == [("user.look", "user", org.owner.id)]
+    assert looks() == [("user.viewed_by_operator", "user", org.owner.id)]
 
 
 def test_what_is_no_tenants_or_was_not_shown_is_no_look(

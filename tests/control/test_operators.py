@@ -261,7 +261,7 @@ def test_an_operator_comes_by_invitation_and_goes(client: Client, owner: User) -
     assert client.get("/admin/", follow=True).status_code == 403
     done = AuditEvent.objects.filter(action__startswith="operator.").order_by("id")
     assert [each.action.partition(".")[2] for each in done] == [
-        "invite", "accept", "change_role", "dismiss",
+        "invited", "invitation_accepted", "role_changed", "removed",
     ]  # fmt: skip
     assert done[2].details == {"email": f"⟦{user.id}⟧", "before": "finance", "after": "catalog"}
 

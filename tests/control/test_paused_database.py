@@ -54,7 +54,7 @@ NO_DATABASE = {
     "api/v1/schema",
     "api/v1/docs",
     "accounts/logout/",
-    "accounts/login/device/<str:token>/",
+    "accounts/login/trust-device/<str:token>/",
     "accounts/2fa/webauthn/",
     "accounts/inactive/",
     "accounts/confirm-email/",

@@ -66,7 +66,7 @@ def test_a_tier_is_published_with_its_models(org: SeededOrganization) -> None:
     record = said("limit_tier", made.id, LimitTierRecord)
     assert (record.limits, record.model_limits) == (Limits(output_tokens_per_minute=9_000), ())
     actions = set(AuditEvent.objects.filter(target_id=made.id).values_list("action", flat=True))
-    assert actions == {"limit_tier.create", "limit_tier.change", "limit_tier.set_model"}
+    assert actions == {"usage_tier.created", "usage_tier.updated", "usage_tier.model_limit_set"}
 
 
 def test_a_tier_says_which_service_tiers_its_organizations_may_use(
@@ -128,7 +128,7 @@ def test_an_organization_rises_with_what_it_has_paid_and_falls_with_what_it_gets
         assert organization(org).limit_tier_id == stands.id
         standing = rate_limits.organization_usage_tier(org.organization)
         assert (standing.paid_nanos, standing.tier) == (paid, stands)
-    moves = AuditEvent.objects.filter(target_id=org.id, action="organization.limit_tier")
+    moves = AuditEvent.objects.filter(target_id=org.id, action="organization.usage_tier_changed")
     assert [entry.details["after"] for entry in moves.order_by("id")] == [
         "One", "Two", "Three", "One",
     ]  # fmt: skip
@@ -196,7 +196,9 @@ def test_an_operator_sets_and_lifts_what_an_organization_has_instead(
     assert on_model == (ModelLimits(model.id, Limits()),)
     assert put(None, None).own_limits is None
     assert put(model, None).own_model_limits == ()
-    entries = AuditEvent.objects.filter(action="organization.set_rates", organization_id=org.id)
+    entries = AuditEvent.objects.filter(
+        action="organization.rate_limits_updated", organization_id=org.id
+    )
     assert entries.count() == 5
     assert entries.latest("id").details["model"] == model.public_id
 

@@ -75,7 +75,7 @@ def test_an_organization_gets_limits_of_its_own_and_its_tiers_back(
     page = reverse("admin:limits_ratelimitoverride_changelist")
     operator.post(page, {"action": "lift", "_selected_action": row.pk})
     assert not RateLimitOverride.objects.exists()
-    assert AuditEvent.objects.filter(action="organization.set_rates").count() == 3
+    assert AuditEvent.objects.filter(action="organization.rate_limits_updated").count() == 3
 
 
 def test_a_zero_is_refused_in_the_form(operator: Client, org: SeededOrganization) -> None:

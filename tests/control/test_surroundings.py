@@ -54,7 +54,7 @@ def test_every_answer_has_an_id_of_its_own_and_is_kept_by_nobody(client: Client,
 
 def test_pages_and_answers_of_people_are_kept_by_nobody(org: SeededOrganization, base: str) -> None:
     browser = org.browser()
-    for path in (f"/{org.id}/overview", base, f"/{org.id}/audit.csv", "/admin/"):
+    for path in (f"/{org.id}/overview", base, f"/{org.id}/audit-log.csv", "/admin/"):
         assert "no-store" in browser.get(path).headers["cache-control"], path
 
 
@@ -121,18 +121,18 @@ def test_requests_are_counted_by_route_and_never_by_path(
 ) -> None:
     client = org.browser()
     before = metrics(client)
-    client.get(f"/{org.id}/keys")
+    client.get(f"/{org.id}/api-keys")
     client.get("/org_secret/reset/key/abc")
     client.generic("BREW", "/accounts/login/")
     after = metrics(client)
-    route = "route=/<organization:organization_id>/keys"
-    counted = ("penstock_control_requests_total", "method=GET", route, "status=200")
+    route = "route=/<organization:organization_id>/api-keys"
+    counted = ("penstock_control_http_requests_total", "method=GET", route, "status=200")
     assert after[counted] - before.get(counted, 0) == 1
     told = str(after.keys())
     assert org.id not in told
     assert "abc" not in told
     assert "BREW" not in told
-    timed = ("penstock_control_request_seconds_count", "method=GET", route)
+    timed = ("penstock_control_http_request_duration_seconds_count", "method=GET", route)
     assert after[timed] - before.get(timed, 0) == 1
 
 
@@ -141,10 +141,10 @@ def test_metrics_tell_of_the_outbox_the_pool_and_the_audit(
 ) -> None:
     org.join("viewer")  # by a mail
     found = metrics(client)
-    assert found["penstock_control_outbox_waiting", "kind=mail"] >= 1
-    assert found[("penstock_control_deeds_waiting",)] > 0
+    assert found["penstock_outbox_messages_pending", "kind=mail"] >= 1
+    assert found[("penstock_audit_events_unchained",)] > 0
     for work in ("customers", "gateways"):
-        assert ("penstock_control_database_pool_size", f"work={work}") in found
+        assert ("penstock_control_db_pool_connections", "state=idle", f"work={work}") in found
 
 
 def test_only_who_has_a_credential_sees_metrics(org: SeededOrganization, client: Client) -> None:
@@ -169,7 +169,7 @@ def compressed(client: Client, path: str) -> bool:
 
 def test_what_may_be_compressed_is(org: SeededOrganization) -> None:
     client = org.browser()
-    assert compressed(client, f"/{org.id}/keys")
+    assert compressed(client, f"/{org.id}/api-keys")
     assert compressed(client, "/api/v1/schema")
 
 
@@ -180,7 +180,7 @@ def test_what_holds_secrets_beside_what_others_choose_is_not(org: SeededOrganiza
     assert not compressed(Client(), "/accounts/login/?next=/x")
     assert not compressed(client, "/accounts/password/change/")
     form = {"name": "Backend", "project": org.project.id, "scopes": "inference", "expiry": ""}
-    reply = client.post(f"/{org.id}/keys/new", form, headers={"accept-encoding": "gzip"})
+    reply = client.post(f"/{org.id}/api-keys/new", form, headers={"accept-encoding": "gzip"})
     assert "content-encoding" not in reply.headers
 
 
@@ -243,5 +243,5 @@ def test_tasks_are_counted_and_wait_for_no_redis(monkeypatch: pytest.MonkeyPatch
         for family in REGISTRY.collect()
         for sample in family.samples
     }
-    assert found["penstock_control_tasks_total", "audit.chain_events"] == 2
-    assert found["penstock_control_task_seconds_total", "audit.chain_events"] == 1.5
+    assert found["penstock_worker_tasks_total", "audit.chain_events"] == 2
+    assert found["penstock_worker_task_duration_seconds_total", "audit.chain_events"] == 1.5

@@ -46,7 +46,7 @@ def test_a_change_is_made_whole_or_not_at_all(
     reply = api.patch(base, {"name": "New", "spend_limit_nanos": 5})
     assert reply.status_code == 403
     assert Organization.objects.get(id=org.id).name == "Acme"
-    assert not AuditEvent.objects.filter(action="organization.rename").exists()
+    assert not AuditEvent.objects.filter(action="organization.renamed").exists()
 
 
 def test_a_change_of_a_project_is_made_whole_or_not_at_all(

@@ -19,7 +19,7 @@ from tests.fixtures.waiting import wait_until
 from tests.fixtures.wheel import install_wheel
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
-SEALED = "audit.seal success runs"
+SEALED = "audit.chain_events success runs"
 LINKED = re.compile(r'(?:href|src)="(/static/[^"]+)"')
 
 

@@ -87,7 +87,7 @@ TELL_MONEY = (
 )  # fmt: skip
 """Some of what shows money to who may see it."""
 OF_NO_ORGANIZATION = {
-    "home", "invitation", "organization_new", "theme", "personal_data", "personal_data_copy",
+    "home", "invitation", "organization_new", "theme", "personal_data", "personal_data_export",
     "personal_data_erase", "personal_data_download",
 }  # fmt: skip
 NEED_RECENT_PROOF = {
@@ -97,7 +97,7 @@ NEED_RECENT_PROOF = {
 }  # fmt: skip
 """What moves money or makes keys: carried out soon after a sign-in only. What ends a key is not
 among it, so that nothing delays it."""
-ENDPOINT: dict[str, Any] = {"url": "https://1.1.1.1/x", "kinds": ["key.created"]}
+ENDPOINT: dict[str, Any] = {"url": "https://1.1.1.1/x", "kinds": ["api_key.created"]}
 FORMS: dict[str, dict[str, Any]] = {
     "key_new": {"name": "Mine", "project": "{project_id}", "scopes": "inference"},
     "key_edit": {"name": "Mine", "scopes": "inference"},

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 
 def note(
-    org: SeededOrganization, action: str = "key.mint", by: str = "ada", **details: object
+    org: SeededOrganization, action: str = "api_key.created", by: str = "ada", **details: object
 ) -> None:
     """Write a deed down."""
     record(
@@ -37,17 +37,17 @@ def test_what_was_done_is_told_with_before_and_after(
     member: Client, org: SeededOrganization
 ) -> None:
     rename_organization(actor=org.actor, organization=org.organization, name="Acme Labs")
-    note(org, "organization.set_limit", before={"limit_nanos": None}, after={"limit_nanos": 10**9})
+    note(org, "organization.limit_set", before={"limit_nanos": None}, after={"limit_nanos": 10**9})
     page = shown(member, org)
-    assert "organization.rename" in page
+    assert "organization.renamed" in page
     assert "Acme Research → Acme Labs" in page
     assert "nothing → $1" in page
 
 
 def test_filters_leave_out_what_is_not_asked_for(member: Client, org: SeededOrganization) -> None:
-    note(org, "key.mint", by="grace@acme.example")
-    note(org, "member.invite", by="alan@acme.example")
-    assert "alan@" not in shown(member, org, about="key")
+    note(org, "api_key.created", by="grace@acme.example")
+    note(org, "member.invited", by="alan@acme.example")
+    assert "alan@" not in shown(member, org, about="api_key")
     assert "grace@" not in shown(member, org, by="alan")
     assert "grace@" in shown(member, org, by="GRACE")
     assert "matches these filters" in shown(member, org, to="2020-01-01")

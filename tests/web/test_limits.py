@@ -81,7 +81,7 @@ def test_alerts_are_chosen(org, member):
 
 def test_what_was_told_is_shown_in_words(org, member, page):
     now = timezone.now()
-    for kind, rule in (("balance.low", "runway"), ("spend.unusual", "day")):
+    for kind, rule in (("balance.low", "runway"), ("spending.unusual", "day")):
         Alert.objects.create(
             organization_id=org.organization.id, kind=kind, rule=rule, starts_at=now,
             budget_id=f"balance:{org.organization.id}", created_at=now, figures={},

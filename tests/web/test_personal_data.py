@@ -16,7 +16,7 @@ from control.tasks import purge_exports, run_data_requests
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = pytest.mark.integration
-PAGE = "/accounts/data"
+PAGE = "/accounts/personal-data"
 
 
 @pytest.fixture
@@ -43,25 +43,25 @@ def proved(client: Client, at: float) -> Client:
 
 
 def test_a_copy_is_asked_for_told_of_and_downloaded(browser: Client) -> None:
-    page = browser.post(f"{PAGE}/copy", follow=True).content.decode()
-    assert "The copy is being made" in page
+    page = browser.post(f"{PAGE}/export", follow=True).content.decode()
+    assert "Your data export is being prepared" in page
     assert 'http-equiv="refresh"' in page
     assert "Download" not in page
     run_data_requests()
-    errand = DataSubjectRequest.objects.get()
+    data_request = DataSubjectRequest.objects.get()
     page = browser.get(PAGE).content.decode()
-    assert f'href="{PAGE}/{errand.id}"' in page
+    assert f'href="{PAGE}/{data_request.id}"' in page
     assert 'http-equiv="refresh"' not in page
-    reply = browser.get(f"{PAGE}/{errand.id}")
+    reply = browser.get(f"{PAGE}/{data_request.id}")
     assert "no-store" in reply.headers["cache-control"]
     names = zipfile.ZipFile(io.BytesIO(reply.content)).namelist()
     assert {"README.txt", "account.json", "deeds.json"} <= set(names)
 
 
 def test_a_second_copy_waits_for_the_first(browser: Client) -> None:
-    browser.post(f"{PAGE}/copy")
-    page = browser.post(f"{PAGE}/copy", follow=True).content.decode()
-    assert "A copy is being made already" in page
+    browser.post(f"{PAGE}/export")
+    page = browser.post(f"{PAGE}/export", follow=True).content.decode()
+    assert "An export is already being prepared" in page
     assert DataSubjectRequest.objects.count() == 1
 
 
@@ -102,14 +102,14 @@ def test_a_sole_owner_is_told_why_not(member: Client, org: SeededOrganization) -
 
 
 def test_an_outsider_gets_nobody_elses_copy(browser: Client, stranger: Client) -> None:
-    browser.post(f"{PAGE}/copy")
+    browser.post(f"{PAGE}/export")
     run_data_requests()
-    errand = DataSubjectRequest.objects.get()
-    assert stranger.get(f"{PAGE}/{errand.id}").status_code == 404
-    assert errand.id not in stranger.get(PAGE).content.decode()
-    for path in ("", f"/{errand.id}"):
+    data_request = DataSubjectRequest.objects.get()
+    assert stranger.get(f"{PAGE}/{data_request.id}").status_code == 404
+    assert data_request.id not in stranger.get(PAGE).content.decode()
+    for path in ("", f"/{data_request.id}"):
         assert Client().get(f"{PAGE}{path}").status_code == 302
-    for verb in ("copy", "erase"):
+    for verb in ("export", "erase"):
         assert Client().post(f"{PAGE}/{verb}").status_code == 302
         assert browser.get(f"{PAGE}/{verb}").status_code in (404, 405)
     assert DataSubjectRequest.objects.count() == 1
@@ -121,7 +121,7 @@ def test_the_page_takes_few_queries(browser: Client, django_assert_max_num_queri
 
 
 def test_an_export_of_long_ago_is_offered_no_more(browser: Client) -> None:
-    browser.post(f"{PAGE}/copy")
+    browser.post(f"{PAGE}/export")
     run_data_requests()
     url = f"{PAGE}/{DataSubjectRequest.objects.get().id}"
     assert browser.get(url).status_code == 200

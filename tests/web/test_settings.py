@@ -46,7 +46,7 @@ def test_idempotency_keys_are_turned_on_and_off(member: Client, org: SeededOrgan
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     assert switch(member, org, "0") == 302
     assert not Organization.objects.get(id=org.organization.id).takes_idempotency_keys
-    told = AuditEvent.objects.filter(action="organization.set_taking_idempotency_keys")
+    told = AuditEvent.objects.filter(action="organization.idempotency_updated")
     assert [entry.details["after"] for entry in told.order_by("id")] == [True, False]
 
 
@@ -58,7 +58,7 @@ def test_origins_are_kept_as_browsers_send_them(member: Client, org: SeededOrgan
     assert origins == ("http://localhost:5173", "https://app.example.com")
     shown = member.get(address(org.organization, "project", org.project.id)).content.decode()
     assert "http://localhost:5173\nhttps://app.example.com</textarea>" in shown
-    [entry] = AuditEvent.objects.filter(action="project.set_origins")
+    [entry] = AuditEvent.objects.filter(action="project.allowed_origins_set")
     assert entry.details == {"before": [], "after": list(origins)}
 
 

@@ -104,14 +104,14 @@ def test_an_owner_sets_it_up(
     member.post(at(org, "sso_enforce"), {"is_enforced": "1"})
     assert SsoConnection.objects.get().is_enforced
     page = member.get(at(org, "sso")).content.decode()
-    for deed in ("sso.enforce", "sso.sign_in", "sso.set_up", "sso.verify_domain"):
+    for deed in ("sso.enforced", "sso.logged_in", "sso.connection_created", "sso.domain_verified"):
         assert deed in page
     member.post(at(org, "sso_enforce"), {"is_enforced": "0"})
     assert not SsoConnection.objects.get().is_enforced
     actions = set(
         AuditEvent.objects.filter(action__startswith="sso.").values_list("action", flat=True)
     )
-    assert {"sso.add_ssodomain", "sso.make_optional"} <= actions
+    assert {"sso.domain_added", "sso.enforcement_stopped"} <= actions
 
 
 def test_nothing_typed_is_lost(member: Client, org: SeededOrganization, names: NameServer) -> None:

@@ -110,7 +110,7 @@ def test_keys_end_with_their_makers_seat_or_pass_on(
     assert is_ended(made["manage"]) is (heir_role != Role.ADMIN)
     if heir is not None:
         assert ApiKey.objects.get(id=made["inference"].id).created_by == heir.user
-    [deed] = AuditEvent.objects.filter(action="member.remove")
+    [deed] = AuditEvent.objects.filter(action="member.removed")
     assert len(deed.details["keys"]) == sum(map(is_ended, made.values()))
 
 

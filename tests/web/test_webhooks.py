@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 FORM = {
     "url": "https://hooks.acme.example/in?token=t0ken",
     "description": "Accounting",
-    "kinds": ["invoice.paid", "key.created"],
+    "kinds": ["invoice.paid", "api_key.created"],
 }
 
 

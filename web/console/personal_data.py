@@ -37,26 +37,28 @@ def personal_data(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @login_required
-def personal_data_copy(request: HttpRequest) -> HttpResponse:
+def personal_data_export(request: HttpRequest) -> HttpResponse:
     """Request an export."""
     user = require_login(request)
     try:
         services.create_request(
-            actor=Actor.for_user(user), asked_by=user, user=user, kind=RequestKind.COPY
+            actor=Actor.for_user(user), asked_by=user, user=user, kind=RequestKind.EXPORT
         )
     except Conflict:
-        messages.error(request, "A copy is being made already.")
+        messages.error(request, "An export is already being prepared.")
     else:
-        messages.success(request, "The copy is being made; it appears below.")
+        messages.success(
+            request, "Your data export is being prepared. It appears below when it is ready."
+        )
     return redirect("console:personal_data")
 
 
 @require_GET
 @login_required
-def personal_data_download(request: HttpRequest, errand_id: str) -> HttpResponseBase:
+def personal_data_download(request: HttpRequest, request_id: str) -> HttpResponseBase:
     """Send a person's own export."""
     user = require_login(request)
-    data_request = services.get_request(user, errand_id)
+    data_request = services.get_request(user, request_id)
     return whole_export(
         request,
         lambda: services.take_export(actor=Actor.for_user(user), request=data_request),
@@ -91,7 +93,7 @@ def render_personal_data(request: HttpRequest, form: EraseForm) -> HttpResponse:
     user = require_login(request)
     data_requests = services.requests_of(user)
     context = {
-        "errands": data_requests,
+        "data_requests": data_requests,
         "is_busy": any(each.is_open for each in data_requests),
         "obstacles": erasure.obstacles(user),
         "consequences": erasure.consequences(user),

@@ -231,7 +231,7 @@ def alert_rows(page: PageContext) -> list[AlertRow]:
 
 def words_of(alert: Alert, names: dict[str, str]) -> str:
     """Return the text of an alert, in one line."""
-    if alert.kind == "spend.unusual":
+    if alert.kind == "spending.unusual":
         return (
             "An hour far above the usual" if alert.rule == "hour" else "A day far above the usual"
         )

@@ -56,8 +56,8 @@ def _verbs(module: ModuleType, prefix: str, name: str, *verbs: str) -> list[URLP
     ]
 
 
-API_KEY = "keys/<str:key_id>"
-BUDGET = "billing/limits/<str:budget_id>"
+API_KEY = "api-keys/<str:key_id>"
+BUDGET = "spending-limits/<str:budget_id>"
 METHOD = "billing/methods/<str:method_id>"
 PROJECT = "projects/<str:project_id>"
 INVITATION = "team/invitations/<str:invitation_id>"
@@ -71,8 +71,8 @@ OF_ORGANIZATION = [
     _page("playground", playground.playground, "playground"),
     _page("playground/stream", playground.playground_stream, "playground_stream"),
     _page("models", model_pages.models, "models"),
-    _page("keys", api_keys.keys, "keys"),
-    _page("keys/new", api_keys.key_new, "key_new"),
+    _page("api-keys", api_keys.keys, "keys"),
+    _page("api-keys/new", api_keys.key_new, "key_new"),
     _page(API_KEY, api_keys.key, "key"),
     *_verbs(api_keys, API_KEY, "key", "secret", "edit", "rotate", "end_old", "revoke"),
     _page("usage", usage.usage, "usage"),
@@ -83,8 +83,8 @@ OF_ORGANIZATION = [
     _page("requests/<uuid:event_id>", requests.receipt, "receipt"),
     _page("billing", billing.billing, "billing"),
     _page("billing/profile", profile.billing_profile_page, "billing_profile"),
-    _page("billing/limits", spending_limits.limits, "limits"),
-    _page("billing/alerts", spending_limits.alerts, "limit_alerts"),
+    _page("spending-limits", spending_limits.limits, "limits"),
+    _page("spending-limits/alerts", spending_limits.alerts, "limit_alerts"),
     _page(BUDGET, spending_limits.limit, "limit"),
     *_verbs(spending_limits, BUDGET, "limit", "remove"),
     *_verbs(billing, "billing", "billing", "top_up", "payments", "automatic", "code", "saved"),
@@ -114,8 +114,8 @@ OF_ORGANIZATION = [
     *_verbs(sso, "team/scim", "scim", "token", "end", "heir"),
     _page(MEMBER, team.member, "member"),
     *_verbs(team, MEMBER, "member", "role", "remove"),
-    _page("audit", audit_log.audit, "audit"),
-    _page("audit.csv", audit_log.audit_csv, "audit_csv"),
+    _page("audit-log", audit_log.audit, "audit"),
+    _page("audit-log.csv", audit_log.audit_csv, "audit_csv"),
     _page("webhooks", webhooks.webhooks, "webhooks"),
     _page("webhooks/new", webhooks.webhook_new, "webhook_new"),
     _page(ENDPOINT, webhooks.webhook, "webhook"),
@@ -130,11 +130,19 @@ urlpatterns = [
     path("invitations/<str:secret>", organizations.invitation, name="invitation"),
     path("organizations/new", organizations.organization_new, name="organization_new"),
     path("theme", theme.choose_theme, name="theme"),
-    path("accounts/data", personal_data.personal_data, name="personal_data"),
-    path("accounts/data/copy", personal_data.personal_data_copy, name="personal_data_copy"),
-    path("accounts/data/erase", personal_data.personal_data_erase, name="personal_data_erase"),
+    path("accounts/personal-data", personal_data.personal_data, name="personal_data"),
     path(
-        "accounts/data/<str:errand_id>",
+        "accounts/personal-data/export",
+        personal_data.personal_data_export,
+        name="personal_data_export",
+    ),
+    path(
+        "accounts/personal-data/erase",
+        personal_data.personal_data_erase,
+        name="personal_data_erase",
+    ),
+    path(
+        "accounts/personal-data/<str:request_id>",
         personal_data.personal_data_download,
         name="personal_data_download",
     ),

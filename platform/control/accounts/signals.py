@@ -49,7 +49,7 @@ def send_wrong_password(email: str) -> None:
     """Send the event of a wrong password if the account exists."""
     user = user_by_email(email)
     if user is not None:
-        send_account_event(user, "session.refuse", by=NOBODY, way="password")
+        send_account_event(user, "user.login_failed", by=NOBODY, way="password")
 
 
 def _on_login(sender: object, request: HttpRequest, user: User, **_: Any) -> None:
@@ -57,38 +57,38 @@ def _on_login(sender: object, request: HttpRequest, user: User, **_: Any) -> Non
         record.get("type") or record["method"]
         for record in get_authentication_records(request, user)
     ]
-    send_account_event(user, "session.begin", ways=list(dict.fromkeys(ways)))
+    send_account_event(user, "user.logged_in", ways=list(dict.fromkeys(ways)))
 
 
 def _on_logout(sender: object, request: HttpRequest, user: User | None, **_: Any) -> None:
     if user is not None:
-        send_account_event(user, "session.end")
+        send_account_event(user, "user.logged_out")
 
 
 def _on_password_changed(sender: object, user: User, **_: Any) -> None:
-    send_account_event(user, "password.change")
+    send_account_event(user, "user.password_changed")
 
 
 def _on_password_reset(sender: object, user: User, **_: Any) -> None:
-    send_account_event(user, "password.reset")
+    send_account_event(user, "user.password_reset")
 
 
 def _on_email_changed(sender: object, user: User, **_: Any) -> None:
-    send_account_event(user, "address.change")
+    send_account_event(user, "user.email_changed")
 
 
 def _on_factor_added(sender: object, user: User, authenticator: Authenticator, **_: Any) -> None:
-    send_account_event(user, "factor.add", kind=authenticator.type)
+    send_account_event(user, "user.mfa_added", kind=authenticator.type)
 
 
 def _on_factor_removed(sender: object, user: User, authenticator: Authenticator, **_: Any) -> None:
-    send_account_event(user, "factor.remove", kind=authenticator.type)
+    send_account_event(user, "user.mfa_removed", kind=authenticator.type)
 
 
 def _on_factor_reset(sender: object, user: User, authenticator: Authenticator, **_: Any) -> None:
-    send_account_event(user, "factor.renew", kind=authenticator.type)
+    send_account_event(user, "user.mfa_reset", kind=authenticator.type)
 
 
 def _on_wrong_code(sender: object, user: User, authenticator: Any = None, **_: Any) -> None:
     way = getattr(authenticator, "type", "code")
-    send_account_event(user, "session.refuse", by=NOBODY, way=way)
+    send_account_event(user, "user.login_failed", by=NOBODY, way=way)

@@ -129,7 +129,7 @@ def end_session(request: HttpRequest, session_id: int) -> HttpResponse:
     signed_in = cast(User, request.user)
     session = get_object_or_404(UserSession, user_id=signed_in.pk, id=session_id)
     with transaction.atomic():
-        send_account_event(signed_in, "session.revoke")
+        send_account_event(signed_in, "user.session_revoked")
         end_sessions(request, [session])
     messages.success(request, "That session is ended.")
     return redirect("usersessions_list")

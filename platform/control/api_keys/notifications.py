@@ -1,6 +1,7 @@
 """Emails about API keys. A person who receives a secret in the console is notified, so that they
 notice a stolen session. Owners are notified of keys that may manage the organization, and creators
-when somebody else rotates or revokes their key. Programs are notified by the webhook `key.created`.
+when somebody else rotates or revokes their key. Programs are notified by the webhook
+`api_key.created`.
 """
 
 from django.utils import timezone
@@ -65,7 +66,7 @@ def _notify(key: ApiKey, addresses: set[str], actor: Actor, subject: str, senten
         subject,
         sentence,
         "If you did not expect that, look at the keys and revoke what nobody knows.",
-        f"/{key.organization_id}/keys",
+        f"/{key.organization_id}/api-keys",
         "See the keys",
     )
     for address in sorted(addresses):

@@ -50,7 +50,7 @@ def playground_secret(*, user: User, project: Project) -> str:
     if is_new:
         audit.record(
             actor=actor,
-            action="key.mint",
+            action="api_key.created",
             target_kind="api_key",
             target_id=key.id,
             organization_id=project.organization_id,

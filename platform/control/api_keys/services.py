@@ -110,10 +110,12 @@ def create_api_key(
     )
     secret = issue_secret(key)
     key.save(force_insert=True)
-    record_key_event(actor, "key.mint", key, name=key.name, scopes=key.scopes, project=project.id)
+    record_key_event(
+        actor, "api_key.created", key, name=key.name, scopes=key.scopes, project=project.id
+    )
     send_event(
         organization_id=key.organization_id,
-        kind="key.created",
+        kind="api_key.created",
         data=_event_data(key),
         key=key.id,
         now=key.created_at,
@@ -141,7 +143,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     for field, value in new.items():
         setattr(key, field, value)
     key.save(update_fields=list(new))
-    record_key_event(actor, "key.edit", key, before=_plain(before), after=_plain(new))
+    record_key_event(actor, "api_key.updated", key, before=_plain(before), after=_plain(new))
     publish([FeedRef("api_key", key.id)])
     return key
 
@@ -156,7 +158,7 @@ def set_key_limit(*, actor: Actor, key: ApiKey, spend_limit_nanos: int | None) -
     before = key.spend_limit_nanos
     key.spend_limit_nanos = tenant_checks.spend_limit_nanos(spend_limit_nanos)
     key.save(update_fields=["spend_limit_nanos"])
-    record_key_event(actor, "key.set_limit", key, before=before, after=spend_limit_nanos)
+    record_key_event(actor, "api_key.limit_set", key, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(key.id): key.spend_limit_nanos}
     limits_changed.send(ApiKey, limits=limits, now=timezone.now())
     publish([FeedRef("api_key", key.id)])
@@ -169,7 +171,7 @@ def revoke_key(*, actor: Actor, key: ApiKey) -> ApiKey:
     key = get_active_key(actor, key)
     key.revoked_at = timezone.now()
     key.save(update_fields=["revoked_at"])
-    record_key_event(actor, "key.revoke", key, name=key.name)
+    record_key_event(actor, "api_key.revoked", key, name=key.name)
     notify_key_revoked(actor, key)
     publish([FeedRef("api_key", key.id)])
     return key
@@ -206,7 +208,7 @@ def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _event_data(key: ApiKey) -> dict[str, Any]:
-    """Return the data of the webhook event `key.created`."""
+    """Return the data of the webhook event `api_key.created`."""
     return {
         "key_id": key.id,
         "project_id": key.project_id,
@@ -314,7 +316,7 @@ def rotate_key(
     key.created_by_id = actor.person_id or key.created_by_id
     key.save(update_fields=[*PARTS, "created_by"])
     record_key_event(
-        actor, "key.rotate", key, before=before, after=key.masked,
+        actor, "api_key.rotated", key, before=before, after=key.masked,
         old_secret_ends_at=ends_at.isoformat(),
     )  # fmt: skip
     notify_key_rotated(actor, key, maker)
@@ -333,7 +335,9 @@ def revoke_previous_secrets(*, actor: Actor, key: ApiKey) -> ApiKey:
     if not ended:
         raise Conflict("No old secret of the API key works any more.")
     PreviousSecret.objects.filter(key=key).delete()
-    record_key_event(actor, "key.end_old_secrets", key, ended=[secret.masked for secret in ended])
+    record_key_event(
+        actor, "api_key.previous_secrets_revoked", key, ended=[secret.masked for secret in ended]
+    )
     publish([FeedRef("api_key", key.id)])
     return key
 

@@ -125,7 +125,7 @@ def verify_chain(*, now: datetime, noted: Sequence[ChainHead] = ()) -> ChainVeri
     if found:
         logger.error("audit_chain_broken", faults=found, head=str(end))
     else:
-        logger.info("audit_chain_proven", head=str(end))
+        logger.info("audit_chain_verified", head=str(end))
     return proof
 
 

@@ -56,7 +56,9 @@ def record_operator_views(
         record_once_within(
             PAUSE,
             actor=actor,
-            action="organization.look" if view.organization_id else "user.look",
+            action="organization.viewed_by_operator"
+            if view.organization_id
+            else "user.viewed_by_operator",
             target_kind=view.target_kind,
             target_id=view.target_id[:ID_MAX],
             organization_id=view.organization_id,

@@ -73,18 +73,19 @@ def last_verification() -> ChainVerification | None:
 def metrics() -> Iterator[Metric]:
     """Return the number of unchained events and the result of the last verification."""
     unchained = GaugeMetricFamily(
-        "penstock_control_deeds_waiting", "Audit events that are not in the hash chain yet."
+        "penstock_audit_events_unchained", "Audit events that are not in the hash chain yet."
     )
     unchained.add_metric([], unchained_count())
     yield unchained
     proof = last_verification()
     if proof is not None:
         faults = GaugeMetricFamily(
-            "penstock_control_audit_faults", "Errors in the audit log's hash chain; alert if not 0."
+            "penstock_audit_chain_errors", "Errors in the audit log's hash chain; alert if not 0."
         )
         faults.add_metric([], len(proof.faults))
         age = GaugeMetricFamily(
-            "penstock_control_audit_proof_age_seconds", "Time since the chain was last verified."
+            "penstock_audit_chain_verification_age_seconds",
+            "Time since the chain was last verified.",
         )
         age.add_metric([], (timezone.now() - proof.made_at).total_seconds())
         yield from (faults, age)

@@ -25,9 +25,9 @@ def record(
     organization_id: str = "",
     details: dict[str, Any] | None = None,
 ) -> AuditEvent:
-    """Add an audit event; `action` is a noun and a verb, such as `key.mint`; `details` hold no
-    secrets. Email addresses in them become references. The address and the request id come from the
-    current request."""
+    """Add an audit event. `action` is a noun and a past participle, such as `api_key.created`.
+    `details` hold no secrets; email addresses in them become references. The client address and the
+    request id come from the current request."""
     request = current_request()
     return AuditEvent.objects.create(
         organization_id=organization_id,

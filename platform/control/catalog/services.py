@@ -55,7 +55,7 @@ def create_model(
         organization_ids=organization_ids,
     )
     create_row(model)
-    _record(actor, "model.create", model, public_id=public_id)
+    _record(actor, "model.created", model, public_id=public_id)
     return model
 
 
@@ -66,7 +66,7 @@ def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> M
     _require_fields(changes, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
     if differences := apply_changes(model, changes):
-        _record(actor, "model.update", model, **differences)
+        _record(actor, "model.updated", model, **differences)
         publish(model_record(variant) for variant in selectors.variants(model))
     return model
 
@@ -81,7 +81,7 @@ def set_default_variant(*, actor: Actor, model: Model, variant: Variant) -> Mode
     if variant.model_id != model.id or variant.published_at is None:
         raise Conflict(f"{variant} is no published variant of {model}.", param="default_variant")
     if differences := apply_changes(model, {"default_variant": variant}):
-        _record(actor, "model.set_default_variant", model, **differences)
+        _record(actor, "model.default_variant_set", model, **differences)
         publish(model_record(each) for each in selectors.variants(model))
     return model
 
@@ -93,7 +93,7 @@ def create_variant(*, actor: Actor, model: Model, precision: str, **fields: Any)
     _require_fields(fields, VARIANT_FIELDS | {"parent"})
     variant = Variant(model=model, precision=precision, **fields)
     create_row(variant)
-    _record(actor, "variant.create", variant, model=model.public_id, precision=precision)
+    _record(actor, "variant.created", variant, model=model.public_id, precision=precision)
     return variant
 
 
@@ -104,7 +104,7 @@ def update_variant(*, actor: Actor, variant: Variant, changes: Mapping[str, Any]
     _require_fields(changes, VARIANT_FIELDS)
     variant = selectors.locked_variant(variant.id)
     if differences := apply_changes(variant, changes):
-        _record(actor, "variant.update", variant, **differences)
+        _record(actor, "variant.updated", variant, **differences)
         deployments = selectors.deployments(variant)
         publish([model_record(variant), *(deployment_record(each) for each in deployments)])
     return variant
@@ -117,7 +117,7 @@ def record_quality(*, actor: Actor, variant: Variant, document: dict[str, Any]) 
     require_operator(actor, Permission.CATALOG_WRITE)
     report = QualityReport(variant=variant, document=document, **quality_columns(document))
     create_row(report)
-    _record(actor, "variant.record_quality", variant, report=report.id, accuracy=report.accuracy)
+    _record(actor, "variant.quality_recorded", variant, report=report.id, accuracy=report.accuracy)
     return report
 
 
@@ -136,7 +136,7 @@ def publish_variant(*, actor: Actor, variant: Variant) -> Variant:
         if model.default_variant_id is None:
             apply_changes(model, {"default_variant": variant})
         variant.model = model
-        _record(actor, "variant.publish", variant)
+        _record(actor, "variant.published", variant)
         publish([model_record(variant)])
     return variant
 
@@ -150,7 +150,7 @@ def withdraw_variant(*, actor: Actor, variant: Variant) -> Variant:
     if variant.is_default:
         raise Conflict(f"{variant} is the default: set another one first.")
     if apply_changes(variant, {"published_at": None}):
-        _record(actor, "variant.withdraw", variant)
+        _record(actor, "variant.withdrawn", variant)
         publish([model_record(variant)])
     return variant
 
@@ -162,7 +162,7 @@ def create_deployment(*, actor: Actor, variant: Variant, **fields: Any) -> Deplo
     _require_fields(fields, DEPLOYMENT_FIELDS)
     deployment = Deployment(variant=variant, **fields)
     create_row(deployment)
-    _record(actor, "deployment.create", deployment, variant=str(variant))
+    _record(actor, "deployment.created", deployment, variant=str(variant))
     publish([deployment_record(deployment)])
     return deployment
 
@@ -179,7 +179,7 @@ def update_deployment(
     _require_fields(changes, DEPLOYMENT_FIELDS)
     deployment = selectors.locked_deployment(deployment.id)
     if differences := apply_changes(deployment, changes):
-        _record(actor, "deployment.update", deployment, **differences)
+        _record(actor, "deployment.updated", deployment, **differences)
         if not differences.keys() <= NOT_PUBLISHED:
             publish([deployment_record(deployment)])
     return deployment

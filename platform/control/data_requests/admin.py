@@ -28,7 +28,7 @@ class DataSubjectRequestForm(forms.ModelForm):
         label="To erase: the address again",
         required=False,
         widget=UnfoldAdminTextInputWidget,
-        help_text="Erasing can't be undone. A rehearsal says what it would do.",
+        help_text="Erasing can't be undone. A dry run shows what it would do.",
     )
 
     class Meta:
@@ -70,7 +70,7 @@ class DataSubjectRequestAdmin(OperatorAdmin):
 
     def get_queryset(self, request: HttpRequest) -> Any:
         """Return requests without their exports."""
-        return super().get_queryset(request).defer("copy")
+        return super().get_queryset(request).defer("export")
 
     def has_change_permission(
         self, request: HttpRequest, obj: DataSubjectRequest | None = None
@@ -80,17 +80,17 @@ class DataSubjectRequestAdmin(OperatorAdmin):
 
     def get_urls(self) -> list[URLPattern]:
         """Add the URL of exports."""
-        page = self.admin_site.admin_view(self.copy_view)
+        page = self.admin_site.admin_view(self.export_view)
         return [
-            path("<path:errand_id>/copy/", page, name="data_requests_datasubjectrequest_copy"),
+            path("<path:request_id>/export/", page, name="data_requests_datasubjectrequest_export"),
             *super().get_urls(),
         ]
 
-    def copy_view(self, request: HttpRequest, errand_id: str) -> HttpResponseBase:
+    def export_view(self, request: HttpRequest, request_id: str) -> HttpResponseBase:
         """Send an export to an operator who may help customers."""
         actor = operator(request)
         require_operator(actor, Permission.CUSTOMERS_WRITE)
-        data_request = services.any_request(unquote(errand_id))
+        data_request = services.any_request(unquote(request_id))
         return whole_export(
             request,
             lambda: services.take_export(actor=actor, request=data_request),
@@ -119,9 +119,9 @@ class DataSubjectRequestAdmin(OperatorAdmin):
     @admin.display(description="Copy")
     def download(self, row: DataSubjectRequest) -> str:
         """Return the link to the export."""
-        if not row.has_copy:
+        if not row.has_export:
             return "-"
-        url = row_url("admin:data_requests_datasubjectrequest_copy", row.id)
+        url = row_url("admin:data_requests_datasubjectrequest_export", row.id)
         return format_html(
             '<a class="text-primary-600" href="{}">Download (kept for a week)</a>', url
         )

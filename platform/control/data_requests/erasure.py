@@ -81,8 +81,8 @@ def _end(user: User, actor: Actor, now: datetime) -> None:
     for each in inventory():
         if each.end == RetentionRule.DELETED:
             each.model._default_manager.filter(Q(**{each.field: user.pk})).delete()
-    DataSubjectRequest.objects.filter(person=user).update(copy=None)
-    audit.record(actor=actor, action="person.erase", target_kind="user", target_id=user.id)
+    DataSubjectRequest.objects.filter(person=user).update(export=None)
+    audit.record(actor=actor, action="data_request.erased", target_kind="user", target_id=user.id)
     _anonymize(user, now)
 
 

@@ -12,17 +12,17 @@ from control.db.models import ID_MAX, new_id
 EXPORT_RETENTION = timedelta(days=7)
 
 
-def new_errand_id() -> str:
+def new_data_request_id() -> str:
     """Return a new request id."""
-    return new_id("errand")
+    return new_id("dreq")
 
 
 class RequestKind(models.TextChoices):
     """The kind of a data subject request."""
 
-    COPY = "copy", "A copy of what is known"
-    REHEARSAL = "rehearsal", "Say what erasing would do"
-    ERASURE = "erasure", "Erase"
+    EXPORT = "export", "Export personal data"
+    ERASURE_DRY_RUN = "erasure_dry_run", "Erase (dry run)"
+    ERASURE = "erasure", "Erase personal data"
 
 
 class RequestState(models.TextChoices):
@@ -35,10 +35,10 @@ class RequestState(models.TextChoices):
 
 
 class DataSubjectRequest(models.Model):
-    """A request that a worker runs on a person's data. An export (`copy`) is kept for a week;
+    """A request that a worker runs on a person's data. An export is kept for a week;
     `told` holds sentences on what was done, or why not."""
 
-    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_errand_id)
+    id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_data_request_id)
     person = models.ForeignKey(User, models.PROTECT, related_name="+")
     asked_by = models.ForeignKey(User, models.PROTECT, related_name="+")
     kind = models.CharField(max_length=16, choices=RequestKind)
@@ -48,7 +48,7 @@ class DataSubjectRequest(models.Model):
     busy_until = models.DateTimeField(null=True, blank=True)
     """The end of the lease of the worker that runs it."""
     told = models.JSONField(default=list, blank=True)
-    copy = models.BinaryField(null=True)
+    export = models.BinaryField(null=True)
     created_at = models.DateTimeField(default=timezone.now)
     finished_at = models.DateTimeField(null=True, blank=True)
 
@@ -58,12 +58,12 @@ class DataSubjectRequest(models.Model):
         constraints = [
             models.UniqueConstraint(
                 fields=["person", "kind"],
-                name="errand_runs_once",
+                name="data_request_runs_once",
                 condition=Q(state="waiting"),
             ),
             models.CheckConstraint(
                 condition=Q(kind__in=RequestKind.values, state__in=RequestState.values),
-                name="errand_is_known",
+                name="data_request_is_known",
             ),
         ]
 
@@ -71,9 +71,9 @@ class DataSubjectRequest(models.Model):
         return f"{self.kind} {self.id}"
 
     @property
-    def has_copy(self) -> bool:
+    def has_export(self) -> bool:
         """Whether there is an export to download: a week long."""
-        if self.kind != RequestKind.COPY or self.state != RequestState.DONE:
+        if self.kind != RequestKind.EXPORT or self.state != RequestState.DONE:
             return False
         return self.finished_at is not None and self.finished_at > timezone.now() - EXPORT_RETENTION
 

@@ -52,7 +52,7 @@ def create_request(
     if open_requests().filter(person=user, kind=kind).exists():
         raise Conflict("This is under way already.")
     request = DataSubjectRequest.objects.create(person=user, asked_by=asked_by, kind=kind)
-    _record(actor, f"person.ask_{kind}", request)
+    _record(actor, f"data_request.{kind}_requested", request)
     return request
 
 
@@ -76,7 +76,7 @@ def run(request_id: str, *, now: datetime) -> None:
     except ServiceError as error:
         _finish(request, RequestState.REFUSED, [error.message])
     except Exception as error:
-        logger.error("errand_failed", errand_id=request_id, error=type(error).__name__)
+        logger.error("data_request_failed", data_request_id=request_id, error=type(error).__name__)
         DataSubjectRequest.objects.filter(id=request_id).update(busy_until=None)
         raise
 
@@ -84,7 +84,7 @@ def run(request_id: str, *, now: datetime) -> None:
 @transaction.atomic
 def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
     rows = DataSubjectRequest.objects.select_for_update(skip_locked=True, of=("self",), no_key=True)
-    request = rows.filter(id=request_id, state=RequestState.WAITING).defer("copy").first()
+    request = rows.filter(id=request_id, state=RequestState.WAITING).defer("export").first()
     if request is None or (request.busy_until is not None and request.busy_until > now):
         return None
     if request.attempts >= ATTEMPTS_MAX:
@@ -98,7 +98,7 @@ def _begin(request_id: str, now: datetime) -> DataSubjectRequest | None:
 
 def _execute(request: DataSubjectRequest, now: datetime) -> None:
     user, actor = request.person, Actor.for_user(request.asked_by)
-    if request.kind == RequestKind.REHEARSAL:
+    if request.kind == RequestKind.ERASURE_DRY_RUN:
         refusals = [f"Refused as things stand: {each}" for each in obstacles(user)]
         _finish(request, RequestState.DONE, [*refusals, *consequences(user)])
     elif request.kind == RequestKind.ERASURE:
@@ -106,7 +106,7 @@ def _execute(request: DataSubjectRequest, now: datetime) -> None:
     else:
         content = write_export(user, now=now, progress=lambda percent: _progress(request, percent))
         DataSubjectRequest.objects.filter(id=request.id, state=RequestState.WAITING).update(
-            copy=content
+            export=content
         )
         _finish(request, RequestState.DONE, [])
 
@@ -142,18 +142,18 @@ def take_export(*, actor: Actor, request: DataSubjectRequest) -> bytes:
         require_operator(actor, Permission.CUSTOMERS_WRITE)
     if request.person.erased_at is not None and not actor.is_operator:
         raise NotPermitted("They are erased.")
-    if not request.copy:
-        raise ObjectNotFound("The copy is not there (any more): ask for a new one.")
-    _record(actor, "person.take_copy", request)
-    return bytes(request.copy)
+    if not request.export:
+        raise ObjectNotFound("The export is no longer available. Request a new one.")
+    _record(actor, "data_request.exported", request)
+    return bytes(request.export)
 
 
 def purge(*, now: datetime) -> int:
     """Delete exports that are a week old; return how many."""
     old = DataSubjectRequest.objects.filter(
-        copy__isnull=False, finished_at__lt=now - EXPORT_RETENTION
+        export__isnull=False, finished_at__lt=now - EXPORT_RETENTION
     )
-    return old.update(copy=None)
+    return old.update(export=None)
 
 
 def _record(actor: Actor, action: str, request: DataSubjectRequest) -> None:
@@ -162,13 +162,13 @@ def _record(actor: Actor, action: str, request: DataSubjectRequest) -> None:
         action=action,
         target_kind="user",
         target_id=request.person_id,
-        details={"errand": request.id},
+        details={"data_request": request.id},
     )
 
 
 def requests_of(person: User) -> list[DataSubjectRequest]:
     """Return a person's `SHOWN` latest requests, latest first, without the exports."""
-    return list(DataSubjectRequest.objects.filter(person=person).defer("copy")[:SHOWN])
+    return list(DataSubjectRequest.objects.filter(person=person).defer("export")[:SHOWN])
 
 
 def get_request(person: User, request_id: str) -> DataSubjectRequest:
@@ -186,6 +186,6 @@ def open_requests() -> QuerySet[DataSubjectRequest]:
     """Return the waiting requests, oldest first."""
     return (
         DataSubjectRequest.objects.filter(state=RequestState.WAITING)
-        .defer("copy")
+        .defer("export")
         .order_by("created_at")
     )

@@ -51,7 +51,7 @@ def denial_reason(request: HttpRequest) -> HttpResponseBase | None:
         return _denied("The credential is none of ours, or has ended.", 401)
     call = request.path.removeprefix(f"{PREFIX}v1/").partition("/")[0]
     if request.path != METRICS and call not in CALLS[caller.role]:
-        log.warning("internal_call_refused", caller=str(caller), path=request.path)
+        log.warning("internal_request_denied", caller=str(caller), path=request.path)
         return _denied(f"A {caller.role} may not call this.", 403)
     return None
 

@@ -29,7 +29,7 @@ def name_gateway(caller: Caller, gateway_id: str) -> None:
 def require_ownership(caller: Caller, gateway_ids: Collection[str]) -> None:
     """Raise NotPermitted if one of these gateways belongs to another caller."""
     for gateway_id, name in sorted(owned_by_others(caller, gateway_ids).items()):
-        log.warning("internal_call_refused", caller=str(caller), gateway_id=gateway_id, of=name)
+        log.warning("internal_request_denied", caller=str(caller), gateway_id=gateway_id, of=name)
         raise NotPermitted(
             f"{gateway_id} is the gateway {name}: {caller.name}'s credential may not speak for it"
         )

@@ -81,8 +81,8 @@ def gateways(request: HttpRequest) -> HttpResponse:
 
 urlpatterns = [
     path("feed", feed),
-    path("gateways", gateways),
+    path("gateways/heartbeat", gateways),
     path("idempotency/claims", claims),
-    path("idempotency/answers", answers),
+    path("idempotency/responses", answers),
     path("idempotency/endings", endings),
 ]

@@ -70,7 +70,7 @@ class ChangeNotifier:
             try:
                 await self._ring_for_notifications()
             except psycopg.OperationalError as error:
-                log.warning("feed_listener_lost", error=type(error).__name__)
+                log.warning("feed_listener_disconnected", error=type(error).__name__)
                 await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _ring_for_notifications(self) -> None:

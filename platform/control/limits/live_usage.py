@@ -104,7 +104,7 @@ def _read(names: Mapping[str, Measure]) -> dict[str, UsageCounter]:
     try:
         time, offset, *values = pipeline.execute()
     except (redis.RedisError, OSError) as error:
-        logger.warning("limits_not_read", error=type(error).__name__)
+        logger.warning("rate_limit_usage_unavailable", error=type(error).__name__)
         return {}
     now = shared_time(time[0], time[1], float(offset or 0))
     return {name: UsageCounter(now, value) for name, value in zip(names, values, strict=True)}

@@ -178,7 +178,7 @@ def create_usage_tier(
     _check_free(tier)
     _set(tier, figures)
     tier.save(force_insert=True)
-    _record(actor, "limit_tier.create", "limit_tier", tier.id, after=_snapshot(tier))
+    _record(actor, "usage_tier.created", "limit_tier", tier.id, after=_snapshot(tier))
     publish([usage_tier_record(tier)])
     return tier
 
@@ -196,7 +196,9 @@ def change_usage_tier(*, actor: Actor, tier: UsageTier, changes: Mapping[str, An
     _check_free(tier)
     _set(tier, {name: changes[name] for name in RATE_LIMIT_FIELDS if name in changes})
     tier.save()
-    _record(actor, "limit_tier.change", "limit_tier", tier.id, before=before, after=_snapshot(tier))
+    _record(
+        actor, "usage_tier.updated", "limit_tier", tier.id, before=before, after=_snapshot(tier)
+    )
     publish([usage_tier_record(tier)])
     return tier
 
@@ -214,7 +216,7 @@ def set_usage_tier_model_limit(
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
     _record(
-        actor, "limit_tier.set_model", "limit_tier", tier.id,
+        actor, "usage_tier.model_limit_set", "limit_tier", tier.id,
         model=model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([usage_tier_record(tier)])
@@ -238,7 +240,7 @@ def set_rate_limit_override(
     _put_or_remove(row, figures)
     after = None if figures is None else _figures(row)
     _record(
-        actor, "organization.set_rates", "organization", organization.id, organization.id,
+        actor, "organization.rate_limits_updated", "organization", organization.id, organization.id,
         model=model and model.public_id, before=before, after=after,
     )  # fmt: skip
     publish([FeedRef("organization", organization.id)])

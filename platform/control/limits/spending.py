@@ -258,7 +258,7 @@ def remove_limit(
         _set_month(actor, owner, None)
         return
     SpendingLimit.objects.filter(budget_id=budget_id).delete()
-    _record(actor, organization, "remove", budget_id, before=before.limit_nanos)
+    _record(actor, organization, "removed", budget_id, before=before.limit_nanos)
     _apply(owner, budget_id, None, now)
 
 
@@ -343,7 +343,7 @@ def _record(
 ) -> None:
     audit.record(
         actor=actor,
-        action=f"budget.{verb}",
+        action=f"spending_limit.{verb}",
         target_kind="budget",
         target_id=budget_id,
         organization_id=organization.id,

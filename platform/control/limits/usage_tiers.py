@@ -76,7 +76,7 @@ def _set_tier(organization: Organization, now: datetime, paid_nanos: int | None 
         status.tier, status.since = due, now
         audit.record(
             actor=PLATFORM,
-            action="organization.limit_tier",
+            action="organization.usage_tier_changed",
             target_kind="organization",
             target_id=organization.id,
             organization_id=organization.id,

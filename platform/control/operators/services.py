@@ -46,7 +46,7 @@ def invite_operator(*, actor: Actor, email: str, role: str) -> tuple[OperatorInv
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "operator.invite", "operator_invitation", invitation.id, email=email, role=role)
+    _record(actor, "operator.invited", "operator_invitation", invitation.id, email=email, role=role)
     send_mail(
         template="operator_invitation",
         to=[email],
@@ -72,7 +72,7 @@ def revoke_operator_invitation(*, actor: Actor, invitation: OperatorInvitation) 
     invitation.revoked_at = timezone.now()
     invitation.save(update_fields=["revoked_at"])
     email, kind = invitation.email, "operator_invitation"
-    _record(actor, "operator.revoke_invitation", kind, invitation.id, email=email)
+    _record(actor, "operator.invitation_revoked", kind, invitation.id, email=email)
 
 
 @transaction.atomic
@@ -93,7 +93,14 @@ def accept_operator_invitation(*, user: User, secret: str) -> User:
         raise Conflict("You are an operator already.")
     _set_role(user, invitation.role)
     role = user.operator_role
-    _record(Actor.for_user(user), "operator.accept", "user", user.id, email=user.email, role=role)
+    _record(
+        Actor.for_user(user),
+        "operator.invitation_accepted",
+        "user",
+        user.id,
+        email=user.email,
+        role=role,
+    )
     return user
 
 
@@ -108,7 +115,7 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
         _keep_an_owner(operator)
     _set_role(operator, role)
     _record(
-        actor, "operator.change_role", "user", operator.id,
+        actor, "operator.role_changed", "user", operator.id,
         email=operator.email, before=before, after=role,
     )  # fmt: skip
     _notify_operator(
@@ -128,7 +135,7 @@ def remove_operator(*, actor: Actor, user: User) -> User:
     _keep_an_owner(operator)
     before = operator.operator_role
     _set_role(operator, "")
-    _record(actor, "operator.dismiss", "user", operator.id, email=operator.email, before=before)
+    _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
     _notify_operator(
         actor, operator,
         "You are no operator any more",

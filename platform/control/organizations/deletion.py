@@ -52,7 +52,7 @@ def delete_organization(*, actor: Actor, organization: Organization, name: str) 
     ended = _end(organization, now)
     audit.record(
         actor=actor,
-        action="organization.delete",
+        action="organization.deleted",
         target_kind="organization",
         target_id=organization.id,
         organization_id=organization.id,

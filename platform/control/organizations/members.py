@@ -74,7 +74,7 @@ def _create_invitation(
         invited_by_id=actor.user_id,
         expires_at=now + timedelta(days=INVITATION_DAYS),
     )
-    _record(actor, "member.invite", "invitation", invitation, email=email, role=role)
+    _record(actor, "member.invited", "invitation", invitation, email=email, role=role)
     return invitation, secret
 
 
@@ -84,7 +84,7 @@ def revoke_invitation(*, actor: Actor, invitation: Invitation) -> None:
     require(actor, invitation.organization_id, Permission.MEMBERS_WRITE)
     invitation.revoked_at = timezone.now()
     invitation.save(update_fields=["revoked_at"])
-    _record(actor, "member.revoke_invitation", "invitation", invitation, email=invitation.email)
+    _record(actor, "member.invitation_revoked", "invitation", invitation, email=invitation.email)
 
 
 @transaction.atomic
@@ -119,7 +119,12 @@ def accept_invitation(*, user: User, secret: str) -> Membership:
     )
     actor = Actor(kind="user", id=user.id, name=user.email, user_id=user.id)
     _record(
-        actor, "member.accept", "membership", membership, email=user.email, role=membership.role
+        actor,
+        "member.invitation_accepted",
+        "membership",
+        membership,
+        email=user.email,
+        role=membership.role,
     )
     return membership
 
@@ -137,7 +142,7 @@ def change_role(*, actor: Actor, membership: Membership, role: str) -> Membershi
     ended = _send_membership_changed(membership, is_over=False, target=None)
     name, role_name = membership.organization.name, membership.get_role_display()
     _record(
-        actor, "member.change_role", "membership", membership, email=membership.user.email,
+        actor, "member.role_changed", "membership", membership, email=membership.user.email,
         before=before, after=role, keys=[row.id for row in ended],
     )  # fmt: skip
     _notify_member(
@@ -167,7 +172,7 @@ def remove_member(*, actor: Actor, membership: Membership, heir: Membership | No
     ended = _send_membership_changed(membership, is_over=True, target=target)
     name, email = membership.organization.name, membership.user.email
     _record(
-        actor, "member.remove", "membership", membership, email=email, role=membership.role,
+        actor, "member.removed", "membership", membership, email=email, role=membership.role,
         keys=[row.id for row in ended], keys_to=target.user.email if target else None,
     )  # fmt: skip
     _notify_member(

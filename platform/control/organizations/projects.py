@@ -38,7 +38,7 @@ def create_project(
         spend_limit_nanos=validators.spend_limit_nanos(spend_limit_nanos),
         allowed_origins=validators.origins(allowed_origins),
     )
-    _record(actor, "project.create", project, name=project.name, limit_nanos=spend_limit_nanos)
+    _record(actor, "project.created", project, name=project.name, limit_nanos=spend_limit_nanos)
     publish([FeedRef("project", project.id)])
     return project
 
@@ -51,7 +51,7 @@ def rename_project(*, actor: Actor, project: Project, name: str) -> Project:
     project = _active(organization, project)
     before, project.name = project.name, _free_name(organization, name, project.name)
     project.save(update_fields=["name"])
-    _record(actor, "project.rename", project, before=before, after=project.name)
+    _record(actor, "project.renamed", project, before=before, after=project.name)
     return project
 
 
@@ -63,7 +63,7 @@ def set_project_limit(*, actor: Actor, project: Project, spend_limit_nanos: int 
     before = project.spend_limit_nanos
     project.spend_limit_nanos = validators.spend_limit_nanos(spend_limit_nanos)
     project.save(update_fields=["spend_limit_nanos"])
-    _record(actor, "project.set_limit", project, before=before, after=spend_limit_nanos)
+    _record(actor, "project.limit_set", project, before=before, after=spend_limit_nanos)
     limits = {limit_budget_id(project.id): project.spend_limit_nanos}
     limits_changed.send(Project, limits=limits, now=timezone.now())
     publish([FeedRef("project", project.id)])
@@ -82,7 +82,9 @@ def set_project_origins(
     project = _active(project.organization, project)
     before, project.allowed_origins = project.allowed_origins, validators.origins(allowed_origins)
     project.save(update_fields=["allowed_origins"])
-    _record(actor, "project.set_origins", project, before=before, after=project.allowed_origins)
+    _record(
+        actor, "project.allowed_origins_set", project, before=before, after=project.allowed_origins
+    )
     publish([FeedRef("project", project.id)])
     return project
 
@@ -98,7 +100,7 @@ def archive_project(*, actor: Actor, project: Project) -> Project:
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     responses = project_archived.send(Project, project=project, now=now)
     ended: list[FeedRef] = [row for _, rows in responses for row in cast(list[FeedRef], rows)]
-    _record(actor, "project.archive", project, keys=[row.id for row in ended])
+    _record(actor, "project.archived", project, keys=[row.id for row in ended])
     publish([FeedRef("project", project.id), *ended])
     return project
 
@@ -117,7 +119,7 @@ def restore_project(*, actor: Actor, project: Project) -> Project:
     _free_name(organization, project.name)
     project.archived_at = None
     project.save(update_fields=["archived_at"])
-    _record(actor, "project.restore", project, name=project.name)
+    _record(actor, "project.restored", project, name=project.name)
     publish([FeedRef("project", project.id)])
     return project
 

@@ -52,7 +52,7 @@ def create_organization(
     )
     Membership.objects.create(organization=organization, user=owner, role=Role.OWNER)
     project = Project.objects.create(organization=organization, name=DEFAULT_PROJECT_NAME)
-    _record(actor, "organization.create", organization, name=organization.name, owner=owner.email)
+    _record(actor, "organization.created", organization, name=organization.name, owner=owner.email)
     # Before publishing: receivers take row locks, and the feed's lock must come last.
     organization_created.send(Organization, organization=organization, actor=actor)
     publish([FeedRef("organization", organization.id), FeedRef("project", project.id)])
@@ -66,7 +66,7 @@ def rename_organization(*, actor: Actor, organization: Organization, name: str) 
     organization = selectors.locked_organization(organization.id)
     before, organization.name = organization.name, validators.name(name)
     organization.save(update_fields=["name"])
-    _record(actor, "organization.rename", organization, before=before, after=organization.name)
+    _record(actor, "organization.renamed", organization, before=before, after=organization.name)
     return organization
 
 
@@ -127,7 +127,7 @@ def set_idempotency_enabled(
     organization.takes_idempotency_keys = takes_idempotency_keys
     organization.save(update_fields=["takes_idempotency_keys"])
     _record(
-        actor, "organization.set_taking_idempotency_keys", organization,
+        actor, "organization.idempotency_updated", organization,
         before=before, after=takes_idempotency_keys,
     )  # fmt: skip
     if not takes_idempotency_keys:
@@ -161,7 +161,7 @@ def _set_status(actor: Actor, organization: Organization, status: str, reason: s
         raise Conflict(f"The organization is {status} already.")
     organization.status = status
     organization.save(update_fields=["status"])
-    verb = "resume" if organization.is_active else "suspend"
+    verb = "resumed" if organization.is_active else "suspended"
     _record(actor, f"organization.{verb}", organization, reason=reason)
     publish([FeedRef("organization", organization.id)])
     return organization
@@ -173,7 +173,7 @@ def _set_terms(actor: Actor, organization: Organization, **terms: Any) -> Organi
     for field, value in terms.items():
         setattr(organization, field, value)
     organization.save(update_fields=list(terms))
-    _record(actor, "organization.set_terms", organization, before=before, after=terms)
+    _record(actor, "organization.terms_updated", organization, before=before, after=terms)
     limits_changed.send(Organization, limits=_limits(organization), now=timezone.now())
     publish([FeedRef("organization", organization.id)])
     return organization

@@ -79,10 +79,10 @@ def queue_stats(now: datetime) -> list[QueueStats]:
 def metrics() -> Iterator[Metric]:
     """Return the number of waiting messages, by kind."""
     pending = GaugeMetricFamily(
-        "penstock_control_outbox_waiting", "Messages that wait to be delivered.", labels=["kind"]
+        "penstock_outbox_messages_pending", "Messages that wait to be delivered.", labels=["kind"]
     )
     overdue = GaugeMetricFamily(
-        "penstock_control_outbox_late", "Waiting messages that are overdue.", labels=["kind"]
+        "penstock_outbox_messages_overdue", "Waiting messages that are overdue.", labels=["kind"]
     )
     for each in queue_stats(timezone.now()):
         pending.add_metric([each.kind], each.waiting_count)
@@ -125,7 +125,7 @@ class WorkerWaker:
             try:
                 current_app.send_task("outbox.deliver", retry=False, expires=60)
             except Exception as error:
-                logger.warning("outbox_not_woken", error=type(error).__name__)
+                logger.warning("outbox_wakeup_failed", error=type(error).__name__)
 
 
 _waker = WorkerWaker()
@@ -211,7 +211,7 @@ def retry(*, actor: Actor, message: OutboxMessage, now: datetime) -> OutboxMessa
     message.save()
     audit.record(
         actor=actor,
-        action="outbox.retry",
+        action="outbox_message.retried",
         target_kind="outbox_message",
         target_id=str(message.id),
         organization_id=message.organization_id or "",

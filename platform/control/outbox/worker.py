@@ -118,7 +118,7 @@ def _give_up(message: OutboxMessage, reason: str, *, now: datetime) -> None:
     is_alarm = policy_of(message.kind).is_alarm
     logger.log(
         logging.ERROR if is_alarm else logging.INFO,
-        "outbox_given_up",
+        "outbox_message_abandoned",
         message_id=message.id,
         kind=message.kind,
         organization_id=message.organization_id,
@@ -127,7 +127,7 @@ def _give_up(message: OutboxMessage, reason: str, *, now: datetime) -> None:
     )
     audit.record(
         actor=OUTBOX,
-        action="outbox.give_up",
+        action="outbox_message.abandoned",
         target_kind="outbox_message",
         target_id=str(message.id),
         organization_id=message.organization_id or "",
@@ -221,7 +221,7 @@ class OutboxWorker:
                 del self._at_work[future]
                 if error := future.exception():
                     # Its claim expires, and another attempt follows.
-                    logger.error("outbox_attempt_lost", error=type(error).__name__)
+                    logger.error("outbox_attempt_crashed", error=type(error).__name__)
             elif now > ends_at:
                 del self._at_work[future]
                 self._overdue.add(future)

@@ -41,7 +41,7 @@ def draft_book(
         name=name, organization=organization, effective_at=effective_at, ends_at=ends_at
     )
     create_row(book)
-    _record(actor, "price_book.draft", book, name=name)
+    _record(actor, "price_book.created", book, name=name)
     return book
 
 
@@ -53,7 +53,7 @@ def update_book(*, actor: Actor, book: PriceBook, changes: Mapping[str, Any]) ->
     if not set(changes) <= BOOK_FIELDS:
         raise InvalidValue(f"Only {', '.join(sorted(BOOK_FIELDS))} can be set.")
     if differences := apply_changes(book, changes):
-        _record(actor, "price_book.update", book, **differences)
+        _record(actor, "price_book.updated", book, **differences)
     return book
 
 
@@ -91,7 +91,7 @@ def set_price(
         create_row(price)
     else:
         apply_changes(price, meters)
-    _record(actor, "price_book.set_price", book, **_named(price), before=before, after=meters)
+    _record(actor, "price_book.price_set", book, **_named(price), before=before, after=meters)
     return price
 
 
@@ -100,7 +100,7 @@ def remove_price(*, actor: Actor, price: Price) -> None:
     """Remove a price from a draft: the earlier price stays in force for its variant."""
     require_operator(actor, Permission.FINANCE_WRITE)
     book = _draft(price.book)
-    _record(actor, "price_book.remove_price", book, **_named(price))
+    _record(actor, "price_book.price_removed", book, **_named(price))
     price.delete()
 
 
@@ -130,7 +130,7 @@ def publish_book(
     book.save(update_fields=["effective_at", "published_at", "published_by"])
     confirmed = {"confirmation": confirmation} if confirmation else {}
     moment = book.effective_at.isoformat()
-    _record(actor, "price_book.publish", book, effective_at=moment, **confirmed)
+    _record(actor, "price_book.published", book, effective_at=moment, **confirmed)
     for price in prices:
         price.book = book
     publish(price_record(price) for price in prices)
@@ -149,7 +149,7 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
         raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")
     book.cancelled_at, book.cancelled_by_id = now, actor.user_id
     book.save(update_fields=["cancelled_at", "cancelled_by"])
-    _record(actor, "price_book.cancel", book)
+    _record(actor, "price_book.cancelled", book)
     publish(cancelled_price_record(price) for price in selectors.prices(book))
     return book
 

@@ -102,7 +102,7 @@ def _create_connection(
         connection.is_tried = False
     connection.save()
     _record(
-        actor, "sso.set_up", connection,
+        actor, "sso.connection_created", connection,
         before=" ".join(before).strip(), after=f"{protocol} {connection.issuer}",
         client_id=connection.client_id,
     )  # fmt: skip
@@ -115,7 +115,12 @@ def remove_provider(*, actor: Actor, organization: Organization) -> None:
     require(actor, organization.id, Permission.SSO_WRITE)
     connection = selectors.locked_connection(organization)
     _check_not_enforced(connection)
-    _record(actor, "sso.remove", connection, before=f"{connection.protocol} {connection.issuer}")
+    _record(
+        actor,
+        "sso.connection_deleted",
+        connection,
+        before=f"{connection.protocol} {connection.issuer}",
+    )
     SsoIdentity.objects.filter(organization=organization).delete()
     for field, value in {**NOTHING_SET_UP, "protocol": "", "is_tried": False}.items():
         setattr(connection, field, value)
@@ -143,7 +148,7 @@ def set_role_mapping(
     connection.default_role = default_role
     connection.save(update_fields=["role_claim", "role_map", "default_role"])
     sync_roles(selectors.scim_users(organization).filter(is_active=True))
-    _record(actor, "sso.map_roles", connection, before=before, after=_roles(connection))
+    _record(actor, "sso.role_mapping_updated", connection, before=before, after=_roles(connection))
     return connection
 
 
@@ -169,7 +174,7 @@ def enforce(*, actor: Actor, organization: Organization) -> int:
     for user in users:
         if user.pk != actor.user_id:
             provisioning.end_sessions(user)
-    _record(actor, "sso.enforce", connection, domains=sorted(names), people=len(users))
+    _record(actor, "sso.enforced", connection, domains=sorted(names), people=len(users))
     return len(users)
 
 
@@ -186,7 +191,7 @@ def stop_enforcing(*, actor: Actor, organization: Organization) -> None:
         raise Conflict("It is optional already.")
     connection.is_enforced = False
     connection.save(update_fields=["is_enforced"])
-    _record(actor, "sso.make_optional", connection)
+    _record(actor, "sso.enforcement_stopped", connection)
 
 
 @transaction.atomic
@@ -197,7 +202,7 @@ def unlink_identity(*, actor: Actor, organization: Organization, user: User) -> 
     identity = selectors.identity_of(organization, user)
     if identity is None:
         raise Conflict("They did not sign in by SSO yet.")
-    _record(actor, "sso.forget_identity", connection, email=user.email)
+    _record(actor, "sso.identity_unlinked", connection, email=user.email)
     identity.delete()
 
 
@@ -235,7 +240,7 @@ def create_scim_token(*, actor: Actor, organization: Organization) -> str:
     _, is_first = ScimToken.objects.update_or_create(
         organization=organization, defaults={**fields, "last_used_at": None}
     )
-    _record_scim(actor, "scim.make_token" if is_first else "scim.rotate_token", organization)
+    _record_scim(actor, "scim.token_created" if is_first else "scim.token_rotated", organization)
     return token
 
 
@@ -244,7 +249,7 @@ def disable_scim(*, actor: Actor, organization: Organization) -> None:
     """Delete the token; provisioned members keep their memberships."""
     require(actor, organization.id, Permission.SSO_WRITE)
     _scim_token(organization).delete()
-    _record_scim(actor, "scim.end_token", organization)
+    _record_scim(actor, "scim.token_revoked", organization)
 
 
 @transaction.atomic
@@ -259,7 +264,9 @@ def set_transfer_target(
     token = _scim_token(organization)
     token.heir = heir
     token.save(update_fields=["heir"])
-    _record_scim(actor, "scim.set_heir", organization, heir=heir.user.email if heir else None)
+    _record_scim(
+        actor, "scim.transfer_target_set", organization, heir=heir.user.email if heir else None
+    )
 
 
 def _scim_token(organization: Organization) -> ScimToken:

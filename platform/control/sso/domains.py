@@ -35,7 +35,7 @@ def add_domain(*, actor: Actor, organization: Organization, name: str) -> SsoDom
     domain = SsoDomain.objects.create(
         organization=organization, name=name, token=secrets.token_urlsafe(24)
     )
-    _record(actor, "sso.add_ssodomain", domain)
+    _record(actor, "sso.domain_added", domain)
     return domain
 
 
@@ -66,14 +66,14 @@ def _mark_verified(
     if holder is not None:
         holder.verified_at = None
         holder.save(update_fields=["verified_at"])
-        _record(Actor.for_system("DNS"), "sso.lose_domain", holder)
+        _record(Actor.for_system("DNS"), "sso.domain_reassigned", holder)
     domain.verified_at = timezone.now()
     try:
         with transaction.atomic():
             domain.save(update_fields=["verified_at"])
     except IntegrityError as error:
         raise Conflict(f"{domain.name} is verified by another organization.") from error
-    _record(actor, "sso.verify_domain", domain)
+    _record(actor, "sso.domain_verified", domain)
     return domain
 
 
@@ -88,7 +88,7 @@ def remove_domain(*, actor: Actor, organization: Organization, domain_id: str) -
     domain = selectors.domain(organization, domain_id)
     if domain.verified_at is not None and connection.is_enforced:
         raise Conflict("SSO is enforced for this domain: make it optional first.")
-    _record(actor, "sso.remove_domain", domain)
+    _record(actor, "sso.domain_removed", domain)
     domain.delete()
 
 

@@ -72,7 +72,7 @@ def sign_in(*, connection: SsoConnection, vouched: IdentityAssertion) -> User:
     if role == Role.OWNER and not connection.is_tried:
         connection.is_tried = True
         connection.save(update_fields=["is_tried"])
-    _record(_user_actor(user, organization), "sso.sign_in", user.id, organization, role=role)
+    _record(_user_actor(user, organization), "sso.logged_in", user.id, organization, role=role)
     return user
 
 
@@ -96,7 +96,12 @@ def deny(*, organization: Organization, who: str, reason: ServiceError) -> None:
         return
     actor = provider(organization, "SSO", Role.VIEWER)
     _record(
-        actor, "sso.refuse", organization.id, organization, email=who, reason=reason_text(reason)
+        actor,
+        "sso.login_denied",
+        organization.id,
+        organization,
+        email=who,
+        reason=reason_text(reason),
     )
 
 
@@ -225,7 +230,7 @@ def ensure_membership(
     membership = Membership.objects.create(organization=organization, user=user, role=role)
     audit.record(
         actor=actor,
-        action="member.join",
+        action="member.joined",
         target_kind="membership",
         target_id=membership.id,
         organization_id=organization.id,

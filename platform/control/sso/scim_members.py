@@ -56,7 +56,7 @@ def add_user(*, organization: Organization, profile: ScimProfile) -> ScimUser:
         raise Conflict(f"{profile.user_name} is here already.", param="userName")
     row = ScimUser.objects.create(organization=organization, user=user, **asdict(profile))
     _sync_role(row)
-    _record("scim.add_user", row, role=_role(row), is_active=row.is_active)
+    _record("scim.user_added", row, role=_role(row), is_active=row.is_active)
     return row
 
 
@@ -80,9 +80,11 @@ def change_user(*, organization: Organization, scim_user_id: str, profile: ScimP
     row.save(update_fields=[*changed, "updated_at"])
     if "is_active" in changed:
         _sync_role(row)
-        _record("scim.resume_user" if row.is_active else "scim.suspend_user", row, role=_role(row))
+        _record(
+            "scim.user_resumed" if row.is_active else "scim.user_suspended", row, role=_role(row)
+        )
     if changed != ["is_active"]:
-        _record("scim.change_user", row, fields=[name for name in changed if name != "is_active"])
+        _record("scim.user_updated", row, fields=[name for name in changed if name != "is_active"])
     return row
 
 
@@ -91,7 +93,7 @@ def remove_user(*, organization: Organization, scim_user_id: str) -> None:
     """Remove a user: end their membership and delete their SCIM data."""
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_user(organization, scim_user_id)
-    _record("scim.remove_user", row, role=_role(row))
+    _record("scim.user_removed", row, role=_role(row))
     end_membership(actor=_actor(organization), organization=organization, user=row.user)
     row.delete()
 
@@ -107,7 +109,7 @@ def add_group(*, organization: Organization, profile: ScimGroupProfile) -> ScimG
         external_id=profile.external_id,
     )
     _set_members(row, profile.member_ids)
-    _record_group("scim.add_group", row)
+    _record_group("scim.group_added", row)
     return row
 
 
@@ -123,7 +125,7 @@ def change_group(
     row.updated_at = timezone.now()
     row.save(update_fields=["display_name", "external_id", "updated_at"])
     _set_members(row, profile.member_ids)
-    _record_group("scim.change_group", row)
+    _record_group("scim.group_updated", row)
     return row
 
 
@@ -133,7 +135,7 @@ def remove_group(*, organization: Organization, group_id: str) -> None:
     organization = tenants.locked_organization(organization.id)
     row = selectors.scim_group(organization, group_id)
     members = list(row.members.all())
-    _record_group("scim.remove_group", row)
+    _record_group("scim.group_removed", row)
     row.delete()
     sync_roles(selectors.scim_users(organization).filter(id__in=[member.id for member in members]))
 

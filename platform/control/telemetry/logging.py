@@ -9,7 +9,7 @@ import structlog
 from control.errors import is_database_unavailable
 
 LIVE_LINK = re.compile(
-    r"(/invitations/|/accounts/(?:confirm-email|password/reset/key|login/device)/)[^\s/?\"'>]+"
+    r"(/invitations/|/accounts/(?:confirm-email|password/reset/key|login/trust-device)/)[^\s/?\"'>]+"
 )
 SHARED: list[structlog.typing.Processor] = [
     structlog.contextvars.merge_contextvars,

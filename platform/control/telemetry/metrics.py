@@ -21,14 +21,14 @@ REGISTRY = CollectorRegistry()
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.3, 0.6, 1.0, 3.0, 10.0, 30.0)
 
 REQUESTS = Counter(
-    "penstock_control_requests",
+    "penstock_control_http_requests",
     "HTTP requests answered.",
     ["route", "method", "status"],
     registry=REGISTRY,
 )
 REQUEST_SECONDS = Histogram(
-    "penstock_control_request_seconds",
-    "From a request's arrival to the beginning of its answer; internal long polls wait by design.",
+    "penstock_control_http_request_duration_seconds",
+    "Time to the first byte of a response; internal long polls wait by design.",
     ["route", "method"],
     buckets=BUCKETS,
     registry=REGISTRY,
@@ -67,15 +67,17 @@ class Collector:
         except Exception as error:
             if not is_database_unavailable(error):
                 raise
-            logger.warning("metrics_without_database")
+            logger.warning("metrics_database_unavailable")
 
 
 def _task_metrics() -> Iterator[Metric]:
     runs = CounterMetricFamily(
-        "penstock_control_tasks", "Runs of tasks, by how they ended.", labels=["task", "state"]
+        "penstock_worker_tasks", "Task runs by final state.", labels=["task", "state"]
     )
     seconds = CounterMetricFamily(
-        "penstock_control_task_seconds", "How long they took, in all.", labels=["task", "state"]
+        "penstock_worker_task_duration_seconds",
+        "Seconds that tasks ran, in total.",
+        labels=["task", "state"],
     )
     for each in run_counts():
         runs.add_metric([each.task, each.state], each.run_count)
@@ -84,17 +86,20 @@ def _task_metrics() -> Iterator[Metric]:
 
 
 def _pool_metrics() -> Iterator[Metric]:
-    stats = pool_stats()
-    for name, words in {
-        "pool_size": "Connections to the database.",
-        "pool_available": "Those of them that are free.",
-        "requests_waiting": "Who waits for one.",
-    }.items():
-        short = name.removeprefix("pool_")
-        gauge = GaugeMetricFamily(f"penstock_control_database_pool_{short}", words, labels=["work"])
-        for work, pool in stats.items():
-            gauge.add_metric([work], pool.get(name, 0))
-        yield gauge
+    connections = GaugeMetricFamily(
+        "penstock_control_db_pool_connections",
+        "Connections of a pool to the database, by state: idle or in use.",
+        labels=["work", "state"],
+    )
+    waiting = GaugeMetricFamily(
+        "penstock_control_db_pool_waiting", "Requests that wait for a connection.", labels=["work"]
+    )
+    for work, pool in pool_stats().items():
+        size, idle = pool.get("pool_size", 0), pool.get("pool_available", 0)
+        connections.add_metric([work, "idle"], idle)
+        connections.add_metric([work, "used"], max(0, size - idle))
+        waiting.add_metric([work], pool.get("requests_waiting", 0))
+    yield from (connections, waiting)
 
 
 REGISTRY.register(Collector())

@@ -205,14 +205,14 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
     endpoint.save(update_fields=["is_enabled", "disabled_reason"])
     audit.record(
         actor=SYSTEM,
-        action="webhook.disable",
+        action="webhook_endpoint.disabled",
         target_kind="webhook_endpoint",
         target_id=endpoint.id,
         organization_id=endpoint.organization_id,
         details={"reason": reason},
     )
     send_mail(
-        template="webhook_disabled",
+        template="webhook_endpoint_disabled",
         to=notification_recipients(endpoint.organization_id),
         context={
             "organization": endpoint.organization.name,
@@ -220,11 +220,11 @@ def _disable(endpoint: WebhookEndpoint, reason: str, now: datetime) -> None:
             "reason": reason,
             "endpoint_url": absolute(f"/{endpoint.organization_id}/webhooks/{endpoint.id}"),
         },
-        key=f"webhook_disabled:{endpoint.id}:{now.date()}",
+        key=f"webhook_endpoint_disabled:{endpoint.id}:{now.date()}",
         organization_id=endpoint.organization_id,
         now=now,
     )
-    logger.info("webhook_disabled", endpoint_id=endpoint.id, reason=reason)
+    logger.info("webhook_endpoint_disabled", endpoint_id=endpoint.id, reason=reason)
 
 
 def parse_retry_after(status: int, retry_after: str, now: datetime) -> timedelta | None:

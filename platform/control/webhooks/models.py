@@ -17,12 +17,12 @@ DESCRIPTION_MAX = 200
 REASON_MAX = 200
 EVENT_TYPES = {
     "balance.low": "The balance fell below a threshold.",
-    "budget.reached": "Spending reached a share of a limit.",
-    "spend.unusual": "Spending is far above the usual.",
+    "spending_limit.reached": "Spending reached a share of a limit.",
+    "spending.unusual": "Spending is far above the usual.",
     "invoice.finalized": "An invoice was issued.",
     "invoice.paid": "An invoice was paid in full.",
     "payment.failed": "A payment was declined.",
-    "key.created": "An API key was created.",
+    "api_key.created": "An API key was created.",
 }
 TEST_EVENT = "webhook.test"
 """The event that the test button sends; it has no subscribers."""

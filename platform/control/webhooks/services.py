@@ -89,7 +89,7 @@ def create_endpoint(
         description=checked_description(description),
     )
     secret = _issue_secret(endpoint)
-    _record(actor, "webhook.create", endpoint, kinds=endpoint.kinds)
+    _record(actor, "webhook_endpoint.created", endpoint, kinds=endpoint.kinds)
     return endpoint, secret
 
 
@@ -114,7 +114,11 @@ def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) 
         endpoint.failing_since = None
     endpoint.save()
     _record(
-        actor, "webhook.update", endpoint, before=before, after=snapshot(endpoint, audited_fields)
+        actor,
+        "webhook_endpoint.updated",
+        endpoint,
+        before=before,
+        after=snapshot(endpoint, audited_fields),
     )
     return endpoint
 
@@ -130,7 +134,7 @@ def rotate_secret(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> 
     kept = [secret.pk for secret in selectors.valid_secrets(endpoint, now)[: SECRETS_MAX - 1]]
     rows.exclude(pk__in=kept).delete()
     secret = _issue_secret(endpoint)
-    _record(actor, "webhook.rotate", endpoint)
+    _record(actor, "webhook_endpoint.secret_rotated", endpoint)
     return secret
 
 
@@ -143,7 +147,7 @@ def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -
     endpoint.deleted_at = now
     endpoint.save(update_fields=["is_enabled", "deleted_at"])
     endpoint.secrets.all().delete()
-    _record(actor, "webhook.delete", endpoint)
+    _record(actor, "webhook_endpoint.deleted", endpoint)
 
 
 @transaction.atomic
@@ -153,7 +157,7 @@ def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> Webh
     endpoint = _enabled(actor, endpoint, now)
     data = {"endpoint_id": endpoint.id, "message": "This is a test."}
     event = _event(endpoint.organization_id, TEST_EVENT, new_event_id(), data, now)
-    _record(actor, "webhook.test", endpoint)
+    _record(actor, "webhook_endpoint.tested", endpoint)
     return _deliver(endpoint, event, now)
 
 
@@ -161,7 +165,7 @@ def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> Webh
 def resend(*, actor: Actor, delivery: WebhookDelivery, now: datetime) -> WebhookDelivery:
     """Send a message again with the same id. Raises Conflict as `send_test` does."""
     endpoint = _enabled(actor, delivery.endpoint, now)
-    _record(actor, "webhook.redeliver", endpoint, delivery=delivery.id)
+    _record(actor, "webhook_delivery.resent", endpoint, delivery=delivery.id)
     return _deliver(endpoint, delivery.event, now, is_repeat=True)
 
 

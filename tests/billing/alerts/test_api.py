@@ -58,7 +58,7 @@ def test_a_budget_is_made_listed_changed_and_removed(org):
     assert client.get(address).status_code == 404
     assert client.get(BUDGETS).json()["data"] == []
     actions = AuditEvent.objects.filter(target_id=body["id"]).values_list("action", flat=True)
-    assert set(actions) == {"budget.set", "budget.remove", "alert.choose_percents"}
+    assert set(actions) == {"spending_limit.set", "spending_limit.removed", "alert.choose_percents"}
 
 
 def test_monthly_limits_that_were_there_are_budgets(org):

@@ -158,7 +158,7 @@ def test_raising_replicas_from_zero_is_published(operator: Client, deployment: D
     record = json.loads(last_record("deployment", deployment.id) or "")
     assert reply.status_code == 302
     assert record["replicas_min"] == 1
-    assert AuditEvent.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert AuditEvent.objects.filter(action="deployment.updated", target_id=deployment.id).exists()
 
 
 def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
@@ -170,7 +170,7 @@ def test_the_cost_of_a_replica_is_typed_in_dollars_and_stays_here(
     assert deployment.hourly_cost_nanos == 2_490_000_000
     assert last_record("deployment", deployment.id) == before
     assert Published.objects.filter(kind="deployment", record_id=deployment.id).count() == 1
-    assert AuditEvent.objects.filter(action="deployment.update", target_id=deployment.id).exists()
+    assert AuditEvent.objects.filter(action="deployment.updated", target_id=deployment.id).exists()
 
 
 def test_saving_nothing_publishes_nothing(operator: Client, deployment: Deployment) -> None:
@@ -218,7 +218,7 @@ def test_a_price_book_is_filled_and_published(operator: Client, variant: Variant
     page = operator.post(decide(book, "publish"), {"effective_at_0": "", "effective_at_1": ""})
     assert page.status_code == 302
     assert last_record("price", price.id) is not None
-    assert AuditEvent.objects.filter(action="price_book.set_price").exists()
+    assert AuditEvent.objects.filter(action="price_book.price_set").exists()
 
 
 def test_an_id_that_reads_like_a_quoted_character_leads_back_to_its_page(

@@ -66,21 +66,21 @@ def ask(
     )
 
 
-def done(errand: DataSubjectRequest) -> DataSubjectRequest:
+def done(data_request: DataSubjectRequest) -> DataSubjectRequest:
     run_data_requests()
-    errand.refresh_from_db()
-    return errand
+    data_request.refresh_from_db()
+    return data_request
 
 
 def erased(user: User) -> User:
-    errand = done(ask(user, RequestKind.ERASURE, user.email))
-    assert errand.state == RequestState.DONE, errand.told
+    data_request = done(ask(user, RequestKind.ERASURE, user.email))
+    assert data_request.state == RequestState.DONE, data_request.told
     user.refresh_from_db()
     return user
 
 
-def content_of(errand: DataSubjectRequest) -> dict[str, object]:
-    with zipfile.ZipFile(io.BytesIO(bytes(errand.copy or b""))) as archive:
+def content_of(data_request: DataSubjectRequest) -> dict[str, object]:
+    with zipfile.ZipFile(io.BytesIO(bytes(data_request.export or b""))) as archive:
         names = [name for name in archive.namelist() if name.endswith(".json")]
         return {name.removesuffix(".json"): json.loads(archive.read(name)) for name in names}
 
@@ -101,9 +101,9 @@ def test_every_table_that_names_a_user_has_its_place() -> None:
 
 
 def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace: User) -> None:
-    errand = done(ask(grace, RequestKind.COPY))
-    assert (errand.state, errand.percent) == (RequestState.DONE, 100)
-    content = content_of(errand)
+    data_request = done(ask(grace, RequestKind.EXPORT))
+    assert (data_request.state, data_request.percent) == (RequestState.DONE, 100)
+    content = content_of(data_request)
     assert content["account"][0]["email"] == grace.email  # type: ignore[index]
     assert [each["role"] for each in content["membership-user"]] == ["admin"]  # type: ignore[attr-defined]
     keys = content["apikey-created_by"]
@@ -114,20 +114,20 @@ def test_a_copy_holds_what_is_known_and_no_secret(org: SeededOrganization, grace
     ]
     kinds = sorted(each["kind"] for each in content["mails"])  # type: ignore[attr-defined]
     assert kinds == ["invitation", "security_email", "security_email"]
-    assert {each["action"] for each in content["deeds"]} >= {"key.mint", "member.invite"}  # type: ignore[attr-defined]
+    assert {each["action"] for each in content["deeds"]} >= {"api_key.created", "member.invited"}  # type: ignore[attr-defined]
     everything = json.dumps(content)
     for secret in ("TOTPSECRET", "digest", "password", org.owner.email, "new@else.example"):
         assert secret not in everything, secret
 
 
 def test_a_copy_is_deleted_after_a_week(grace: User) -> None:
-    errand = done(ask(grace, RequestKind.COPY))
+    data_request = done(ask(grace, RequestKind.EXPORT))
     now = timezone.now()
     assert services.purge(now=now + timedelta(days=6)) == 0
     assert services.purge(now=now + timedelta(days=8)) == 1
     with pytest.raises(ObjectNotFound):
         take_export(
-            actor=Actor.for_user(grace), request=DataSubjectRequest.objects.get(id=errand.id)
+            actor=Actor.for_user(grace), request=DataSubjectRequest.objects.get(id=data_request.id)
         )
 
 
@@ -154,13 +154,13 @@ def test_who_is_erased_leaves_an_id_and_nothing_else(org: SeededOrganization, gr
 
 
 def test_deeds_stay_and_name_an_erased_person(org: SeededOrganization, grace: User) -> None:
-    minted = AuditEvent.objects.filter(action="key.mint", actor_id=grace.id)
+    minted = AuditEvent.objects.filter(action="api_key.created", actor_id=grace.id)
     assert NameResolver(minted).actor(minted[0]) == grace.email
     hash_chain.chain_events()
     user = erased(grace)
     assert minted.count() == 2
-    accepted = AuditEvent.objects.get(action="member.accept", actor_id=user.id)
-    invited = AuditEvent.objects.filter(action="member.invite").order_by("id")[0]
+    accepted = AuditEvent.objects.get(action="member.invitation_accepted", actor_id=user.id)
+    invited = AuditEvent.objects.filter(action="member.invited").order_by("id")[0]
     names = NameResolver([minted[0], accepted, invited])
     assert names.actor(minted[0]) == ERASED
     assert names.details(accepted)["email"] == ERASED
@@ -201,10 +201,10 @@ def test_a_sole_owner_is_told_of_what_and_stays(org: SeededOrganization) -> None
         ask(org.owner, RequestKind.ERASURE, org.owner.email)
     second = org.join("admin")
     change_role(actor=org.actor, membership=org.seat(second), role="owner")
-    errand = ask(org.owner, RequestKind.ERASURE, org.owner.email)
+    data_request = ask(org.owner, RequestKind.ERASURE, org.owner.email)
     change_role(actor=org.actor_of(second), membership=org.seat(second), role="admin")
-    assert done(errand).state == RequestState.REFUSED  # it changed meanwhile
-    assert "Acme has no other owner" in errand.told[0]
+    assert done(data_request).state == RequestState.REFUSED  # it changed meanwhile
+    assert "Acme has no other owner" in data_request.told[0]
     org.owner.refresh_from_db()
     assert org.owner.is_active
     assert org.seat(org.owner).role == "owner"
@@ -225,10 +225,10 @@ def test_nobody_is_erased_without_the_address_typed(grace: User) -> None:
 
 
 def test_a_rehearsal_changes_nothing_and_says_what_would(grace: User) -> None:
-    errand = done(ask(grace, RequestKind.REHEARSAL))
-    assert errand.state == RequestState.DONE
-    assert "The seat ends in Acme." in errand.told
-    assert "2 API keys that they made end within a second." in errand.told
+    data_request = done(ask(grace, RequestKind.ERASURE_DRY_RUN))
+    assert data_request.state == RequestState.DONE
+    assert "The seat ends in Acme." in data_request.told
+    assert "2 API keys that they made end within a second." in data_request.told
     grace.refresh_from_db()
     assert grace.is_active
     assert ApiKey.objects.filter(created_by=grace, revoked_at=None).count() == 2
@@ -242,30 +242,30 @@ def test_others_may_not_ask_and_only_who_helps_may(
             with pytest.raises(NotPermitted):
                 ask(org.owner, kind, org.owner.email, by=by)
     helper = operator("support")
-    errand = done(ask(org.owner, RequestKind.COPY, by=helper))
-    assert take_export(actor=Actor.for_user(helper), request=errand)
+    data_request = done(ask(org.owner, RequestKind.EXPORT, by=helper))
+    assert take_export(actor=Actor.for_user(helper), request=data_request)
     with pytest.raises(NotPermitted):
-        take_export(actor=Actor.for_user(outsider.owner), request=errand)
-    actions = AuditEvent.objects.filter(action__startswith="person.").values_list(
+        take_export(actor=Actor.for_user(outsider.owner), request=data_request)
+    actions = AuditEvent.objects.filter(action__startswith="data_request.").values_list(
         "action", "actor_id"
     )
     assert list(actions.order_by("id")) == [
-        ("person.ask_copy", helper.id), ("person.take_copy", helper.id)
+        ("data_request.export_requested", helper.id), ("data_request.exported", helper.id)
     ]  # fmt: skip
 
 
 def test_the_same_is_not_asked_twice_at_once(grace: User) -> None:
-    ask(grace, RequestKind.COPY)
+    ask(grace, RequestKind.EXPORT)
     with pytest.raises(Conflict):
-        ask(grace, RequestKind.COPY)
+        ask(grace, RequestKind.EXPORT)
     run_data_requests()
-    assert ask(grace, RequestKind.COPY).is_open
+    assert ask(grace, RequestKind.EXPORT).is_open
 
 
 def test_an_errand_is_done_once_and_given_up_after_three_tries(
     grace: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errand = ask(grace, RequestKind.COPY)
+    data_request = ask(grace, RequestKind.EXPORT)
 
     def fail(*_: object, **__: object) -> bytes:
         raise RuntimeError("disk")
@@ -274,30 +274,30 @@ def test_an_errand_is_done_once_and_given_up_after_three_tries(
     for _ in range(services.ATTEMPTS_MAX):
         with pytest.raises(RuntimeError):
             run_data_requests()
-    assert done(errand).state == RequestState.FAILED
+    assert done(data_request).state == RequestState.FAILED
 
 
 def test_a_worker_that_died_is_followed_by_another(grace: User) -> None:
-    errand, now = ask(grace, RequestKind.COPY), timezone.now()
-    assert services._begin(errand.id, now) is not None
-    services.run(errand.id, now=now + timedelta(minutes=1))
-    errand.refresh_from_db()
-    assert errand.is_open  # the first may be at it still
-    services.run(errand.id, now=now + timedelta(minutes=6))
-    errand.refresh_from_db()
-    assert errand.state == RequestState.DONE
+    data_request, now = ask(grace, RequestKind.EXPORT), timezone.now()
+    assert services._begin(data_request.id, now) is not None
+    services.run(data_request.id, now=now + timedelta(minutes=1))
+    data_request.refresh_from_db()
+    assert data_request.is_open  # the first may be at it still
+    services.run(data_request.id, now=now + timedelta(minutes=6))
+    data_request.refresh_from_db()
+    assert data_request.state == RequestState.DONE
 
 
 def test_erasing_goes_on_from_where_it_stopped(
     grace: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    errand = ask(grace, RequestKind.ERASURE, grace.email)
+    data_request = ask(grace, RequestKind.ERASURE, grace.email)
     with monkeypatch.context() as patch:
         patch.setattr(erasure, "_anonymize", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run_data_requests()
     assert not Membership.objects.filter(user=grace).exists()
-    assert done(errand).state == RequestState.DONE
+    assert done(data_request).state == RequestState.DONE
 
 
 def test_what_an_operator_erases_is_their_deed(org: SeededOrganization, grace: User) -> None:
@@ -306,7 +306,7 @@ def test_what_an_operator_erases_is_their_deed(org: SeededOrganization, grace: U
     grace.refresh_from_db()
     assert grace.erased_at is not None
     by = {deed.action: deed.actor_id for deed in AuditEvent.objects.filter(actor_id=helper.id)}
-    assert set(by) == {"person.ask_erasure", "person.erase", "member.remove"}
+    assert set(by) == {"data_request.erasure_requested", "data_request.erased", "member.removed"}
 
 
 class TestAdmin:
@@ -321,16 +321,18 @@ class TestAdmin:
     def test_support_asks_and_downloads(self, grace: User) -> None:
         client = self.client("support")
         reply = client.post(
-            "/admin/data_requests/datasubjectrequest/add/", self.form(grace, "copy")
+            "/admin/data_requests/datasubjectrequest/add/", self.form(grace, "export")
         )
         assert reply.status_code == 302, reply.content.decode()
-        errand = DataSubjectRequest.objects.get()
+        data_request = DataSubjectRequest.objects.get()
         run_data_requests()
         page = client.get(
-            row_url("admin:data_requests_datasubjectrequest_change", errand.id), follow=True
+            row_url("admin:data_requests_datasubjectrequest_change", data_request.id), follow=True
         )
         assert "Download" in page.content.decode()
-        reply = client.get(row_url("admin:data_requests_datasubjectrequest_copy", errand.id))
+        reply = client.get(
+            row_url("admin:data_requests_datasubjectrequest_export", data_request.id)
+        )
         assert reply.headers["content-type"] == "application/zip"
 
     def test_erasing_takes_the_address_again(self, grace: User) -> None:
@@ -345,11 +347,11 @@ class TestAdmin:
 
     @pytest.mark.parametrize("role", ["viewer", "catalog", "finance"])
     def test_others_see_nothing(self, grace: User, role: str) -> None:
-        errand = done(ask(grace, RequestKind.COPY))
+        data_request = done(ask(grace, RequestKind.EXPORT))
         client = self.client(role)
         ways = [
-            row_url(f"admin:data_requests_datasubjectrequest_{verb}", errand.id)
-            for verb in ("change", "copy")
+            row_url(f"admin:data_requests_datasubjectrequest_{verb}", data_request.id)
+            for verb in ("change", "export")
         ]
         for path in (
             "/admin/data_requests/datasubjectrequest/",

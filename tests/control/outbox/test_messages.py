@@ -114,7 +114,7 @@ def test_what_fails_for_too_long_or_too_often_is_given_up(policy: RetryPolicy) -
     message.refresh_from_db()
     assert message.given_up_at
     assert message.attempts <= 3
-    entry = AuditEvent.objects.get(action="outbox.give_up")
+    entry = AuditEvent.objects.get(action="outbox_message.abandoned")
     assert (entry.organization_id, entry.target_id) == ("org_1", str(message.id))
 
 

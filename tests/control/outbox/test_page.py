@@ -58,7 +58,7 @@ def test_a_retry_is_a_button(operator: Client, given_up: OutboxMessage) -> None:
     assert "is tried again" in operator.post(url, follow=True).content.decode()
     given_up.refresh_from_db()
     assert given_up.is_open
-    assert AuditEvent.objects.filter(action="outbox.retry").count() == 1
+    assert AuditEvent.objects.filter(action="outbox_message.retried").count() == 1
 
 
 def test_several_are_retried_from_the_list(operator: Client, given_up: OutboxMessage) -> None:

@@ -136,7 +136,7 @@ def test_the_exact_sentence_publishes_and_is_in_the_audit(price: Price, variant:
             publish(dear, confirmation=words)
     publish(dear, confirmation="publish Summer with 1 unusual price")
     assert in_force(price) == [dear.id]
-    entry = AuditEvent.objects.get(action="price_book.publish", target_id=dear.book_id)
+    entry = AuditEvent.objects.get(action="price_book.published", target_id=dear.book_id)
     assert entry.details["confirmation"] == "publish Summer with 1 unusual price"
 
 
@@ -203,7 +203,7 @@ def test_a_book_is_cancelled_before_it_takes_effect(price: Price, variant: Varia
     services.cancel_book(actor=OPERATOR, book=book)
     assert last_record("price", later.id) is None
     assert in_force(price, timezone.now() + 2 * HOUR) == [price.id]
-    assert AuditEvent.objects.filter(action="price_book.cancel", target_id=book.id).exists()
+    assert AuditEvent.objects.filter(action="price_book.cancelled", target_id=book.id).exists()
     publish(draft(variant), effective_at=book.effective_at)
 
 

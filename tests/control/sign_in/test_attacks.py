@@ -125,8 +125,8 @@ def test_where_nobody_knows_her_a_link_from_her_mail_lets_her_in(
     refused = sign_in(client, ada.email)
     assert refused.status_code == 429
     assert "Mail me the link" in refused.content.decode()
-    client.post("/accounts/login/device/", {"email": ada.email})
-    link = urlsplit(link_in(delivered()[-1], "/accounts/login/device/")).path
+    client.post("/accounts/login/trust-device/", {"email": ada.email})
+    link = urlsplit(link_in(delivered()[-1], "/accounts/login/trust-device/")).path
     assert client.get(link).status_code == 302
     assert not is_in(client)  # the link alone signs nobody in
     assert attack(ada, many(PAIR.amount))[200] == 0
@@ -203,14 +203,14 @@ def test_a_device_that_somebody_made_up_is_nobodys(ada: User, hashed: Counter) -
 def test_a_link_of_one_account_opens_no_other(ada: User, bob: User, hashed: Counter) -> None:
     attack(ada, [ATTACKER] * PAIR.amount)
     client = browser(ATTACKER)
-    client.post("/accounts/login/device/", {"email": bob.email})
-    client.get(urlsplit(link_in(delivered()[-1], "/accounts/login/device/")).path)
+    client.post("/accounts/login/trust-device/", {"email": bob.email})
+    client.get(urlsplit(link_in(delivered()[-1], "/accounts/login/trust-device/")).path)
     assert sign_in(client, ada.email).status_code == 429
 
 
 def test_asking_for_the_link_tells_nobody_who_has_an_account(ada: User, hashed: Counter) -> None:
     asked = [
-        browser().post("/accounts/login/device/", {"email": email})
+        browser().post("/accounts/login/trust-device/", {"email": email})
         for email in (ada.email, "nobody@acme.example")
     ]
     told = {(reply.status_code, without_tokens(reply.content.decode())) for reply in asked}
@@ -223,5 +223,5 @@ def test_asking_for_the_link_tells_nobody_who_has_an_account(ada: User, hashed: 
 
 @pytest.mark.parametrize("email", ["", "x", "a\0b@acme.example", "é" * 300, "<b>@acme.example"])
 def test_a_link_for_what_is_no_address_is_sent_to_nobody(email: str, db: None) -> None:
-    assert browser().post("/accounts/login/device/", {"email": email}).status_code == 200
+    assert browser().post("/accounts/login/trust-device/", {"email": email}).status_code == 200
     assert delivered() == []

@@ -50,8 +50,8 @@ def test_nobody_is_sent_to_another_place(ada: User, target: str) -> None:
 
 
 def test_pages_of_the_console_are_gone_on_to(ada: User) -> None:
-    form = {"login": ada.email, "password": PASSWORD, "next": "/x/keys?page=2"}
-    assert browser().post(LOGIN, form).headers["location"] == "/x/keys?page=2"
+    form = {"login": ada.email, "password": PASSWORD, "next": "/x/api-keys?page=2"}
+    assert browser().post(LOGIN, form).headers["location"] == "/x/api-keys?page=2"
 
 
 def doors_work(email: str) -> None:
@@ -59,7 +59,7 @@ def doors_work(email: str) -> None:
     client = browser("203.0.113.5")
     statuses = [sign_in(client, email, "wrong").status_code for _ in range(PAIR.amount + 1)]
     assert statuses == [200] * PAIR.amount + [429]
-    assert client.post("/accounts/login/device/", {"email": email}).status_code == 200
+    assert client.post("/accounts/login/trust-device/", {"email": email}).status_code == 200
     assert client.post("/accounts/password/reset/", {"email": email}).status_code == 302
     form = {"email": "eve@acme.example", "password1": PASSWORD}
     assert client.post("/accounts/signup/", form).status_code == 302
@@ -108,7 +108,7 @@ def test_a_flood_that_is_refused_leaves_nothing_more(ada: User, redis: RedisServ
 def test_a_link_for_a_device_signs_nobody_in_and_names_no_stranger(ada: User) -> None:
     client: Client = browser(HOME)
     for forged in ("x", "a:b:c", "eyJhIjoiYiJ9:1:forged", "%00", "é"):
-        reply = client.get(f"/accounts/login/device/{forged}/")
+        reply = client.get(f"/accounts/login/trust-device/{forged}/")
         assert reply.status_code in (302, 404)
         assert "penstock_device" not in reply.cookies
     assert not is_in(client)

@@ -126,8 +126,8 @@ def test_who_shows_the_factor_may_take_it_away_and_is_told(
     subjects = {mail.subject for mail in delivered()}
     assert {"An authenticator app was added", "The authenticator app was removed"} <= subjects
     deeds = AuditEvent.objects.filter(target_id=ada.id).values_list("action", "details__kind")
-    assert ("factor.add", "totp") in deeds
-    assert ("factor.remove", "totp") in deeds
+    assert ("user.mfa_added", "totp") in deeds
+    assert ("user.mfa_removed", "totp") in deeds
 
 
 def _codes_of(user: User) -> list[str]:
@@ -157,7 +157,7 @@ def test_wrong_codes_are_counted_and_keep_nobody_out(ada: User, own: Client) -> 
     pages = [thief.post(AUTHENTICATE, {"code": f"00000{n}"}).content.decode() for n in range(7)]
     assert "Too many wrong codes. Try again in" in pages[-1]
     assert not is_in(thief)
-    assert AuditEvent.objects.filter(action="session.refuse", details__way="totp").count() == 5
+    assert AuditEvent.objects.filter(action="user.login_failed", details__way="totp").count() == 5
     for client in (own, browser()):
         client.post("/accounts/logout/")
         sign_in(client, ada.email)

@@ -157,9 +157,9 @@ def test_the_audit_knows_who_came_and_who_did_not(ada: User) -> None:
     found = AuditEvent.objects.filter(organization_id=organization.id, target_kind="user")
     deeds = list(found.order_by("id").values_list("action", "actor_kind", "details"))
     assert deeds == [
-        ("session.refuse", "system", {"way": "password"}),
-        ("session.begin", "user", {"ways": ["password"]}),
-        ("session.end", "user", {}),
+        ("user.login_failed", "system", {"way": "password"}),
+        ("user.logged_in", "user", {"ways": ["password"]}),
+        ("user.logged_out", "user", {}),
     ]
 
 

@@ -81,7 +81,7 @@ def test_dns_has_the_last_word(
     ours.refresh_from_db()
     assert ours.verified_at is None
     assert selectors.verified_domains(acme.organization) == set()
-    assert AuditEvent.objects.get(action="sso.lose_domain").organization_id == acme.id
+    assert AuditEvent.objects.get(action="sso.domain_reassigned").organization_id == acme.id
     with pytest.raises(NotPermitted, match="no verified domain"):
         provisioning.own_address(acme.organization, "grace@acme.example")
 

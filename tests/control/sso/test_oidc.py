@@ -41,8 +41,8 @@ def test_a_newcomer_gets_an_account_and_a_seat(
     assert not user.has_usable_password()
     assert acme.seat(user).role == "developer"
     assert Organization.objects.filter(memberships__user=user).count() == 1
-    assert AuditEvent.objects.filter(action="sso.sign_in", actor_id=user.id).exists()
-    joined = AuditEvent.objects.get(action="member.join")
+    assert AuditEvent.objects.filter(action="sso.logged_in", actor_id=user.id).exists()
+    joined = AuditEvent.objects.get(action="member.joined")
     assert joined.details == {"email": f"⟦{user.id}⟧", "role": "developer"}
 
 
@@ -114,7 +114,7 @@ def test_another_organizations_provider_cannot_speak_of_our_addresses(
     answer = oidc.sign_in(begin(client, "mallory@outsider.example"), "mallory")
     assert "no verified domain" in refusal(come_back(client, answer))
     assert who(client) is None
-    deed = AuditEvent.objects.get(action="sso.refuse")
+    deed = AuditEvent.objects.get(action="sso.login_denied")
     assert deed.organization_id == evil.id
 
 

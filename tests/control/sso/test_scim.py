@@ -143,7 +143,12 @@ def test_suspended_people_are_out_at_once(
     actions = set(
         AuditEvent.objects.filter(action__startswith="scim.").values_list("action", flat=True)
     )
-    assert {"scim.make_token", "scim.add_user", "scim.suspend_user", "scim.resume_user"} <= actions
+    assert {
+        "scim.token_created",
+        "scim.user_added",
+        "scim.user_suspended",
+        "scim.user_resumed",
+    } <= actions
 
 
 def mint(org: SeededOrganization, user: User) -> tuple[ApiKey, str]:

@@ -11,7 +11,7 @@ from tests.fixtures.receiver import Receiver
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 BASE = "/api/v1/webhook-endpoints"
-WISH = {"url": "https://example.com/hooks", "kinds": ["invoice.paid", "key.created"]}
+WISH = {"url": "https://example.com/hooks", "kinds": ["invoice.paid", "api_key.created"]}
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_an_endpoint_is_made_and_its_secret_shown_once(api: APIClient) -> None:
     body = reply.json()
     assert reply.status_code == 201
     assert body["secret"].startswith("whsec_")
-    assert body["kinds"] == ["invoice.paid", "key.created"]
+    assert body["kinds"] == ["invoice.paid", "api_key.created"]
     shown = api.get(f"{BASE}/{body['id']}").json()
     assert "secret" not in shown
     assert api.get(BASE).json()["data"] == [shown]
@@ -49,9 +49,9 @@ def test_deliveries_are_listed_shown_and_repeated(
 ) -> None:
     one = f"{BASE}/{made[0].id}/deliveries"
     [listed] = api.get(one).json()["data"]
-    assert (listed["kind"], listed["state"]) == ("key.created", "delivered")
+    assert (listed["kind"], listed["state"]) == ("api_key.created", "delivered")
     shown = api.get(f"{one}/{delivery.id}").json()
-    assert shown["body"].startswith('{"type": "key.created"')
+    assert shown["body"].startswith('{"type": "api_key.created"')
     assert [call["status"] for call in shown["attempts"]] == [200]
     again = api.post(f"{one}/{delivery.id}/redeliver")
     assert (again.status_code, again.json()["event_id"]) == (202, shown["event_id"])

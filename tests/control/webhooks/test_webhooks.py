@@ -55,7 +55,7 @@ def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
     deliver()
     [told] = receiver.told
     message = told.verified(secret)
-    assert message["type"] == "key.created"
+    assert message["type"] == "api_key.created"
     assert message["data"]["key_id"] == key.id
     assert key_secret not in told.body.decode()
     assert told.headers["webhook-id"] == WebhookEvent.objects.get().id
@@ -228,7 +228,7 @@ def test_after_five_days_of_only_failures_an_endpoint_is_disabled_with_a_mail(
     endpoint = WebhookEndpoint.objects.get()
     assert not endpoint.is_enabled
     assert endpoint.disabled_reason == "Every call failed for 5 days."
-    assert AuditEvent.objects.filter(action="webhook.disable").count() == 1
+    assert AuditEvent.objects.filter(action="webhook_endpoint.disabled").count() == 1
     deliver(start + 6 * DAY)
     [message] = mail.outbox
     assert message.to == [org.owner.email]
@@ -369,7 +369,7 @@ def test_an_organization_has_a_bounded_number(org: SeededOrganization, local: No
             actor=org.actor,
             organization=org.organization,
             url="https://example.com",
-            kinds=["key.created"],
+            kinds=["api_key.created"],
         )
 
     for _ in range(20):

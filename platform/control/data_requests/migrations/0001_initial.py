@@ -17,14 +17,14 @@ class Migration(migrations.Migration):
         migrations.CreateModel(
             name='DataSubjectRequest',
             fields=[
-                ('id', models.CharField(default=control.data_requests.models.new_errand_id, max_length=64, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('copy', 'A copy of what is known'), ('rehearsal', 'Say what erasing would do'), ('erasure', 'Erase')], max_length=16)),
+                ('id', models.CharField(default=control.data_requests.models.new_data_request_id, max_length=64, primary_key=True, serialize=False)),
+                ('kind', models.CharField(choices=[('export', 'Export personal data'), ('erasure_dry_run', 'Erase (dry run)'), ('erasure', 'Erase personal data')], max_length=16)),
                 ('state', models.CharField(choices=[('waiting', 'Waiting'), ('done', 'Done'), ('refused', 'Refused'), ('failed', 'Failed')], default='waiting', max_length=16)),
                 ('percent', models.PositiveSmallIntegerField(default=0)),
                 ('attempts', models.PositiveSmallIntegerField(default=0)),
                 ('busy_until', models.DateTimeField(blank=True, null=True)),
                 ('told', models.JSONField(blank=True, default=list)),
-                ('copy', models.BinaryField(null=True)),
+                ('export', models.BinaryField(null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
                 ('asked_by', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='+', to=settings.AUTH_USER_MODEL)),
@@ -33,7 +33,7 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'data_requests_request',
                 'ordering': ['-created_at'],
-                'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'waiting')), fields=('person', 'kind'), name='errand_runs_once'), models.CheckConstraint(condition=models.Q(('kind__in', ['copy', 'rehearsal', 'erasure']), ('state__in', ['waiting', 'done', 'refused', 'failed'])), name='errand_is_known')],
+                'constraints': [models.UniqueConstraint(condition=models.Q(('state', 'waiting')), fields=('person', 'kind'), name='data_request_runs_once'), models.CheckConstraint(condition=models.Q(('kind__in', ['export', 'erasure_dry_run', 'erasure']), ('state__in', ['waiting', 'done', 'refused', 'failed'])), name='data_request_is_known')],
             },
         ),
     ]
