@@ -66,7 +66,8 @@ def test_a_seal_fits_its_event_and_key_alone() -> None:
     ):
         with pytest.raises(SealBroken):
             unseal(sealed, **other)  # type: ignore[arg-type]
-    for damaged in (b"", sealed[:-1], sealed[:20] + b"\0" + sealed[21:]):
+    flipped = sealed[:20] + bytes([sealed[20] ^ 1]) + sealed[21:]
+    for damaged in (b"", sealed[:-1], flipped):
         with pytest.raises(SealBroken):
             unseal(damaged, key=KEY, event_id=EVENT)
 

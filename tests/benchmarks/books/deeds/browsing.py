@@ -18,7 +18,7 @@ from tests.benchmarks.failure import BenchmarkFailed
 from web.console.base import address
 
 WARM_UP = 3
-PAGES = ("overview", "usage", "requests", "api-keys", "models")
+PAGES = ("overview", "usage", "requests", "keys", "models")
 COSTS = "/api/v1/organization/costs"
 USAGE = "/api/v1/organization/usage/completions"
 
