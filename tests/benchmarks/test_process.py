@@ -22,7 +22,8 @@ from tests.benchmarks.process import running, unwind_when_asked
 unwind_when_asked()
 with running("sleeper", ["sleep", "60"], folder=Path(sys.argv[1]), cores=ANYWHERE, env={}) as child:
     print(child.process.pid, flush=True)
-    time.sleep(60)
+    while True:  # a signal that comes just before a sleep is seen after it
+        time.sleep(0.1)
 """
 
 

@@ -106,7 +106,7 @@ def test_an_operator_is_invited_to_keep_the_books_and_sees_no_form_of_the_catalo
     ):
         owner = Operator(owners.page, admin_url)
         owner.log_in(**stack.credentials["operator"])
-        owners.page.goto(f"{admin_url}tenants/operatorinvitation/add/")
+        owners.page.goto(f"{admin_url}operators/operatorinvitation/add/")
         owners.page.get_by_label("Email").fill(BOOKKEEPER)
         owners.page.get_by_label("Role").select_option("finance")
         owners.page.get_by_role("button", name="Save", exact=True).click()
@@ -116,7 +116,7 @@ def test_an_operator_is_invited_to_keep_the_books_and_sees_no_form_of_the_catalo
         page.get_by_role("button", name="Accept the invitation").click()
         bookkeeper = Operator(page, admin_url)
         bookkeeper.prove_second_factor(BOOKKEEPER, PASSWORD)
-        reply = page.goto(f"{admin_url}prices/pricebook/add/")
+        reply = page.goto(f"{admin_url}pricing/pricebook/add/")
         assert reply is not None
         assert reply.status == 200
         reply = page.goto(f"{admin_url}catalog/model/add/")
