@@ -3,6 +3,7 @@
 from django.urls import path
 
 from billing.alerts.api import Alerts, Budgets, OneAlertSettings, OneBudget
+from billing.credit.api import CreditGrants, OrganizationBalance
 from billing.invoicing.api import InvoicePdf, Invoices, OneInvoice, Profile
 from billing.payments import api as payments
 from billing.reading.api import CompletionsUsage, Costs
@@ -36,4 +37,6 @@ urlpatterns = [
     path("invoices/<str:invoice_id>", OneInvoice.as_view()),
     path("invoices/<str:invoice_id>/pdf", InvoicePdf.as_view()),
     path("billing-profile", Profile.as_view()),
+    path("admin/organizations/<str:organization_id>/balance", OrganizationBalance.as_view()),
+    path("admin/organizations/<str:organization_id>/credit-grants", CreditGrants.as_view()),
 ]

@@ -4,7 +4,8 @@ Every service first calls `require` (in a customer's organization) or `require_o
 platform); the admin checks permissions by app (`accounts.models.User.has_perm`).
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal, Protocol
 
@@ -124,12 +125,24 @@ class Actor:
     operator_role: str | None = None
     maker_id: str | None = None
     """The user who is responsible for an API key."""
+    token_id: str | None = None
+    """The operator token that a user acts with; None in the admin."""
+    token_permissions: frozenset[Permission] = frozenset()
+    """What a token allows of its creator's role."""
 
     @classmethod
     def for_user(cls, user: UserLike) -> "Actor":
         """Return a user as an actor, with their operator role if they have one."""
         role = user.operator_role or None
         return cls("user", user.id, user.email, user_id=user.id, operator_role=role)
+
+    @classmethod
+    def for_operator_token(
+        cls, user: UserLike, token_id: str, permissions: Iterable[str]
+    ) -> "Actor":
+        """Return an operator as an actor who may do what both the token and their role allow."""
+        allowed = frozenset(map(Permission, permissions))
+        return replace(cls.for_user(user), token_id=token_id, token_permissions=allowed)
 
     @classmethod
     def for_system(cls, name: str) -> "Actor":
@@ -145,6 +158,11 @@ class Actor:
     def is_operator(self) -> bool:
         """Whether the actor is an operator of the platform."""
         return self.operator_role is not None
+
+    def can_operate(self, permission: Permission) -> bool:
+        """Return whether an operator's role has a permission, and their token, if they use one."""
+        is_granted = self.token_id is None or permission in self.token_permissions
+        return is_granted and operator_can(self.operator_role, permission)
 
 
 def can(role: str, permission: Permission) -> bool:
@@ -178,3 +196,5 @@ def require_operator(actor: Actor, permission: Permission) -> None:
     if not operator_can(actor.operator_role, permission):
         role = f"operator's role {actor.operator_role}"
         raise NotPermitted(f"The {role} lacks the permission {permission}.")
+    if not actor.can_operate(permission):
+        raise NotPermitted(f"The operator token lacks the permission {permission}.")

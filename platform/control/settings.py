@@ -306,10 +306,13 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": "django.contrib.auth.models.AnonymousUser",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+OPERATOR_AUTHENTICATION = "control.operators.authentication.OperatorTokenAuthentication"
+"""How callers of the operators' API, under /api/v1/admin/, are authenticated."""
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
     "DESCRIPTION": "Organizations, projects, API keys, members and models, by session or by an "
-    "API key with the scope `manage`.",
+    "API key with the scope `manage`; and, under `/api/v1/admin/`, what operators do, by an "
+    "operator token.",
     "VERSION": "1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SCHEMA_PATH_PREFIX": "/api/v1",

@@ -13,11 +13,16 @@ from rest_framework.permissions import AllowAny
 
 from control.accounts.views import device_link, end_session, sessions, sign_in, trust_device_view
 from control.api_keys import api as keys
+from control.audit import api as audit
+from control.catalog import api as catalog
 from control.limits import api as limits
+from control.limits import operator_api as tiers
 from control.operators.views import operator_invitation
 from control.organizations import api as members
 from control.organizations import api as tenants
+from control.organizations import operator_api as customers
 from control.pricing import api as models
+from control.pricing import operator_api as books
 from control.telemetry.metrics import metrics
 from control.webhooks import api as webhooks
 
@@ -79,6 +84,34 @@ API: Addresses = [
     path(f"{ORGANIZATION}/models/<path:model>", models.OneModel.as_view()),
 ]
 
+# The operators' API, for operator tokens only.
+ADMIN_API: Addresses = [
+    path("models", catalog.AdminModels.as_view()),
+    path("models/<str:model_id>", catalog.OneAdminModel.as_view()),
+    path("variants", catalog.AdminVariants.as_view()),
+    path("variants/<str:variant_id>", catalog.OneAdminVariant.as_view()),
+    path("variants/<str:variant_id>/publish", catalog.PublishVariant.as_view()),
+    path("variants/<str:variant_id>/withdraw", catalog.WithdrawVariant.as_view()),
+    path("deployments", catalog.AdminDeployments.as_view()),
+    path("deployments/<str:deployment_id>", catalog.OneAdminDeployment.as_view()),
+    path("price-books", books.PriceBooks.as_view()),
+    path("price-books/<str:book_id>", books.OnePriceBook.as_view()),
+    path("price-books/<str:book_id>/prices", books.PriceBookPrices.as_view()),
+    path("price-books/<str:book_id>/prices/<str:price_id>", books.PriceBookPrice.as_view()),
+    path("price-books/<str:book_id>/publish", books.PublishPriceBook.as_view()),
+    path("price-books/<str:book_id>/cancel", books.CancelPriceBook.as_view()),
+    path("organizations", customers.AdminOrganizations.as_view()),
+    path(ORGANIZATION, customers.OneAdminOrganization.as_view()),
+    path(f"{ORGANIZATION}/suspend", customers.SuspendOrganization.as_view()),
+    path(f"{ORGANIZATION}/resume", customers.ResumeOrganization.as_view()),
+    path(f"{ORGANIZATION}/terms", customers.OrganizationTerms.as_view()),
+    path(f"{ORGANIZATION}/rate-limits", tiers.AdminRateLimits.as_view()),
+    path("usage-tiers", tiers.UsageTiers.as_view()),
+    path("usage-tiers/<str:tier_id>", tiers.OneUsageTier.as_view()),
+    path("usage-tiers/<str:tier_id>/models/<str:model_id>", tiers.UsageTierModel.as_view()),
+    path("audit-events", audit.AuditEvents.as_view()),
+]
+
 urlpatterns: Addresses = [
     path("internal/v1/", include(_include_all(settings.INTERNAL_URLS))),
     path("metrics", metrics),
@@ -99,6 +132,7 @@ urlpatterns: Addresses = [
     path("admin/", admin.site.urls),
     path("operators/invitations/<str:secret>", operator_invitation, name="operator_invitation"),
     path("api/v1/", include([*DOCS, *API])),
+    path("api/v1/admin/", include(ADMIN_API)),
     *(path("api/v1/", include(module)) for module in settings.API_URLS),
     *_include_all(settings.PUBLIC_URLS),
     path("", include(settings.CONSOLE_URLS)),

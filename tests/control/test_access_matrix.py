@@ -12,16 +12,19 @@ import pytest
 from django.db import connection, transaction
 from django.http import HttpResponse
 from django.test import Client
+from django.utils import timezone
 
 from control.accounts.models import User
 from control.api_keys.models import Scope
 from control.audit.models import AuditEvent
+from control.operators.models import OperatorToken
 from control.organizations.models import Membership
-from control.permissions import Role
+from control.permissions import OPERATOR_PERMISSIONS, OperatorRole, Permission, Role
 from tests.fixtures.amounts import amounts_in
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
 from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
+from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token
 from tests.fixtures.organizations import SeededOrganization
 from tests.fixtures.paying import in_place_of_stripe
 from tests.fixtures.routes import routes
@@ -114,13 +117,67 @@ ALLOWED = {
     "POST /webhook-endpoints/{endpoint_id}/rotate": ADMINS,
     "POST /webhook-endpoints/{endpoint_id}/test": ADMINS,
 }
+READ, CATALOG, CUSTOMERS, FINANCE = (
+    Permission.PLATFORM_READ,
+    Permission.CATALOG_WRITE,
+    Permission.CUSTOMERS_WRITE,
+    Permission.FINANCE_WRITE,
+)
+OPERATORS = {
+    "GET /admin/audit-events": READ,
+    "GET /admin/deployments": READ,
+    "POST /admin/deployments": CATALOG,
+    "GET /admin/deployments/{deployment_id}": READ,
+    "PATCH /admin/deployments/{deployment_id}": CATALOG,
+    "GET /admin/models": READ,
+    "POST /admin/models": CATALOG,
+    "GET /admin/models/{model_id}": READ,
+    "PATCH /admin/models/{model_id}": CATALOG,
+    "GET /admin/organizations": READ,
+    "GET /admin/organizations/{organization_id}": READ,
+    "PATCH /admin/organizations/{organization_id}": CUSTOMERS,
+    "GET /admin/organizations/{organization_id}/balance": READ,
+    "GET /admin/organizations/{organization_id}/credit-grants": READ,
+    "POST /admin/organizations/{organization_id}/credit-grants": FINANCE,
+    "GET /admin/organizations/{organization_id}/rate-limits": READ,
+    "PUT /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
+    "DELETE /admin/organizations/{organization_id}/rate-limits": CUSTOMERS,
+    "POST /admin/organizations/{organization_id}/resume": CUSTOMERS,
+    "POST /admin/organizations/{organization_id}/suspend": CUSTOMERS,
+    "GET /admin/organizations/{organization_id}/terms": READ,
+    "PATCH /admin/organizations/{organization_id}/terms": FINANCE,
+    "GET /admin/price-books": READ,
+    "POST /admin/price-books": FINANCE,
+    "GET /admin/price-books/{book_id}": READ,
+    "PATCH /admin/price-books/{book_id}": FINANCE,
+    "POST /admin/price-books/{book_id}/cancel": FINANCE,
+    "POST /admin/price-books/{book_id}/prices": FINANCE,
+    "DELETE /admin/price-books/{book_id}/prices/{price_id}": FINANCE,
+    "POST /admin/price-books/{book_id}/publish": FINANCE,
+    "GET /admin/usage-tiers": READ,
+    "POST /admin/usage-tiers": CUSTOMERS,
+    "GET /admin/usage-tiers/{tier_id}": READ,
+    "PATCH /admin/usage-tiers/{tier_id}": CUSTOMERS,
+    "PUT /admin/usage-tiers/{tier_id}/models/{model_id}": CUSTOMERS,
+    "DELETE /admin/usage-tiers/{tier_id}/models/{model_id}": CUSTOMERS,
+    "GET /admin/variants": READ,
+    "POST /admin/variants": CATALOG,
+    "GET /admin/variants/{variant_id}": READ,
+    "PATCH /admin/variants/{variant_id}": CATALOG,
+    "POST /admin/variants/{variant_id}/publish": CATALOG,
+    "POST /admin/variants/{variant_id}/withdraw": CATALOG,
+}
+"""The operation that an operator token calls, and the permission it needs."""
 NOTHING_THERE = {
     "POST /invitations/accept",
     "GET /invoices/{invoice_id}",
     "GET /invoices/{invoice_id}/pdf",
 }
 """What answers everybody alike with 404, since there is none."""
-KEEPS_KEYS_ITSELF = {"POST /top-ups"}
+KEEPS_KEYS_ITSELF = {
+    "POST /top-ups",
+    "POST /admin/organizations/{organization_id}/credit-grants",
+}
 """What knows its keys for good, and answers how a payment stands now."""
 CONFLICT = {"POST /organizations/{organization_id}/deletion"}
 """What is refused to those who may, since money is under way."""
@@ -178,10 +235,12 @@ class Furnished:
         """Send the request; what it does stays. `more` goes into the body."""
         method, _, template = label.partition(" ")
         full_label = f"{method} /api/v1{template}"
-        names = told_in(full_label, self.ids) | {"organization_id": organization.id}
+        is_operators = label in OPERATORS
+        names = {"organization_id": organization.id} | told_in(full_label, self.ids)
+        names |= {} if is_operators else {"organization_id": organization.id}
         path = re.sub(r"{(\w+)}", lambda found: names.get(found[1], "x"), template)
-        query = {**QUERIES}
-        if "{organization_id}" not in template and label not in OF_NO_ORGANIZATION:
+        query = {} if is_operators else {**QUERIES}
+        if "{organization_id}" not in template and label in ALLOWED.keys() - OF_NO_ORGANIZATION:
             query["organization_id"] = organization.id
         sent: dict[str, Any] = {}
         if method != "GET":
@@ -229,7 +288,7 @@ def members(org: SeededOrganization) -> dict[str, Client]:
 
 
 def test_every_operation_is_listed() -> None:
-    listed = {label.partition(" ")[2] for label in ALLOWED}
+    listed = {label.partition(" ")[2] for label in (*ALLOWED, *OPERATORS)}
     found = {re.sub(r"<\w+:(\w+)>", r"{\1}", each.template) for each in routes("api")}
     assert {each.removeprefix("api/v1") for each in found} - listed == {
         f"/{name}" for name in PUBLIC
@@ -239,7 +298,7 @@ def test_every_operation_is_listed() -> None:
         for path, operations in openapi_document()["paths"].items()
         for method in operations
     }
-    assert described - {f"GET /{name}" for name in PUBLIC} == set(ALLOWED)
+    assert described - {f"GET /{name}" for name in PUBLIC} == {*ALLOWED, *OPERATORS}
 
 
 def test_members_may_what_the_table_says(furnished: Furnished) -> None:
@@ -256,14 +315,15 @@ def test_members_may_what_the_table_says(furnished: Furnished) -> None:
 
 
 def test_every_post_with_an_idempotency_key_happens_once(furnished: Furnished) -> None:
-    org, owner = furnished.org, person(furnished.org.owner)
-    posts = {label for label in ALLOWED if label.startswith("POST")}
+    org, owner, operator = furnished.org, person(furnished.org.owner), operator_client("owner")
+    posts = {label for label in (*ALLOWED, *OPERATORS) if label.startswith("POST")}
     for label in sorted(posts - NOTHING_THERE - CONFLICT):
+        caller = operator if label in OPERATORS else owner
         with transaction.atomic():
-            first = furnished.send(owner, label, org)
+            first = furnished.send(caller, label, org)
             done = AuditEvent.objects.count()
-            again = furnished.send(owner, label, org)
-            other = furnished.send(owner, label, org, another="field")
+            again = furnished.send(caller, label, org)
+            other = furnished.send(caller, label, org, another="field")
             assert AuditEvent.objects.count() == done, label
             transaction.set_rollback(True)
         assert (again.status_code, again.json()) == (first.status_code, first.json()), label
@@ -338,3 +398,72 @@ def test_who_has_no_credentials_or_a_key_for_inference_gets_in_nowhere(
         if (reply.status_code, reply.json()["error"]["type"]) != (403, "permission_denied"):
             wrong.append(f"{label} with a key for inference: {reply}")
     assert not wrong, "\n".join(wrong)
+
+
+def operator_client(role: str, permissions: list[Permission] | None = None) -> Client:
+    return bearer_client(make_token(make_operator(role), permissions)[1])
+
+
+@pytest.mark.parametrize("role", list(OperatorRole))
+def test_operators_may_what_the_table_says(furnished: Furnished, role: str) -> None:
+    caller, wrong = operator_client(role), []
+    for label, permission in OPERATORS.items():
+        status = furnished.call(caller, label, furnished.org).status_code
+        is_allowed = permission in OPERATOR_PERMISSIONS[role]
+        if status >= 300 if is_allowed else status != 403:
+            wrong.append(f"{label}: {status}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("permission", [READ, CATALOG])
+def test_a_token_may_no_more_than_it_was_given(
+    furnished: Furnished, permission: Permission
+) -> None:
+    caller, wrong = operator_client("owner", [permission]), []
+    for label, needed in OPERATORS.items():
+        reply = furnished.call(caller, label, furnished.org)
+        if reply.status_code < 300 if needed != permission else reply.status_code >= 300:
+            wrong.append(f"{label}: {reply}")
+        if needed != permission:
+            assert code_in(reply) == "permission_denied"
+    assert not wrong, "\n".join(wrong)
+
+
+def test_nobody_but_an_operator_token_calls_the_operators_api(furnished: Furnished) -> None:
+    """A token that was revoked, that expired or whose operator is none any more opens nothing, nor
+    do an operator's session and the credentials of customers."""
+    org, now = furnished.org, timezone.now()
+    operator, former = make_operator("owner"), make_operator("catalog")
+    revoked, expired, left = make_token(operator), make_token(operator), make_token(former)
+    OperatorToken.objects.filter(id=revoked[0].id).update(revoked_at=now)
+    OperatorToken.objects.filter(id=expired[0].id).update(expires_at=now)
+    User.objects.filter(id=former.id).update(operator_role="")
+    callers = {
+        "nobody": Client(),
+        "operator's session": person(operator),
+        "customer's session": person(org.owner),
+        "customer's key": key(org, Scope.MANAGE),
+        "key for inference": key(org, Scope.INFERENCE),
+        "revoked token": bearer_client(revoked[1]),
+        "expired token": bearer_client(expired[1]),
+        "former operator's token": bearer_client(left[1]),
+        "unknown token": bearer_client("pen_op_" + "0" * 36),
+    }
+    wrong = []
+    for label in OPERATORS:
+        for name, caller in callers.items():
+            reply = furnished.call(caller, label, org)
+            challenge = reply.headers.get("www-authenticate", "")
+            if reply.status_code != 401 or not challenge.startswith("Bearer"):
+                wrong.append(f"{label} {name}: {reply}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_an_operator_token_calls_nothing_of_customers(furnished: Furnished) -> None:
+    caller = operator_client("owner")
+    opened = [
+        label
+        for label in ALLOWED
+        if furnished.call(caller, label, furnished.org).status_code != 401
+    ]
+    assert opened == []

@@ -27,7 +27,8 @@ from control.api_keys.models import Scope
 from tests.fixtures.corpus import quarter
 from tests.fixtures.furnished import furnish
 from tests.fixtures.openapi import openapi_document
-from tests.fixtures.operations import QUERIES, Ids, body_of, told_in
+from tests.fixtures.operations import ADMIN, QUERIES, Ids, body_of, told_in
+from tests.fixtures.operator_tokens import make_operator, make_token
 from tests.fixtures.organizations import make_organization
 from tests.fixtures.paying import in_place_of_stripe
 
@@ -68,15 +69,16 @@ PATIENTLY = "SET LOCAL transaction_timeout = 0; SET LOCAL idle_in_transaction_se
 @dataclass(frozen=True)
 class Place:
     """An organization that has one of most things, by the names that parameters have, and the head
-    and cookies of who may do everything there: a key, and the owner."""
+    and cookies of who may do everything there: a key, and the owner; and an operator token."""
 
     ids: Ids
     key: dict[str, Any]
     owner: dict[str, Any]
+    token: dict[str, Any]
 
-    @property
-    def callers(self) -> st.SearchStrategy[dict[str, Any]]:
-        return st.sampled_from([self.key, self.owner])
+    def callers(self, label: str) -> list[dict[str, Any]]:
+        """Return who may call an operation."""
+        return [self.token] if ADMIN in label else [self.key, self.owner]
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +109,7 @@ def make_place(double: StripeDouble) -> Place:
         ids=furnish(org, double),
         key={"headers": plain | {"authorization": f"Bearer {secret}"}},
         owner={"headers": plain | {"x-csrftoken": CSRF}, "cookies": cookies},
+        token={"headers": plain | {"authorization": f"Bearer {make_token(make_operator())[1]}"}},
     )
 
 
@@ -154,10 +157,11 @@ def test_every_answer_is_told(label: str, place: Place) -> None:
         with undone():
             statuses.append(case.call_and_validate(checks=CHECKS, **caller).status_code)
 
-    for caller in (place.key, place.owner):
+    for caller in place.callers(label):
         call(plain(label, place.ids), caller)
     assert (min(statuses) < 300) == (label not in REFUSED), statuses
-    TRIES(given(case=cases(label, place.ids), caller=place.callers)(call))()
+    callers = st.sampled_from(place.callers(label))
+    TRIES(given(case=cases(label, place.ids), caller=callers)(call))()
 
 
 def test_there_are_changes() -> None:
@@ -169,9 +173,10 @@ def test_a_refused_change_leaves_nothing_behind(label: str, place: Place) -> Non
     operation = OPERATIONS[label]
     reading = OPERATIONS.get(f"GET {operation.path}")
     told = {name: place.ids.get(name, "x") for name in re.findall(r"{(\w+)}", label)}
+    caller = place.callers(label)[0]
 
     def shown() -> bytes:
-        return reading.Case(path_parameters=told).call(**place.key).content if reading else b""
+        return reading.Case(path_parameters=told).call(**caller).content if reading else b""
 
     @TRIES
     @given(body=bodies(operation))
@@ -180,7 +185,7 @@ def test_a_refused_change_leaves_nothing_behind(label: str, place: Place) -> Non
             before = shown()
             reply: Response = operation.Case(
                 path_parameters=told, body=body, media_type="application/json"
-            ).call(**place.key)
+            ).call(**caller)
             assert reply.status_code < 300 or shown() == before
 
     tries()

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from itertools import chain
 from random import Random
 from typing import Any
 
@@ -24,6 +25,7 @@ from django.test import Client
 from control.accounts.models import User
 from control.api.parsers import BODY_BYTES_MAX
 from control.api_keys.models import ApiKey, Scope
+from control.catalog.models import Variant
 from control.sso.connections import create_scim_token
 from control.sso.models import ScimGroup, ScimUser, SsoConnection, encrypted_secret
 from infra.local.config import ROOT
@@ -31,6 +33,13 @@ from serving.contract.credential import ROLES
 from tests.fixtures.corpus import quarter
 from tests.fixtures.credentials import bearer
 from tests.fixtures.openapi import openapi_document
+from tests.fixtures.operations import ADMIN
+from tests.fixtures.operator_tokens import (
+    bearer_client,
+    furnish_platform,
+    make_operator,
+    make_token,
+)
 from tests.fixtures.organizations import SeededOrganization, make_model, make_variant
 from tests.fixtures.routes import Route, routes
 
@@ -236,6 +245,9 @@ def fields(schema: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]
 SCHEMA = openapi_document()
 
 
+ADMIN_PATHS = [template for template in SCHEMA["paths"] if template.startswith(ADMIN)]
+
+
 def json_tries(template: str, ids: Ids) -> Iterator[Try]:
     """Yield each operation with each hostile body, and its fields with each hostile value."""
     path = re.sub(r"{(\w+)}", lambda found: ids.get(found[1], "x"), template)
@@ -256,8 +268,38 @@ def json_tries(template: str, ids: Ids) -> Iterator[Try]:
 
 @each_part
 def test_no_body_of_the_management_api_fails(everybody: Client, ids: Ids, part: int) -> None:
-    found = (each for template in SCHEMA["paths"] for each in json_tries(template, ids))
+    found = (
+        each
+        for template in SCHEMA["paths"]
+        if template not in ADMIN_PATHS
+        for each in json_tries(template, ids)
+    )
     assert failures(everybody, part_of(found, part)) == []
+
+
+def query_tries(template: str, ids: Ids) -> Iterator[Try]:
+    """Yield the reading of an address with each hostile text in each parameter of its query."""
+    path = re.sub(r"{(\w+)}", lambda found: ids.get(found[1], "x"), template)
+    described = SCHEMA["paths"][template].get("get", {}).get("parameters", [])
+    for name in (each["name"] for each in described if each["in"] == "query"):
+        for text in [*HOSTILE_TEXTS[2:], base64.b64encode(b"p=x&o=9").decode()]:
+            yield "get", path, {"data": {name: text}}
+
+
+@each_part
+def test_nothing_of_the_operators_api_fails(ids: Ids, part: int) -> None:
+    patiently()
+    ids = {**ids, **furnish_platform(Variant.objects.get())}
+    client = bearer_client(make_token(make_operator())[1], raise_request_exception=False)
+    addresses = (
+        each
+        for route in routes("api")
+        if f"/{route.template}".startswith(ADMIN)
+        for each in hostile_paths(route, ids)
+    )
+    bodies = (each for template in ADMIN_PATHS for each in json_tries(template, ids))
+    queries = (each for template in ADMIN_PATHS for each in query_tries(template, ids))
+    assert failures(client, part_of(chain(addresses, bodies, queries), part)) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from control.accounts.models import EMAIL_MAX
 from control.audit import services as audit
 from control.errors import InvalidValue, NotPermitted
 from control.organizations.models import Organization
-from control.permissions import Actor, Permission, operator_can, require
+from control.permissions import Actor, Permission, require
 
 RECIPIENTS_MAX = 20
 TEXTS = {
@@ -45,7 +45,7 @@ def set_billing_profile(
     """
     require(actor, organization.id, Permission.BILLING_WRITE)
     for name in OF_THE_OPERATOR:
-        if name in changes and not operator_can(actor.operator_role, Permission.FINANCE_WRITE):
+        if name in changes and not actor.can_operate(Permission.FINANCE_WRITE):
             raise NotPermitted(f"{name} is set by the operator.", param=name)
     BillingProfile.objects.get_or_create(organization=organization)
     BillingProfile.objects.select_for_update().get(organization=organization)

@@ -57,7 +57,7 @@ def _(error: TooManyRequests) -> Response:
 
 @error_response.register
 def _(error: exceptions.ValidationError) -> Response:
-    param, detail = _first(error.detail)
+    param, detail = first_error(error.detail)
     return _response(400, str(detail), param, CODES.get(str(detail.code), "invalid_value"))
 
 
@@ -107,13 +107,13 @@ def _headers(error: exceptions.APIException) -> dict[str, str]:
     return headers
 
 
-def _first(detail: Any, path: str = "") -> tuple[str | None, exceptions.ErrorDetail]:
+def first_error(detail: Any, path: str = "") -> tuple[str | None, exceptions.ErrorDetail]:
     """Return the path and message of the first of a serializer's errors."""
     if isinstance(detail, dict):
         name, inner = next(iter(detail.items()))
         if name != "non_field_errors":
             path = f"{path}.{name}" if path else str(name)
-        return _first(inner, path)
+        return first_error(inner, path)
     if isinstance(detail, list):
-        return _first(detail[0], path)
+        return first_error(detail[0], path)
     return path or None, detail

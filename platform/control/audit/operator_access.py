@@ -20,6 +20,7 @@ from control.admin.base import operator
 from control.admin.site import apps_with_rows, page_shown
 from control.audit.models import ID_MAX
 from control.audit.services import record_once_within
+from control.permissions import Actor
 
 PAUSE = timedelta(minutes=1)
 ORGANIZATION = "organizations.Organization"
@@ -48,23 +49,34 @@ def record_operator_views(
     page = request.resolver_match
     if request.method != "GET" or response.status_code != 200 or page is None:
         return
-    for view in [*_views_in_url(page), *_views_in_query(request.GET)]:
-        actor = operator(request)
-        cache_key = f"look:{actor.id}:{view.target_kind}:{view.target_id}"
-        if cache.get(cache_key):  # so that a repeated view costs no query
-            continue
-        record_once_within(
-            PAUSE,
-            actor=actor,
-            action="organization.viewed_by_operator"
-            if view.organization_id
-            else "user.viewed_by_operator",
-            target_kind=view.target_kind,
-            target_id=view.target_id[:ID_MAX],
-            organization_id=view.organization_id,
-            details={"page": page.url_name or ""},
-        )
-        cache.set(cache_key, True, timeout=PAUSE.seconds)
+    for view in [*_views_in_url(page), *views_in_query(request.GET)]:
+        record_operator_view(operator(request), view, page=page.url_name or "")
+
+
+def record_operator_view(actor: Actor, view: OperatorView, *, page: str) -> None:
+    """Record that an operator was shown a tenant's row on a page of the admin, or by the
+    operators' API."""
+    cache_key = f"look:{actor.id}:{view.target_kind}:{view.target_id}"
+    if cache.get(cache_key):  # so that a repeated view costs no query
+        return
+    record_once_within(
+        PAUSE,
+        actor=actor,
+        action="organization.viewed_by_operator"
+        if view.organization_id
+        else "user.viewed_by_operator",
+        target_kind=view.target_kind,
+        target_id=view.target_id[:ID_MAX],
+        organization_id=view.organization_id,
+        details={"page": page},
+    )
+    cache.set(cache_key, True, timeout=PAUSE.seconds)
+
+
+def record_organization_view(actor: Actor, organization_id: str, *, page: str) -> None:
+    """Record that the operators' API showed an organization's data; `page` is the operation."""
+    view = OperatorView("organization", organization_id, organization_id)
+    record_operator_view(actor, view, page=page)
 
 
 def _views_in_url(page: ResolverMatch) -> Iterator[OperatorView]:
@@ -77,7 +89,7 @@ def _views_in_url(page: ResolverMatch) -> Iterator[OperatorView]:
         )
 
 
-def _views_in_query(query: QueryDict) -> Iterator[OperatorView]:
+def views_in_query(query: QueryDict) -> Iterator[OperatorView]:
     """Yield the organizations that a list was filtered by."""
     for value in {value for _, values in query.lists() for value in values}:
         if ORGANIZATION_ID.fullmatch(value):

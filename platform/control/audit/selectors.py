@@ -60,6 +60,25 @@ def events_by(user_id: str) -> QuerySet[AuditEvent]:
     return AuditEvent.objects.filter(actor_kind="user", actor_id=user_id).order_by("-id")
 
 
+def all_events(
+    *,
+    start_time: datetime | None = None,
+    end_time: datetime | None = None,
+    operator_token_id: str = "",
+    **exact: str,
+) -> QuerySet[AuditEvent]:
+    """Return the audit events of all organizations, for operators, within [start_time, end_time),
+    by an operator token, and with exact values of columns such as `action`."""
+    found = AuditEvent.objects.filter(**exact)
+    if start_time is not None:
+        found = found.filter(created_at__gte=start_time)
+    if end_time is not None:
+        found = found.filter(created_at__lt=end_time)
+    if operator_token_id:
+        found = found.filter(details__operator_token=operator_token_id)
+    return found
+
+
 def unchained_count() -> int:
     """Return the number of audit events that are not in the chain yet."""
     return UnchainedEvent.objects.count()

@@ -26,9 +26,12 @@ def record(
     details: dict[str, Any] | None = None,
 ) -> AuditEvent:
     """Add an audit event. `action` is a noun and a past participle, such as `api_key.created`.
-    `details` hold no secrets; email addresses in them become references. The client address and the
-    request id come from the current request."""
-    request = current_request()
+    `details` hold no secrets; email addresses in them become references, and `operator_token` names
+    the token that an operator acted with. The client address and the request id come from the
+    current request."""
+    request, details = current_request(), details or {}
+    if actor.token_id is not None:
+        details = {**details, "operator_token": actor.token_id}
     return AuditEvent.objects.create(
         organization_id=organization_id,
         actor_kind=actor.kind,
@@ -37,7 +40,7 @@ def record(
         action=action,
         target_kind=target_kind,
         target_id=target_id,
-        details=pseudonymize(details or {}, target_kind, target_id),
+        details=pseudonymize(details, target_kind, target_id),
         address=request.address,
         request_id=request.request_id,
     )

@@ -66,11 +66,8 @@ class ModelAdmin(VariantAdminMixin):
 
     def change_row(self, actor: Actor, row: Model, changes: dict[str, Any]) -> Model:
         """Change a model, and its default variant."""
-        default = changes.pop("default_variant", None)
-        row = services.update_model(actor=actor, model=row, changes=_open_to_all_if_empty(changes))
-        if default is not None:
-            row = services.set_default_variant(actor=actor, model=row, variant=default)
-        return row
+        changes = _open_to_all_if_empty(changes)
+        return services.update_model(actor=actor, model=row, changes=changes)
 
 
 @admin.register(Variant)

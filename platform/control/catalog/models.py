@@ -2,6 +2,7 @@
 
 from django.contrib.postgres.fields import ArrayField
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
@@ -12,6 +13,10 @@ from control.organizations.models import Organization
 from serving.contract.capabilities import ISOLATING
 
 PUBLIC_ID_MAX = 100
+# What gateways accept (`serving.contract.units`).
+ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
+COUNT_BOUNDS = [MaxValueValidator(10**9)]
+SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]
 
 
 def new_model_id() -> str:
@@ -53,7 +58,9 @@ class Model(models.Model):
     default_variant = models.OneToOneField(
         "Variant", models.PROTECT, null=True, blank=True, related_name="default_of"
     )
-    organization_ids = ArrayField(models.CharField(max_length=ID_MAX), null=True, blank=True)
+    organization_ids = ArrayField(
+        models.CharField(max_length=ID_MAX, validators=[ID_FORM]), null=True, blank=True
+    )
     created_at = models.DateTimeField(default=timezone.now)
 
     class Meta:
@@ -83,11 +90,14 @@ class Variant(models.Model):
     )
     engine_arguments = ArrayField(models.CharField(max_length=200), default=list, blank=True)
     capabilities = ArrayField(models.CharField(max_length=64), default=list, blank=True)
-    context_tokens = models.PositiveIntegerField()
-    output_tokens_max = models.PositiveIntegerField()
-    vocabulary_size = models.PositiveIntegerField()
+    context_tokens = models.PositiveIntegerField(validators=COUNT_BOUNDS)
+    output_tokens_max = models.PositiveIntegerField(validators=COUNT_BOUNDS)
+    vocabulary_size = models.PositiveIntegerField(validators=COUNT_BOUNDS)
     dimensions = models.PositiveIntegerField(
-        null=True, blank=True, help_text="Length of the vectors, of a model for embeddings."
+        null=True,
+        blank=True,
+        validators=COUNT_BOUNDS,
+        help_text="Length of the vectors, of a model for embeddings.",
     )
     parameter_count = models.PositiveBigIntegerField(null=True, blank=True)
     size_bytes = models.PositiveBigIntegerField(null=True, blank=True)
@@ -181,9 +191,11 @@ class Deployment(models.Model):
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_deployment_id)
     variant = models.ForeignKey(Variant, models.PROTECT, related_name="deployments")
     engine = models.CharField(max_length=16, choices=Engine, default=Engine.VLLM)
-    replicas_min = models.PositiveIntegerField(default=0)
-    replicas_max = models.PositiveIntegerField(default=1)
-    slots = models.PositiveIntegerField(default=32, help_text="Sequences at once per replica.")
+    replicas_min = models.PositiveIntegerField(default=0, validators=COUNT_BOUNDS)
+    replicas_max = models.PositiveIntegerField(default=1, validators=COUNT_BOUNDS)
+    slots = models.PositiveIntegerField(
+        default=32, validators=COUNT_BOUNDS, help_text="Sequences at once per replica."
+    )
     reserved_share = models.FloatField(
         default=0.1,
         help_text="Part of all slots kept free for each tier whose clients wait, while in use.",
@@ -193,16 +205,19 @@ class Deployment(models.Model):
     dedicated_to = models.ForeignKey(
         Organization, models.PROTECT, null=True, blank=True, related_name="deployments"
     )
-    connect_seconds = models.FloatField(default=2.0)
-    first_byte_seconds = models.FloatField(default=60.0)
-    gap_seconds = models.FloatField(default=30.0)
-    total_seconds = models.FloatField(default=600.0)
-    queue_seconds = models.FloatField(default=30.0)
+    connect_seconds = models.FloatField(default=2.0, validators=SECONDS_BOUNDS)
+    first_byte_seconds = models.FloatField(default=60.0, validators=SECONDS_BOUNDS)
+    gap_seconds = models.FloatField(default=30.0, validators=SECONDS_BOUNDS)
+    total_seconds = models.FloatField(default=600.0, validators=SECONDS_BOUNDS)
+    queue_seconds = models.FloatField(default=30.0, validators=SECONDS_BOUNDS)
     wake_seconds = models.FloatField(
-        default=0.0, help_text="For a replica on its way where none is ready; 0: refused at once."
+        default=0.0,
+        validators=SECONDS_BOUNDS,
+        help_text="For a replica on its way where none is ready; 0: refused at once.",
     )
     sleep_after_seconds = models.FloatField(
         default=0.0,
+        validators=SECONDS_BOUNDS,
         help_text="Without a request for so long all replicas stop until there is one; 0: never.",
     )
     hourly_cost_nanos = models.BigIntegerField(null=True, blank=True)

@@ -44,6 +44,11 @@ def models() -> QuerySet[Model]:
     return Model.objects.select_related("default_variant").prefetch_related("variants")
 
 
+def model(model_id: str) -> Model:
+    """Return any model by its id, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(models(), "model", id=model_id)
+
+
 def model_by_public_id(public_id: str) -> Model | None:
     """Return a model by its public id."""
     return models().filter(public_id=public_id).first()
@@ -52,6 +57,16 @@ def model_by_public_id(public_id: str) -> Model | None:
 def variants(model: Model) -> QuerySet[Variant]:
     """Return all variants of a model, the oldest first."""
     return Variant.objects.filter(model=model).select_related("model")
+
+
+def all_variants() -> QuerySet[Variant]:
+    """Return all variants, for operators."""
+    return Variant.objects.select_related("model", "parent")
+
+
+def variant(variant_id: str) -> Variant:
+    """Return any variant, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(all_variants(), "variant", id=variant_id)
 
 
 def variant_of(model: Model, precision: str) -> Variant | None:
@@ -68,6 +83,11 @@ def deployments(variant: Variant | None = None) -> QuerySet[Deployment]:
     """Return the deployments of a variant, or all of them, for operators."""
     found = Deployment.objects.select_related("variant__model", "dedicated_to")
     return found if variant is None else found.filter(variant=variant)
+
+
+def deployment(deployment_id: str) -> Deployment:
+    """Return any deployment, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(deployments(), "deployment", id=deployment_id)
 
 
 def locked_model(model_id: str) -> Model:

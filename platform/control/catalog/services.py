@@ -61,13 +61,17 @@ def create_model(
 
 @transaction.atomic
 def update_model(*, actor: Actor, model: Model, changes: Mapping[str, Any]) -> Model:
-    """Change MODEL_FIELDS of a model. Its public id and its task never change."""
+    """Change MODEL_FIELDS of a model, and its `default_variant` as `set_default_variant` does. Its
+    public id and its task never change."""
     require_operator(actor, Permission.CATALOG_WRITE)
-    _require_fields(changes, MODEL_FIELDS)
+    fields = {name: value for name, value in changes.items() if name != "default_variant"}
+    _require_fields(fields, MODEL_FIELDS)
     model = selectors.locked_model(model.id)
-    if differences := apply_changes(model, changes):
+    if differences := apply_changes(model, fields):
         _record(actor, "model.updated", model, **differences)
         publish(model_record(variant) for variant in selectors.variants(model))
+    if (variant := changes.get("default_variant")) is not None:
+        model = set_default_variant(actor=actor, model=model, variant=variant)
     return model
 
 

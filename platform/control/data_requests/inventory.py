@@ -74,6 +74,15 @@ STORED_DATA = (
         RetentionRule.REFERENCE,
     ),
     StoredData(
+        "operators.OperatorToken",
+        "created_by",
+        (
+            "id", "name", "prefix", "last_four", "permissions", "created_at", "last_used_at",
+            "expires_at", "revoked_at",
+        ),
+        RetentionRule.REFERENCE,
+    ),
+    StoredData(
         "api_keys.ApiKey",
         "created_by",
         (

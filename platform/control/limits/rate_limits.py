@@ -85,6 +85,11 @@ def next_tier(paid_nanos: int) -> UsageTier | None:
     return usage_tiers().filter(paid_min_nanos__gt=paid_nanos).first()
 
 
+def usage_tier(tier_id: str) -> UsageTier:
+    """Return a tier. Raises ObjectNotFound."""
+    return get_or_not_found(usage_tiers(), "usage tier", id=tier_id)
+
+
 def locked_tier(tier_id: str) -> UsageTier:
     """Return a tier with its row locked. Raises ObjectNotFound."""
     return get_or_not_found(

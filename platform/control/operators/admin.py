@@ -1,22 +1,34 @@
-"""Admin pages of operators and their invitations, which owners change."""
+"""Admin pages of operators and their invitations, which owners change, and of operator tokens,
+which operators create for themselves."""
 
 from typing import Any
 
 from allauth.mfa.utils import is_mfa_enabled
+from django import forms
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
 
-from control.admin.base import OperatorAdmin
-from control.operators.models import Operator, OperatorInvitation
-from control.operators.selectors import open_invitations
+from control.accounts.models import User
+from control.admin.base import OperatorAdmin, operator
+from control.operators.models import (
+    TOKEN_PERMISSIONS,
+    Operator,
+    OperatorInvitation,
+    OperatorToken,
+)
+from control.operators.selectors import open_invitations, tokens
 from control.operators.services import (
     change_operator_role,
+    create_operator_token,
     invite_operator,
     remove_operator,
     revoke_operator_invitation,
+    revoke_operator_token,
 )
-from control.permissions import Actor, Permission, operator_can
+from control.permissions import OPERATOR_PERMISSIONS, Actor, Permission, operator_can
 
 
 class OwnersAdmin(OperatorAdmin):
@@ -103,4 +115,78 @@ class OperatorInvitationAdmin(OwnersAdmin):
         self.carry_out(
             request, queryset, "is withdrawn",
             lambda actor, row: revoke_operator_invitation(actor=actor, invitation=row),
+        )  # fmt: skip
+
+
+@admin.register(OperatorToken)
+class OperatorTokenAdmin(OperatorAdmin):
+    """Operator tokens: an operator's own, and for owners those of all."""
+
+    list_display = (
+        "name", "masked", "created_by", "granted", "created_at", "expires_at", "last_used_at",
+        "revoked_at",
+    )  # fmt: skip
+    list_filter = ("pepper_id",)
+    list_select_related = ("created_by",)
+    fields = ("name", "permissions", "expires_at")
+    actions = ("revoke",)
+
+    @admin.display(description="Permissions")
+    def granted(self, row: OperatorToken) -> str:
+        """Return the permissions in a line."""
+        return ", ".join(row.permissions)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        """Return the operator's tokens; for an owner, all tokens."""
+        actor = operator(request)
+        is_owner = operator_can(actor.operator_role, Permission.OPERATORS_WRITE)
+        return tokens(None if is_owner else User.objects.get(id=actor.user_id))
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Allow every operator: a token can do no more than they can."""
+        return operator_can(getattr(request.user, "operator_role", None), Permission.PLATFORM_READ)
+
+    def has_change_permission(self, request: HttpRequest, obj: object = None) -> bool:
+        """Return False: a token is revoked, never changed."""
+        return False
+
+    def has_revoke_permission(self, request: HttpRequest) -> bool:
+        """Allow every operator; the list shows the tokens that they may revoke."""
+        return self.has_add_permission(request)
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **options: Any) -> Any:
+        """Return the form field of a column; permissions are those of the operator's role."""
+        if db_field.name != "permissions":
+            return super().formfield_for_dbfield(db_field, request, **options)
+        allowed = OPERATOR_PERMISSIONS[operator(request).operator_role or ""]
+        return forms.MultipleChoiceField(
+            choices=[(each, each) for each in TOKEN_PERMISSIONS if each in allowed],
+            widget=UnfoldAdminCheckboxSelectMultipleWidget,
+            help_text="What scripts with the token may do, as far as your role allows it then.",
+        )
+
+    def add_row(self, actor: Actor, values: dict[str, Any]) -> OperatorToken:
+        """Create the token. Its secret is only shown in the response to this request."""
+        token, secret = create_operator_token(actor=actor, **values)
+        token.__dict__["secret"] = secret
+        return token
+
+    def response_add(
+        self, request: HttpRequest, obj: OperatorToken, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """Show the secret, once."""
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": f"Operator token {obj.name}",
+            "secret": obj.__dict__["secret"],
+        }
+        return TemplateResponse(request, "admin/operators/token_created.html", context)
+
+    @admin.action(description="Revoke: scripts with the token stop", permissions=["revoke"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[OperatorToken]) -> None:
+        """Revoke the tokens."""
+        self.carry_out(
+            request, queryset, "is revoked",
+            lambda actor, row: revoke_operator_token(actor=actor, token=row),
         )  # fmt: skip

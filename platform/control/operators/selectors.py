@@ -1,13 +1,13 @@
 """Queries about operators."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from django.db.models import QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
-from control.operators.models import OperatorInvitation
+from control.operators.models import OperatorInvitation, OperatorToken
 
 
 def operators() -> QuerySet[User]:
@@ -25,6 +25,22 @@ def open_invitation(digest: str, now: datetime) -> OperatorInvitation | None:
     """Return the invitation that can be accepted at `now`, with its row locked."""
     rows = open_invitations().select_for_update(no_key=True)
     return rows.filter(digest=digest, expires_at__gt=now).first()
+
+
+def tokens(user: User | None = None) -> QuerySet[OperatorToken]:
+    """Return the tokens that an operator created, or those of all, newest first."""
+    rows = OperatorToken.objects.select_related("created_by").order_by("-created_at", "id")
+    return rows if user is None else rows.filter(created_by=user)
+
+
+def token_by_digests(digests: Collection[str], now: datetime) -> OperatorToken | None:
+    """Return the token with one of these digests that can be used at `now`: it is neither revoked
+    nor expired, and its creator is still an operator."""
+    found = tokens().filter(digest__in=digests).first()
+    if found is None or not found.is_usable(now):
+        return None
+    creator = found.created_by
+    return found if creator.is_active and creator.operator_role else None
 
 
 class OperatorInvitationDirectory(NameDirectory):

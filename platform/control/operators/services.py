@@ -1,9 +1,12 @@
-"""Invite, change and remove operators. The platform always keeps at least one owner."""
+"""Invite, change and remove operators, and create and revoke their tokens. The platform always
+keeps at least one owner."""
 
 import secrets
-from datetime import timedelta
+from collections.abc import Collection
+from datetime import datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import transaction
@@ -13,14 +16,19 @@ from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
 from control.accounts.selectors import locked_user, user_by_email
 from control.audit import services as audit
-from control.errors import Conflict, InvalidValue, ObjectNotFound
+from control.errors import Conflict, InvalidValue, NotPermitted, ObjectNotFound
 from control.mail.services import absolute, send_mail
-from control.operators.models import OperatorInvitation
+from control.operators.models import TOKEN_PERMISSIONS, OperatorInvitation, OperatorToken
+from control.operators.secrets import SHOWN_CHARACTERS, digests_of, make_secret
 from control.operators.selectors import open_invitation, open_invitations, operators
 from control.organizations.members import invitation_digest
+from control.organizations.validators import name as checked_name
 from control.permissions import Actor, OperatorRole, Permission, require_operator
+from serving.contract.key import pepper_id
 
 INVITATION_DAYS = 2
+TOKEN_USE_INTERVAL = timedelta(minutes=5)
+"""The shortest time between two updates of a token's `last_used_at`."""
 
 
 @transaction.atomic
@@ -128,12 +136,15 @@ def change_operator_role(*, actor: Actor, user: User, role: str) -> User:
 
 @transaction.atomic
 def remove_operator(*, actor: Actor, user: User) -> User:
-    """Remove an operator, who loses the admin from their next request on. The user and their
-    memberships remain. Raises Conflict for the last owner and for a non-operator."""
+    """Remove an operator, who loses the admin from their next request on, and revoke their tokens.
+    The user and their memberships remain. Raises Conflict for the last owner and for a
+    non-operator."""
     require_operator(actor, Permission.OPERATORS_WRITE)
     operator = _locked_operator(user)
     _keep_an_owner(operator)
     before = operator.operator_role
+    for token in operator.operator_tokens.filter(revoked_at=None):
+        revoke_operator_token(actor=actor, token=token)
     _set_role(operator, "")
     _record(actor, "operator.removed", "user", operator.id, email=operator.email, before=before)
     _notify_operator(
@@ -144,8 +155,77 @@ def remove_operator(*, actor: Actor, user: User) -> User:
     return operator
 
 
+@transaction.atomic
+def create_operator_token(
+    *,
+    actor: Actor,
+    name: str,
+    permissions: Collection[str],
+    expires_at: datetime | None = None,
+) -> tuple[OperatorToken, str]:
+    """Create a token that acts as the operator; return it and its secret, which is not stored.
+
+    Raises NotPermitted for a permission that the operator's role lacks and for an actor who is no
+    person or uses a token, InvalidValue for no or unknown permissions and a time in the past.
+    """
+    require_operator(actor, Permission.PLATFORM_READ)
+    if actor.user_id is None or actor.token_id is not None:
+        raise NotPermitted("Only a signed-in operator may create an operator token.")
+    _check_token(actor, permissions, expires_at)
+    secret = make_secret()
+    token = OperatorToken.objects.create(
+        name=checked_name(name),
+        permissions=[each for each in TOKEN_PERMISSIONS if each in permissions],
+        digest=digests_of(secret)[0],
+        pepper_id=pepper_id(settings.CONFIG.key_peppers[0]),
+        prefix=secret[:SHOWN_CHARACTERS],
+        last_four=secret[-4:],
+        created_by_id=actor.user_id,
+        expires_at=expires_at,
+    )
+    kind, allowed = "operator_token", token.permissions
+    _record(actor, "operator_token.created", kind, token.id, name=token.name, permissions=allowed)
+    _notify_operator(
+        actor, token.created_by,
+        "An operator token was created",
+        f"Scripts with the token {token.name} act as you ({', '.join(allowed)}).",
+    )  # fmt: skip
+    return token, secret
+
+
+@transaction.atomic
+def revoke_operator_token(*, actor: Actor, token: OperatorToken) -> None:
+    """Revoke a token, from its next request on. Raises NotPermitted for the token of another
+    operator unless the actor is an owner, Conflict for a revoked token."""
+    is_own = actor.user_id == token.created_by_id
+    require_operator(actor, Permission.PLATFORM_READ if is_own else Permission.OPERATORS_WRITE)
+    now = timezone.now()
+    if not OperatorToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=now):
+        raise Conflict("The token is revoked already.")
+    _record(actor, "operator_token.revoked", "operator_token", token.id, name=token.name)
+
+
+def record_token_use(token: OperatorToken, now: datetime) -> None:
+    """Record when a token was last used, at most every `TOKEN_USE_INTERVAL`."""
+    if token.last_used_at is None or token.last_used_at < now - TOKEN_USE_INTERVAL:
+        OperatorToken.objects.filter(pk=token.pk).update(last_used_at=now)
+
+
+def _check_token(actor: Actor, permissions: Collection[str], expires_at: datetime | None) -> None:
+    for each in permissions:
+        if each not in TOKEN_PERMISSIONS:
+            wanted = f"wanted some of {', '.join(TOKEN_PERMISSIONS)}"
+            raise InvalidValue(f"permissions has {each!r}; {wanted}.", param="permissions")
+        require_operator(actor, Permission(each))
+    if not permissions:
+        raise InvalidValue("permissions is empty; wanted at least one.", param="permissions")
+    if expires_at is not None and expires_at <= timezone.now():
+        moment = expires_at.isoformat()
+        raise InvalidValue(f"expires_at is {moment}; wanted a future time.", param="expires_at")
+
+
 def _notify_operator(actor: Actor, user: User, subject: str, sentence: str) -> None:
-    """Email an operator that their role changed, and who changed it."""
+    """Email an operator that their role or tokens changed, and who changed them."""
     advice = "If that is a mistake, ask an owner of the platform."
     content = SecurityEmail(subject, sentence, advice, "/", "Open the console")
     notify(content, to=user.email, now=timezone.now(), who=actor.name)

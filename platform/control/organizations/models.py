@@ -1,6 +1,7 @@
 """Organizations, which own all other data, with their projects, members and invitations."""
 
 from django.contrib.postgres.fields import ArrayField
+from django.core.validators import MaxValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -10,6 +11,7 @@ from control.db.models import ID_MAX, new_id
 from control.permissions import Role
 
 ORIGIN_MAX = 200
+WEIGHT_MAX = 10**9
 
 
 def new_organization_id() -> str:
@@ -62,7 +64,9 @@ class Organization(models.Model):
     )
     billing_mode = models.CharField(max_length=16, choices=BillingMode, default=BillingMode.PREPAID)
     spend_limit_nanos = models.BigIntegerField(null=True, blank=True)
-    weight = models.PositiveIntegerField(default=1, help_text="Share of a busy pool.")
+    weight = models.PositiveIntegerField(
+        default=1, validators=[MaxValueValidator(WEIGHT_MAX)], help_text="Share of a busy pool."
+    )
     cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
     takes_idempotency_keys = models.BooleanField(
         default=False, help_text="Whether answers are kept for a day, to be given again."

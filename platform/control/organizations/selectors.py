@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from allauth.account.models import EmailAddress
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from control.accounts.models import User
 from control.audit.pseudonyms import NameDirectory
@@ -94,6 +94,21 @@ def locked_organization(organization_id: str) -> Organization:
 def organizations() -> QuerySet[Organization]:
     """Return all organizations, for operators."""
     return Organization.objects.order_by("-created_at")
+
+
+def organization(organization_id: str) -> Organization:
+    """Return any organization, for operators. Raises ObjectNotFound."""
+    return get_or_not_found(organizations(), "organization", id=organization_id)
+
+
+def search_organizations(*, search: str = "", status: str = "") -> QuerySet[Organization]:
+    """Return the organizations, for operators, whose name, id or a member's email address contains
+    a text, and that have a status; an empty text filters nothing."""
+    found = organizations().filter(status=status) if status else organizations()
+    if not search:
+        return found
+    members = Membership.objects.filter(organization=OuterRef("pk"), user__email__icontains=search)
+    return found.filter(Q(name__icontains=search) | Q(id__icontains=search) | Exists(members))
 
 
 def projects(organization: Organization, *, with_archived: bool = False) -> QuerySet[Project]:

@@ -12,6 +12,7 @@ from control.errors import Conflict, InvalidValue
 from control.feed.services import FeedRef, publish
 from control.organizations import selectors, validators
 from control.organizations.models import (
+    WEIGHT_MAX,
     BillingMode,
     Membership,
     Organization,
@@ -101,8 +102,8 @@ def set_organization_terms(
         raise InvalidValue(
             f"billing_mode must be one of {', '.join(BillingMode.values)}.", param="billing_mode"
         )
-    if weight < 1:
-        raise InvalidValue("weight must be at least 1.", param="weight")
+    if not 1 <= weight <= WEIGHT_MAX:
+        raise InvalidValue(f"weight is {weight}; wanted 1 to {WEIGHT_MAX}.", param="weight")
     organization = selectors.locked_organization(organization.id)
     return _set_terms(
         actor,

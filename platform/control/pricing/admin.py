@@ -74,7 +74,7 @@ class PriceBookAdmin(OperatorAdmin):
     """Price books."""
 
     list_display = (
-        "name", "state", "organization", "effective_at", "ends_at", "published_by", "created_at",
+        "name", "status", "organization", "effective_at", "ends_at", "published_by", "created_at",
     )  # fmt: skip
     list_select_related = ("organization", "published_by")
     search_fields = ("name", "id", "organization__name", "organization__id")
@@ -88,9 +88,9 @@ class PriceBookAdmin(OperatorAdmin):
     actions_detail = ("publish", "replay", "cancel")
 
     @admin.display(description="State")
-    def state(self, book: PriceBook) -> str:
-        """Return the state of the book now."""
-        return book.state(timezone.now())
+    def status(self, book: PriceBook) -> str:
+        """Return the status of the book now."""
+        return book.status(timezone.now())
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Refuse changes to a published book."""
@@ -99,8 +99,8 @@ class PriceBookAdmin(OperatorAdmin):
 
     def has_publish_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only drafts to be published."""
-        state = selectors.book(unquote(object_id)).state(timezone.now())
-        return super().has_change_permission(request) and state == "draft"
+        status = selectors.book(unquote(object_id)).status(timezone.now())
+        return super().has_change_permission(request) and status == "draft"
 
     def has_replay_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only drafts to be replayed, where the page is installed."""
@@ -112,8 +112,8 @@ class PriceBookAdmin(OperatorAdmin):
 
     def has_cancel_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Allow only a book that has yet to take effect to be cancelled."""
-        state = selectors.book(unquote(object_id)).state(timezone.now())
-        return super().has_change_permission(request) and state == "to come"
+        status = selectors.book(unquote(object_id)).status(timezone.now())
+        return super().has_change_permission(request) and status == "scheduled"
 
     def add_row(self, actor: Actor, values: dict[str, Any]) -> PriceBook:
         """Create a draft."""

@@ -15,9 +15,11 @@ from control.catalog.models import Variant
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization
 
-BookState = Literal["draft", "to come", "in effect", "ended", "cancelled"]
+BookStatus = Literal["draft", "scheduled", "active", "expired", "cancelled"]
 INPUT_TOKENS_MAX = 10**9
 """The contract's largest token count."""
+PRICE_BOUNDS = [MaxValueValidator(10**15)]
+"""The contract's highest price, in nano-dollars per million tokens."""
 
 
 def new_book_id() -> str:
@@ -94,15 +96,15 @@ class PriceBook(models.Model):
         """Whether the book was published and cancelled before it took effect."""
         return self.cancelled_at is not None
 
-    def state(self, at: datetime) -> BookState:
-        """Return the state at a time; a book in effect may be superseded."""
+    def status(self, at: datetime) -> BookStatus:
+        """Return the status at a time; a newer book may have replaced an active one."""
         if self.effective_at is None or not self.is_published:
             return "draft"
         if self.is_cancelled:
             return "cancelled"
         if at < self.effective_at:
-            return "to come"
-        return "in effect" if self.ends_at is None or at < self.ends_at else "ended"
+            return "scheduled"
+        return "active" if self.ends_at is None or at < self.ends_at else "expired"
 
 
 class ServiceTier(models.TextChoices):
@@ -127,9 +129,9 @@ class Price(models.Model):
     input_tokens_min = models.PositiveIntegerField(
         "from input tokens", default=0, validators=[MaxValueValidator(INPUT_TOKENS_MAX)]
     )
-    input_nanos = models.BigIntegerField()
-    cached_input_nanos = models.BigIntegerField()
-    output_nanos = models.BigIntegerField()
+    input_nanos = models.BigIntegerField(validators=PRICE_BOUNDS)
+    cached_input_nanos = models.BigIntegerField(validators=PRICE_BOUNDS)
+    output_nanos = models.BigIntegerField(validators=PRICE_BOUNDS)
 
     class Meta:
         db_table = "pricing_price"

@@ -198,6 +198,11 @@ def prices(book: PriceBook) -> QuerySet[Price]:
     )
 
 
+def price_in(book: PriceBook, price_id: str) -> Price:
+    """Return a price of a book. Raises ObjectNotFound."""
+    return get_or_not_found(prices(book), "price", id=price_id)
+
+
 def price_of(book: PriceBook, variant: Variant, tier: str, input_tokens_min: int) -> Price | None:
     """Return the price that a book sets for a variant, tier and band."""
     same = prices(book).filter(variant=variant, tier=tier, input_tokens_min=input_tokens_min)

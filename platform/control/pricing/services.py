@@ -145,8 +145,8 @@ def cancel_book(*, actor: Actor, book: PriceBook) -> PriceBook:
     """
     require_operator(actor, Permission.FINANCE_WRITE)
     book, now = selectors.locked_book(book.id), timezone.now()
-    if (state := book.state(now)) != "to come":
-        raise Conflict(f"{book.name} is {state}: only a published book to come is cancelled.")
+    if (status := book.status(now)) != "scheduled":
+        raise Conflict(f"{book.name} is {status}: only a scheduled book can be cancelled.")
     book.cancelled_at, book.cancelled_by_id = now, actor.user_id
     book.save(update_fields=["cancelled_at", "cancelled_by"])
     _record(actor, "price_book.cancelled", book)

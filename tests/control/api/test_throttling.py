@@ -8,6 +8,7 @@ from django.core.cache import cache
 from rest_framework.test import APIClient
 
 from control.api_keys.models import Scope
+from tests.fixtures.operator_tokens import bearer_client, make_operator, make_token
 from tests.fixtures.organizations import SeededOrganization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -45,6 +46,14 @@ def test_callers_do_not_use_up_each_others_calls(
     assert stranger.get("/api/v1/organizations").status_code == 200
     key = APIClient(headers={"authorization": f"Bearer {org.mint(scopes=[Scope.MANAGE])[1]}"})
     assert [key.get(base).status_code for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_an_operator_token_has_calls_of_its_own() -> None:
+    operator = make_operator()
+    for _ in range(2):
+        client = bearer_client(make_token(operator)[1])
+        statuses = [client.get("/api/v1/admin/models").status_code for _ in range(4)]
+        assert statuses == [200, 200, 200, 429]
 
 
 def test_the_next_minute_begins_anew(

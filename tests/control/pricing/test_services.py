@@ -211,7 +211,7 @@ def test_what_is_drafted_in_force_or_cancelled_is_not_cancelled(
     price: Price, variant: Variant
 ) -> None:
     later = draft(variant)
-    for book, words in ((price.book, "in effect"), (later.book, "draft")):
+    for book, words in ((price.book, "active"), (later.book, "draft")):
         with pytest.raises(Conflict, match=words):
             services.cancel_book(actor=OPERATOR, book=book)
     book = services.cancel_book(

@@ -1,5 +1,6 @@
 import control.catalog.models
 import django.contrib.postgres.fields
+import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
 from django.db import migrations, models
@@ -22,7 +23,7 @@ class Migration(migrations.Migration):
                 ('name', models.CharField(max_length=100)),
                 ('description', models.TextField(blank=True)),
                 ('task', models.CharField(choices=[('generate', 'Text'), ('embed', 'Embeddings')], default='generate', max_length=16)),
-                ('organization_ids', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), blank=True, null=True, size=None)),
+                ('organization_ids', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64, validators=[django.core.validators.RegexValidator('^[A-Za-z0-9_.:-]+\\Z', 'An id has letters, digits and _ . : - only.')]), blank=True, null=True, size=None)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
@@ -38,10 +39,10 @@ class Migration(migrations.Migration):
                 ('weights', models.CharField(help_text='A local folder or a Hugging Face id.', max_length=200)),
                 ('engine_arguments', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
                 ('capabilities', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), blank=True, default=list, size=None)),
-                ('context_tokens', models.PositiveIntegerField()),
-                ('output_tokens_max', models.PositiveIntegerField()),
-                ('vocabulary_size', models.PositiveIntegerField()),
-                ('dimensions', models.PositiveIntegerField(blank=True, help_text='Length of the vectors, of a model for embeddings.', null=True)),
+                ('context_tokens', models.PositiveIntegerField(validators=[django.core.validators.MaxValueValidator(1000000000)])),
+                ('output_tokens_max', models.PositiveIntegerField(validators=[django.core.validators.MaxValueValidator(1000000000)])),
+                ('vocabulary_size', models.PositiveIntegerField(validators=[django.core.validators.MaxValueValidator(1000000000)])),
+                ('dimensions', models.PositiveIntegerField(blank=True, help_text='Length of the vectors, of a model for embeddings.', null=True, validators=[django.core.validators.MaxValueValidator(1000000000)])),
                 ('parameter_count', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('size_bytes', models.PositiveBigIntegerField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
@@ -85,19 +86,19 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.CharField(default=control.catalog.models.new_deployment_id, max_length=64, primary_key=True, serialize=False)),
                 ('engine', models.CharField(choices=[('vllm', 'vLLM'), ('simulated', 'Simulated'), ('external', 'External')], default='vllm', max_length=16)),
-                ('replicas_min', models.PositiveIntegerField(default=0)),
-                ('replicas_max', models.PositiveIntegerField(default=1)),
-                ('slots', models.PositiveIntegerField(default=32, help_text='Sequences at once per replica.')),
+                ('replicas_min', models.PositiveIntegerField(default=0, validators=[django.core.validators.MaxValueValidator(1000000000)])),
+                ('replicas_max', models.PositiveIntegerField(default=1, validators=[django.core.validators.MaxValueValidator(1000000000)])),
+                ('slots', models.PositiveIntegerField(default=32, help_text='Sequences at once per replica.', validators=[django.core.validators.MaxValueValidator(1000000000)])),
                 ('reserved_share', models.FloatField(default=0.1, help_text='Part of all slots kept free for each tier whose clients wait, while in use.')),
                 ('engine_arguments', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
                 ('external_urls', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, default=list, size=None)),
-                ('connect_seconds', models.FloatField(default=2.0)),
-                ('first_byte_seconds', models.FloatField(default=60.0)),
-                ('gap_seconds', models.FloatField(default=30.0)),
-                ('total_seconds', models.FloatField(default=600.0)),
-                ('queue_seconds', models.FloatField(default=30.0)),
-                ('wake_seconds', models.FloatField(default=0.0, help_text='For a replica on its way where none is ready; 0: refused at once.')),
-                ('sleep_after_seconds', models.FloatField(default=0.0, help_text='Without a request for so long all replicas stop until there is one; 0: never.')),
+                ('connect_seconds', models.FloatField(default=2.0, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('first_byte_seconds', models.FloatField(default=60.0, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('gap_seconds', models.FloatField(default=30.0, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('total_seconds', models.FloatField(default=600.0, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('queue_seconds', models.FloatField(default=30.0, validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('wake_seconds', models.FloatField(default=0.0, help_text='For a replica on its way where none is ready; 0: refused at once.', validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
+                ('sleep_after_seconds', models.FloatField(default=0.0, help_text='Without a request for so long all replicas stop until there is one; 0: never.', validators=[django.core.validators.MinValueValidator(0.0), django.core.validators.MaxValueValidator(10000000.0)])),
                 ('hourly_cost_nanos', models.BigIntegerField(blank=True, null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('dedicated_to', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.PROTECT, related_name='deployments', to='organizations.organization')),

@@ -1,5 +1,6 @@
 import control.organizations.models
 import django.contrib.postgres.fields
+import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
 from django.conf import settings
@@ -23,7 +24,7 @@ class Migration(migrations.Migration):
                 ('status', models.CharField(choices=[('active', 'Active'), ('suspended', 'Suspended'), ('deleted', 'Deleted')], default='active', max_length=16)),
                 ('billing_mode', models.CharField(choices=[('prepaid', 'Prepaid'), ('postpaid', 'Postpaid')], default='prepaid', max_length=16)),
                 ('spend_limit_nanos', models.BigIntegerField(blank=True, null=True)),
-                ('weight', models.PositiveIntegerField(default=1, help_text='Share of a busy pool.')),
+                ('weight', models.PositiveIntegerField(default=1, help_text='Share of a busy pool.', validators=[django.core.validators.MaxValueValidator(1000000000)])),
                 ('cache_salt_id', models.CharField(default=control.organizations.models.new_cache_salt_id, max_length=64)),
                 ('takes_idempotency_keys', models.BooleanField(default=False, help_text='Whether answers are kept for a day, to be given again.')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now)),

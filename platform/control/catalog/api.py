@@ -1,0 +1,250 @@
+"""The operators' catalog in the management API: models, variants and deployments."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control.api.idempotency import idempotent
+from control.api.operator_views import OperatorSerializer, OperatorView, RowIdField, RowSerializer
+from control.catalog import selectors, services
+from control.catalog.models import Deployment, Model, Variant
+from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
+from control.organizations.models import Organization
+from control.permissions import Permission
+
+
+class AdminModelSerializer(RowSerializer):
+    """A model. `organization_ids` of null opens it to every organization."""
+
+    default_variant_id = serializers.CharField(read_only=True, allow_null=True)
+
+    class Meta:
+        model = Model
+        fields = (
+            "id",
+            "public_id",
+            "task",
+            *sorted(MODEL_FIELDS),
+            "default_variant_id",
+            "created_at",
+        )
+        read_only_fields = ("id", "created_at")
+
+
+class AdminModelChangesSerializer(RowSerializer):
+    """Changes of a model, whose public id and task stay. Its default variant is a published one."""
+
+    default_variant_id = RowIdField(Variant, source="default_variant", required=False)
+
+    class Meta:
+        model = Model
+        fields = (*sorted(MODEL_FIELDS), "default_variant_id")
+
+
+class AdminVariantSerializer(RowSerializer):
+    """A variant: the weights of a model in one precision. A quantized one has a parent."""
+
+    model_id = RowIdField(Model, source="model")
+    parent_id = RowIdField(Variant, source="parent", required=False, allow_null=True)
+
+    class Meta:
+        model = Variant
+        fields = (
+            "id", "model_id", "precision", "parent_id", *sorted(VARIANT_FIELDS), "created_at",
+            "published_at",
+        )  # fmt: skip
+        read_only_fields = ("id", "created_at", "published_at")
+
+
+class AdminVariantChangesSerializer(RowSerializer):
+    """Changes of a variant, whose model, precision and parent stay."""
+
+    class Meta:
+        model = Variant
+        fields = tuple(sorted(VARIANT_FIELDS))
+
+
+class AdminDeploymentChangesSerializer(RowSerializer):
+    """Changes of a deployment, whose variant stays."""
+
+    dedicated_to_id = RowIdField(
+        Organization, source="dedicated_to", required=False, allow_null=True
+    )
+
+    class Meta:
+        model = Deployment
+        fields: tuple[str, ...] = (*sorted(DEPLOYMENT_FIELDS - {"dedicated_to"}), "dedicated_to_id")
+
+
+class AdminDeploymentSerializer(AdminDeploymentChangesSerializer):
+    """A deployment: how many replicas of a variant run, and how. Timeouts are in seconds."""
+
+    variant_id = RowIdField(Variant, source="variant")
+
+    class Meta(AdminDeploymentChangesSerializer.Meta):
+        fields = ("id", "variant_id", *AdminDeploymentChangesSerializer.Meta.fields, "created_at")
+        read_only_fields = ("id", "created_at")
+
+
+class ModelFilterSerializer(OperatorSerializer):
+    """Filters of variants."""
+
+    model_id = serializers.CharField(required=False)
+
+
+class VariantFilterSerializer(OperatorSerializer):
+    """Filters of deployments."""
+
+    variant_id = serializers.CharField(required=False)
+
+
+class AdminModels(OperatorView):
+    """All models."""
+
+    serializer_class = AdminModelSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_models_list")
+    def get(self, request: Request) -> Response:
+        """List models, newest first."""
+        return self.filtered_page(selectors.models())
+
+    @idempotent
+    @extend_schema(operation_id="admin_models_create", responses={201: AdminModelSerializer})
+    def post(self, request: Request) -> Response:
+        """Add a model. Customers can use it once it has a published variant."""
+        values = AdminModelSerializer.read(request.data)
+        return self.shown(services.create_model(actor=self.actor, **values), status=201)
+
+
+class OneAdminModel(OperatorView):
+    """One model."""
+
+    serializer_class = AdminModelSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_models_retrieve")
+    def get(self, request: Request, model_id: str) -> Response:
+        """Retrieve a model."""
+        return self.shown(selectors.model(model_id))
+
+    @extend_schema(operation_id="admin_models_update", request=AdminModelChangesSerializer)
+    def patch(self, request: Request, model_id: str) -> Response:
+        """Change a model, all or nothing."""
+        changes = AdminModelChangesSerializer.read(request.data, partial=True)
+        model = selectors.model(model_id)
+        return self.shown(services.update_model(actor=self.actor, model=model, changes=changes))
+
+
+class AdminVariants(OperatorView):
+    """All variants."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_variants_list", parameters=[ModelFilterSerializer])
+    def get(self, request: Request) -> Response:
+        """List variants, newest first."""
+        return self.filtered_page(selectors.all_variants(), ModelFilterSerializer)
+
+    @idempotent
+    @extend_schema(operation_id="admin_variants_create", responses={201: AdminVariantSerializer})
+    def post(self, request: Request) -> Response:
+        """Add a variant, which customers cannot use before it is published."""
+        values = AdminVariantSerializer.read(request.data)
+        return self.shown(services.create_variant(actor=self.actor, **values), status=201)
+
+
+class OneAdminVariant(OperatorView):
+    """One variant."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_variants_retrieve")
+    def get(self, request: Request, variant_id: str) -> Response:
+        """Retrieve a variant."""
+        return self.shown(selectors.variant(variant_id))
+
+    @extend_schema(operation_id="admin_variants_update", request=AdminVariantChangesSerializer)
+    def patch(self, request: Request, variant_id: str) -> Response:
+        """Change a variant, all or nothing. Gateways apply it within a second."""
+        changes = AdminVariantChangesSerializer.read(request.data, partial=True)
+        variant = selectors.variant(variant_id)
+        return self.shown(
+            services.update_variant(actor=self.actor, variant=variant, changes=changes)
+        )
+
+
+class PublishVariant(OperatorView):
+    """The publication of a variant."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_variants_publish", request=None)
+    def post(self, request: Request, variant_id: str) -> Response:
+        """Open a variant to customers; the first of a model becomes its default. A quantized one
+        needs a quality report."""
+        variant = selectors.variant(variant_id)
+        return self.shown(services.publish_variant(actor=self.actor, variant=variant))
+
+
+class WithdrawVariant(OperatorView):
+    """The withdrawal of a variant."""
+
+    serializer_class = AdminVariantSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_variants_withdraw", request=None)
+    def post(self, request: Request, variant_id: str) -> Response:
+        """Remove a variant from the customers' list. A model's default cannot be withdrawn."""
+        variant = selectors.variant(variant_id)
+        return self.shown(services.withdraw_variant(actor=self.actor, variant=variant))
+
+
+class AdminDeployments(OperatorView):
+    """All deployments."""
+
+    serializer_class = AdminDeploymentSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_deployments_list", parameters=[VariantFilterSerializer])
+    def get(self, request: Request) -> Response:
+        """List deployments, newest first."""
+        return self.filtered_page(selectors.deployments(), VariantFilterSerializer)
+
+    @idempotent
+    @extend_schema(
+        operation_id="admin_deployments_create", responses={201: AdminDeploymentSerializer}
+    )
+    def post(self, request: Request) -> Response:
+        """Add a deployment. The fleet starts `replicas_min` replicas."""
+        values = AdminDeploymentSerializer.read(request.data)
+        return self.shown(services.create_deployment(actor=self.actor, **values), status=201)
+
+
+class OneAdminDeployment(OperatorView):
+    """One deployment."""
+
+    serializer_class = AdminDeploymentSerializer
+    write_permission = Permission.CATALOG_WRITE
+
+    @extend_schema(operation_id="admin_deployments_retrieve")
+    def get(self, request: Request, deployment_id: str) -> Response:
+        """Retrieve a deployment."""
+        return self.shown(selectors.deployment(deployment_id))
+
+    @extend_schema(
+        operation_id="admin_deployments_update", request=AdminDeploymentChangesSerializer
+    )
+    def patch(self, request: Request, deployment_id: str) -> Response:
+        """Change a deployment, all or nothing. A `replicas_min` of 0 stops it."""
+        changes = AdminDeploymentChangesSerializer.read(request.data, partial=True)
+        deployment = selectors.deployment(deployment_id)
+        return self.shown(
+            services.update_deployment(actor=self.actor, deployment=deployment, changes=changes)
+        )

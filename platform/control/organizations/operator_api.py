@@ -1,0 +1,147 @@
+"""The operators' view of customers in the management API."""
+
+from django.db import transaction
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from control.api.idempotency import idempotent
+from control.api.operator_views import OperatorSerializer, OperatorView, RowSerializer
+from control.audit.operator_access import record_organization_view
+from control.organizations import selectors, services
+from control.organizations.models import Organization, OrganizationStatus
+from control.permissions import Permission
+
+TERMS = ("billing_mode", "spend_limit_nanos", "weight")
+REASON_MAX = 200
+
+
+class AdminOrganizationSerializer(RowSerializer):
+    """A customer. `spend_limit_nanos` is nano-dollars per UTC month, `weight` a share of a busy
+    pool. Only the name is changed here."""
+
+    class Meta:
+        model = Organization
+        fields = ("id", "name", "status", *TERMS, "takes_idempotency_keys", "created_at")
+        read_only_fields = ("id", "status", *TERMS, "takes_idempotency_keys", "created_at")
+
+
+class TermsSerializer(RowSerializer):
+    """The terms of a customer: how it pays, its limit in nano-dollars per UTC month (null: none),
+    and its share of a busy pool."""
+
+    class Meta:
+        model = Organization
+        fields = TERMS
+
+
+class ReasonSerializer(OperatorSerializer):
+    """Why it is done, for the audit log."""
+
+    reason = serializers.CharField(required=False, max_length=REASON_MAX, allow_blank=True)
+
+
+class OrganizationFilterSerializer(OperatorSerializer):
+    """Filters of customers. `search` finds a part of the name, of the id or of a member's email."""
+
+    search = serializers.CharField(required=False)
+    status = serializers.ChoiceField(OrganizationStatus.choices, required=False)
+
+
+class AdminOrganizations(OperatorView):
+    """All customers."""
+
+    serializer_class = AdminOrganizationSerializer
+    write_permission = Permission.CUSTOMERS_WRITE
+
+    @extend_schema(
+        operation_id="admin_organizations_list", parameters=[OrganizationFilterSerializer]
+    )
+    def get(self, request: Request) -> Response:
+        """List or search customers, newest first."""
+        return self.page(
+            selectors.search_organizations(**self.filters(OrganizationFilterSerializer))
+        )
+
+
+class OneAdminOrganization(OperatorView):
+    """One customer."""
+
+    serializer_class = AdminOrganizationSerializer
+    write_permission = Permission.CUSTOMERS_WRITE
+
+    @extend_schema(operation_id="admin_organizations_retrieve")
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Retrieve a customer. The view is in the customer's audit log."""
+        organization = selectors.organization(organization_id)
+        record_organization_view(self.actor, organization.id, page="admin_organizations_retrieve")
+        return self.shown(organization)
+
+    @extend_schema(operation_id="admin_organizations_update")
+    def patch(self, request: Request, organization_id: str) -> Response:
+        """Rename a customer."""
+        values = AdminOrganizationSerializer.read(request.data)
+        organization = selectors.organization(organization_id)
+        return self.shown(
+            services.rename_organization(actor=self.actor, organization=organization, **values)
+        )
+
+
+class SuspendOrganization(OperatorView):
+    """The suspension of a customer."""
+
+    serializer_class = AdminOrganizationSerializer
+    write_permission = Permission.CUSTOMERS_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_organizations_suspend", request=ReasonSerializer)
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Suspend a customer: its keys are refused within a second, its members can still read."""
+        values = ReasonSerializer.read(request.data)
+        organization = selectors.organization(organization_id)
+        return self.shown(
+            services.suspend_organization(actor=self.actor, organization=organization, **values)
+        )
+
+
+class ResumeOrganization(OperatorView):
+    """The end of a suspension."""
+
+    serializer_class = AdminOrganizationSerializer
+    write_permission = Permission.CUSTOMERS_WRITE
+
+    @idempotent
+    @extend_schema(operation_id="admin_organizations_resume", request=ReasonSerializer)
+    def post(self, request: Request, organization_id: str) -> Response:
+        """End a suspension: keys that were not revoked work again."""
+        values = ReasonSerializer.read(request.data)
+        organization = selectors.organization(organization_id)
+        return self.shown(
+            services.resume_organization(actor=self.actor, organization=organization, **values)
+        )
+
+
+class OrganizationTerms(OperatorView):
+    """The terms of a customer."""
+
+    serializer_class = TermsSerializer
+    write_permission = Permission.FINANCE_WRITE
+
+    @extend_schema(operation_id="admin_organizations_terms")
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Retrieve a customer's terms. The view is in the customer's audit log."""
+        organization = selectors.organization(organization_id)
+        record_organization_view(self.actor, organization.id, page="admin_organizations_terms")
+        return self.shown(organization)
+
+    @extend_schema(operation_id="admin_organizations_set_terms")
+    @transaction.atomic
+    def patch(self, request: Request, organization_id: str) -> Response:
+        """Change a customer's terms, all or nothing. Gateways apply them within a second."""
+        changes = TermsSerializer.read(request.data, partial=True)
+        organization = selectors.locked_organization(organization_id)
+        terms = {name: getattr(organization, name) for name in TERMS} | changes
+        return self.shown(
+            services.set_organization_terms(actor=self.actor, organization=organization, **terms)
+        )
