@@ -138,11 +138,11 @@ def test_an_amount_beyond_the_books_fails_in_words(
     customer: Customer, price: Price, book: PriceBook
 ) -> None:
     take_in(price, customer, days_ago=1)
-    dear = {"input_nanos": 2**63 - 1, "cached_input_nanos": 0, "output_nanos": 2**63 - 1}
+    dear = {"input_nanos": 10**15, "cached_input_nanos": 0, "output_nanos": 10**15}
     pricing.set_price(actor=OPERATOR, book=book, variant=price.variant, **dear)
     at = NOW - timedelta(days=1)
-    event = make_event(customer, price, received_at=at, output_tokens=2_000_000)
-    ingest(make_batch([event]), now=NOW)
+    long = [make_event(customer, price, received_at=at, output_tokens=10**9) for _ in range(10)]
+    ingest(make_batch(long), now=NOW)
     run = start(book)
     replay()
     run.refresh_from_db()
