@@ -33,7 +33,7 @@ def credential(environ: Environment, name: str) -> str:
     try:
         Caller.read(value.rpartition(".")[0])
     except ValueError as error:
-        wanted = "what `penstock internal-credential` prints"
+        wanted = "what `penstock credentials issue` prints"
         raise ConfigError(f"{name} is no credential; wanted {wanted}") from error
     return value
 

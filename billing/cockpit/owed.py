@@ -16,7 +16,8 @@ WORDS = ("Not due", "1\N{EN DASH}30 days", "31\N{EN DASH}60 days", "61\N{EN DASH
 
 # What each organization owes: its receivable, and of its open invoices how much is how late. An
 # invoice with less than half a cent to pay is paid. Whoever owes nothing has no open invoice
-# (`check-integrity` sees to that): only who owes is looked at, not all that was ever paid.
+# (`penstock billing check-integrity` sees to that): only who owes is looked at, not all that was
+# ever paid.
 OWED = """
 WITH receivable AS (
     SELECT organization_id, balance_nanos AS nanos FROM ledger_account

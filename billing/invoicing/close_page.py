@@ -30,7 +30,7 @@ from control.errors import ServiceError
 from control.organizations.selectors import organizations
 
 SHOWN_MAX = 100
-"""Organizations of a dry run on the page; `penstock close-month --dry-run` prints all."""
+"""Organizations of a dry run on the page; `penstock billing close-month --dry-run` prints all."""
 
 
 @dataclass(frozen=True, slots=True)

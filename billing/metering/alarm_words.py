@@ -151,13 +151,13 @@ WORDS: dict[str, Words] = {
     "check_failed": Words(
         "Integrity check failed",
         "One of the hourly checks of the books found rows that break a promise.",
-        "Run `penstock check-integrity`: it names the check and shows examples. Change nothing"
-        " by hand.",
+        "Run `penstock billing check-integrity`: it names the check and shows examples. Change"
+        " nothing by hand.",
     ),
     "day_disagrees": Words(
         "Day not sealed",
         "A day that is over was not sealed, since its rollups and its events disagree.",
-        "Run `penstock check-integrity`; the day stays open until both agree.",
+        "Run `penstock billing check-integrity`; the day stays open until both agree.",
     ),
 }
 

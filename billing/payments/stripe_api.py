@@ -108,7 +108,7 @@ class StripeApi:
             return self.client.v1.checkout.sessions.retrieve(session_id)
 
     def create_setup(self, asked: SetupIntentCreateParams, *, key: str) -> stripe.SetupIntent:
-        """Save a method without a page, as `penstock stripe-check` does with a test card."""
+        """Save a method without a page, as `penstock billing stripe-check` does."""
         with translated():
             return self.client.v1.setup_intents.create(asked, {"idempotency_key": key})
 

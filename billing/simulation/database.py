@@ -125,7 +125,7 @@ def _make_template(server: psycopg.Connection, name: str) -> None:
 
 def _prepare(name: str) -> None:
     _point_django_at(name)
-    call_command("prepare_database", stdout=StringIO())
+    call_command("upgrade", stdout=StringIO())
     _leave()
 
 

@@ -1,8 +1,8 @@
 """`python -m infra.demo`: seeds a running platform with its first operator, organization, API key,
 models and prices; prints one JSON object.
 
-It holds organization_id, project_id, api_key (null if there was one) and deployment_id (of the
-model that generates; null where it is stopped).
+It holds organization_id, project_id, api_key (null if there was one), deployment_id (of the model
+that generates; null if it is stopped) and models (the public id of each deployment's model).
 """
 
 import argparse
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error(str(error))
 
 
-def seed(options: argparse.Namespace) -> dict[str, str | None]:
+def seed(options: argparse.Namespace) -> dict[str, Any]:
     """Make what is missing. Raises ServiceError, and ValueError for a missing password."""
     from control.permissions import Actor
     from infra.demo.accounts import seed_demo_tenant, seed_operator
@@ -41,8 +41,11 @@ def seed(options: argparse.Namespace) -> dict[str, str | None]:
     seed_operator(*_login("operator", options))
     tenant = seed_demo_tenant(actor, *_login("owner", options))
     deployments = [seed_model(actor, engine=options.engine, **each) for each in models]
+    public_ids = {
+        made.id: each["public_id"] for made, each in zip(deployments, models, strict=True)
+    }
     deployment_id = deployments[0].id if deployments[0].replicas_min else None
-    return asdict(tenant) | {"deployment_id": deployment_id}
+    return asdict(tenant) | {"deployment_id": deployment_id, "models": public_ids}
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,15 +1,17 @@
-"""What is printed when all is ready: addresses, logins, and two calls to paste."""
+"""What is printed when the platform is ready: credentials, two calls to paste, what is still
+loading, and what to do next."""
 
+from collections.abc import Sequence
+
+from infra.local.config import LocalConfig
 from infra.local.seed import Credentials
 from infra.local.state_dir import StateDirectory
 
 QUESTION = "What is Penstock?"
 
 
-def summary(
-    credentials: Credentials, home: StateDirectory, model_id: str, embedder_id: str | None = None
-) -> str:
-    """Return the whole text."""
+def summary(credentials: Credentials, config: LocalConfig, loading: Sequence[str] = ()) -> str:
+    """Return the whole text. `loading` names the models whose replicas are not ready yet."""
     owner, operator = credentials.owner, credentials.operator
     return f"""
 Penstock is ready.
@@ -20,22 +22,33 @@ Penstock is ready.
             {operator.email}   {operator.password}   (an authenticator app is set up first)
   Mailbox   {credentials.admin_url}mail/storedemail/   (mails stay here until EMAIL_URL is set)
   API       {credentials.api_base}
-  The same  {home.credentials_file}
+  Also in   {StateDirectory(config.home).credentials_file}
 
 Ask the model:
 
-{curl(credentials, model_id)}
+{curl(credentials, config.model_id)}
 
 or in Python:
 
-{openai(credentials, model_id)}
-{embeddings(embedder_id) if embedder_id else ""}"""
+{openai(credentials, config.model_id)}
+{embeddings(config.embedder_id) if config.embedder_weights else ""}\
+{_loading(loading)}
+Next:
+  1. Make one of these calls, and see its tokens and cost under Usage in the console.
+  2. Change a price or add a model in the admin; PENSTOCK_MODEL=<folder or Hugging Face id> make up
+     serves a model of yours.
+  3. Look at `penstock status` and `penstock logs --follow`; docs/operations.md is for production.
+"""
+
+
+def _loading(names: Sequence[str]) -> str:
+    return f"\nStill loading: {', '.join(names)}.\n" if names else ""
 
 
 def embeddings(embedder_id: str) -> str:
-    """Return how the same client has texts embedded; the model may still be loading."""
+    """Return how the same client has texts embedded."""
     return f"""
-and for embeddings, once their engine is up too:
+and for embeddings:
 
 client.embeddings.create(model="{embedder_id}", input=["{QUESTION}"]).data[0].embedding
 """

@@ -23,6 +23,8 @@ GATEWAY_COUNT_MAX = 8
 ENGINES = ("vllm", "simulated")
 HOME_CHARACTERS_MAX = 80  # the supervisor's socket lies in it, and a socket's path is short
 HOST = "127.0.0.1"
+OWNER_VARIABLE = "DATABASE_OWNER_URL"
+"""The database as its owner: for migrations and archives, in no service's environment."""
 ONE_ROLE = (
     "Warning: DATABASE_OWNER_URL is not set, so the services log in as the owner of the tables,"
     " and the database cannot refuse them to alter facts."

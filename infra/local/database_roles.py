@@ -2,7 +2,7 @@
 
 The owner has the tables and migrates; the application has rights in them and nothing of its own
 (docs/decisions/0010-two-database-roles.md). What the application may do is no matter of this
-module: `penstock manage prepare_database` grants it, as the owner.
+module: `penstock upgrade` grants it, as the owner.
 """
 
 from dataclasses import dataclass

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import NoReturn
 
 from infra.local.config import ROOT, StartFailed
@@ -13,6 +14,18 @@ from infra.local.config import ROOT, StartFailed
 ERROR = re.compile(r"(?:CommandError|: error): ")
 """What Django's commands and argparse write before an error for the person at the terminal."""
 DJANGO = (sys.executable, "-m", "control.manage")
+
+
+def scheduler_arguments(schedule: Path | None = None) -> tuple[str, ...]:
+    """Return the module and arguments of the scheduler. Without a file it forgets what ran: every
+    task is one that may run twice."""
+    remembered = ("--scheduler", "celery.beat:Scheduler")
+    if schedule is not None:
+        remembered = ("--schedule", str(schedule))
+    return (
+        *("celery", "--app", "control", "beat", "--loglevel", "warning"),
+        *(*remembered, "--pidfile", ""),
+    )
 
 
 def django_command(name: str) -> list[str]:

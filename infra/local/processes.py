@@ -11,17 +11,18 @@ from pathlib import Path
 import psutil
 
 from infra.local import postgres, redis
-from infra.local.config import HOST, REPLICA_COUNT_MAX, LocalConfig
+from infra.local.config import HOST, OWNER_VARIABLE, REPLICA_COUNT_MAX, LocalConfig
 from infra.local.database_roles import APP, OWNER, DatabaseRole
+from infra.local.django import scheduler_arguments
 from infra.local.postgres import DATABASE, SUPERUSER
 from infra.local.redis import SERVERS
 from infra.local.state_dir import StateDirectory
 from serving.contract.credential import ENDED_VARIABLE, ROOT_BEFORE_VARIABLE, ROOT_VARIABLE
 
-POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, BEAT = (
-    *("postgres", "redis", "control", "fleet", "gateway", "worker", "beat"),
+POSTGRES, REDIS, CONTROL, FLEET, GATEWAY, WORKER, SCHEDULER = (
+    *("postgres", "redis", "control", "fleet", "gateway", "worker", "scheduler"),
 )
-STOP_ORDER = (GATEWAY, BEAT, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
+STOP_ORDER = (GATEWAY, SCHEDULER, WORKER, FLEET, CONTROL, REDIS, POSTGRES)
 """The door first; then what uses the books; the books last."""
 NOT_FOR_GATEWAYS = (
     *("DATABASE_URL", "DATABASE_OWNER_URL", "EMAIL_URL"),
@@ -39,8 +40,6 @@ TERM_SECONDS = 10.0
 KILL_SECONDS = 5.0
 RUN_VARIABLE = "PENSTOCK_RUN_HOME"
 """Marks every process of a run, so that whatever is left over can be found and ended."""
-OWNER_VARIABLE = "DATABASE_OWNER_URL"
-"""The database as its owner: for migrations and archives, in no service's environment."""
 _PASSWORDS = {
     SUPERUSER: "POSTGRES_PASSWORD",
     OWNER: "POSTGRES_OWNER_PASSWORD",
@@ -126,24 +125,13 @@ def platform_processes(config: LocalConfig, home: StateDirectory) -> tuple[Proce
         Process(FLEET, python("serving.fleet"), stop_seconds=30.0),
         *gateway_processes(config, home),
         Process(WORKER, python("control.worker")),
-        Process(BEAT, beat_command()),
+        Process(SCHEDULER, python(*scheduler_arguments())),
     )
 
 
-def python(module: str) -> tuple[str, ...]:
+def python(module: str, *arguments: str) -> tuple[str, ...]:
     """Return the command of a module in this environment."""
-    return (sys.executable, "-m", module)
-
-
-def beat_command(schedule: Path | None = None) -> tuple[str, ...]:
-    """Return Celery's beat; without a file it forgets where it was: every task may run twice."""
-    kept = ("--scheduler", "celery.beat:Scheduler")
-    if schedule is not None:
-        kept = ("--schedule", str(schedule))
-    return (
-        *(*python("celery"), "--app", "control", "beat", "--loglevel", "warning"),
-        *(*kept, "--pidfile", ""),
-    )
+    return (sys.executable, "-m", module, *arguments)
 
 
 def build_environment(

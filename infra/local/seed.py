@@ -4,6 +4,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from infra.local.config import LocalConfig, StartFailed
 from infra.local.django import run_module
@@ -33,6 +34,16 @@ class Credentials:
     operator: DemoLogin
 
 
+@dataclass(frozen=True, slots=True)
+class Seeded:
+    """What a start finds or makes: credentials, the id of the chat model's deployment (None if an
+    operator has stopped it), and the public id of each deployment's model."""
+
+    credentials: Credentials
+    deployment_id: str | None
+    models: dict[str, str]
+
+
 def read_credentials(home: StateDirectory) -> Credentials | None:
     """Return the credentials of an earlier start, if there was one."""
     if not home.credentials_file.exists():
@@ -48,11 +59,8 @@ def seed(
     environment: Mapping[str, str],
     *,
     embedder_runs: bool,
-) -> tuple[Credentials, str | None]:
-    """Seed the platform and write the credentials; both may be repeated. Raises StartFailed.
-
-    Also returns the id of the model's deployment, None where an operator has stopped it.
-    """
+) -> Seeded:
+    """Seed the platform and write the credentials; both may be repeated. Raises StartFailed."""
     known = read_credentials(home)
     owner = known.owner if known else DemoLogin(OWNER_EMAIL, secrets.token_urlsafe(12))
     operator = known.operator if known else DemoLogin(OPERATOR_EMAIL, secrets.token_urlsafe(12))
@@ -66,7 +74,7 @@ def seed(
         operator=operator,
     )
     write_private(home.credentials_file, asdict(credentials))
-    return credentials, answer["deployment_id"]
+    return Seeded(credentials, answer["deployment_id"], answer["models"])
 
 
 def _seed(
@@ -75,7 +83,7 @@ def _seed(
     owner: DemoLogin,
     operator: DemoLogin,
     embedder: Sequence[str],
-) -> dict[str, str | None]:
+) -> dict[str, Any]:
     passwords = {
         "PENSTOCK_SEED_OWNER_PASSWORD": owner.password,
         "PENSTOCK_SEED_OPERATOR_PASSWORD": operator.password,
@@ -89,7 +97,7 @@ def _seed(
         *("--owner-email", owner.email, "--operator-email", operator.email),
     )
     try:
-        answer: dict[str, str | None] = json.loads(output.strip().splitlines()[-1])
+        answer: dict[str, Any] = json.loads(output.strip().splitlines()[-1])
     except (ValueError, IndexError) as error:
         raise StartFailed(f"infra.demo answered {output!r}; wanted one JSON object") from error
     return answer

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import psycopg
 
 from control.db.connection import connect
-from infra.local.config import HOST, StartFailed, read_config
+from infra.local.config import HOST, OWNER_VARIABLE, StartFailed, read_config
 from infra.local.database_roles import DatabaseRole, make_role
 from infra.local.django import django_command
 from infra.local.postgres import DATABASE, SUPERUSER, prepare
-from infra.local.processes import OWNER_VARIABLE, build_environment
+from infra.local.processes import build_environment
 from infra.local.state_dir import StateDirectory
 
 UNSAFE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
@@ -34,7 +34,7 @@ ROLES = ("penstock_simulation_owner", "penstock_simulation_app")
 def simulate_books(arguments: Sequence[str], *, server_url: str | None) -> int:
     """Run seeds against the books on the server given, or on one started for it.
 
-    Returns the exit code of `penstock manage simulate_books`. Raises StartFailed.
+    Returns the exit code of `penstock django simulate_books`. Raises StartFailed.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-simulation-") as folder:
         home = StateDirectory(Path(folder))

@@ -23,7 +23,7 @@ from infra.local.processes import (
     postgres_url,
 )
 from infra.local.progress import step
-from infra.local.seed import Credentials, seed
+from infra.local.seed import Seeded, seed
 from infra.local.state_dir import StateDirectory
 from infra.local.supervisor import Supervisor
 
@@ -34,7 +34,7 @@ NO_ROOM = (
 )
 
 
-def up(config: LocalConfig) -> Credentials:
+def up(config: LocalConfig) -> Seeded:
     """Start everything and wait until it answers; on failure, end what was started.
 
     Raises LocalError.
@@ -60,7 +60,7 @@ def up(config: LocalConfig) -> Credentials:
             raise
 
 
-def _start(config: LocalConfig, home: StateDirectory, supervisor: Supervisor) -> Credentials:
+def _start(config: LocalConfig, home: StateDirectory, supervisor: Supervisor) -> Seeded:
     environment = build_environment(config, home, os.environ)
     embedder_runs = preflight.fits_embedder(config)
     if not embedder_runs:
@@ -76,13 +76,13 @@ def _start(config: LocalConfig, home: StateDirectory, supervisor: Supervisor) ->
     if config.redis_url is None:
         _start_redis(config, home, supervisor, environment)
     with step("database", "prepared"):
-        run_django(owner_environment(config, home, environment), "prepare_database")
+        run_django(owner_environment(config, home, environment), "upgrade")
     for process in processes.platform_processes(config, home):
         supervisor.add(process, environment)
     with step("seed", "done"):
-        credentials, deployment_id = seed(config, home, environment, embedder_runs=embedder_runs)
-    _await_platform(config, home, supervisor, deployment_id)
-    return credentials
+        seeded = seed(config, home, environment, embedder_runs=embedder_runs)
+    _await_platform(config, home, supervisor, seeded.deployment_id)
+    return seeded
 
 
 def _start_postgres(

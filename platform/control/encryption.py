@@ -2,8 +2,8 @@
 `PENSTOCK_ENCRYPTION_KEY`, which only control has.
 
 Secrets encrypted with an earlier key can be read while it is in
-`PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; `penstock rotate-vault` encrypts them with the newest
-(`control/management/sealed.py`).
+`PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; `penstock credentials rotate-encryption` encrypts them with the
+newest (`control/management/sealed.py`).
 """
 
 import secrets

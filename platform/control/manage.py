@@ -12,7 +12,7 @@ def main() -> None:
     """Run one management command; an invalid configuration is one line, not a traceback."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "control.settings")
     try:
-        execute_from_command_line(sys.argv)
+        execute_from_command_line(["penstock django", *sys.argv[1:]])
     except ConfigError as error:
         sys.exit(f"penstock: {error}")
 

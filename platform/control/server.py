@@ -95,7 +95,7 @@ def main() -> None:
     try:
         config = ControlConfig.from_environment(os.environ)
     except ConfigError as error:
-        sys.exit(f"penstock control: {error}")
+        sys.exit(f"penstock run control: {error}")
     import django
 
     django.setup()

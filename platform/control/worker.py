@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     names = list(arguments) or list(QUEUES)
     if unknown := [name for name in names if name not in QUEUES]:
         wanted = ", ".join(QUEUES)
-        print(f"penstock worker: {unknown[0]!r} is no queue; wanted {wanted}", file=sys.stderr)  # noqa: T201
+        print(f"penstock run worker: {unknown[0]!r} is no queue; wanted {wanted}", file=sys.stderr)  # noqa: T201
         return 2
     _import_everything()
     context = multiprocessing.get_context("fork")

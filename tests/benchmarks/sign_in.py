@@ -73,7 +73,7 @@ def measure(plan: Plan) -> Table:
 
 def _make_people(stack: Stack) -> None:
     script = script_of_people([VICTIM, *OTHERS])
-    made = stack.penstock("manage", "shell", "--no-imports", "--command", script)
+    made = stack.penstock("django", "shell", "--no-imports", "--command", script)
     if made.returncode:
         raise BenchmarkFailed(made.stderr)
 

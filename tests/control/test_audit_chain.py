@@ -1,5 +1,6 @@
 """The chain of deeds: complete, in order, broken by whatever is changed, taken out or put in."""
 
+import json
 from io import StringIO
 from threading import Event, Thread
 
@@ -158,14 +159,17 @@ def test_an_end_that_was_cut_off_is_missed(superuser_connection: psycopg.Connect
 def test_the_command_prints_what_to_note(capsys: pytest.CaptureFixture[str]) -> None:
     note()
     out = StringIO()
-    call_command("verify_audit", stdout=out)
+    call_command("verify_audit_log", stdout=out)
     noted = out.getvalue().splitlines()[-1]
     assert noted == str(hash_chain.head())
-    call_command("verify_audit", holds=[noted], stdout=out)
+    call_command("verify_audit_log", holds=[noted], stdout=out)
+    as_json = StringIO()
+    call_command("verify_audit_log", "--json", stdout=as_json)
+    assert json.loads(as_json.getvalue()) == {"events": 1, "head": noted, "faults": []}
     with pytest.raises(CommandError, match="broken"):
-        call_command("verify_audit", holds=["1:" + "00" * 32], stdout=out)
+        call_command("verify_audit_log", holds=["1:" + "00" * 32], stdout=out)
     with pytest.raises(CommandError, match="wanted POSITION:DIGEST"):
-        call_command("verify_audit", holds=["nonsense"], stdout=out)
+        call_command("verify_audit_log", holds=["nonsense"], stdout=out)
 
 
 @given(contents=st.lists(st.binary(min_size=32, max_size=32), max_size=8), cut=st.integers(0, 8))

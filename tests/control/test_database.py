@@ -72,7 +72,7 @@ def test_no_session_of_the_application_holds_others_up_for_ever() -> None:
 
 def prepare() -> str:
     output = StringIO()
-    call_command("prepare_database", stdout=output)
+    call_command("upgrade", stdout=output)
     return output.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""What `penstock check-production` says of a configuration, and of the platform that runs on it."""
+"""What `penstock check --deploy` says of a configuration, and of the platform that runs on it."""
 
 import json
 from dataclasses import replace
@@ -97,7 +97,7 @@ def test_a_host_of_this_machine_is_local(host: str) -> None:
 def test_the_tests_own_platform_is_not_fit(capsys: pytest.CaptureFixture) -> None:
     User.objects.create_superuser("root@acme.example")
     with pytest.raises(SystemExit) as ended:
-        call_command("check_production", "--json")
+        call_command("check", "--deploy", "--json")
     assert ended.value.code == 1
     found = {each["name"]: each for each in json.loads(capsys.readouterr().out)}
     assert {"PENSTOCK_CONSOLE_URL", "EMAIL_URL", "operators", "REDIS_URL"} <= found.keys()
@@ -105,9 +105,15 @@ def test_the_tests_own_platform_is_not_fit(capsys: pytest.CaptureFixture) -> Non
 
 
 @pytest.mark.django_db
+def test_without_deploy_it_runs_the_system_checks(capsys: pytest.CaptureFixture) -> None:
+    call_command("check")
+    assert capsys.readouterr().out.startswith("System check identified no issues")
+
+
+@pytest.mark.django_db
 def test_people_read_what_must_be_mended_first(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
-        call_command("check_production")
+        call_command("check", "--deploy")
     lines = capsys.readouterr().out.splitlines()
     levels = [line.split()[0] for line in lines[:-1]]
     assert levels == sorted(levels)

@@ -108,7 +108,7 @@ def sealed(org: SeededOrganization, config: Any) -> Sealed:
 
 def rotate(**options: Any) -> str:
     out = StringIO()
-    call_command("rotate_vault", stdout=out, **options)
+    call_command("rotate_encryption", stdout=out, **options)
     return out.getvalue()
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_rotation_goes_on_where_it_was(sealed: Sealed, config: An
 
     config(encryption_keys=(NEW, OLD))
     with pytest.raises(KeyboardInterrupt):
-        call_command("rotate_vault", stdout=Interrupted())
+        call_command("rotate_encryption", stdout=Interrupted())
     rest = rotate()
     assert "5 encrypted anew" not in rest
     assert "second factors: 0 of 2" in rest

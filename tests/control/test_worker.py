@@ -13,7 +13,7 @@ from kombu import Connection
 
 from control.celery import app
 from control.worker import QUEUES, main
-from infra.local.processes import beat_command
+from infra.local.django import scheduler_arguments
 from tests.fixtures.redis_server import RedisServer, running_redis
 from tests.fixtures.waiting import wait_until
 
@@ -70,13 +70,13 @@ def test_every_task_has_a_queue_that_somebody_works_at() -> None:
 
 def test_a_queue_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bookz"]) == 2
-    wanted = "penstock worker: 'bookz' is no queue; wanted books, general, outbox, long_jobs\n"
+    wanted = "penstock run worker: 'bookz' is no queue; wanted books, general, outbox, long_jobs\n"
     assert capsys.readouterr().err == wanted
 
 
 def test_the_beat_remembers_where_it_is_told_to(tmp_path: Path) -> None:
-    assert "celery.beat:Scheduler" in beat_command()
-    assert str(tmp_path / "kept") in beat_command(tmp_path / "kept")
+    assert "celery.beat:Scheduler" in scheduler_arguments()
+    assert str(tmp_path / "kept") in scheduler_arguments(tmp_path / "kept")
 
 
 @pytest.fixture(scope="module")

@@ -103,5 +103,5 @@ async def test_billed_tokens_are_what_vllm_counted(stack, times: int) -> None:
     missed = counted["output"] - billed["output"]
     assert 0 <= missed <= counts[hung_up] * LATE_TOKENS_MAX
     assert books.ledger_sum_nanos() == 0
-    check = stack.penstock("check-integrity")
+    check = stack.penstock("billing", "check-integrity")
     assert check.returncode == 0, check.stdout

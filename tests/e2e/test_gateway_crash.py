@@ -88,7 +88,7 @@ def must_be_booked_once(stack: Stack, seen: list[Seen]) -> None:
     events = books.events(finished)
     assert {event["outcome"] for event in events.values()} == {"completed"}
     assert books.ledger_sum_nanos() == 0
-    check = stack.penstock("check-integrity")
+    check = stack.penstock("billing", "check-integrity")
     assert check.returncode == 0, check.stdout
 
 

@@ -26,5 +26,5 @@ def test_a_key_is_told_one_answer_and_charged_once(
     must_be_once(two_gateways, replays, seed=seed)
     assert replays.kills >= KILLS_MIN
     assert sum(life.again for life in replays.lives) > len(replays.lives)
-    check = two_gateways.penstock("check-integrity")
+    check = two_gateways.penstock("billing", "check-integrity")
     assert check.returncode == 0, check.stdout

@@ -31,7 +31,7 @@ CHARGED_ON = (0, 3, 5, 7)
 @pytest.fixture(scope="module")
 def paid_stack() -> Iterator[PaidStack]:
     with running_with_stripe() as paid:
-        done = paid.stack.penstock("manage", "shell", "--no-imports", "--command", PRICE)
+        done = paid.stack.penstock("django", "shell", "--no-imports", "--command", PRICE)
         assert done.returncode == 0, done.stderr
         yield paid
 

@@ -85,7 +85,7 @@ def test_who_saw_the_end_is_in_the_ledger_exactly_once(
         if one.finished and one.usage:
             assert events[one.request_id]["output_tokens"] == one.usage["completion_tokens"]
     assert books.ledger_sum_nanos() == 0
-    check = stack.penstock("check-integrity")
+    check = stack.penstock("billing", "check-integrity")
     assert check.returncode == 0, check.stdout
 
 
@@ -104,4 +104,4 @@ def test_with_the_books_away_known_keys_are_served_and_every_event_arrives(
         seconds=BOOKED_SECONDS_MAX,
         what="every event served meanwhile is booked",
     )
-    assert stack.penstock("check-integrity").returncode == 0
+    assert stack.penstock("billing", "check-integrity").returncode == 0

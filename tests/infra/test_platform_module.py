@@ -12,7 +12,7 @@ from infra.local.config import ROOT
 pytestmark = pytest.mark.unit
 
 ASK = "import importlib, sys; importlib.import_module(sys.argv[1]); import platform; "
-ENTRIES = ("infra.local.cli", "serving.gateway", "serving.fleet", "control", "celery", "circus")
+ENTRIES = ("infra.cli", "serving.gateway", "serving.fleet", "control", "celery", "circus")
 
 
 @pytest.mark.parametrize("folder", [ROOT, ROOT / "platform"])

@@ -69,18 +69,18 @@ def test_a_role_is_made_once_and_loses_powers_it_was_given(scratch_url: str) -> 
         assert connection.execute(powers, [role.name]).fetchone() == (True, False)
 
 
-def prepare_database(url: str, owner_url: str = "") -> str:
+def upgrade(url: str, owner_url: str = "") -> str:
     """Run the command as `penstock up` does; return what it says. Raises StartFailed."""
     urls = {"DATABASE_URL": url, "DATABASE_OWNER_URL": owner_url}
     settings = {"DJANGO_SETTINGS_MODULE": "control.settings", RUN_VARIABLE: ""}
-    return run_django(os.environ | urls | settings, "prepare_database")
+    return run_django(os.environ | urls | settings, "upgrade")
 
 
 def test_a_database_of_an_earlier_development_version_ends_the_start(scratch_url: str) -> None:
     with psycopg.connect(scratch_url) as connection:
         connection.execute(OLD_HISTORY)
     with pytest.raises(StartFailed) as refused:
-        prepare_database(scratch_url)
+        upgrade(scratch_url)
     (sentence,) = str(refused.value).splitlines()
     assert sentence.startswith("This database was made by another development version of Penstock")
     assert "credit.0002_authorization" in sentence
@@ -93,7 +93,7 @@ def test_a_database_of_an_earlier_development_version_ends_the_start(scratch_url
 @pytest.mark.full
 def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
     """As data folders of earlier versions do: everything in them is the superuser's."""
-    assert "One role for everything" in prepare_database(scratch_url)
+    assert "One role for everything" in upgrade(scratch_url)
     with psycopg.connect(scratch_url) as connection:
         connection.execute(
             "INSERT INTO audit_event (organization_id, actor_kind, actor_id, actor_name, action,"
@@ -103,7 +103,7 @@ def test_a_database_of_one_role_becomes_one_of_two(scratch_url: str) -> None:
         transfer_ownership(connection, owner=OWNER.name)
     app_url, owner_url = (url_as(role, scratch_url) for role in (APP, OWNER))
     for _ in range(2):
-        assert f"{APP.name} has its rights and no more" in prepare_database(app_url, owner_url)
+        assert f"{APP.name} has its rights and no more" in upgrade(app_url, owner_url)
     with psycopg.connect(app_url) as connection:
         kept = connection.execute("SELECT action FROM audit_event").fetchall()
         assert kept == [("kept",)]

@@ -24,7 +24,7 @@ def hear_interrupts() -> None:
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)]
 )
 def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--seeds", "1000"]
+    command = [sys.executable, "-m", "infra.cli", "simulate-books", "--seeds", "1000"]
     environment = {**os.environ, SERVER_VARIABLE: postgres_url}
     with subprocess.Popen(
         command,
@@ -49,7 +49,7 @@ def test_what_it_started_ends_with_it(postgres_url: str, number: signal.Signals)
 @pytest.mark.full
 def test_a_template_is_made_once_and_stays(postgres_url: str) -> None:
     name = f"{NAME_PREFIX}_template"
-    command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--server", postgres_url]
+    command = [sys.executable, "-m", "infra.cli", "simulate-books", "--server", postgres_url]
     made = "SELECT oid FROM pg_database WHERE datname = %s"
     with psycopg.connect(postgres_url, autocommit=True) as server:
         try:

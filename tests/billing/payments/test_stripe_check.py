@@ -1,4 +1,4 @@
-"""`penstock stripe-check`: the whole path with a test key, and nothing left behind."""
+"""`penstock billing stripe-check`: the whole path with a test key, and nothing left behind."""
 
 import dataclasses
 import json

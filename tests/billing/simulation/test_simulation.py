@@ -44,7 +44,7 @@ def server():
 
 def simulate(server, *arguments):
     """Run the simulator as an operator does; it makes and drops a database of its own."""
-    command = [sys.executable, "-m", "infra.local.cli", "simulate-books", "--server", server]
+    command = [sys.executable, "-m", "infra.cli", "simulate-books", "--server", server]
     return subprocess.run(
         [*command, "--template", TEMPLATE, *arguments],
         env=dict(os.environ), capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,

@@ -10,7 +10,7 @@ from pathlib import Path
 import trying
 
 REQUESTS = 4
-VLLM = [sys.executable, "-c", "from infra.local.cli import main; main()", "vllm"]
+VLLM = [sys.executable, "-c", "from infra.cli import main; main()", "vllm"]
 ASKED = [
     *("--backend", "openai-chat", "--endpoint", "/v1/chat/completions"),
     *("--base-url", trying.BASE_URL.removesuffix("/v1"), "--model", trying.MODEL),

@@ -98,7 +98,7 @@ def simulate(
 ) -> Run:
     """Run seeds against the code in a folder, as long as it goes on telling how far it is."""
     command = [
-        *(sys.executable, "-m", "infra.local.cli", "simulate-books"),
+        *(sys.executable, "-m", "infra.cli", "simulate-books"),
         *("--seeds", str(seeds), "--no-shrink", *further),
         *(("--template", template) if template else ()),
     ]

@@ -1,13 +1,11 @@
 """Forty mutants of gateway, control plane and console: does the test suite notice them?
 
-python -m tests.long.mutants.suite                          print the forty
-python -m tests.long.mutants.suite --coverage FILE          run the tests that reach each
-python -m tests.long.mutants.suite --draw                   draw them anew
+python -m tests.long.mutants.suite                  print the forty
+python -m tests.long.mutants.suite --run            run the tests of each mutant's package
+python -m tests.long.mutants.suite --draw           draw them anew
 
-forty.json holds the lot, each a change of one line within a function. FILE is what coverage.py
-wrote of a run with `--cov-context=test`: it names the tests that reach a line. Only those
-run: a test that never comes to a line cannot notice that it has changed. The clone that they run in
-is of HEAD.
+forty.json holds the lot, each a change of one line within a function. The tests of its package run
+until one fails, those first that name the module or the function; they run in a clone of HEAD.
 """
 
 import argparse
@@ -28,14 +26,14 @@ LOT = Path(__file__).with_name("forty.json")
 SEED = 23
 SHARES = {"gateway": 14, "control": 13, "console": 13}
 PATIENCE_SECONDS = 1_800
-FILES_RATHER_THAN_TESTS = 400
-"""So many ids of tests are passed one by one; of more, their files."""
 FOLDERS = {
     "serving/gateway": "tests/serving/gateway",
     "platform/control": "tests/control",
     "web/console": "tests/web",
 }
-"""Which tests run where coverage names none: it does not see worker processes and imports."""
+"""Where a package's tests are."""
+TIER = "not full and not long"
+"""The tests of `make test`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +56,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.long.mutants.suite")
     parser.add_argument("--draw", action="store_true", help="Draw the forty anew.")
-    parser.add_argument("--coverage", type=Path, help="What a run with contexts has written.")
+    parser.add_argument("--run", action="store_true", help="Run tests against each.")
     parser.add_argument("--numbers", type=int, nargs="*", help="Of the forty, these alone.")
-    parser.add_argument("--select", default="", help="The marker expression passed to pytest.")
+    parser.add_argument("--select", default=TIER, help="The marker expression passed to pytest.")
     options = parser.parse_args()
     if options.draw:
         LOT.write_text(json.dumps([asdict(one) for one in draw()], indent=1) + "\n")
@@ -69,15 +67,15 @@ def main() -> None:
         if options.numbers and number not in options.numbers:
             continue
         change, verdict = Change(**row), ""
-        if options.coverage:
-            verdict = judge(change, tests_of(change, options.coverage), options.select)
+        if options.run:
+            verdict = judge(change, options.select)
             caught += not verdict.startswith(SURVIVED)
         old, new = change.before.strip(), change.after.strip()
         print(
             f"| {number} | {change.path} {change.function} | {old} → {new} | {verdict} |",
             flush=True,
         )
-    if options.coverage:
+    if options.run:
         print(f"{caught} caught")
 
 
@@ -94,20 +92,21 @@ def draw() -> list[Change]:
     return [_change(one) for one in drawn]
 
 
-def tests_of(change: Change, coverage: Path) -> list[str]:
-    """Return the ids of the tests that reach the line."""
-    from coverage import CoverageData
+def tests_of(change: Change) -> list[str]:
+    """Return the test files of the change's package, those first that are named like its module
+    and name its function most often."""
+    (folder,) = (each for part, each in FOLDERS.items() if change.path.startswith(part))
+    module, function = Path(change.path).stem, change.function.rpartition(".")[2].lstrip("_")
 
-    data = CoverageData(str(coverage))
-    data.read()
-    path = next(name for name in data.measured_files() if name.endswith("/" + change.path))
-    line = change.at(Path(path).read_text().split("\n")) + 1
-    contexts = data.contexts_by_lineno(path).get(line, [])
-    ids = (name.rpartition("|")[0] for name in contexts if "|" in name)
-    return sorted({re.sub(r"@\w+$", "", each) for each in ids})  # a group of pytest-xdist
+    def relevance(path: Path) -> tuple[bool, int]:
+        text = path.read_text()
+        return module in path.stem, text.count(module) + text.count(function)
+
+    ordered = sorted((ROOT / folder).rglob("test_*.py"), key=relevance, reverse=True)
+    return [str(path.relative_to(ROOT)) for path in ordered]
 
 
-def judge(change: Change, tests: list[str], select: str) -> str:
+def judge(change: Change, select: str) -> str:
     """Return the first test that fails with the change in place."""
     with tempfile.TemporaryDirectory(prefix="penstock-mutant-") as folder:
         root = Path(folder) / "penstock"
@@ -116,14 +115,11 @@ def judge(change: Change, tests: list[str], select: str) -> str:
         lines = target.read_text().split("\n")
         lines[change.at(lines)] = change.after
         target.write_text("\n".join(lines))
-        named = tests if len(tests) <= FILES_RATHER_THAN_TESTS else _files(tests)
-        named = named or [each for part, each in FOLDERS.items() if change.path.startswith(part)]
-        (root / "tests.txt").write_text("\n".join(named))
+        (root / "tests.txt").write_text("\n".join(tests_of(change)))
         command = [sys.executable, "-m", "pytest", "-n2", "-x", "-q", "-p", "no:cacheprovider"]
-        selected = ["-m", select] if select else []
         try:
             run = subprocess.run(
-                [*command, *selected, "@tests.txt"],
+                [*command, "-m", select, "@tests.txt"],
                 cwd=root,
                 env={**os.environ, "PYTHONPATH": f"{root}:{root / 'platform'}"},
                 capture_output=True,
@@ -135,10 +131,6 @@ def judge(change: Change, tests: list[str], select: str) -> str:
             return "hangs"
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", run.stdout, re.M)
     return failed[1] if failed else f"{SURVIVED}, exit {run.returncode}"
-
-
-def _files(tests: list[str]) -> list[str]:
-    return sorted({test.partition("::")[0] for test in tests})
 
 
 def _change(mutant: Mutant) -> Change:

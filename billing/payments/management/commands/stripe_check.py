@@ -1,4 +1,4 @@
-"""`penstock stripe-check`: the whole path of a payment against a Stripe test account."""
+"""`penstock billing stripe-check`: the whole path of a payment against a Stripe test account."""
 
 import json
 from argparse import ArgumentParser

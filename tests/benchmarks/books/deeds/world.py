@@ -45,7 +45,7 @@ def wait() -> None:
 
 def prepare_database() -> None:
     """Make the tables and grant the application its rights, as the product does."""
-    call_command("prepare_database", stdout=StringIO())
+    call_command("upgrade", stdout=StringIO())
 
 
 def make_world(organizations: int, keys_each: int, now: datetime | None = None) -> None:

@@ -1,8 +1,7 @@
-"""`penstock check-production`: report what is not fit for production."""
+"""`penstock check`: Django's system checks; with `--deploy`, what is not fit for production."""
 
 import json
 import sys
-from argparse import ArgumentParser
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import redis
 from allauth.mfa.utils import is_mfa_enabled
 from django.conf import settings
-from django.core.management import BaseCommand
+from django.core.management import CommandParser
+from django.core.management.commands.check import Command as CheckCommand
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
@@ -28,19 +28,22 @@ SELECT rolsuper OR rolbypassrls, (
 """
 
 
-class Command(BaseCommand):
-    """Checks the configuration; run it in a service's environment, with the database and Redis
-    reachable."""
+class Command(CheckCommand):
+    """Checks the configuration; run it in a service's environment. `--deploy` also asks the
+    database and Redis."""
 
-    help = "Say what of the running configuration is not fit for production; exit code 1 if any."
-    requires_system_checks = []
+    help = "Run the system checks; with --deploy, say what is unfit for production (exit status 1)."
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
         """Add the JSON switch."""
-        parser.add_argument("--json", action="store_true", help="Print the flaws as JSON.")
+        super().add_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="Print --deploy's flaws as JSON.")
 
-    def handle(self, *args: Any, **options: Any) -> None:
-        """Print the flaws, *must* before *should*."""
+    def handle(self, *app_labels: Any, **options: Any) -> None:
+        """Run the system checks, or print the flaws, *must* before *should*."""
+        if not options["deploy"]:
+            super().handle(*app_labels, **options)
+            return
         found = [*flaws(settings.CONFIG), *_database_flaws(), *_redis_flaws()]
         found.sort(key=lambda flaw: flaw.level)
         if options["json"]:
@@ -61,7 +64,7 @@ def _database_flaws() -> Iterator[Flaw]:
             is_superuser, owned = cursor.fetchone()
         executor = MigrationExecutor(connection)
         if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-            yield Flaw("must", "database", "is older than the code: run prepare_database")
+            yield Flaw("must", "database", "is older than the code: run `penstock upgrade`")
             return
         if is_superuser or owned:
             words = "is one role for everything: give services a role that owns no table"

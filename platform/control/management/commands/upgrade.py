@@ -1,4 +1,4 @@
-"""`penstock manage prepare_database`: migrate, grant and verify the application's privileges, and
+"""`penstock upgrade`: migrate, grant and verify the application's privileges, and
 republish outdated feed records of organizations, projects and keys."""
 
 from django.apps import apps
@@ -24,13 +24,15 @@ OTHER_VERSION = (
 
 
 class Command(BaseCommand):
-    """Prepares the database; it may run again, and while services run."""
+    """Upgrades the database; it may run again, and while services run."""
 
-    help = "Migrate as the owner, grant the application its rights, prove that it has no more."
+    help = (
+        "Migrate as the owner, grant the services their rights, and verify that they have no more."
+    )
     requires_system_checks = []
 
     def handle(self, **options: object) -> None:
-        """Prepare the database.
+        """Upgrade the database.
 
         Raises CommandError for a database of another development version or wrong privileges.
         """
@@ -39,7 +41,7 @@ class Command(BaseCommand):
         call_command("migrate", database=owner.alias, interactive=False, verbosity=0)
         name = _role(app)
         if name == _role(owner):
-            self.stdout.write("Migrated. One role for everything: no rights to grant or prove.")
+            self.stdout.write("Migrated. One role for everything: no rights to grant or verify.")
         else:
             self._grant(owner, app, name)
         if count := republish_outdated():

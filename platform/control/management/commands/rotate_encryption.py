@@ -1,4 +1,4 @@
-"""`penstock rotate-vault`: encrypt stored secrets with the newest key."""
+"""`penstock credentials rotate-encryption`: encrypt stored secrets with the newest key."""
 
 from argparse import ArgumentParser
 from typing import Any
@@ -13,7 +13,7 @@ class Command(BaseCommand):
     `PENSTOCK_ENCRYPTION_KEY` and the previous one in `PENSTOCK_ENCRYPTION_KEYS_PREVIOUS`; it may be
     stopped and run again at any time."""
 
-    help = "Encrypt stored secrets with the newest vault key; exit code 1 if one cannot be read."
+    help = "Encrypt stored secrets with the newest key; exit status 1 if one cannot be read."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Add the dry-run switch."""
