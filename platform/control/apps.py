@@ -11,7 +11,7 @@ from django.contrib.admin.apps import AdminConfig
 from control.permissions import Permission
 
 
-class ControlConfig(AppConfig):
+class ControlAppConfig(AppConfig):
     """The management commands, and the Celery app that tasks are bound to."""
 
     name = "control"

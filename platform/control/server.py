@@ -10,6 +10,7 @@ from typing import Any
 
 import structlog
 import uvicorn
+from django.conf import settings
 
 from control.asgi_middleware import TrustedProxies
 from control.config import ControlConfig
@@ -22,6 +23,8 @@ log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 10
 """How long open requests may take to finish, per listener."""
+CONNECTION_SECONDS = 1.0
+"""How long a request waits for a connection, before it is answered 503."""
 ANSWER_SECONDS = 30.0
 """How long a request waits for the database, which then counts as unavailable."""
 
@@ -68,6 +71,7 @@ async def serve(config: ControlConfig) -> None:
 
     stop = _stop_signal()
     TimeoutConnection.answer_seconds = ANSWER_SECONDS
+    settings.DATABASES["default"]["OPTIONS"]["pool"]["timeout"] = CONNECTION_SECONDS
     public = listener(application, config.host, config.port, config.trusted_proxies)
     internal = listener(internal_application, config.internal_api_host, config.internal_api_port)
     tasks = [asyncio.create_task(each.serve()) for each in (public, internal)]

@@ -46,7 +46,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "django_htmx",
     "pgtrigger",
-    "control.apps.ControlConfig",
+    "control.apps.ControlAppConfig",
     "control.apps.ApiConfig",
     "control.apps.AccountsConfig",
     "control.apps.OrganizationsConfig",
@@ -151,7 +151,7 @@ DATABASES: dict[str, dict[str, Any]] = {
         pool={
             "min_size": 1,
             "max_size": 20,
-            "timeout": 1.0,
+            "timeout": 10.0,  # commands and tasks; control.server sets what a request waits
             "reconnect_timeout": 10,
             "connection_class": TimeoutConnection,
         },
