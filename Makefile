@@ -51,11 +51,12 @@ test-long: setup-browser ## Run soak, thousands of seeds, fuzz and mutants: hour
 	@$(BIN)/python -m tests.long.fuzz
 	@exec $(BIN)/python -m tests.long.mutants
 
-check: setup ## Lint, format, types, import contracts, migrations.
+check: setup ## Lint, format, types, import contracts, structure, migrations.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.gates
 	@$(TEST_SETTINGS) $(BIN)/python -W ignore::RuntimeWarning -m control.manage makemigrations --check --dry-run
 
 bench: setup ## Measure gateway, engine and books; prints hardware, versions and commands.

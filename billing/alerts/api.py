@@ -1,4 +1,4 @@
-"""Budgets and what is told of them, in the management API."""
+"""Spending limits and alerts in the management API."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from control.limits import spending as limits
 from control.limits.models import LimitPeriod
 from control.limits.spending import SpendingLimitRow
 from control.limits.spending import spending_limits as limits_of
-from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.organizations.access import OrganizationAccess, get_access
 from control.organizations.validators import NANOS_MAX
 from control.permissions import Permission
 
@@ -28,12 +28,12 @@ ENFORCEMENTS = ("hard", "soft")
 
 
 class Percents(serializers.ListField):
-    """Percentages of a budget."""
+    """Percentages of a spending limit."""
 
     child = serializers.IntegerField(min_value=1, max_value=services.PERCENT_MAX)
 
 
-class OwnerSerializer(serializers.Serializer[Any]):
+class LimitOwnerSerializer(serializers.Serializer[Any]):
     """Who is limited."""
 
     kind = serializers.ChoiceField(["organization", "project", "key"])
@@ -41,7 +41,7 @@ class OwnerSerializer(serializers.Serializer[Any]):
     name = serializers.CharField()
 
 
-class BudgetSerializer(serializers.Serializer[Any]):
+class SpendingLimitSerializer(serializers.Serializer[Any]):
     """A limit of spending and how its running period stands. A hard one refuses, a soft one tells;
     periods begin at midnight UTC, weeks on Monday."""
 
@@ -56,15 +56,15 @@ class BudgetSerializer(serializers.Serializer[Any]):
     starts_at = serializers.DateTimeField()
     renews_at = serializers.DateTimeField()
 
-    @extend_schema_field(OwnerSerializer)
+    @extend_schema_field(LimitOwnerSerializer)
     def get_owner(self, standing: Standing) -> dict[str, str]:
         """Return who is limited."""
         limit = standing.limit
         return {"kind": limit.kind, "id": limit.limited_id, "name": limit.name}
 
 
-class NewBudgetSerializer(ClosedSerializer):
-    """What makes a budget; `owner_id` is that of the organization, a project or an API key."""
+class NewSpendingLimitSerializer(ClosedSerializer):
+    """A new limit; `owner_id` is that of the organization, a project or an API key."""
 
     owner_id = serializers.CharField(max_length=64)
     period = serializers.ChoiceField(LimitPeriod.choices)
@@ -73,8 +73,8 @@ class NewBudgetSerializer(ClosedSerializer):
     alert_percents = Percents(max_length=services.PERCENTS_MAX, required=False)
 
 
-class BudgetChangeSerializer(ClosedSerializer):
-    """What may be changed of a budget."""
+class SpendingLimitChangesSerializer(ClosedSerializer):
+    """What may be changed of a spending limit."""
 
     limit_nanos = serializers.IntegerField(min_value=0, max_value=NANOS_MAX, required=False)
     enforcement = serializers.ChoiceField(ENFORCEMENTS, required=False)
@@ -82,11 +82,11 @@ class BudgetChangeSerializer(ClosedSerializer):
 
 
 class AlertSerializer(serializers.Serializer[Any]):
-    """Something that was told: a budget's percentage, a low balance, unusual spending."""
+    """Something that was told: a limit's percentage, a low balance, unusual spending."""
 
     id = serializers.IntegerField()
     kind = serializers.CharField()
-    budget_id = serializers.CharField()
+    spending_limit_id = serializers.CharField(source="budget_id")
     rule = serializers.CharField()
     starts_at = serializers.DateTimeField()
     created_at = serializers.DateTimeField()
@@ -107,43 +107,41 @@ class AlertSettingsSerializer(ClosedSerializer):
     )
 
 
-class BudgetPagination(SequencePagination):
-    """The organization's own budgets first, then its projects', then its keys'."""
+class SpendingLimitPagination(SequencePagination):
+    """The organization's own limits first, then its projects', then its keys'."""
 
     def key(self, row: SpendingLimitRow) -> str:
-        """Return a budget's id."""
+        """Return a limit's id."""
         return row.budget_id
 
 
-class Budgets(GenericAPIView[Any]):
-    """The budgets of an organization."""
+class SpendingLimits(GenericAPIView[Any]):
+    """The spending limits of an organization."""
 
-    serializer_class = BudgetSerializer
-    pagination_class = BudgetPagination
+    serializer_class = SpendingLimitSerializer
+    pagination_class = SpendingLimitPagination
 
     @extend_schema(
-        operation_id="budgets_list",
-        parameters=[OF_ORGANIZATION],
-        responses=BudgetSerializer(many=True),
+        operation_id="spending_limits_list",
+        responses=SpendingLimitSerializer(many=True),
     )
-    def get(self, request: Request) -> Response:
-        """List the organization's own budgets, its projects' and its keys'."""
-        found = get_query_access(request, Permission.BILLING_READ)
+    def get(self, request: Request, organization_id: str) -> Response:
+        """List the organization's own spending limits, its projects' and its keys'."""
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         page = self.paginate_queryset(limits_of(found.organization)) or []
         standings = selectors.standings_of(found.organization, page, timezone.now())
-        return self.get_paginated_response(BudgetSerializer(standings, many=True).data)
+        return self.get_paginated_response(SpendingLimitSerializer(standings, many=True).data)
 
     @idempotent
     @extend_schema(
-        parameters=[OF_ORGANIZATION],
-        request=NewBudgetSerializer,
-        responses={201: BudgetSerializer},
+        request=NewSpendingLimitSerializer,
+        responses={201: SpendingLimitSerializer},
     )
     @transaction.atomic
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request, organization_id: str) -> Response:
         """Limit an organization, a project or a key by the month, the week or the day."""
-        found, now = get_query_access(request, Permission.LIMITS_WRITE), timezone.now()
-        asked = NewBudgetSerializer.read(request.data)
+        found, now = get_access(request, organization_id, Permission.LIMITS_WRITE), timezone.now()
+        asked = NewSpendingLimitSerializer.read(request.data)
         made = limits.add_limit(
             actor=found.actor,
             organization=found.organization,
@@ -157,46 +155,45 @@ class Budgets(GenericAPIView[Any]):
         return shown(found, made.budget_id, status=201)
 
 
-class OneBudget(GenericAPIView[Any]):
-    """One budget of an organization."""
+class OneSpendingLimit(GenericAPIView[Any]):
+    """One spending limit of an organization."""
 
-    serializer_class = BudgetSerializer
+    serializer_class = SpendingLimitSerializer
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def get(self, request: Request, budget_id: str) -> Response:
-        """Show a budget and how its running period stands."""
-        return shown(get_query_access(request, Permission.BILLING_READ), budget_id)
+    def get(self, request: Request, organization_id: str, limit_id: str) -> Response:
+        """Show a spending limit and how its running period stands."""
+        return shown(get_access(request, organization_id, Permission.BILLING_READ), limit_id)
 
-    @extend_schema(parameters=[OF_ORGANIZATION], request=BudgetChangeSerializer)
+    @extend_schema(request=SpendingLimitChangesSerializer)
     @transaction.atomic
-    def patch(self, request: Request, budget_id: str) -> Response:
-        """Change a budget, at once: what is held beyond a lowered limit is called back."""
-        found = get_query_access(request, Permission.LIMITS_WRITE)
-        asked = BudgetChangeSerializer.read(request.data)
+    def patch(self, request: Request, organization_id: str, limit_id: str) -> Response:
+        """Change a spending limit, at once: what is held beyond a lowered limit is called back."""
+        found = get_access(request, organization_id, Permission.LIMITS_WRITE)
+        asked = SpendingLimitChangesSerializer.read(request.data)
         enforcement = asked.get("enforcement")
         limits.change_limit(
             actor=found.actor,
             organization=found.organization,
-            budget_id=budget_id,
+            budget_id=limit_id,
             limit_nanos=asked.get("limit_nanos"),
             is_hard=None if enforcement is None else enforcement == "hard",
             now=timezone.now(),
         )
-        choose(found, budget_id, asked)
-        return shown(found, budget_id)
+        choose(found, limit_id, asked)
+        return shown(found, limit_id)
 
-    @extend_schema(parameters=[OF_ORGANIZATION], responses={204: None})
+    @extend_schema(responses={204: None})
     @transaction.atomic
-    def delete(self, request: Request, budget_id: str) -> Response:
+    def delete(self, request: Request, organization_id: str, limit_id: str) -> Response:
         """Lift a limit."""
-        found = get_query_access(request, Permission.LIMITS_WRITE)
+        found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         limits.remove_limit(
             actor=found.actor,
             organization=found.organization,
-            budget_id=budget_id,
+            budget_id=limit_id,
             now=timezone.now(),
         )
-        services.forget_percents(organization=found.organization, budget_id=budget_id)
+        services.forget_percents(organization=found.organization, budget_id=limit_id)
         return Response(status=204)
 
 
@@ -205,10 +202,10 @@ class Alerts(GenericAPIView[Alert]):
 
     serializer_class = AlertSerializer
 
-    @extend_schema(operation_id="alerts_list", parameters=[OF_ORGANIZATION])
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="alerts_list")
+    def get(self, request: Request, organization_id: str) -> Response:
         """List what was told, the newest first."""
-        found = get_query_access(request, Permission.BILLING_READ)
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         page = self.paginate_queryset(selectors.alerts(found.organization))
         return self.get_paginated_response(AlertSerializer(page, many=True).data)
 
@@ -218,16 +215,14 @@ class OneAlertSettings(GenericAPIView[Any]):
 
     serializer_class = AlertSettingsSerializer
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, organization_id: str) -> Response:
         """Show what was chosen, or the defaults."""
-        found = get_query_access(request, Permission.BILLING_READ)
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         return Response(AlertSettingsSerializer(selectors.alert_settings(found.organization)).data)
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def patch(self, request: Request) -> Response:
+    def patch(self, request: Request, organization_id: str) -> Response:
         """Choose; what is not named stays as it is."""
-        found = get_query_access(request, Permission.LIMITS_WRITE)
+        found = get_access(request, organization_id, Permission.LIMITS_WRITE)
         before = AlertSettingsSerializer(selectors.alert_settings(found.organization)).data
         asked = AlertSettingsSerializer.read(request.data, partial=True)
         chosen = services.choose_alerts(
@@ -236,18 +231,18 @@ class OneAlertSettings(GenericAPIView[Any]):
         return Response(AlertSettingsSerializer(chosen).data)
 
 
-def choose(found: OrganizationAccess, budget_id: str, asked: dict[str, Any]) -> None:
+def choose(found: OrganizationAccess, limit_id: str, asked: dict[str, Any]) -> None:
     """Keep the percentages that were asked for, if any were."""
     if "alert_percents" in asked:
         services.choose_percents(
             actor=found.actor,
             organization=found.organization,
-            budget_id=budget_id,
+            budget_id=limit_id,
             percents=asked["alert_percents"],
         )
 
 
-def shown(found: OrganizationAccess, budget_id: str, *, status: int = 200) -> Response:
-    """Return one budget as it stands. Raises ObjectNotFound."""
-    standing = selectors.standing(found.organization, budget_id, timezone.now())
-    return Response(BudgetSerializer(standing).data, status=status)
+def shown(found: OrganizationAccess, limit_id: str, *, status: int = 200) -> Response:
+    """Return one limit as it stands. Raises ObjectNotFound."""
+    standing = selectors.standing(found.organization, limit_id, timezone.now())
+    return Response(SpendingLimitSerializer(standing).data, status=status)

@@ -96,9 +96,9 @@ def tell(one: Raised, *, names: Mapping[str, str], is_hard: bool, now: datetime)
     )
     send_event(
         organization_id=one.organization_id,
-        kind=one.kind,
+        event_type=one.kind,
         data={
-            "budget_id": one.budget_id,
+            "spending_limit_id": one.budget_id,
             "subject": subject_of(one, names),
             "rule": one.rule,
             "period_starts_at": one.starts_at.isoformat(),

@@ -10,7 +10,7 @@ from billing.credit import selectors
 from billing.credit.models import CreditGrant, GrantKind
 from billing.credit.services.grants import GRANT_MAX_NANOS, KEY_MAX, grant_credit
 from control.api.idempotency import HEADER
-from control.api.operator_views import OperatorSerializer, OperatorView, RowSerializer
+from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
 from control.audit.operator_access import record_organization_view
 from control.errors import InvalidValue
 from control.organizations.selectors import organization as any_organization
@@ -52,7 +52,7 @@ class CreditGrantSerializer(RowSerializer):
         )  # fmt: skip
 
 
-class OrganizationBalance(OperatorView):
+class OrganizationBalance(OperatorApiView):
     """The balance of a customer."""
 
     serializer_class = BalanceSerializer
@@ -66,7 +66,7 @@ class OrganizationBalance(OperatorView):
         return self.shown(funds._asdict())
 
 
-class CreditGrants(OperatorView):
+class CreditGrants(OperatorApiView):
     """The credit grants of a customer."""
 
     serializer_class = CreditGrantSerializer

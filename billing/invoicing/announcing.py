@@ -95,7 +95,7 @@ def _emit(kind: str, invoice: Invoice, *, now: datetime) -> None:
         "url": absolute(f"/{invoice.organization_id}/invoices/{invoice.id}"),
     }
     send_event(
-        organization_id=invoice.organization_id, kind=kind, data=data, key=invoice.id, now=now
+        organization_id=invoice.organization_id, event_type=kind, data=data, key=invoice.id, now=now
     )
 
 

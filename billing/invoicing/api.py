@@ -17,14 +17,10 @@ from billing.invoicing import selectors
 from billing.invoicing.models import Invoice, Paper
 from billing.invoicing.services.profiles import set_billing_profile
 from billing.invoicing.typeset.pdf import invoice_pdf
-from control.api.pagination import Pagination
 from control.api.serializers import ClosedSerializer
 from control.api.streaming import whole_export
-from control.errors import ObjectNotFound
-from control.organizations.access import OF_ORGANIZATION, get_access, get_query_access
+from control.organizations.access import get_access
 from control.permissions import Permission
-
-MISSING = "There is no such invoice."
 
 
 class LineSerializer(serializers.Serializer[Any]):
@@ -44,7 +40,7 @@ class LineSerializer(serializers.Serializer[Any]):
 
 
 class InvoiceSerializer(serializers.Serializer[Any]):
-    """An invoice; amounts are cents of the currency. `state` is open, overdue, disputed, paid or
+    """An invoice; amounts are cents of the currency. `status` is open, overdue, disputed, paid or
     void (taken back by a credit note)."""
 
     id = serializers.CharField(source="invoice.id")
@@ -61,11 +57,11 @@ class InvoiceSerializer(serializers.Serializer[Any]):
     tax_cents = serializers.IntegerField(source="invoice.tax_cents")
     total_cents = serializers.IntegerField(source="invoice.total_cents")
     open_cents = serializers.IntegerField()
-    state = serializers.SerializerMethodField()
+    status = serializers.SerializerMethodField()
     purchase_order = serializers.CharField(source="invoice.purchase_order")
 
     @extend_schema_field(serializers.ChoiceField(list(get_args(selectors.State))))
-    def get_state(self, standing: selectors.Standing) -> str:
+    def get_status(self, standing: selectors.Standing) -> str:
         """Return how it stands today."""
         return standing.state(timezone.now().date())
 
@@ -122,22 +118,16 @@ class ProfileSerializer(ClosedSerializer):
     collection = serializers.CharField(read_only=True)
 
 
-class InvoicePagination(Pagination):
-    """Invoices by their month, the newest first."""
-
-    ordering = ("-starts_on", "id")
-
-
 class Invoices(GenericAPIView[Invoice]):
     """The invoices of an organization."""
 
     serializer_class = InvoiceSerializer
-    pagination_class = InvoicePagination
+    ordering = ("-starts_on", "id")
 
-    @extend_schema(operation_id="invoices_list", parameters=[OF_ORGANIZATION])
-    def get(self, request: Request) -> Response:
+    @extend_schema(operation_id="invoices_list")
+    def get(self, request: Request, organization_id: str) -> Response:
         """List invoices, the newest month first."""
-        organization = get_query_access(request, Permission.BILLING_READ).organization
+        organization = get_access(request, organization_id, Permission.BILLING_READ).organization
         page = self.paginate_queryset(selectors.invoices(organization))
         found = selectors.standings(page or [])
         return self.get_paginated_response(InvoiceSerializer(found, many=True).data)
@@ -147,9 +137,9 @@ class OneInvoice(APIView):
     """One invoice."""
 
     @extend_schema(responses=WholeInvoiceSerializer)
-    def get(self, request: Request, invoice_id: str) -> Response:
+    def get(self, request: Request, organization_id: str, invoice_id: str) -> Response:
         """Show an invoice with its lines."""
-        standing = selectors.standing(invoice_for(request, invoice_id))
+        standing = selectors.standing(invoice_for(request, organization_id, invoice_id))
         return Response(WholeInvoiceSerializer(standing).data)
 
 
@@ -157,26 +147,24 @@ class InvoicePdf(APIView):
     """One invoice as a document."""
 
     @extend_schema(responses={(200, "application/pdf"): OpenApiTypes.BINARY})
-    def get(self, request: Request, invoice_id: str) -> HttpResponseBase:
+    def get(self, request: Request, organization_id: str, invoice_id: str) -> HttpResponseBase:
         """Return the PDF; the same bytes every time."""
-        return pdf_response(request._request, invoice_for(request, invoice_id))
+        return pdf_response(request._request, invoice_for(request, organization_id, invoice_id))
 
 
 class Profile(APIView):
     """The billing profile of an organization."""
 
-    @extend_schema(parameters=[OF_ORGANIZATION], responses=ProfileSerializer)
-    def get(self, request: Request) -> Response:
+    @extend_schema(responses=ProfileSerializer)
+    def get(self, request: Request, organization_id: str) -> Response:
         """Show whom invoices are for."""
-        organization = get_query_access(request, Permission.BILLING_READ).organization
+        organization = get_access(request, organization_id, Permission.BILLING_READ).organization
         return Response(ProfileSerializer(selectors.billing_profile(organization)).data)
 
-    @extend_schema(
-        parameters=[OF_ORGANIZATION], request=ProfileSerializer, responses=ProfileSerializer
-    )
-    def patch(self, request: Request) -> Response:
+    @extend_schema(request=ProfileSerializer, responses=ProfileSerializer)
+    def patch(self, request: Request, organization_id: str) -> Response:
         """Change some of it."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
         asked = ProfileSerializer.read(request.data, partial=True)
         profile = set_billing_profile(
             organization=found.organization, actor=found.actor, changes=asked
@@ -184,17 +172,10 @@ class Profile(APIView):
         return Response(ProfileSerializer(profile).data)
 
 
-def invoice_for(request: Request, invoice_id: str) -> Invoice:
-    """Return an invoice that the caller may see. Another organization's looks like a missing one.
-
-    Raises ObjectNotFound, and NotPermitted for a role that sees no money.
-    """
-    invoice = selectors.invoice_by_id(invoice_id)
-    try:
-        get_access(request, invoice.organization_id, Permission.BILLING_READ)
-    except ObjectNotFound as error:
-        raise ObjectNotFound(MISSING) from error
-    return invoice
+def invoice_for(request: Request, organization_id: str, invoice_id: str) -> Invoice:
+    """Return an invoice that the caller may see. Raises ObjectNotFound and NotPermitted."""
+    access = get_access(request, organization_id, Permission.BILLING_READ)
+    return selectors.invoice(access.organization, invoice_id)
 
 
 def pdf_response(request: HttpRequest, invoice: Invoice) -> HttpResponseBase:

@@ -1,5 +1,5 @@
-"""Payment methods, top-ups and automatic top-ups in the management API. Amounts are whole cents of
-US dollars; a card's number never comes here, only the address of Stripe's page for it."""
+"""Payment methods, credit purchases and auto-recharge in the management API. Amounts are whole
+cents of US dollars; a card's number never comes here, only the address of Stripe's page for it."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from control.api.idempotency import idempotent_outside_transaction
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
 from control.errors import InvalidValue, ObjectNotFound
-from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
@@ -61,8 +61,8 @@ class HostedPageSerializer(ClosedSerializer):
     url = serializers.CharField(read_only=True)
 
 
-class TopUpSerializer(ClosedSerializer):
-    """A top-up. `url` is where a person goes on while it waits for them."""
+class CreditPurchaseSerializer(ClosedSerializer):
+    """A purchase of credit. `url` is where a person goes on while it waits for them."""
 
     id = serializers.CharField(read_only=True)
     organization_id = serializers.CharField(read_only=True)
@@ -85,8 +85,8 @@ class TopUpSerializer(ClosedSerializer):
         return "usd"
 
 
-class NewTopUpSerializer(ClosedSerializer):
-    """What is to be topped up, tax aside. Without a payment method a page of Stripe's takes one."""
+class NewCreditPurchaseSerializer(ClosedSerializer):
+    """The credit to buy, tax aside. Without a payment method a page of Stripe's takes one."""
 
     amount_cents = serializers.IntegerField(min_value=TOP_UP_MIN_CENTS, max_value=TOP_UP_MAX_CENTS)
     currency = serializers.ChoiceField(["usd"], default="usd")
@@ -98,16 +98,16 @@ class NewTopUpSerializer(ClosedSerializer):
     )
 
 
-class TopUpQuoteSerializer(ClosedSerializer):
-    """What a top-up comes to, tax included."""
+class CreditPurchaseQuoteSerializer(ClosedSerializer):
+    """What a purchase comes to, tax included."""
 
     amount_cents = serializers.IntegerField(min_value=TOP_UP_MIN_CENTS, max_value=TOP_UP_MAX_CENTS)
     tax_cents = serializers.IntegerField(read_only=True)
     total_cents = serializers.IntegerField(read_only=True)
 
 
-class AutoTopUpSerializer(ClosedSerializer):
-    """When an organization tops up by itself."""
+class AutoRechargeSerializer(ClosedSerializer):
+    """When an organization buys credit by itself."""
 
     is_on = serializers.BooleanField()
     threshold_cents = serializers.IntegerField(min_value=0, max_value=TOP_UP_MAX_CENTS)
@@ -126,23 +126,20 @@ class PaymentMethods(GenericAPIView[PaymentMethod]):
 
     @extend_schema(
         operation_id="payment_methods_list",
-        parameters=[OF_ORGANIZATION],
         responses=PaymentMethodSerializer(many=True),
     )
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, organization_id: str) -> Response:
         """List the methods that can pay, the default first."""
-        found = get_query_access(request, Permission.BILLING_READ)
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         rows = selectors.methods(found.organization.id, mode())
         page = self.paginate_queryset(rows)
         return self.get_paginated_response(PaymentMethodSerializer(page, many=True).data)
 
     @idempotent_outside_transaction
-    @extend_schema(
-        request=None, parameters=[OF_ORGANIZATION], responses={201: HostedPageSerializer}
-    )
-    def post(self, request: Request) -> Response:
+    @extend_schema(request=None, responses={201: HostedPageSerializer})
+    def post(self, request: Request, organization_id: str) -> Response:
         """Open a page of Stripe's on which a person saves a card or bank account."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
         url = start_method(organization=found.organization, actor=found.actor, now=timezone.now())
         return Response({"url": url}, status=201)
 
@@ -152,17 +149,15 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
 
     serializer_class = PaymentMethodSerializer
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def get(self, request: Request, method_id: str) -> Response:
+    def get(self, request: Request, organization_id: str, method_id: str) -> Response:
         """Show a method."""
-        found = get_query_access(request, Permission.BILLING_READ)
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         row = selectors.method(found.organization.id, mode(), method_id)
         return Response(PaymentMethodSerializer(row).data)
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def patch(self, request: Request, method_id: str) -> Response:
+    def patch(self, request: Request, organization_id: str, method_id: str) -> Response:
         """Make a method the default."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
         PaymentMethodSerializer.read(request.data)
         row = make_default(
             organization=found.organization,
@@ -172,10 +167,10 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
         )
         return Response(PaymentMethodSerializer(row).data)
 
-    @extend_schema(parameters=[OF_ORGANIZATION], responses={204: None})
-    def delete(self, request: Request, method_id: str) -> Response:
+    @extend_schema(responses={204: None})
+    def delete(self, request: Request, organization_id: str, method_id: str) -> Response:
         """Take a method off, here and at Stripe."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
         remove_method(
             organization=found.organization,
             method_id=method_id,
@@ -185,98 +180,95 @@ class OnePaymentMethod(GenericAPIView[PaymentMethod]):
         return Response(status=204)
 
 
-class TopUps(GenericAPIView[StripePayment]):
-    """The top-ups of an organization."""
+class CreditPurchases(GenericAPIView[StripePayment]):
+    """The credit purchases of an organization."""
 
-    serializer_class = TopUpSerializer
+    serializer_class = CreditPurchaseSerializer
 
-    @extend_schema(operation_id="top_ups_list", parameters=[OF_ORGANIZATION])
-    def get(self, request: Request) -> Response:
-        """List top-ups, the newest first."""
-        found = get_query_access(request, Permission.BILLING_READ)
+    @extend_schema(operation_id="credit_purchases_list")
+    def get(self, request: Request, organization_id: str) -> Response:
+        """List credit purchases, the newest first."""
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         rows = selectors.top_ups(found.organization.id, mode())
         page = self.paginate_queryset(rows)
-        return self.get_paginated_response(TopUpSerializer(page, many=True).data)
+        return self.get_paginated_response(CreditPurchaseSerializer(page, many=True).data)
 
     @extend_schema(
-        request=NewTopUpSerializer,
-        parameters=[OF_ORGANIZATION, ONCE],
-        responses={201: TopUpSerializer},
+        request=NewCreditPurchaseSerializer,
+        parameters=[ONCE],
+        responses={201: CreditPurchaseSerializer},
     )
-    def post(self, request: Request) -> Response:
-        """Top up, with a saved method or on a page of Stripe's; once per Idempotency-Key."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
+    def post(self, request: Request, organization_id: str) -> Response:
+        """Buy credit, with a saved method or on a page of Stripe's; once per Idempotency-Key."""
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
         key = request.headers.get(IDEMPOTENCY_KEY, "")
         if not key:
             raise InvalidValue(
                 f"{IDEMPOTENCY_KEY} is missing.", param=IDEMPOTENCY_KEY,
                 code="missing_required_parameter",
             )  # fmt: skip
-        asked = NewTopUpSerializer.read(request.data)
+        asked = NewCreditPurchaseSerializer.read(request.data)
         payment = ask(found, asked, key)
-        return Response(TopUpSerializer(payment).data, status=201)
+        return Response(CreditPurchaseSerializer(payment).data, status=201)
 
 
-class TopUpQuotes(GenericAPIView[StripePayment]):
-    """What top-ups would come to."""
+class CreditPurchaseQuotes(GenericAPIView[StripePayment]):
+    """What credit purchases would come to."""
 
-    serializer_class = TopUpQuoteSerializer
+    serializer_class = CreditPurchaseQuoteSerializer
 
     @idempotent_outside_transaction
-    @extend_schema(parameters=[OF_ORGANIZATION], responses=TopUpQuoteSerializer)
-    def post(self, request: Request) -> Response:
+    @extend_schema(responses=CreditPurchaseQuoteSerializer)
+    def post(self, request: Request, organization_id: str) -> Response:
         """Show amount, tax and total before anything is charged; nothing is kept."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
-        asked = TopUpQuoteSerializer.read(request.data)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
+        asked = CreditPurchaseQuoteSerializer.read(request.data)
         quote = quote_top_up(
             organization=found.organization, actor=found.actor, now=timezone.now(), **asked
         )
-        return Response(TopUpQuoteSerializer(quote).data)
+        return Response(CreditPurchaseQuoteSerializer(quote).data)
 
 
-class OneTopUp(GenericAPIView[StripePayment]):
-    """One top-up."""
+class OneCreditPurchase(GenericAPIView[StripePayment]):
+    """One credit purchase."""
 
-    serializer_class = TopUpSerializer
+    serializer_class = CreditPurchaseSerializer
 
-    @extend_schema(operation_id="top_ups_retrieve", parameters=[OF_ORGANIZATION])
-    def get(self, request: Request, top_up_id: str) -> Response:
-        """Show a top-up."""
-        found = get_query_access(request, Permission.BILLING_READ)
+    def get(self, request: Request, organization_id: str, purchase_id: str) -> Response:
+        """Retrieve a credit purchase."""
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         rows = selectors.top_ups(found.organization.id, mode())
-        payment = rows.filter(id=top_up_id).first()
+        payment = rows.filter(id=purchase_id).first()
         if payment is None:
-            raise ObjectNotFound("There is no such top-up.")
-        return Response(TopUpSerializer(payment).data)
+            raise ObjectNotFound("There is no such credit purchase.")
+        return Response(CreditPurchaseSerializer(payment).data)
 
 
-class AutomaticTopUp(GenericAPIView[AutoTopUp]):
-    """The automatic top-ups of an organization."""
+class AutoRecharge(GenericAPIView[AutoTopUp]):
+    """The auto-recharge of an organization."""
 
-    serializer_class = AutoTopUpSerializer
+    serializer_class = AutoRechargeSerializer
 
-    @extend_schema(operation_id="auto_top_up_retrieve", parameters=[OF_ORGANIZATION])
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, organization_id: str) -> Response:
         """Show the settings; nothing was set where there are none."""
-        found = get_query_access(request, Permission.BILLING_READ)
+        found = get_access(request, organization_id, Permission.BILLING_READ)
         row = selectors.auto_top_up(found.organization.id)
         if row is None:
-            raise ObjectNotFound("Automatic top-ups were never set.")
-        return Response(AutoTopUpSerializer(row).data)
+            raise ObjectNotFound("Auto-recharge was never set.")
+        return Response(AutoRechargeSerializer(row).data)
 
-    @extend_schema(parameters=[OF_ORGANIZATION])
-    def put(self, request: Request) -> Response:
+    def put(self, request: Request, organization_id: str) -> Response:
         """Set them; after declines this starts them again."""
-        found = get_query_access(request, Permission.BILLING_WRITE)
-        asked = AutoTopUpSerializer.read(request.data)
+        found = get_access(request, organization_id, Permission.BILLING_WRITE)
+        asked = AutoRechargeSerializer.read(request.data)
         row = set_auto_top_up(
             organization=found.organization, actor=found.actor, now=timezone.now(), **asked
         )
-        return Response(AutoTopUpSerializer(row).data)
+        return Response(AutoRechargeSerializer(row).data)
 
 
 def ask(found: OrganizationAccess, asked: dict[str, Any], key: str) -> StripePayment:
-    """Ask for a top-up with the method that is named, or on a page of Stripe's."""
+    """Ask for a purchase with the method that is named, or on a page of Stripe's."""
     common: dict[str, Any] = {
         "organization": found.organization,
         "amount_cents": asked["amount_cents"],

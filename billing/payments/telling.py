@@ -34,7 +34,7 @@ def _on_failed(sender: object, payment: StripePayment, now: datetime, **_: Any) 
     back when nobody looks any more, as a bank's debit does. Invoices have mails of their own."""
     send_event(
         organization_id=payment.organization_id,
-        kind="payment.failed",
+        event_type="payment.failed",
         data={
             "payment_id": payment.id,
             "purpose": payment.purpose,

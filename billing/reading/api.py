@@ -1,4 +1,4 @@
-"""The usage and cost API, as OpenAI's administration clients ask for it."""
+"""Usage and costs in the shape of OpenAI's administration API, and at its addresses."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from billing.reading.buckets import Bucket, floor
 from billing.reading.filters import UsageFilters
 from billing.reading.renderer import ExactRenderer
 from billing.reading.sums import UsageSums
-from control.organizations.access import get_query_access
+from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
 from control.organizations.models import Organization
 from control.permissions import Permission
 
@@ -42,11 +42,8 @@ class Names(serializers.ListField):
 
 
 class Query(serializers.Serializer):
-    """What both routes are asked with. Lists come as repeated parameters, with or without `[]`."""
+    """A period and filters. Lists come as repeated parameters, with or without `[]`."""
 
-    organization_id = serializers.CharField(
-        required=False, help_text="For people in several organizations; theirs by default."
-    )
     start_time = serializers.IntegerField(min_value=0, max_value=LATEST_TIME)
     end_time = serializers.IntegerField(required=False, min_value=0, max_value=LATEST_TIME)
     limit = serializers.IntegerField(required=False, min_value=1)
@@ -78,31 +75,46 @@ class CostsQuery(Query):
     group_by = serializers.ListField(child=serializers.ChoiceField(COST_GROUPS), default=list)
 
 
-class CompletionsUsage(APIView):
-    """Tokens and requests over time."""
+class CompatibleUsage(APIView):
+    """The usage of an organization, where OpenAI's administration clients ask for it."""
 
     renderer_classes = (ExactRenderer,)
 
-    @extend_schema(parameters=[CompletionsQuery], responses=OpenApiTypes.OBJECT)
+    @extend_schema(
+        operation_id="compatible_usage_retrieve",
+        parameters=[OF_ORGANIZATION, CompletionsQuery],
+        responses=OpenApiTypes.OBJECT,
+    )
     def get(self, request: Request) -> Response:
-        """Return a page of buckets of usage."""
-        asked = parse(CompletionsQuery, request)
-        organization = get_query_access(request, Permission.ORGANIZATION_READ).organization
-        width = BUCKETS[asked["bucket_width"]]
-        return answer(organization, asked, width, pages.usage_result)
+        """Return a page of usage, as `/organizations/{organization_id}/usage` does."""
+        query = parse(CompletionsQuery, request)
+        return usage_page(get_query_access(request), query)
 
 
-class Costs(APIView):
-    """Money over time."""
+class CompatibleCosts(APIView):
+    """The costs of an organization, where OpenAI's administration clients ask for them."""
 
     renderer_classes = (ExactRenderer,)
 
-    @extend_schema(parameters=[CostsQuery], responses=OpenApiTypes.OBJECT)
+    @extend_schema(
+        operation_id="compatible_costs_retrieve",
+        parameters=[OF_ORGANIZATION, CostsQuery],
+        responses=OpenApiTypes.OBJECT,
+    )
     def get(self, request: Request) -> Response:
-        """Return a page of days of costs."""
-        asked = parse(CostsQuery, request)
-        organization = get_query_access(request, Permission.BILLING_READ).organization
-        return answer(organization, asked, COST_DAYS, pages.cost_result)
+        """Return a page of costs, as `/organizations/{organization_id}/costs` does."""
+        query = parse(CostsQuery, request)
+        return costs_page(get_query_access(request, Permission.BILLING_READ), query)
+
+
+def usage_page(access: OrganizationAccess, query: Mapping[str, Any]) -> Response:
+    """Return the page of buckets of usage."""
+    return answer(access.organization, query, BUCKETS[query["bucket_width"]], pages.usage_result)
+
+
+def costs_page(access: OrganizationAccess, query: Mapping[str, Any]) -> Response:
+    """Return the page of days of costs."""
+    return answer(access.organization, query, COST_DAYS, pages.cost_result)
 
 
 def parse(kind: type[Query], request: Request) -> dict[str, Any]:

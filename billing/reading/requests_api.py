@@ -1,4 +1,5 @@
-"""Requests in the management API: why one cost what it cost, and all of a period as files."""
+"""Usage, costs and requests of an organization in the management API: in pages, as files, and the
+receipt of one request."""
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -8,6 +9,7 @@ from django.http.response import HttpResponseBase
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.negotiation import BaseContentNegotiation
 from rest_framework.parsers import BaseParser
 from rest_framework.renderers import BaseRenderer
@@ -16,26 +18,41 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from billing.reading import exports
-from billing.reading.api import CostsQuery, Query, filters_of, moment, parse
+from billing.reading.api import (
+    CompletionsQuery,
+    CostsQuery,
+    Query,
+    costs_page,
+    filters_of,
+    moment,
+    parse,
+    usage_page,
+)
 from billing.reading.cost_files import cost_csv, cost_jsonl
 from billing.reading.receipt_body import ReceiptSerializer, body_of
 from billing.reading.receipts import receipt
+from billing.reading.renderer import ExactRenderer
 from billing.reading.selectors import require_filed
 from control.api.streaming import stream_export
-from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
 
-Pages = Callable[..., Iterator[bytes]]
-CSV, JSONL = "text/csv; charset=utf-8", "application/jsonl"
+CONTENT_TYPES = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}
+REQUEST_FILES: dict[str, Callable[..., Iterator[bytes]]] = {
+    "csv": exports.csv_pages,
+    "jsonl": exports.jsonl_pages,
+}
+COST_FILES: dict[str, Callable[..., Iterator[bytes]]] = {"csv": cost_csv, "jsonl": cost_jsonl}
+FILES = {(200, media): OpenApiTypes.STR for media in ("text/csv", "application/jsonl")}
 
 
-class Indifferent(BaseContentNegotiation):
-    """A file is what its address says, whatever a client would like best; errors are JSON."""
+class FormatNegotiation(BaseContentNegotiation):
+    """Leaves the form of an answer to the query's `format`; errors are JSON."""
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return the first renderer, for errors."""
+        """Return the first renderer."""
         first = next(iter(renderers))
         return first, first.media_type
 
@@ -44,115 +61,102 @@ class Indifferent(BaseContentNegotiation):
         return next(iter(parsers), None)
 
 
-class OneRequest(APIView):
-    """One request, for whoever asks why it cost what it cost."""
+class RequestsQuery(Query):
+    """Requests of [start_time, end_time)."""
+
+    format = serializers.ChoiceField(list(REQUEST_FILES), default="csv")
+
+
+class CostsFormatQuery(CostsQuery):
+    """Costs in pages of days, or all of [start_time, end_time) as a file."""
+
+    format = serializers.ChoiceField(["json", *COST_FILES], default="json")
+
+
+class OrganizationUsage(APIView):
+    """The usage of an organization."""
+
+    renderer_classes = (ExactRenderer,)
 
     @extend_schema(
-        operation_id="requests_retrieve",
-        parameters=[OF_ORGANIZATION],
-        responses=ReceiptSerializer,
+        operation_id="usage_retrieve",
+        parameters=[CompletionsQuery],
+        responses=OpenApiTypes.OBJECT,
     )
-    def get(self, request: Request, request_id: uuid.UUID) -> Response:
-        """Show the receipt of a request by the id in its `x-request-id`, archived ones too."""
-        found = get_query_access(request, Permission.ORGANIZATION_READ)
-        with_money = found.may(Permission.BILLING_READ)
-        return Response(body_of(receipt(found.organization, request_id, with_money=with_money)))
+    def get(self, request: Request, organization_id: str) -> Response:
+        """Return a page of usage: tokens and requests in buckets of a minute, an hour or a day."""
+        query = parse(CompletionsQuery, request)
+        return usage_page(get_access(request, organization_id), query)
 
 
-class File(APIView):
-    """What happened in [start_time, end_time), as a file that is sent while it is read."""
+class OrganizationCosts(APIView):
+    """The costs of an organization."""
 
-    content_negotiation_class = Indifferent
-    query = Query
-    pages: Pages
-    name: str
-    content_type = CSV
-    action = Permission.ORGANIZATION_READ
+    renderer_classes = (ExactRenderer,)
+    content_negotiation_class = FormatNegotiation
 
-    def send(self, request: Request) -> HttpResponseBase:
-        """Return the file that was asked for."""
-        asked = parse(self.query, request)
-        found = get_query_access(request, self.action)
-        organization = found.organization
-        start = moment(asked["start_time"])
-        end = moment(asked["end_time"]) if "end_time" in asked else timezone.now()
-        if self.action == Permission.ORGANIZATION_READ:
-            require_filed(start, end)
-        ending = "csv" if self.content_type == CSV else "jsonl"
-        name = f"{self.name}-{organization.id}-{start:%Y-%m-%d}-{end:%Y-%m-%d}.{ending}"
-        chunks = type(self).pages(organization, start, end, **self.questions(asked, found))
-        return stream_export(
-            request._request,
-            chunks,
-            content_type=self.content_type,
-            name=name,
-            organization_id=organization.id,
-        )
-
-    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
-        """Return what else was asked, by whom."""
-        return {"filters": filters_of(asked)}
+    @extend_schema(
+        operation_id="costs_retrieve",
+        parameters=[CostsFormatQuery],
+        responses={(200, "application/json"): OpenApiTypes.OBJECT, **FILES},
+    )
+    def get(self, request: Request, organization_id: str) -> HttpResponseBase:
+        """Return a page of costs by the day, or a file of all days."""
+        query = parse(CostsFormatQuery, request)
+        access = get_access(request, organization_id, Permission.BILLING_READ)
+        if query["format"] == "json":
+            return costs_page(access, query)
+        return _file(request, access, query, "costs", COST_FILES, group_by=query["group_by"])
 
 
-class RequestsFile(File):
-    """Every request of a period; its charges for roles that may see money."""
+class Requests(APIView):
+    """The requests of an organization."""
 
-    name = "requests"
+    content_negotiation_class = FormatNegotiation
 
-    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
-        """Return what else was asked, and whether money is told."""
-        return super().questions(asked, found) | {"with_money": found.may(Permission.BILLING_READ)}
-
-
-class RequestsCsv(RequestsFile):
-    """Every request of a period as CSV."""
-
-    pages = exports.csv_pages
-
-    @extend_schema(parameters=[Query], responses={(200, "text/csv"): OpenApiTypes.STR})
-    def get(self, request: Request) -> HttpResponseBase:
-        """Stream the requests as CSV."""
-        return self.send(request)
+    @extend_schema(operation_id="requests_export", parameters=[RequestsQuery], responses=FILES)
+    def get(self, request: Request, organization_id: str) -> HttpResponseBase:
+        """Return every request of a period as a file, with charges for roles that may see
+        money."""
+        query = parse(RequestsQuery, request)
+        access = get_access(request, organization_id)
+        require_filed(*_period(query))
+        with_money = access.may(Permission.BILLING_READ)
+        return _file(request, access, query, "requests", REQUEST_FILES, with_money=with_money)
 
 
-class RequestsJsonl(RequestsFile):
-    """Every request of a period as JSON Lines."""
+class OneRequest(APIView):
+    """One request of an organization."""
 
-    pages, content_type = exports.jsonl_pages, JSONL
-
-    @extend_schema(parameters=[Query], responses={(200, JSONL): OpenApiTypes.STR})
-    def get(self, request: Request) -> HttpResponseBase:
-        """Stream the requests as JSON Lines."""
-        return self.send(request)
-
-
-class CostFile(File):
-    """What each day of a period cost, by group."""
-
-    query, name, action = CostsQuery, "costs", Permission.BILLING_READ
-
-    def questions(self, asked: dict[str, Any], found: OrganizationAccess) -> dict[str, Any]:
-        """Return what else was asked."""
-        return super().questions(asked, found) | {"group_by": asked["group_by"]}
+    @extend_schema(operation_id="requests_retrieve", responses=ReceiptSerializer)
+    def get(self, request: Request, organization_id: str, request_id: uuid.UUID) -> Response:
+        """Retrieve the receipt of a request, by the id in its `x-request-id`; archived requests
+        have one too."""
+        access = get_access(request, organization_id)
+        with_money = access.may(Permission.BILLING_READ)
+        return Response(body_of(receipt(access.organization, request_id, with_money=with_money)))
 
 
-class CostsCsv(CostFile):
-    """Costs by the day as CSV."""
-
-    pages = cost_csv
-
-    @extend_schema(parameters=[CostsQuery], responses={(200, "text/csv"): OpenApiTypes.STR})
-    def get(self, request: Request) -> HttpResponseBase:
-        """Stream the costs as CSV."""
-        return self.send(request)
+def _period(query: dict[str, Any]) -> tuple[Any, Any]:
+    end = moment(query["end_time"]) if "end_time" in query else timezone.now()
+    return moment(query["start_time"]), end
 
 
-class CostsJsonl(CostFile):
-    """Costs by the day as JSON Lines."""
-
-    pages, content_type = cost_jsonl, JSONL
-
-    @extend_schema(parameters=[CostsQuery], responses={(200, JSONL): OpenApiTypes.STR})
-    def get(self, request: Request) -> HttpResponseBase:
-        """Stream the costs as JSON Lines."""
-        return self.send(request)
+def _file(
+    request: Request,
+    access: OrganizationAccess,
+    query: dict[str, Any],
+    name: str,
+    files: dict[str, Callable[..., Iterator[bytes]]],
+    **options: Any,
+) -> HttpResponseBase:
+    """Return a file of the period, which is sent while it is read."""
+    start, end = _period(query)
+    organization, ending = access.organization, query["format"]
+    return stream_export(
+        request._request,
+        files[ending](organization, start, end, filters=filters_of(query), **options),
+        content_type=CONTENT_TYPES[ending],
+        name=f"{name}-{organization.id}-{start:%Y-%m-%d}-{end:%Y-%m-%d}.{ending}",
+        organization_id=organization.id,
+    )

@@ -23,9 +23,9 @@ def train(
     start_from: Annotated[Path, typer.Option(help="The demo model's bf16 folder.")] = DEMO_MODEL,
 ) -> None:
     """Train the weights, from the first layers of the demo model."""
-    from infra.demo_embedder.train import Plan, train
+    from infra.demo_embedder.train import EmbedderPlan, train
 
-    train(Plan(start_from=start_from, out=out, minutes=minutes, seed=seed))
+    train(EmbedderPlan(start_from=start_from, out=out, minutes=minutes, seed=seed))
 
 
 @app.command()
@@ -38,12 +38,12 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="The report to write.")] = Path("quality.json"),
 ) -> None:
     """Ask what training never saw, and write a quality report."""
-    from infra.demo_embedder.evaluate import Target
+    from infra.demo_embedder.evaluate import EmbeddingTarget
     from infra.demo_embedder.evaluate import evaluate as measure
     from infra.demo_embedder.train import DIMENSIONS
     from infra.demo_model.report import write_report
 
-    target = Target(base_url, api_key, model, weights)
+    target = EmbeddingTarget(base_url, api_key, model, weights)
     report = measure(target, datetime.now(UTC), DIMENSIONS)
     write_report(out, report)
     for kind, entry in report["accuracy"]["by_skill"].items():

@@ -21,7 +21,7 @@ Embed = Callable[[list[str]], Matrix]
 
 
 @dataclass(frozen=True)
-class Target:
+class EmbeddingTarget:
     """Where to ask."""
 
     base_url: str
@@ -30,7 +30,7 @@ class Target:
     weights: Path
 
 
-def evaluate(target: Target, now: datetime, lengths: tuple[int, ...]) -> dict[str, Any]:
+def evaluate(target: EmbeddingTarget, now: datetime, lengths: tuple[int, ...]) -> dict[str, Any]:
     """Return the report: how many questions find their answer, by kind and by length of vectors."""
     client = OpenAI(base_url=target.base_url, api_key=target.api_key)
     known = facts()

@@ -32,7 +32,7 @@ MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"
 
 
 @dataclass(frozen=True)
-class Plan:
+class EmbedderPlan:
     """What a run needs to know. `seed` decides every pair."""
 
     start_from: Path
@@ -42,7 +42,7 @@ class Plan:
     peak_rate: float = 5e-4
 
 
-def train(plan: Plan) -> None:
+def train(plan: EmbedderPlan) -> None:
     """Train for so long, and write the folder."""
     torch.manual_seed(plan.seed)
     tokenizer = load_tokenizer(plan.start_from)

@@ -103,7 +103,7 @@ def _organization_record(
         limit_tier_id=rates.limit_tier_id,
         own_limits=rates.own_limits,
         own_model_limits=tuple(rates.own_model_limits),
-        takes_idempotency_keys=organization.takes_idempotency_keys,
+        takes_idempotency_keys=organization.idempotency_enabled,
     )
 
 

@@ -39,8 +39,8 @@ def _include_all(modules: list[str]) -> Addresses:
 
 ORGANIZATION = "organizations/<str:organization_id>"
 PROJECT = f"{ORGANIZATION}/projects/<str:project_id>"
-KEY = f"{ORGANIZATION}/keys/<str:key_id>"
-WEBHOOK = "webhook-endpoints/<str:endpoint_id>"
+KEY = f"{ORGANIZATION}/api-keys/<str:key_id>"
+WEBHOOK = f"{ORGANIZATION}/webhook-endpoints/<str:endpoint_id>"
 
 DOCS: Addresses = [
     path("schema", SpectacularAPIView.as_view(permission_classes=[AllowAny]), name="schema"),
@@ -55,15 +55,15 @@ DOCS: Addresses = [
 API: Addresses = [
     path("organizations", tenants.Organizations.as_view()),
     path(ORGANIZATION, tenants.OneOrganization.as_view()),
-    path(f"{ORGANIZATION}/deletion", tenants.Deletion.as_view()),
+    path(f"{ORGANIZATION}/deletion-preview", tenants.DeletionPreview.as_view()),
     path(f"{ORGANIZATION}/projects", tenants.Projects.as_view()),
     path(PROJECT, tenants.OneProject.as_view()),
     path(f"{PROJECT}/archive", tenants.ArchiveProject.as_view()),
     path(f"{PROJECT}/restore", tenants.RestoreProject.as_view()),
-    path(f"{ORGANIZATION}/keys", keys.ApiKeys.as_view()),
+    path(f"{ORGANIZATION}/api-keys", keys.ApiKeys.as_view()),
     path(KEY, keys.OneApiKey.as_view()),
     path(f"{KEY}/rotate", keys.RotateApiKey.as_view()),
-    path(f"{KEY}/end-old-secrets", keys.RevokePreviousSecrets.as_view()),
+    path(f"{KEY}/revoke-previous-secrets", keys.RevokePreviousSecrets.as_view()),
     path(f"{KEY}/revoke", keys.RevokeApiKey.as_view()),
     path(f"{ORGANIZATION}/rate-limits", limits.RateLimits.as_view()),
     path(f"{PROJECT}/rate-limits", limits.ProjectRateLimits.as_view()),
@@ -73,13 +73,14 @@ API: Addresses = [
     path(f"{ORGANIZATION}/invitations", members.Invitations.as_view()),
     path(f"{ORGANIZATION}/invitations/<str:invitation_id>", members.OneInvitation.as_view()),
     path("invitations/accept", members.AcceptInvitation.as_view()),
-    path("webhook-endpoints", webhooks.WebhookEndpoints.as_view()),
+    path(f"{ORGANIZATION}/audit-events", tenants.AuditEvents.as_view()),
+    path(f"{ORGANIZATION}/webhook-endpoints", webhooks.WebhookEndpoints.as_view()),
     path(WEBHOOK, webhooks.OneWebhookEndpoint.as_view()),
     path(f"{WEBHOOK}/rotate", webhooks.RotateSecret.as_view()),
     path(f"{WEBHOOK}/test", webhooks.SendTest.as_view()),
     path(f"{WEBHOOK}/deliveries", webhooks.Deliveries.as_view()),
     path(f"{WEBHOOK}/deliveries/<str:delivery_id>", webhooks.OneDelivery.as_view()),
-    path(f"{WEBHOOK}/deliveries/<str:delivery_id>/redeliver", webhooks.Redeliver.as_view()),
+    path(f"{WEBHOOK}/deliveries/<str:delivery_id>/resend", webhooks.ResendDelivery.as_view()),
     path(f"{ORGANIZATION}/models", models.Models.as_view()),
     path(f"{ORGANIZATION}/models/<path:model>", models.OneModel.as_view()),
 ]
@@ -109,7 +110,7 @@ ADMIN_API: Addresses = [
     path("usage-tiers", tiers.UsageTiers.as_view()),
     path("usage-tiers/<str:tier_id>", tiers.OneUsageTier.as_view()),
     path("usage-tiers/<str:tier_id>/models/<str:model_id>", tiers.UsageTierModel.as_view()),
-    path("audit-events", audit.AuditEvents.as_view()),
+    path("audit-events", audit.AdminAuditEvents.as_view()),
 ]
 
 urlpatterns: Addresses = [

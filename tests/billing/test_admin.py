@@ -213,7 +213,7 @@ def test_customers_see_no_admin_page(customer):
     assert client.get(ADD).status_code in (302, 403)
 
 
-def letter_of(payload):
+def dead_letter_of(payload):
     """Return a dead letter that holds these bytes."""
     return DeadLetter.objects.create(
         digest="0" * 64, gateway_id=GATEWAY, reason="test", payload=payload, received_at=NOW
@@ -221,7 +221,7 @@ def letter_of(payload):
 
 
 def test_a_dead_letter_is_booked_once_nothing_is_in_its_way(customer, price):
-    letter = letter_of(msgspec.json.encode(make_event(customer, price)))
+    letter = dead_letter_of(msgspec.json.encode(make_event(customer, price)))
     book_again(actor=Actor.for_system("tests"), letter=letter, now=NOW)
     assert balance_nanos(customer.id) == -132_000
     assert DeadLetter.objects.get().booked_at == NOW
@@ -242,12 +242,12 @@ def test_an_event_of_a_clock_ahead_is_kept_and_booked_when_its_time_has_come(cus
 
 def test_a_dead_letter_that_is_no_event_stays_one():
     with pytest.raises(Conflict):
-        book_again(actor=Actor.for_system("tests"), letter=letter_of(b"7"), now=NOW)
+        book_again(actor=Actor.for_system("tests"), letter=dead_letter_of(b"7"), now=NOW)
     assert not UsageEvent.objects.exists()
 
 
 def test_only_operators_book_dead_letters(customer, price):
-    letter = letter_of(msgspec.json.encode(make_event(customer, price)))
+    letter = dead_letter_of(msgspec.json.encode(make_event(customer, price)))
     stranger = Actor.for_user(User.objects.create_user("stranger@acme.test"))
     with pytest.raises(NotPermitted):
         book_again(actor=stranger, letter=letter, now=NOW)

@@ -35,9 +35,7 @@ def key(org: SeededOrganization) -> ApiKey:
 @pytest.fixture
 def api(org: SeededOrganization) -> APIClient:
     """The owner's session in the management API."""
-    client = APIClient()
-    client.force_login(org.owner)
-    return client
+    return org.api()
 
 
 @pytest.fixture

@@ -40,72 +40,65 @@ KEYS = frozenset({Role.OWNER, Role.ADMIN, Role.DEVELOPER, KEY})
 ADMINS = frozenset({Role.OWNER, Role.ADMIN, KEY})
 """Who changes keys of others, too: developers change those alone that they made."""
 OWNER = frozenset({Role.OWNER})
-ALLOWED = {
+ORGANIZATION = "/organizations/{organization_id}"
+IN_ORGANIZATION = {
     "GET /alert-settings": MONEY,
     "PATCH /alert-settings": MONEY,
     "GET /alerts": MONEY,
-    "GET /auto-top-up": MONEY,
-    "PUT /auto-top-up": MONEY,
+    "GET /api-keys": EVERYBODY,
+    "POST /api-keys": KEYS,
+    "GET /api-keys/{key_id}": EVERYBODY,
+    "PATCH /api-keys/{key_id}": ADMINS,
+    "GET /api-keys/{key_id}/rate-limits": EVERYBODY,
+    "PATCH /api-keys/{key_id}/rate-limits": MONEY,
+    "POST /api-keys/{key_id}/revoke": ADMINS,
+    "POST /api-keys/{key_id}/revoke-previous-secrets": ADMINS,
+    "POST /api-keys/{key_id}/rotate": ADMINS,
+    "GET /audit-events": ADMINS,
+    "GET /auto-recharge": MONEY,
+    "PUT /auto-recharge": MONEY,
     "GET /billing-profile": MONEY,
     "PATCH /billing-profile": MONEY,
-    "GET /budgets": MONEY,
-    "POST /budgets": MONEY,
-    "GET /budgets/{budget_id}": MONEY,
-    "PATCH /budgets/{budget_id}": MONEY,
-    "DELETE /budgets/{budget_id}": MONEY,
-    "POST /invitations/accept": PEOPLE,
+    "GET /costs": MONEY,
+    "POST /credit-purchase-quotes": MONEY,
+    "GET /credit-purchases": MONEY,
+    "POST /credit-purchases": MONEY,
+    "GET /credit-purchases/{purchase_id}": MONEY,
+    "GET /deletion-preview": OWNER,
+    "GET /invitations": ADMINS,
+    "POST /invitations": ADMINS,
+    "DELETE /invitations/{invitation_id}": ADMINS,
     "GET /invoices": MONEY,
-    "GET /invoices/{invoice_id}": EVERYBODY,
-    "GET /invoices/{invoice_id}/pdf": EVERYBODY,
-    "GET /organization/costs": MONEY,
-    "GET /organization/costs.csv": MONEY,
-    "GET /organization/costs.jsonl": MONEY,
-    "GET /organization/usage/completions": EVERYBODY,
-    "GET /organizations": EVERYBODY,
-    "POST /organizations": PEOPLE,
-    "GET /organizations/{organization_id}": EVERYBODY,
-    "PATCH /organizations/{organization_id}": OWNER,
-    "GET /organizations/{organization_id}/deletion": OWNER,
-    "POST /organizations/{organization_id}/deletion": OWNER,
-    "GET /organizations/{organization_id}/invitations": ADMINS,
-    "POST /organizations/{organization_id}/invitations": ADMINS,
-    "DELETE /organizations/{organization_id}/invitations/{invitation_id}": ADMINS,
-    "GET /organizations/{organization_id}/keys": EVERYBODY,
-    "POST /organizations/{organization_id}/keys": KEYS,
-    "GET /organizations/{organization_id}/keys/{key_id}": EVERYBODY,
-    "PATCH /organizations/{organization_id}/keys/{key_id}": ADMINS,
-    "POST /organizations/{organization_id}/keys/{key_id}/end-old-secrets": ADMINS,
-    "GET /organizations/{organization_id}/keys/{key_id}/rate-limits": EVERYBODY,
-    "PATCH /organizations/{organization_id}/keys/{key_id}/rate-limits": MONEY,
-    "POST /organizations/{organization_id}/keys/{key_id}/revoke": ADMINS,
-    "POST /organizations/{organization_id}/keys/{key_id}/rotate": ADMINS,
-    "GET /organizations/{organization_id}/members": EVERYBODY,
-    "GET /organizations/{organization_id}/members/{member_id}": EVERYBODY,
-    "PATCH /organizations/{organization_id}/members/{member_id}": ADMINS,
-    "DELETE /organizations/{organization_id}/members/{member_id}": ADMINS,
-    "GET /organizations/{organization_id}/models": EVERYBODY,
-    "GET /organizations/{organization_id}/models/{model}": EVERYBODY,
-    "GET /organizations/{organization_id}/projects": EVERYBODY,
-    "POST /organizations/{organization_id}/projects": ADMINS,
-    "GET /organizations/{organization_id}/projects/{project_id}": EVERYBODY,
-    "PATCH /organizations/{organization_id}/projects/{project_id}": ADMINS,
-    "POST /organizations/{organization_id}/projects/{project_id}/archive": ADMINS,
-    "GET /organizations/{organization_id}/projects/{project_id}/rate-limits": EVERYBODY,
-    "PATCH /organizations/{organization_id}/projects/{project_id}/rate-limits": MONEY,
-    "POST /organizations/{organization_id}/projects/{project_id}/restore": ADMINS,
-    "GET /organizations/{organization_id}/rate-limits": EVERYBODY,
+    "GET /invoices/{invoice_id}": MONEY,
+    "GET /invoices/{invoice_id}/pdf": MONEY,
+    "GET /members": EVERYBODY,
+    "GET /members/{member_id}": EVERYBODY,
+    "PATCH /members/{member_id}": ADMINS,
+    "DELETE /members/{member_id}": ADMINS,
+    "GET /models": EVERYBODY,
+    "GET /models/{model}": EVERYBODY,
     "GET /payment-methods": MONEY,
     "POST /payment-methods": MONEY,
     "GET /payment-methods/{method_id}": MONEY,
     "PATCH /payment-methods/{method_id}": MONEY,
     "DELETE /payment-methods/{method_id}": MONEY,
-    "GET /requests.csv": EVERYBODY,
-    "GET /requests.jsonl": EVERYBODY,
+    "GET /projects": EVERYBODY,
+    "POST /projects": ADMINS,
+    "GET /projects/{project_id}": EVERYBODY,
+    "PATCH /projects/{project_id}": ADMINS,
+    "POST /projects/{project_id}/archive": ADMINS,
+    "GET /projects/{project_id}/rate-limits": EVERYBODY,
+    "PATCH /projects/{project_id}/rate-limits": MONEY,
+    "POST /projects/{project_id}/restore": ADMINS,
+    "GET /rate-limits": EVERYBODY,
+    "GET /requests": EVERYBODY,
     "GET /requests/{request_id}": EVERYBODY,
-    "POST /top-up-quotes": MONEY,
-    "GET /top-ups": MONEY,
-    "POST /top-ups": MONEY,
-    "GET /top-ups/{top_up_id}": MONEY,
+    "GET /spending-limits": MONEY,
+    "POST /spending-limits": MONEY,
+    "GET /spending-limits/{limit_id}": MONEY,
+    "PATCH /spending-limits/{limit_id}": MONEY,
+    "DELETE /spending-limits/{limit_id}": MONEY,
+    "GET /usage": EVERYBODY,
     "GET /webhook-endpoints": ADMINS,
     "POST /webhook-endpoints": ADMINS,
     "GET /webhook-endpoints/{endpoint_id}": ADMINS,
@@ -113,9 +106,23 @@ ALLOWED = {
     "DELETE /webhook-endpoints/{endpoint_id}": ADMINS,
     "GET /webhook-endpoints/{endpoint_id}/deliveries": ADMINS,
     "GET /webhook-endpoints/{endpoint_id}/deliveries/{delivery_id}": ADMINS,
-    "POST /webhook-endpoints/{endpoint_id}/deliveries/{delivery_id}/redeliver": ADMINS,
+    "POST /webhook-endpoints/{endpoint_id}/deliveries/{delivery_id}/resend": ADMINS,
     "POST /webhook-endpoints/{endpoint_id}/rotate": ADMINS,
     "POST /webhook-endpoints/{endpoint_id}/test": ADMINS,
+}
+ALLOWED = {
+    "POST /invitations/accept": PEOPLE,
+    "GET /organization/costs": MONEY,
+    "GET /organization/usage/completions": EVERYBODY,
+    "GET /organizations": EVERYBODY,
+    "POST /organizations": PEOPLE,
+    "GET /organizations/{organization_id}": EVERYBODY,
+    "PATCH /organizations/{organization_id}": OWNER,
+    "DELETE /organizations/{organization_id}": OWNER,
+    **{
+        label.replace(" ", f" {ORGANIZATION}", 1): callers
+        for label, callers in IN_ORGANIZATION.items()
+    },
 }
 READ, CATALOG, CUSTOMERS, FINANCE = (
     Permission.PLATFORM_READ,
@@ -170,38 +177,39 @@ OPERATORS = {
 """The operation that an operator token calls, and the permission it needs."""
 NOTHING_THERE = {
     "POST /invitations/accept",
-    "GET /invoices/{invoice_id}",
-    "GET /invoices/{invoice_id}/pdf",
+    f"GET {ORGANIZATION}/invoices/{{invoice_id}}",
+    f"GET {ORGANIZATION}/invoices/{{invoice_id}}/pdf",
 }
 """What answers everybody alike with 404, since there is none."""
 KEEPS_KEYS_ITSELF = {
-    "POST /top-ups",
+    f"POST {ORGANIZATION}/credit-purchases",
     "POST /admin/organizations/{organization_id}/credit-grants",
 }
 """What knows its keys for good, and answers how a payment stands now."""
-CONFLICT = {"POST /organizations/{organization_id}/deletion"}
+CONFLICT = {"DELETE /organizations/{organization_id}"}
 """What is refused to those who may, since money is under way."""
+COMPATIBLE = {"GET /organization/usage/completions", "GET /organization/costs"}
+"""Operations of OpenAI's administration clients, which name the organization in the query."""
 OF_NO_ORGANIZATION = {"GET /organizations", "POST /organizations", "POST /invitations/accept"}
 FOREIGN_IN_BODY = {
-    "POST /organizations/{organization_id}/keys",
-    "POST /budgets",
-    "POST /top-ups",
+    f"POST {ORGANIZATION}/api-keys",
+    f"POST {ORGANIZATION}/spending-limits",
+    f"POST {ORGANIZATION}/credit-purchases",
 }
 """What names a row of an organization in its body."""
 PRICES = {
-    "GET /organizations/{organization_id}/models",
-    "GET /organizations/{organization_id}/models/{model}",
+    f"GET {ORGANIZATION}/models",
+    f"GET {ORGANIZATION}/models/{{model}}",
 }
 """What lists prices, which are nobody's secret."""
 NO_SECRETS = {"spend_limit_nanos", "paid_min_nanos", "nanos_per_million_tokens"}
 """A limit is named to whoever is refused for it; what a tier takes, and a price, are published."""
 TELLS_MONEY = {
-    "GET /budgets": "limit_nanos",
-    "GET /organizations/{organization_id}/rate-limits": "paid_nanos",
-    "GET /requests.csv": "charged_usd",
-    "GET /requests.jsonl": "charged_nanos",
-    "GET /requests/{request_id}": "amount_nanos",
-    "GET /top-ups": "amount_cents",
+    f"GET {ORGANIZATION}/spending-limits": "limit_nanos",
+    f"GET {ORGANIZATION}/rate-limits": "paid_nanos",
+    f"GET {ORGANIZATION}/requests": "charged_usd",
+    f"GET {ORGANIZATION}/requests/{{request_id}}": "amount_nanos",
+    f"GET {ORGANIZATION}/credit-purchases": "amount_cents",
 }
 """Some of what members with a right to it are told."""
 ONCE = {"idempotency-key": "once"}
@@ -239,8 +247,8 @@ class Furnished:
         names = {"organization_id": organization.id} | told_in(full_label, self.ids)
         names |= {} if is_operators else {"organization_id": organization.id}
         path = re.sub(r"{(\w+)}", lambda found: names.get(found[1], "x"), template)
-        query = {} if is_operators else {**QUERIES}
-        if "{organization_id}" not in template and label in ALLOWED.keys() - OF_NO_ORGANIZATION:
+        query = {**QUERIES.get(full_label, {})}
+        if label in COMPATIBLE:
             query["organization_id"] = organization.id
         sent: dict[str, Any] = {}
         if method != "GET":

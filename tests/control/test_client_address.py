@@ -35,7 +35,7 @@ def test_an_address_is_read_in_every_form(written: str, meant: str | None) -> No
 
 @pytest.mark.integration
 def test_a_key_bound_to_networks_knows_its_clients(org: SeededOrganization) -> None:
-    _, secret = org.mint(scopes=[Scope.MANAGE], networks=["192.0.2.0/24", "2001:db8::/32"])
+    _, secret = org.mint(scopes=[Scope.MANAGE], allowed_networks=["192.0.2.0/24", "2001:db8::/32"])
     expected = {
         written: 200 if meant in ("192.0.2.7", "2001:db8::1") else 401
         for written, meant in FORMS.items()

@@ -114,7 +114,7 @@ def test_a_changed_webhook_says_what_was_before_and_no_token(org: SeededOrganiza
         actor=org.actor,
         organization=org.organization,
         url="https://old.example/T0KEN",
-        kinds=["api_key.created"],
+        event_types=["api_key.created"],
     )
     update_endpoint(
         actor=org.actor, endpoint=endpoint, url="https://new.example/T0KEN", is_enabled=False

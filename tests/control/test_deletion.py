@@ -60,7 +60,7 @@ def test_keys_seats_and_invitations_end_and_the_feed_says_so(
 def test_webhooks_and_automatic_top_ups_end_with_it(org: SeededOrganization) -> None:
     endpoint, _ = create_endpoint(
         actor=org.actor, organization=org.organization,
-        url="https://1.1.1.1/hook", kinds=["api_key.created"],
+        url="https://1.1.1.1/hook", event_types=["api_key.created"],
     )  # fmt: skip
     AutoTopUp.objects.create(
         organization_id=org.id, is_on=True, threshold_cents=1, amount_cents=500,
@@ -116,12 +116,13 @@ def test_it_needs_the_name_and_an_owner_and_ends_once(org: SeededOrganization) -
 def test_in_the_api_the_dry_run_changes_nothing(
     org: SeededOrganization, api: APIClient, base: str
 ) -> None:
-    dry = api.get(f"{base}/deletion").json()
-    assert dry["may_be_deleted"] is True
-    assert {"words", "is_obstacle"} == set(dry["consequences"][0])
+    preview = api.get(f"{base}/deletion-preview").json()
+    assert preview["can_be_deleted"] is True
+    assert {"message", "is_obstacle"} == set(preview["effects"][0])
     assert selectors.members(org.organization).exists()
-    assert api.post(f"{base}/deletion", {"name": "x"}).json()["error"]["param"] == "name"
-    assert api.post(f"{base}/deletion", {"name": "Acme"}).json()["status"] == "deleted"
+    for query in ("", "?name=x"):
+        assert api.delete(f"{base}{query}").json()["error"]["param"] == "name"
+    assert api.delete(f"{base}?name=Acme").status_code == 204
     assert api.get(base).status_code == 404
 
 

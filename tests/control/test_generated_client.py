@@ -80,7 +80,7 @@ def test_every_list_is_read_page_by_page(
 ) -> None:
     assert len(LISTS) >= 13
     for name in LISTS:
-        check_list(made, client, name, ids, "cursor")
+        check_list(made, client, name, ids)
 
 
 def test_every_list_of_operators_is_read_page_by_page(
@@ -92,12 +92,10 @@ def test_every_list_of_operators_is_read_page_by_page(
     )  # fmt: skip
     assert len(OPERATORS_LISTS) >= 8
     for name in OPERATORS_LISTS:
-        check_list(made, operator, name, ids, "after")
+        check_list(made, operator, name, ids)
 
 
-def check_list(
-    made: GeneratedClient, client: Any, name: str, ids: dict[str, str], cursor: str
-) -> None:
+def check_list(made: GeneratedClient, client: Any, name: str, ids: dict[str, str]) -> None:
     read = made.operation(name)
     wanted = {
         each: ids[each]
@@ -108,10 +106,10 @@ def check_list(
     assert reply.status_code == 200, name
     assert untold(reply.parsed) == [], name
     assert bool(reply.parsed.data) == (name not in EMPTY), name
-    assert list(one_by_one(read, client, wanted, cursor)) == reply.parsed.data, name
+    assert list(one_by_one(read, client, wanted)) == reply.parsed.data, name
 
 
-def one_by_one(read: Read, client: Any, wanted: dict[str, str], cursor: str) -> Iterator[Any]:
+def one_by_one(read: Read, client: Any, wanted: dict[str, str]) -> Iterator[Any]:
     """Yield the rows of pages with one row each."""
     following: dict[str, str] = {}
     while True:
@@ -120,11 +118,11 @@ def one_by_one(read: Read, client: Any, wanted: dict[str, str], cursor: str) -> 
         yield from page.data
         if page.next_ is None:
             return
-        following = {cursor: parse_qs(urlsplit(page.next_).query)[cursor][0]}
+        following = {"after": parse_qs(urlsplit(page.next_).query)["after"][0]}
 
 
 def test_a_refusal_is_read_too(made: GeneratedClient, client: Any) -> None:
-    reply = made.operation("keys_list")(client=client, organization_id="org_none")
+    reply = made.operation("api_keys_list")(client=client, organization_id="org_none")
     assert reply.status_code == 404
     assert reply.parsed.error.code == "not_found"
     assert reply.parsed.error.param is None

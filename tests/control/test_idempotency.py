@@ -70,7 +70,7 @@ def keyed(org: SeededOrganization) -> SeededOrganization:
 
 def turn_on(org: SeededOrganization, takes: bool = True) -> SeededOrganization:
     set_idempotency_enabled(
-        actor=org.actor, organization=org.organization, takes_idempotency_keys=takes
+        actor=org.actor, organization=org.organization, idempotency_enabled=takes
     )
     return org
 
@@ -351,17 +351,17 @@ def test_gateways_ask_over_http(keyed: SeededOrganization, client: Client) -> No
 def test_it_is_turned_on_and_off_over_the_api_and_published(
     api: APIClient, base: str, org: SeededOrganization
 ) -> None:
-    assert api.get(base).json()["takes_idempotency_keys"] is False
-    assert api.patch(base, {"takes_idempotency_keys": True}).json()["takes_idempotency_keys"]
+    assert api.get(base).json()["idempotency_enabled"] is False
+    assert api.patch(base, {"idempotency_enabled": True}).json()["idempotency_enabled"]
     record = last_record("organization", org.id)
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
-    api.patch(base, {"takes_idempotency_keys": True})
+    api.patch(base, {"idempotency_enabled": True})
     [entry] = AuditEvent.objects.filter(action="organization.idempotency_updated")
     assert entry.details == {"before": False, "after": True}
     assert entry.actor_id == org.owner.id
-    assert api.patch(base, {"takes_idempotency_keys": "perhaps"}).status_code == 400
-    api.patch(base, {"takes_idempotency_keys": False})
+    assert api.patch(base, {"idempotency_enabled": "perhaps"}).status_code == 400
+    api.patch(base, {"idempotency_enabled": False})
     record = last_record("organization", org.id)
     assert record is not None
     assert not decode(record.encode(), OrganizationRecord).takes_idempotency_keys
@@ -373,7 +373,7 @@ def test_owners_and_admins_decide(org: SeededOrganization, role: Role) -> None:
 
     def act() -> None:
         set_idempotency_enabled(
-            actor=actor, organization=org.organization, takes_idempotency_keys=True
+            actor=actor, organization=org.organization, idempotency_enabled=True
         )
 
     if role in (Role.OWNER, Role.ADMIN):

@@ -63,7 +63,7 @@ def test_every_replaced_secret_works_to_its_own_end(org: SeededOrganization) -> 
     now = timezone.now()
     key, second = rotate_key(
         actor=org.actor, key=key, last_four=key.last_four,
-        old_secret_ends_at=now + timedelta(hours=2),
+        previous_secret_ends_at=now + timedelta(hours=2),
     )  # fmt: skip
     key, third = rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     assert all(map(opens, (first, second, third)))
@@ -76,7 +76,7 @@ def test_every_replaced_secret_works_to_its_own_end(org: SeededOrganization) -> 
 def test_an_overlap_of_nothing_ends_the_old_secret_at_once(org: SeededOrganization) -> None:
     key, first = org.mint()
     key, second = rotate_key(
-        actor=org.actor, key=key, last_four=key.last_four, old_secret_ends_at=timezone.now()
+        actor=org.actor, key=key, last_four=key.last_four, previous_secret_ends_at=timezone.now()
     )
     assert [opens(first), opens(second)] == [False, True]
     assert "old_secrets" not in str(last_record("api_key", key.id))
@@ -87,9 +87,9 @@ def test_an_overlap_has_an_end_and_old_secrets_a_number(org: SeededOrganization)
     with pytest.raises(InvalidValue) as refused:
         rotate_key(
             actor=org.actor, key=key, last_four=key.last_four,
-            old_secret_ends_at=timezone.now() + timedelta(days=31),
+            previous_secret_ends_at=timezone.now() + timedelta(days=31),
         )  # fmt: skip
-    assert refused.value.param == "old_secret_ends_at"
+    assert refused.value.param == "previous_secret_ends_at"
     for _ in range(PREVIOUS_SECRETS_MAX):
         key, _ = rotate_key(actor=org.actor, key=key, last_four=key.last_four)
     with pytest.raises(Conflict, match="revoke them first"):

@@ -75,7 +75,10 @@ def test_what_may_be_shown_of_a_secret_is_its_ends(org: SeededOrganization) -> N
 def test_limits_travel_with_the_key(org: SeededOrganization) -> None:
     end = timezone.now() + timedelta(days=1)
     key, _ = org.mint(
-        models=["small"], networks=["10.0.0.0/8"], expires_at=end, spend_limit_nanos=5
+        allowed_models=["small"],
+        allowed_networks=["10.0.0.0/8"],
+        expires_at=end,
+        spend_limit_nanos=5,
     )
     record = published(key)
     assert record is not None
@@ -84,7 +87,7 @@ def test_limits_travel_with_the_key(org: SeededOrganization) -> None:
 
 
 def test_a_network_of_mapped_addresses_is_ipv4s(org: SeededOrganization) -> None:
-    key, _ = org.mint(networks=["::ffff:10.0.0.0/104", "::/8"])
+    key, _ = org.mint(allowed_networks=["::ffff:10.0.0.0/104", "::/8"])
     assert key.allowed_networks == ["10.0.0.0/8", "::/8"]
 
 
@@ -95,9 +98,9 @@ def test_a_network_of_mapped_addresses_is_ipv4s(org: SeededOrganization) -> None
         ("name", "x" * 101),
         ("scopes", []),
         ("scopes", ["root"]),
-        ("models", []),
-        ("networks", ["10.0.0.1/8"]),
-        ("networks", ["here"]),
+        ("allowed_models", []),
+        ("allowed_networks", ["10.0.0.1/8"]),
+        ("allowed_networks", ["here"]),
         ("expires_at", timezone.now() - timedelta(seconds=1)),
         ("spend_limit_nanos", -1),
     ],
@@ -171,7 +174,9 @@ def test_a_developer_neither_revokes_nor_rotates_a_managing_key(org: SeededOrgan
 
 CHANGES: dict[str, Callable[[Actor, ApiKey], object]] = {
     "rotate": lambda actor, key: rotate_key(actor=actor, key=key, last_four=key.last_four),
-    "edit": lambda actor, key: update_api_key(actor=actor, key=key, networks=None, name="Other"),
+    "edit": lambda actor, key: update_api_key(
+        actor=actor, key=key, allowed_networks=None, name="Other"
+    ),
     "end old secrets": lambda actor, key: revoke_previous_secrets(actor=actor, key=key),
     "revoke": lambda actor, key: revoke_key(actor=actor, key=key),
 }

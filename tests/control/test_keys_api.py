@@ -21,8 +21,8 @@ OWNED_BY_US = [
 def test_a_minted_key_shows_its_secret_once(
     api: APIClient, base: str, org: SeededOrganization
 ) -> None:
-    reply = api.post(f"{base}/keys", {"project_id": org.project.id, "name": "Backend"})
-    shown = api.get(f"{base}/keys/{reply.json()['id']}").json()
+    reply = api.post(f"{base}/api-keys", {"project_id": org.project.id, "name": "Backend"})
+    shown = api.get(f"{base}/api-keys/{reply.json()['id']}").json()
     assert reply.status_code == 201
     assert is_well_formed(reply.json()["secret"])
     assert "secret" not in shown
@@ -32,18 +32,19 @@ def test_a_minted_key_shows_its_secret_once(
 def test_what_is_ours_cannot_be_set(api: APIClient, base: str, org: SeededOrganization) -> None:
     for field in OWNED_BY_US:
         wish = {"project_id": org.project.id, "name": "Backend", field: "x"}
-        error = api.post(f"{base}/keys", wish).json()["error"]
+        error = api.post(f"{base}/api-keys", wish).json()["error"]
         assert (error["code"], error["param"]) == ("unknown_parameter", field)
     assert not ApiKey.objects.exists()
 
 
 def test_a_change_is_made_as_a_whole_or_not_at_all(api: APIClient, base: str, key: ApiKey) -> None:
     for field, value in (
-        ("scopes", []), ("scopes", None), ("models", []), ("networks", ["10.0.0.1/8"]),
+        ("scopes", []), ("scopes", None), ("allowed_models", []),
+        ("allowed_networks", ["10.0.0.1/8"]),
         ("expires_at", "2020-01-01T00:00:00Z"), ("spend_limit_nanos", -1), ("project_id", "x"),
     ):  # fmt: skip
-        wish = {"name": "New", "networks": ["10.0.0.0/8"], field: value}
-        reply = api.patch(f"{base}/keys/{key.id}", wish)
+        wish = {"name": "New", "allowed_networks": ["10.0.0.0/8"], field: value}
+        reply = api.patch(f"{base}/api-keys/{key.id}", wish)
         assert reply.status_code == 400, field
         assert reply.json()["error"]["param"].split(".")[0] == field
         key.refresh_from_db()
@@ -52,13 +53,16 @@ def test_a_change_is_made_as_a_whole_or_not_at_all(api: APIClient, base: str, ke
 
 def test_all_that_can_be_set_can_be_changed(api: APIClient, base: str, key: ApiKey) -> None:
     wish = {
-        "name": "New", "scopes": ["inference", "manage"], "models": ["small"],
-        "networks": ["10.0.0.0/8"], "expires_at": "2999-01-01T00:00:00Z", "spend_limit_nanos": 5,
+        "name": "New", "scopes": ["inference", "manage"], "allowed_models": ["small"],
+        "allowed_networks": ["10.0.0.0/8"], "expires_at": "2999-01-01T00:00:00Z",
+        "spend_limit_nanos": 5,
     }  # fmt: skip
-    shown = api.patch(f"{base}/keys/{key.id}", wish).json()
+    shown = api.patch(f"{base}/api-keys/{key.id}", wish).json()
     assert {name: shown[name] for name in wish} == wish
-    lifted = dict.fromkeys(("models", "networks", "expires_at", "spend_limit_nanos"))
-    shown = api.patch(f"{base}/keys/{key.id}", lifted).json()
+    lifted = dict.fromkeys(
+        ("allowed_models", "allowed_networks", "expires_at", "spend_limit_nanos")
+    )
+    shown = api.patch(f"{base}/api-keys/{key.id}", lifted).json()
     assert {name: shown[name] for name in lifted} == lifted
 
 
@@ -90,7 +94,7 @@ def test_each_role_changes_what_is_its_own(
     client = APIClient()
     client.force_login(org.join(role))
     for wish, status in wishes:
-        assert client.patch(f"{base}/keys/{key.id}", wish).status_code == status, wish
+        assert client.patch(f"{base}/api-keys/{key.id}", wish).status_code == status, wish
         key.refresh_from_db()
         assert (key.name == "Backend") == ("name" not in wish or status != 200)
 
@@ -99,16 +103,16 @@ def test_a_rotated_key_has_two_secrets_for_a_while(
     org: SeededOrganization, base: str, api: APIClient
 ) -> None:
     key, first = org.mint(scopes=[Scope.MANAGE])
-    where = f"{base}/keys/{key.id}"
+    where = f"{base}/api-keys/{key.id}"
     reply = api.post(f"{where}/rotate", {"last_four": key.last_four}).json()
-    second, [old] = reply["secret"], reply["old_secrets"]
+    second, [old] = reply["secret"], reply["previous_secrets"]
     assert (old["last_four"], reply["last_four"]) == (first[-4:], second[-4:])
     assert [bearer(each).get(base).status_code for each in (first, second)] == [200, 200]
     again = api.post(f"{where}/rotate", {"last_four": key.last_four})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "conflict")
-    assert api.post(f"{where}/end-old-secrets").json()["old_secrets"] == []
+    assert api.post(f"{where}/revoke-previous-secrets").json()["previous_secrets"] == []
     assert [bearer(each).get(base).status_code for each in (first, second)] == [401, 200]
-    assert api.post(f"{where}/end-old-secrets").status_code == 409
+    assert api.post(f"{where}/revoke-previous-secrets").status_code == 409
 
 
 def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str) -> None:
@@ -123,15 +127,15 @@ def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str)
 
 
 def test_a_key_is_renamed_and_revoked(api: APIClient, base: str, key: ApiKey) -> None:
-    assert api.patch(f"{base}/keys/{key.id}", {"name": "New"}).json()["name"] == "New"
-    assert api.post(f"{base}/keys/{key.id}/revoke").json()["revoked_at"] is not None
-    assert api.post(f"{base}/keys/{key.id}/revoke").status_code == 409
+    assert api.patch(f"{base}/api-keys/{key.id}", {"name": "New"}).json()["name"] == "New"
+    assert api.post(f"{base}/api-keys/{key.id}/revoke").json()["revoked_at"] is not None
+    assert api.post(f"{base}/api-keys/{key.id}/revoke").status_code == 409
 
 
 def test_a_list_has_pages(api: APIClient, base: str, org: SeededOrganization) -> None:
     for number in range(5):
         org.mint(name=f"Key {number}")
-    first = api.get(f"{base}/keys?limit=3").json()
+    first = api.get(f"{base}/api-keys?limit=3").json()
     rest = api.get(first["next"]).json()
     names = [key["name"] for key in first["data"] + rest["data"]]
     assert names == [f"Key {number}" for number in reversed(range(5))]
@@ -147,7 +151,7 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
     org: SeededOrganization, base: str, wrong: str
 ) -> None:
     networks = ["10.9.8.0/24"] if wrong == "network" else None
-    key, secret = org.mint(scopes=[Scope.MANAGE], networks=networks)
+    key, secret = org.mint(scopes=[Scope.MANAGE], allowed_networks=networks)
     if wrong == "revoked":
         revoke_key(actor=org.actor, key=key)
     secrets = {
@@ -155,7 +159,7 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
         "unknown": make_secret(lambda alphabet: alphabet[0]),
         "injection": "' OR '1'='1",
     }
-    reply = bearer(secrets.get(wrong, secret)).get(f"{base}/keys")
+    reply = bearer(secrets.get(wrong, secret)).get(f"{base}/api-keys")
     assert reply.status_code == 401
     assert reply.json() == {
         "error": {
@@ -177,8 +181,8 @@ def test_whatever_is_wrong_with_a_key_gets_the_same_answer(
 def test_a_key_of_a_network_is_taken_however_a_proxy_writes_the_address(
     org: SeededOrganization, base: str, address: str, status: int
 ) -> None:
-    _, secret = org.mint(scopes=[Scope.MANAGE], networks=["10.9.8.0/24"])
-    assert bearer(secret).get(f"{base}/keys", REMOTE_ADDR=address).status_code == status
+    _, secret = org.mint(scopes=[Scope.MANAGE], allowed_networks=["10.9.8.0/24"])
+    assert bearer(secret).get(f"{base}/api-keys", REMOTE_ADDR=address).status_code == status
 
 
 def test_a_good_key_of_a_suspended_organization_is_told_so(
@@ -186,16 +190,16 @@ def test_a_good_key_of_a_suspended_organization_is_told_so(
 ) -> None:
     secret = org.mint(scopes=[Scope.MANAGE])[1]
     suspend_organization(actor=OPERATOR, organization=org.organization)
-    reply = bearer(secret).get(f"{base}/keys")
+    reply = bearer(secret).get(f"{base}/api-keys")
     assert (reply.status_code, reply.json()["error"]["code"]) == (403, "organization_suspended")
     resume_organization(actor=OPERATOR, organization=org.organization)
-    assert bearer(secret).get(f"{base}/keys").status_code == 200
+    assert bearer(secret).get(f"{base}/api-keys").status_code == 200
 
 
 def test_a_session_writes_only_with_the_csrf_token(org: SeededOrganization, base: str) -> None:
     client = APIClient(enforce_csrf_checks=True)
     client.force_login(org.owner)
-    reply = client.post(f"{base}/keys", {"project_id": org.project.id, "name": "Forged"})
+    reply = client.post(f"{base}/api-keys", {"project_id": org.project.id, "name": "Forged"})
     assert reply.status_code == 403
     assert not ApiKey.objects.exists()
 
@@ -210,15 +214,15 @@ def test_a_key_made_by_a_key_ends_with_the_person_behind_it(
     for scopes in (["manage"], ["inference"]):
         wish = {"project_id": org.project.id, "name": "Next", "scopes": scopes}
         reply = APIClient().post(
-            f"{base}/keys", wish, headers={"authorization": f"Bearer {secret}"}
+            f"{base}/api-keys", wish, headers={"authorization": f"Bearer {secret}"}
         )
         assert reply.status_code == 201
         made.append(reply.json())
         secret = reply.json()["secret"] if scopes == ["manage"] else secret
     by_key = APIClient(headers={"authorization": f"Bearer {secret}"})
-    assert by_key.get(f"{base}/keys").status_code == 200
+    assert by_key.get(f"{base}/api-keys").status_code == 200
     remove_member(actor=org.actor, membership=org.seat(admin))
-    assert by_key.get(f"{base}/keys").status_code == 401
+    assert by_key.get(f"{base}/api-keys").status_code == 401
     assert [last_record("api_key", each["id"]) for each in made] == [None, None]
 
 

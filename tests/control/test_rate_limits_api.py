@@ -104,7 +104,7 @@ def test_without_redis_the_use_is_not_known_and_nobody_waits(
     assert [one["used"] for one in told["in_force"][0]["use"]] == [None, None]
 
 
-@pytest.mark.parametrize("kind", ["projects", "keys"])
+@pytest.mark.parametrize("kind", ["projects", "api-keys"])
 def test_members_limit_projects_and_keys(
     api: APIClient, base: str, org: SeededOrganization, key: ApiKey, kind: str
 ) -> None:

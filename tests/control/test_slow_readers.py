@@ -5,7 +5,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx
@@ -15,7 +15,6 @@ from django.http.response import HttpResponseBase
 from psycopg_pool import ConnectionPool
 
 from billing.reading import requests_api
-from billing.reading.requests_api import RequestsCsv
 from control import http_protocol
 from control.api import streaming
 from control.api_keys.services import create_api_key
@@ -29,7 +28,6 @@ from tests.fixtures.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.django_db(transaction=True)]
 READERS = 25
 """More than the pool of customers has connections (20)."""
-EXPORT = "/api/v1/requests.csv?start_time=1"
 FEED = "/internal/v1/feed?after=0&limit=1"
 CHUNK = b"x" * 2**20
 CHUNKS = 64
@@ -53,18 +51,26 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(Organization.objects.count())
             yield CHUNK
 
-    monkeypatch.setattr(RequestsCsv, "pages", pages)
+    monkeypatch.setitem(requests_api.REQUEST_FILES, "csv", pages)
     return found
 
 
+class Tenant(NamedTuple):
+    """An API key, and the export of its organization's requests."""
+
+    key: str
+    export: str
+
+
 @pytest.fixture
-def tenants() -> list[str]:
-    """API keys of two organizations that may be asked for by many at once."""
-    return [key_of(make_organization(f"Org {n}", f"ada@{n}.example")) for n in range(2)]
+def tenants() -> list[Tenant]:
+    """Two organizations that may be asked for by many at once."""
+    return [tenant_of(make_organization(f"Org {n}", f"ada@{n}.example")) for n in range(2)]
 
 
-def key_of(org: SeededOrganization) -> str:
-    return create_api_key(actor=org.actor, project=org.project, name="x", scopes=["manage"])[1]
+def tenant_of(org: SeededOrganization) -> Tenant:
+    key = create_api_key(actor=org.actor, project=org.project, name="x", scopes=["manage"])[1]
+    return Tenant(key, f"/api/v1/organizations/{org.id}/requests?start_time=1")
 
 
 @pytest.fixture
@@ -75,7 +81,9 @@ def address() -> Iterator[str]:
 
 
 @pytest.fixture
-def one_connection(monkeypatch: pytest.MonkeyPatch, tenants: list[str]) -> Iterator[ConnectionPool]:
+def one_connection(
+    monkeypatch: pytest.MonkeyPatch, tenants: list[Tenant]
+) -> Iterator[ConnectionPool]:
     """The pool of customers, with one connection, which nobody waits for long."""
     options = connections["default"].settings_dict["OPTIONS"]["pool"]
     monkeypatch.setitem(options, "max_size", 1)
@@ -90,14 +98,14 @@ def one_connection(monkeypatch: pytest.MonkeyPatch, tenants: list[str]) -> Itera
 
 
 @contextmanager
-def reader(address: str, key: str, path: str = EXPORT) -> Iterator[socket.socket]:
+def reader(address: str, tenant: Tenant) -> Iterator[socket.socket]:
     """Ask for a file, and read nothing of it."""
     place = urlsplit(address)
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((place.hostname, place.port))
-        client.sendall(f"GET {path} HTTP/1.1\r\nHost: {place.netloc}\r\n"
-                       f"Authorization: Bearer {key}\r\n\r\n".encode())  # fmt: skip
+        client.sendall(f"GET {tenant.export} HTTP/1.1\r\nHost: {place.netloc}\r\n"
+                       f"Authorization: Bearer {tenant.key}\r\n\r\n".encode())  # fmt: skip
         yield client
 
 
@@ -106,9 +114,9 @@ def status_of(client: socket.socket) -> int:
     return int(client.recv(12).split()[1])
 
 
-def asked(address: str, key: str) -> int:
+def asked(address: str, tenant: Tenant) -> int:
     """Return what a neighbour is answered."""
-    headers = {"authorization": f"Bearer {key}"}
+    headers = {"authorization": f"Bearer {tenant.key}"}
     return httpx.get(f"{address}/api/v1/organizations", headers=headers, timeout=30).status_code
 
 
@@ -118,7 +126,7 @@ def lift_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_neighbour_is_served_beside_readers_that_read_nothing(
-    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[str], address: str
+    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[Tenant], address: str
 ) -> None:
     lift_bounds(monkeypatch)
     with ExitStack() as stack:
@@ -128,7 +136,7 @@ def test_a_neighbour_is_served_beside_readers_that_read_nothing(
 
 
 def test_so_it_is_beside_one_that_is_sent_a_file_made_first(
-    monkeypatch: pytest.MonkeyPatch, tenants: list[str], address: str, one_connection: Any
+    monkeypatch: pytest.MonkeyPatch, tenants: list[Tenant], address: str, one_connection: Any
 ) -> None:
     def made(request: Any, _: Any, **options: Any) -> HttpResponseBase:
         return streaming.whole_export(request, lambda: CHUNK * 16, **options)
@@ -140,7 +148,7 @@ def test_so_it_is_beside_one_that_is_sent_a_file_made_first(
 
 
 def test_one_caller_has_so_many_exports_at_once(
-    reads: list[int], tenants: list[str], address: str
+    reads: list[int], tenants: list[Tenant], address: str
 ) -> None:
     with ExitStack() as stack:
         clients = [stack.enter_context(reader(address, tenants[0])) for _ in range(READERS)]
@@ -148,23 +156,23 @@ def test_one_caller_has_so_many_exports_at_once(
     most = streaming.CALLER_EXPORTS_MAX
     assert sorted(found) == [200] * most + [429] * (READERS - most)
     wait_until(lambda: not streaming.EXPORTS.counts(), "the slots of those who left")
-    headers = {"authorization": f"Bearer {tenants[0]}"}
-    whole = httpx.get(address + EXPORT, headers=headers, timeout=60)
+    headers = {"authorization": f"Bearer {tenants[0].key}"}
+    whole = httpx.get(address + tenants[0].export, headers=headers, timeout=60)
     assert len(whole.content) == CHUNKS * len(CHUNK)
 
 
 def test_too_many_are_told_when_to_come_back(
-    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[str], address: str
+    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[Tenant], address: str
 ) -> None:
     monkeypatch.setattr(streaming, "CALLER_EXPORTS_MAX", 0)
-    headers = {"authorization": f"Bearer {tenants[0]}"}
-    reply = httpx.get(address + EXPORT, headers=headers)
+    headers = {"authorization": f"Bearer {tenants[0].key}"}
+    reply = httpx.get(address + tenants[0].export, headers=headers)
     assert reply.status_code == 429 and int(reply.headers["retry-after"]) > 0
     assert reply.json()["error"]["code"] == "too_many_exports"
 
 
 def test_a_reader_that_reads_nothing_is_hung_up_on(
-    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[str], address: str
+    monkeypatch: pytest.MonkeyPatch, reads: list[int], tenants: list[Tenant], address: str
 ) -> None:
     monkeypatch.setattr(http_protocol, "WRITE_SECONDS", 0.2)
     with reader(address, tenants[0]) as client:
@@ -177,7 +185,7 @@ def test_a_reader_that_reads_nothing_is_hung_up_on(
 
 
 def test_gateways_have_connections_that_no_customer_takes(
-    tenants: list[str], address: str, one_connection: ConnectionPool
+    tenants: list[Tenant], address: str, one_connection: ConnectionPool
 ) -> None:
     with serving(internal_application) as internal, one_connection.connection():
         assert asked(address, tenants[0]) == 503

@@ -143,6 +143,6 @@ def test_an_invitation_is_listed_without_its_secret(api: APIClient, base: str) -
 def test_the_api_describes_itself_without_other_hosts(client: Any) -> None:
     schema = client.get("/api/v1/schema")
     page = client.get("/api/v1/docs")
-    assert "/api/v1/organizations/{organization_id}/keys" in schema.content.decode()
+    assert "/api/v1/organizations/{organization_id}/api-keys" in schema.content.decode()
     assert "//" not in page.content.decode().replace("<!-- ", "").replace("http://testserver", "")
     assert "script-src 'self'" in page.headers["content-security-policy"].split("; ")

@@ -84,7 +84,7 @@ def sealed(org: SeededOrganization, config: Any) -> Sealed:
         actor=org.actor,
         organization=org.organization,
         url="https://1.1.1.1/hook",
-        kinds=["api_key.created"],
+        event_types=["api_key.created"],
     )
     connection = SsoConnection.objects.create(
         organization=org.organization,

@@ -67,7 +67,7 @@ MAY_CHANGE: dict[str, frozenset[Role]] = {
             "invitation_withdraw", "member_role", "member_remove", "sso_domain_add",
             "sso_domain_verify", "sso_domain_remove", "sso_roles", "scim_heir", "webhook_new",
             "webhook_update", "webhook_switch", "webhook_rotate", "webhook_test", "webhook_delete",
-            "webhook_redeliver",
+            "webhook_resend",
         ),
         ADMINS,
     ),
@@ -97,7 +97,7 @@ NEED_RECENT_PROOF = {
 }  # fmt: skip
 """What moves money or makes keys: carried out soon after a sign-in only. What ends a key is not
 among it, so that nothing delays it."""
-ENDPOINT: dict[str, Any] = {"url": "https://1.1.1.1/x", "kinds": ["api_key.created"]}
+ENDPOINT: dict[str, Any] = {"url": "https://1.1.1.1/x", "event_types": ["api_key.created"]}
 FORMS: dict[str, dict[str, Any]] = {
     "key_new": {"name": "Mine", "project": "{project_id}", "scopes": "inference"},
     "key_edit": {"name": "Mine", "scopes": "inference"},
@@ -119,7 +119,7 @@ FORMS: dict[str, dict[str, Any]] = {
     "limit": {"limit": "9", "enforcement": "hard"},
     "rates": {"owner": "{project_id}", "requests_per_minute": "120"},
     "settings_rename": {"name": "Mine"},
-    "settings_idempotency": {"takes_idempotency_keys": "1"},
+    "settings_idempotency": {"idempotency_enabled": "1"},
     "settings_delete": {"confirmation": "Acme"},
     "project_new": {"name": "Mine"},
     "project_rename": {"name": "Mine"},

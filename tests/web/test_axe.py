@@ -50,7 +50,11 @@ def ids(
         _, secret = invite_member(
             actor=org.actor, organization=org.organization, email="y@example.com", role="viewer"
         )
-        more = {"event_id": found["request_id"], "payment_id": found["top_up_id"], "secret": secret}
+        more = {
+            "event_id": found["request_id"],
+            "payment_id": found["purchase_id"],
+            "secret": secret,
+        }
         yield found | more
 
 

@@ -55,7 +55,11 @@ def sent(
     of = {"project_rename": [org.project.id], "key_edit": [key.id]}
     fields: dict[str, Any] = {"name": text, "project": org.project.id, "scopes": "inference"}
     if section == "webhook_new":
-        fields = {"url": "https://1.1.1.1/x", "kinds": ["api_key.created"], "description": text}
+        fields = {
+            "url": "https://1.1.1.1/x",
+            "event_types": ["api_key.created"],
+            "description": text,
+        }
     if section == "sso_roles":
         fields = {"role_claim": text, "role_map": f"{text} = viewer", "default_role": "viewer"}
     return address(org.organization, section, *of.get(section, [])), fields

@@ -90,14 +90,14 @@ def test_a_key_goes_into_no_other_organizations_project(
 RIGHTS = {
     "name": "Frontend",
     "scopes": "inference manage",
-    "models": "small\nlarge",
-    "networks": "10.0.0.0/8\n192.0.2.7/32",
+    "allowed_models": "small\nlarge",
+    "allowed_networks": "10.0.0.0/8\n192.0.2.7/32",
     "expires_on": "2999-01-01",
 }
 
 
 def test_rights_are_set_at_first_and_changed_later(member: Client, org: SeededOrganization) -> None:
-    mint(member, org, models="small", networks="10.0.0.0/8")
+    mint(member, org, allowed_models="small", allowed_networks="10.0.0.0/8")
     key = ApiKey.objects.get()
     assert (key.allowed_models, key.allowed_networks) == (["small"], ["10.0.0.0/8"])
     where = address(org.organization, "key_edit", key.id)
@@ -110,7 +110,7 @@ def test_rights_are_set_at_first_and_changed_later(member: Client, org: SeededOr
     assert "large, small" in shown
     assert "10.0.0.0/8, 192.0.2.7/32" in shown
     assert 'value="2999-01-01"' in shown
-    lifted = RIGHTS | {"models": "", "networks": " ", "expires_on": ""}
+    lifted = RIGHTS | {"allowed_models": "", "allowed_networks": " ", "expires_on": ""}
     member.post(where, lifted)
     key.refresh_from_db()
     assert (key.allowed_models, key.allowed_networks, key.expires_at) == (None, None, None)
@@ -129,7 +129,12 @@ def test_a_day_that_is_left_as_it_is_leaves_the_moment(
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("networks", "10.0.0.1/8"), ("expires_on", "2020-01-01"), ("name", " "), ("scopes", "root")],
+    [
+        ("allowed_networks", "10.0.0.1/8"),
+        ("expires_on", "2020-01-01"),
+        ("name", " "),
+        ("scopes", "root"),
+    ],
 )
 def test_what_cannot_be_set_is_said_and_kept_in_the_form(
     member: Client, org: SeededOrganization, key: ApiKey, field: str, value: str
@@ -137,7 +142,7 @@ def test_what_cannot_be_set_is_said_and_kept_in_the_form(
     where = address(org.organization, "key_edit", key.id)
     reply = member.post(where, RIGHTS | {field: value})
     assert reply.status_code == 400
-    assert "192.0.2.7/32" in reply.content.decode() or field == "networks"
+    assert "192.0.2.7/32" in reply.content.decode() or field == "allowed_networks"
     assert "small\nlarge" in reply.content.decode()
     assert ApiKey.objects.get(id=key.id).name == "Backend"
 

@@ -19,7 +19,7 @@ ORIGINS = "https://App.example.com/\nhttp://localhost:5173  https://app.example.
 
 def switch(client: Client, org: SeededOrganization, value: str) -> int:
     where = address(org.organization, "settings_idempotency")
-    return client.post(where, {"takes_idempotency_keys": value}).status_code
+    return client.post(where, {"idempotency_enabled": value}).status_code
 
 
 def allow(client: Client, org: SeededOrganization, origins: str) -> int:
@@ -45,7 +45,7 @@ def test_idempotency_keys_are_turned_on_and_off(member: Client, org: SeededOrgan
     assert record is not None
     assert decode(record.encode(), OrganizationRecord).takes_idempotency_keys
     assert switch(member, org, "0") == 302
-    assert not Organization.objects.get(id=org.organization.id).takes_idempotency_keys
+    assert not Organization.objects.get(id=org.organization.id).idempotency_enabled
     told = AuditEvent.objects.filter(action="organization.idempotency_updated")
     assert [entry.details["after"] for entry in told.order_by("id")] == [True, False]
 

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.django_db]
 FORM = {
     "url": "https://hooks.acme.example/in?token=t0ken",
     "description": "Accounting",
-    "kinds": ["invoice.paid", "api_key.created"],
+    "event_types": ["invoice.paid", "api_key.created"],
 }
 
 
@@ -61,7 +61,7 @@ def test_a_form_with_a_mistake_keeps_what_was_typed(
     page = member.post(address(org.organization, "webhook_new"), form).content.decode()
     assert "must not lead to a private" in page
     assert 'value="https://169.254.169.254/"' in page
-    assert re.search(r'value="invoice\.paid" id="kind-\d+" checked', page)
+    assert re.search(r'value="invoice\.paid" id="event-type-\d+" checked', page)
     assert not WebhookEndpoint.objects.exists()
 
 
@@ -81,7 +81,7 @@ def test_the_log_shows_every_call_and_sends_again(
     page = member.get(url).content.decode()
     assert "answered 500" in page
     assert "This is a test." in page
-    again = address(org.organization, "webhook_redeliver", endpoint.id, delivery.id)
+    again = address(org.organization, "webhook_resend", endpoint.id, delivery.id)
     assert member.get(again).status_code == 405
     assert "on its way again" in member.post(again, follow=True).content.decode()
     assert WebhookDelivery.objects.count() == 2
@@ -92,7 +92,7 @@ def test_a_test_is_a_button(
 ) -> None:
     url = address(org.organization, "webhook_test", endpoint.id)
     assert "A test is on its way" in member.post(url, follow=True).content.decode()
-    assert WebhookDelivery.objects.get().event.kind == "webhook.test"
+    assert WebhookDelivery.objects.get().event.event_type == "webhook.test"
 
 
 def test_it_is_changed_switched_and_rotated(
@@ -102,11 +102,11 @@ def test_it_is_changed_switched_and_rotated(
         url = address(org.organization, section, endpoint.id)
         return member.post(url, form).status_code
 
-    assert post("webhook_update", **FORM | {"kinds": ["balance.low"]}) == 302
-    assert post("webhook_update", **FORM | {"kinds": []}) == 400
+    assert post("webhook_update", **FORM | {"event_types": ["balance.low"]}) == 302
+    assert post("webhook_update", **FORM | {"event_types": []}) == 400
     assert post("webhook_switch", is_enabled="0") == 302
     endpoint.refresh_from_db()
-    assert (endpoint.kinds, endpoint.is_enabled) == (["balance.low"], False)
+    assert (endpoint.event_types, endpoint.is_enabled) == (["balance.low"], False)
     assert post("webhook_rotate") == 201
     assert endpoint.secrets.count() == 2
 

@@ -52,14 +52,14 @@ class ApiKeyPermissionsForm(forms.Form):
 
     name = forms.CharField(max_length=NAME_MAX, label="Name")
     scopes = forms.ChoiceField(label="May", choices=list(SCOPES.items()), initial=Scope.INFERENCE)
-    models = forms.CharField(
+    allowed_models = forms.CharField(
         label="Models, one a line",
         required=False,
         max_length=20_000,
         help_text="Their names as requests spell them. Empty: every model.",
         widget=forms.Textarea(attrs={"rows": 2, "spellcheck": "false", "placeholder": "All"}),
     )
-    networks = forms.CharField(
+    allowed_networks = forms.CharField(
         label="Networks that may call, one a line",
         required=False,
         max_length=10_000,
@@ -81,7 +81,7 @@ class ApiKeyPermissionsForm(forms.Form):
         return settings
 
 
-LISTS = ("models", "networks")
+LISTS = ("allowed_models", "allowed_networks")
 
 
 class ApiKeyCreateForm(ApiKeyPermissionsForm):
@@ -96,7 +96,15 @@ class ApiKeyCreateForm(ApiKeyPermissionsForm):
         widget=forms.TextInput(attrs={"inputmode": "decimal", "placeholder": "No limit"}),
     )
     token = forms.CharField(required=False, max_length=FORM_TOKEN_MAX, widget=forms.HiddenInput)
-    field_order = ("name", "project", "scopes", "lifetime", "limit", "models", "networks")
+    field_order = (
+        "name",
+        "project",
+        "scopes",
+        "lifetime",
+        "limit",
+        "allowed_models",
+        "allowed_networks",
+    )
 
     def __init__(self, *args: Any, projects: Sequence[Project], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -131,7 +139,7 @@ class ApiKeyUpdateForm(ApiKeyPermissionsForm):
         help_text="At the beginning of this day (UTC). Empty: never.",
         widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
     )
-    field_order = ("name", "scopes", "expires_on", "models", "networks")
+    field_order = ("name", "scopes", "expires_on", "allowed_models", "allowed_networks")
 
     def __init__(self, *args: Any, key: ApiKey, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs, initial=_initial(key))
@@ -183,8 +191,8 @@ def _initial(key: ApiKey) -> dict[str, Any]:
     return {
         "name": key.name,
         "scopes": " ".join(key.scopes),
-        "models": "\n".join(key.allowed_models or ()),
-        "networks": "\n".join(key.allowed_networks or ()),
+        "allowed_models": "\n".join(key.allowed_models or ()),
+        "allowed_networks": "\n".join(key.allowed_networks or ()),
         "expires_on": None if key.expires_at is None else _day(key.expires_at),
     }
 
@@ -304,7 +312,7 @@ def key_rotate(page: PageContext, key_id: str) -> HttpResponse:
             actor=page.actor,
             key=found,
             last_four=form.cleaned_data["last_four"],
-            old_secret_ends_at=form.ends_at(timezone.now()),
+            previous_secret_ends_at=form.ends_at(timezone.now()),
         )
         made.append(secret)
 

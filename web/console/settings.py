@@ -98,9 +98,9 @@ def settings_rename(page: PageContext) -> HttpResponse:
 @console_page("settings")
 def settings_idempotency(page: PageContext) -> HttpResponse:
     """Turn idempotency keys on or off."""
-    is_on = page.request.POST.get("takes_idempotency_keys") == "1"
+    is_on = page.request.POST.get("idempotency_enabled") == "1"
     set_idempotency_enabled(
-        actor=page.actor, organization=page.organization, takes_idempotency_keys=is_on
+        actor=page.actor, organization=page.organization, idempotency_enabled=is_on
     )
     state = "taken within a second" if is_on else "refused, and all kept answers are erased"
     messages.success(page.request, f"Idempotency keys are {state}.")

@@ -270,12 +270,12 @@ def alerts(page: PageContext) -> HttpResponse:
 
 
 @console_page("limits")
-def limit(page: PageContext, budget_id: str) -> HttpResponse:
+def limit(page: PageContext, limit_id: str) -> HttpResponse:
     """Show a limit; a POST changes it."""
     require_money(page)
-    standing = selectors.standing(page.organization, budget_id, timezone.now())
+    standing = selectors.standing(page.organization, limit_id, timezone.now())
     form = SpendingLimitTermsForm(page.request.POST or None, initial=terms_of(standing))
-    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, budget_id)):
+    if form.is_valid() and apply_or_form_error(form, lambda: change(page, form, limit_id)):
         messages.success(page.request, "The limit is changed, at once.")
         return redirect(page.url("limits"))
     context = {
@@ -288,17 +288,17 @@ def limit(page: PageContext, budget_id: str) -> HttpResponse:
 
 @require_POST
 @console_page("limits")
-def limit_remove(page: PageContext, budget_id: str) -> HttpResponse:
+def limit_remove(page: PageContext, limit_id: str) -> HttpResponse:
     """Remove a limit."""
     require_money(page)
     with transaction.atomic():
         spending.remove_limit(
             actor=page.actor,
             organization=page.organization,
-            budget_id=budget_id,
+            budget_id=limit_id,
             now=timezone.now(),
         )
-        services.forget_percents(organization=page.organization, budget_id=budget_id)
+        services.forget_percents(organization=page.organization, budget_id=limit_id)
     messages.success(page.request, "The limit is lifted.")
     return redirect(page.url("limits"))
 
@@ -333,17 +333,17 @@ def add(page: PageContext, form: SpendingLimitForm) -> bool:
 
 
 @transaction.atomic
-def change(page: PageContext, form: SpendingLimitTermsForm, budget_id: str) -> None:
+def change(page: PageContext, form: SpendingLimitTermsForm, limit_id: str) -> None:
     """Change a limit to the form's values. Raises InvalidValue, Conflict."""
     spending.change_limit(
         actor=page.actor,
         organization=page.organization,
-        budget_id=budget_id,
+        budget_id=limit_id,
         limit_nanos=form.cleaned_data["limit"],
         is_hard=form.is_hard,
         now=timezone.now(),
     )
-    choose_percents(page, budget_id, form.cleaned_data["percents"])
+    choose_percents(page, limit_id, form.cleaned_data["percents"])
 
 
 def choose(page: PageContext, form: AlertsForm) -> None:
@@ -358,10 +358,10 @@ def choose(page: PageContext, form: AlertsForm) -> None:
     )
 
 
-def choose_percents(page: PageContext, budget_id: str, percents: list[int]) -> None:
+def choose_percents(page: PageContext, limit_id: str, percents: list[int]) -> None:
     """Save the percentages at which a budget sends alerts."""
     services.choose_percents(
-        actor=page.actor, organization=page.organization, budget_id=budget_id, percents=percents
+        actor=page.actor, organization=page.organization, budget_id=limit_id, percents=percents
     )
 
 

@@ -57,7 +57,7 @@ def _verbs(module: ModuleType, prefix: str, name: str, *verbs: str) -> list[URLP
 
 
 API_KEY = "api-keys/<str:key_id>"
-BUDGET = "spending-limits/<str:budget_id>"
+BUDGET = "spending-limits/<str:limit_id>"
 METHOD = "billing/methods/<str:method_id>"
 PROJECT = "projects/<str:project_id>"
 INVITATION = "team/invitations/<str:invitation_id>"
@@ -121,7 +121,7 @@ OF_ORGANIZATION = [
     _page(ENDPOINT, webhooks.webhook, "webhook"),
     *_verbs(webhooks, ENDPOINT, "webhook", "update", "switch", "rotate", "test", "delete"),
     _page(DELIVERY, webhooks.webhook_delivery, "webhook_delivery"),
-    _page(f"{DELIVERY}/redeliver", webhooks.webhook_redeliver, "webhook_redeliver"),
+    _page(f"{DELIVERY}/resend", webhooks.webhook_resend, "webhook_resend"),
 ]
 
 app_name = "console"

@@ -37,17 +37,17 @@ class WebhookEndpointForm(forms.Form):
     description = forms.CharField(
         label="Description", max_length=DESCRIPTION_MAX, required=False, help_text="Optional."
     )
-    kinds = forms.MultipleChoiceField(
-        label="Tell it when", choices=[(kind, kind) for kind in EVENT_TYPES]
+    event_types = forms.MultipleChoiceField(
+        label="Tell it when", choices=[(name, name) for name in EVENT_TYPES]
     )
 
     @property
     def choices(self) -> list[dict[str, Any]]:
         """The event types, their descriptions, and which are chosen."""
-        chosen = self["kinds"].value() or []
+        chosen = self["event_types"].value() or []
         return [
-            {"kind": kind, "meaning": meaning, "is_chosen": kind in chosen}
-            for kind, meaning in EVENT_TYPES.items()
+            {"name": name, "meaning": meaning, "is_chosen": name in chosen}
+            for name, meaning in EVENT_TYPES.items()
         ]
 
 
@@ -81,7 +81,7 @@ def webhooks(page: PageContext) -> HttpResponse:
         {"endpoint": each, "url": page.url("webhook", each.id)}
         for each in selectors.endpoints(page.organization)
     ]
-    return page.render("console/webhooks.html", {"rows": rows, "kinds": EVENT_TYPES.items()})
+    return page.render("console/webhooks.html", {"rows": rows, "event_types": EVENT_TYPES.items()})
 
 
 @never_cache
@@ -193,7 +193,7 @@ def webhook_delivery(page: PageContext, endpoint_id: str, delivery_id: str) -> H
 
 @require_POST
 @console_page("webhooks")
-def webhook_redeliver(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
+def webhook_resend(page: PageContext, endpoint_id: str, delivery_id: str) -> HttpResponse:
     """Send a delivery again."""
     found = endpoint_of(page, endpoint_id)
     delivery = selectors.delivery(found, delivery_id)
@@ -238,7 +238,7 @@ def render_endpoint(
     delete: WebhookDeleteForm | None = None,
 ) -> HttpResponse:
     """Return the page of an endpoint, with the forms as they were submitted."""
-    initial = {name: getattr(endpoint, name) for name in ("url", "description", "kinds")}
+    initial = {name: getattr(endpoint, name) for name in ("url", "description", "event_types")}
     log = Paginator(selectors.deliveries(endpoint), PAGE_SIZE)
     shown = log.get_page(page.request.GET.get("log"))
     context = {

@@ -27,7 +27,7 @@ def listen() -> None:
         (account.password_changed, _on_new_password),
         (account.password_reset, _on_new_password),
     ):
-        signal.connect(receiver, dispatch_uid=f"control.organizations.sessions.{receiver.__name__}")
+        signal.connect(receiver, dispatch_uid=f"control.accounts.sessions.{receiver.__name__}")
 
 
 def open_sessions(user: User, now: datetime) -> QuerySet[UserSession]:

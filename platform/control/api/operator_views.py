@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from django.conf import settings
-from django.core.exceptions import ValidationError as BadLookup
 from django.db import models
 from django.utils.module_loading import import_string
 from rest_framework import serializers
 from rest_framework.authentication import BaseAuthentication
-from rest_framework.exceptions import NotFound, ValidationError
+from rest_framework.exceptions import ValidationError
 from rest_framework.generics import GenericAPIView
 from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
@@ -19,14 +18,11 @@ from rest_framework.response import Response
 from rest_framework.validators import UniqueValidator
 
 from control.api.errors import CODES, first_error
-from control.api.pagination import Pagination
+from control.api.pagination import invalid_value
 from control.api.serializers import ClosedSerializer
 from control.db.models import ID_MAX
 from control.errors import InvalidValue
 from control.permissions import Actor, Permission, require_operator
-
-SHOWN_MAX = 200
-"""Characters of a rejected value that an error repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,34 +41,6 @@ class OperatorPrincipal:
         return self.actor.token_id
 
 
-class OperatorPagination(Pagination):
-    """`limit` rows after the cursor `after`, in the order of the view."""
-
-    cursor_query_param = "after"
-
-    def get_ordering(self, request: Request, queryset: Any, view: Any) -> tuple[str, ...]:
-        """Return the view's order."""
-        ordering: tuple[str, ...] = view.ordering
-        return ordering
-
-    def get_page_size(self, request: Request) -> int:
-        """Return `limit`, or the default. Raises InvalidValue."""
-        sent = request.query_params.get("limit")
-        if sent is None:
-            return self.page_size
-        if not (sent.isdecimal() and len(sent) < 4 and 1 <= int(sent) <= self.max_page_size):
-            raise _invalid("limit", sent, f"wanted 1 to {self.max_page_size}")
-        return int(sent)
-
-    def paginate_queryset(self, queryset: Any, request: Request, view: Any = None) -> Any:
-        """Return the rows of the requested page. Raises InvalidValue for an unknown cursor."""
-        try:
-            return super().paginate_queryset(queryset, request, view)
-        except (NotFound, BadLookup, ValueError) as error:
-            sent = request.query_params.get(self.cursor_query_param, "")
-            raise _invalid("after", sent, "wanted that of a page's `next`") from error
-
-
 class OperatorSerializer(ClosedSerializer):
     """A body of the operators' API. Errors name the field, its value and what was wanted."""
 
@@ -88,7 +56,7 @@ class OperatorSerializer(ClosedSerializer):
                 is_named = code == "unknown_parameter"
                 message = str(detail) if is_named else f"{param or 'body'}: {detail}"
                 raise InvalidValue(message, param=param, code=code) from error
-            raise _invalid(name, data[name], str(detail)) from error
+            raise invalid_value(name, data[name], str(detail)) from error
 
 
 class BoundedFloatField(serializers.FloatField):
@@ -150,11 +118,10 @@ class RowIdField(serializers.CharField):
         return str(value.pk)
 
 
-class OperatorView(GenericAPIView[Any]):
+class OperatorApiView(GenericAPIView[Any]):
     """A view of the operators' API. Reads need `platform:read`, writes `write_permission`, of both
     the token and its creator's present role."""
 
-    pagination_class = OperatorPagination
     ordering: tuple[str, ...] = ("-created_at", "id")
     write_permission = Permission.OPERATORS_WRITE
 
@@ -192,7 +159,3 @@ class OperatorView(GenericAPIView[Any]):
     def shown(self, row: Any, *, status: int = 200) -> Response:
         """Return a row."""
         return Response(self.get_serializer(row).data, status=status)
-
-
-def _invalid(name: str, value: Any, wanted: str) -> InvalidValue:
-    return InvalidValue(f"{name} is {repr(value)[:SHOWN_MAX]}; {wanted}", param=name)

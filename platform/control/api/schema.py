@@ -7,6 +7,14 @@ from drf_spectacular.openapi import AutoSchema
 from control.api.idempotency import PARAMETER
 from control.api.serializers import ClosedSerializer, ErrorBodySerializer
 
+PREFIX = "/api/v1/"
+VERBS = {
+    "GET": "retrieve",
+    "POST": "create",
+    "PUT": "replace",
+    "PATCH": "update",
+    "DELETE": "delete",
+}
 LIST = "_list"
 """Suffix of the ids of operations that return a page of rows."""
 REFUSALS = {
@@ -35,9 +43,15 @@ class Schema(AutoSchema):
         return [PARAMETER] if self.method == "POST" else []
 
     def get_operation_id(self) -> str:
-        """Return an id derived from the URL, for views that set none themselves."""
+        """Return an id derived from the URL, for views that set none themselves: the nouns and
+        what happens to the last of them, such as `api_keys_create` and `api_keys_revoke`."""
         self._is_unnamed = True
-        return str(super().get_operation_id())
+        parts = self.path.removeprefix(PREFIX).strip("/").split("/")
+        if parts[0] == "organizations" and len(parts) > 2:
+            parts = parts[2:]
+        words = [part.replace("-", "_") for part in parts if not part.startswith("{")]
+        is_action = self.method == "POST" and len(parts) > 1 and parts[-2].startswith("{")
+        return "_".join(words if is_action else [*words, VERBS[self.method]])
 
     def _is_list_view(self, serializer: Any = None) -> bool:
         """Return whether the id that the view set ends in `_list`: each view has one URL."""

@@ -30,37 +30,29 @@ class PreviousSecretSerializer(ClosedSerializer):
 
 
 class ApiKeyFieldsSerializer(ClosedSerializer):
-    """The settings of a key. Null means any for `models` and `networks` (CIDR), and never for
-    `expires_at`. The limit is nano-dollars per UTC month."""
+    """The settings of a key. Null means any for `allowed_models` and `allowed_networks` (CIDR), and
+    never for `expires_at`. The limit is nano-dollars per UTC month."""
 
     name = serializers.CharField(max_length=NAME_MAX)
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=Scope.choices), required=False
     )
-    models = serializers.ListField(
+    allowed_models = serializers.ListField(
         child=serializers.CharField(max_length=services.MODEL_NAME_MAX),
         max_length=services.LIST_MAX,
         allow_null=True,
         required=False,
-        source="allowed_models",
     )
-    networks = serializers.ListField(
+    allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=64),
         max_length=services.LIST_MAX,
         allow_null=True,
         required=False,
-        source="allowed_networks",
     )
     expires_at = serializers.DateTimeField(allow_null=True, required=False)
     spend_limit_nanos = serializers.IntegerField(
         min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
     )
-
-    @classmethod
-    def read(cls, data: Any, *, partial: bool = False) -> dict[str, Any]:
-        """Return the validated values by the services' parameter names. Raises ValidationError."""
-        values = super().read(data, partial=partial)
-        return {name.removeprefix("allowed_"): value for name, value in values.items()}
 
 
 class ApiKeySerializer(ApiKeyFieldsSerializer):
@@ -71,13 +63,13 @@ class ApiKeySerializer(ApiKeyFieldsSerializer):
     project_id = serializers.CharField(read_only=True)
     prefix = serializers.CharField(read_only=True)
     last_four = serializers.CharField(read_only=True)
-    old_secrets = serializers.SerializerMethodField()
+    previous_secrets = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField(read_only=True)
     last_used_at = serializers.DateTimeField(read_only=True, allow_null=True)
     revoked_at = serializers.DateTimeField(read_only=True, allow_null=True)
 
     @extend_schema_field(PreviousSecretSerializer(many=True))
-    def get_old_secrets(self, key: ApiKey) -> Any:
+    def get_previous_secrets(self, key: ApiKey) -> Any:
         """Return the replaced secrets that still work, the last to end first."""
         now = timezone.now()
         active = [secret for secret in key.old_secrets.all() if secret.ends_at > now]
@@ -102,7 +94,7 @@ class RotationSerializer(ClosedSerializer):
     24 hours from now by default, 30 days at most. A time in the past ends it at once."""
 
     last_four = serializers.CharField(max_length=4)
-    old_secret_ends_at = serializers.DateTimeField(required=False, allow_null=True)
+    previous_secret_ends_at = serializers.DateTimeField(required=False, allow_null=True)
 
 
 class ApiKeys(GenericAPIView[ApiKey]):
@@ -110,7 +102,7 @@ class ApiKeys(GenericAPIView[ApiKey]):
 
     serializer_class = ApiKeySerializer
 
-    @extend_schema(operation_id="keys_list")
+    @extend_schema(operation_id="api_keys_list")
     def get(self, request: Request, organization_id: str) -> Response:
         """List keys, including revoked ones, newest first."""
         access = get_access(request, organization_id)
@@ -163,7 +155,7 @@ class RotateApiKey(GenericAPIView[ApiKey]):
     @extend_schema(request=RotationSerializer, responses=CreatedApiKeySerializer)
     def post(self, request: Request, organization_id: str, key_id: str) -> Response:
         """Replace a key's secret. Only this response contains the new secret. The old secret works
-        until `old_secret_ends_at`."""
+        until `previous_secret_ends_at`."""
         access = get_access(request, organization_id, Permission.API_KEYS_WRITE)
         key = selectors.key(access.organization, key_id)
         values = RotationSerializer.read(request.data)

@@ -30,14 +30,6 @@ from control.webhooks.services import send_event
 from serving.contract.budget import limit_budget_id
 from serving.contract.key import make_secret
 
-FIELDS = {
-    "name": "name",
-    "scopes": "scopes",
-    "models": "allowed_models",
-    "networks": "allowed_networks",
-    "expires_at": "expires_at",
-}
-"""The settings that `update_api_key` may change, and their columns."""
 # Rows are locked in the order of their ids, so that two batches never deadlock.
 RECORD_USAGE = """
 WITH used AS (
@@ -77,8 +69,8 @@ def create_api_key(
     project: Project,
     name: str,
     scopes: Sequence[str] = (Scope.INFERENCE,),
-    models: Sequence[str] | None = None,
-    networks: Sequence[str] | None = None,
+    allowed_models: Sequence[str] | None = None,
+    allowed_networks: Sequence[str] | None = None,
     expires_at: datetime | None = None,
     spend_limit_nanos: int | None = None,
     form_token: str | None = None,
@@ -101,8 +93,8 @@ def create_api_key(
         project=project,
         name=tenant_checks.name(name),
         scopes=checked_scopes(scopes),
-        allowed_models=checked_models(models),
-        allowed_networks=checked_networks(networks),
+        allowed_models=checked_models(allowed_models),
+        allowed_networks=checked_networks(allowed_networks),
         expires_at=checked_expiry(expires_at, timezone.now()),
         spend_limit_nanos=tenant_checks.spend_limit_nanos(spend_limit_nanos),
         form_token=form_token,
@@ -115,7 +107,7 @@ def create_api_key(
     )
     send_event(
         organization_id=key.organization_id,
-        kind="api_key.created",
+        event_type="api_key.created",
         data=_event_data(key),
         key=key.id,
         now=key.created_at,
@@ -127,8 +119,9 @@ def create_api_key(
 
 @transaction.atomic
 def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
-    """Change `name`, `scopes`, `models`, `networks` or `expires_at`, all or nothing. None means any
-    model, any network, or no expiry. Gateways apply the change within a second.
+    """Change `name`, `scopes`, `allowed_models`, `allowed_networks` or `expires_at`, all or
+    nothing. None means any model, any network, or no expiry. Gateways apply the change within a
+    second.
 
     Raises InvalidValue for the first invalid value, NotPermitted for the scope `manage` if the
     actor is not an admin.
@@ -136,7 +129,7 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     key = get_user_key(actor, key)
     if Scope.MANAGE in changes.get("scopes", ()):
         require(actor, key.organization_id, Permission.API_KEYS_GRANT)
-    new = {FIELDS[name]: _checked(name, value, key) for name, value in changes.items()}
+    new = {name: _checked(name, value, key) for name, value in changes.items()}
     before = {field: getattr(key, field) for field in new}
     if before == new:
         return key
@@ -191,9 +184,9 @@ def _checked(name: str, value: Any, key: ApiKey) -> Any:
             return tenant_checks.name(value)
         case "scopes":
             return checked_scopes(value)
-        case "models":
+        case "allowed_models":
             return checked_models(value)
-        case "networks":
+        case "allowed_networks":
             return checked_networks(value)
     # An expiry in the past may stay, so that the other settings can be changed.
     return value if value == key.expires_at else checked_expiry(value, timezone.now())
@@ -291,12 +284,12 @@ def issue_secret(key: ApiKey) -> str:
 
 @transaction.atomic
 def rotate_key(
-    *, actor: Actor, key: ApiKey, last_four: str, old_secret_ends_at: datetime | None = None
+    *, actor: Actor, key: ApiKey, last_four: str, previous_secret_ends_at: datetime | None = None
 ) -> tuple[ApiKey, str]:
     """Replace a key's secret; return the key and the new secret, which is not stored. The old
-    secret works until `old_secret_ends_at`, a day from now by default; secrets replaced earlier
-    keep their own end. The person who rotates a key knows its secret and so becomes its creator;
-    if a key rotates another, that is the person behind it.
+    secret works until `previous_secret_ends_at`, a day from now by default; secrets replaced
+    earlier keep their own end. The person who rotates a key knows its secret and so becomes its
+    creator; if a key rotates another, that is the person behind it.
 
     Raises Conflict if `last_four` does not match the current secret, which was then replaced
     already, perhaps by the same request sent twice.
@@ -307,7 +300,7 @@ def rotate_key(
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
     now = timezone.now()
-    ends_at = checked_secret_end(old_secret_ends_at, now)
+    ends_at = checked_secret_end(previous_secret_ends_at, now)
     PreviousSecret.objects.filter(key=key, ends_at__lte=now).delete()
     if ends_at > now:
         _keep_previous(key, ends_at)
@@ -317,7 +310,7 @@ def rotate_key(
     key.save(update_fields=[*PARTS, "created_by"])
     record_key_event(
         actor, "api_key.rotated", key, before=before, after=key.masked,
-        old_secret_ends_at=ends_at.isoformat(),
+        previous_secret_ends_at=ends_at.isoformat(),
     )  # fmt: skip
     notify_key_rotated(actor, key, maker)
     publish([FeedRef("api_key", key.id)])
@@ -367,7 +360,9 @@ def checked_models(values: Sequence[str] | None) -> list[str] | None:
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX or not all(0 < len(v) <= MODEL_NAME_MAX for v in values):
-        raise InvalidValue(f"models must name 1 to {LIST_MAX} models.", param="models")
+        raise InvalidValue(
+            f"allowed_models must name 1 to {LIST_MAX} models.", param="allowed_models"
+        )
     return sorted(set(values))
 
 
@@ -376,11 +371,15 @@ def checked_networks(values: Sequence[str] | None) -> list[str] | None:
     if values is None:
         return None
     if not 0 < len(values) <= LIST_MAX:
-        raise InvalidValue(f"networks must name 1 to {LIST_MAX} networks.", param="networks")
+        raise InvalidValue(
+            f"allowed_networks must name 1 to {LIST_MAX} networks.", param="allowed_networks"
+        )
     try:
         return sorted({str(_network(value)) for value in values})
     except ValueError as error:
-        raise InvalidValue(f"networks must be in CIDR form: {error}.", param="networks") from error
+        raise InvalidValue(
+            f"allowed_networks must be in CIDR form: {error}.", param="allowed_networks"
+        ) from error
 
 
 def _network(value: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
@@ -404,6 +403,6 @@ def checked_secret_end(value: datetime | None, now: datetime) -> datetime:
     if value is None:
         return now + OVERLAP
     if value > now + OVERLAP_MAX:
-        message = f"old_secret_ends_at must be within {OVERLAP_MAX.days} days."
-        raise InvalidValue(message, param="old_secret_ends_at")
+        message = f"previous_secret_ends_at must be within {OVERLAP_MAX.days} days."
+        raise InvalidValue(message, param="previous_secret_ends_at")
     return max(value, now)

@@ -1,4 +1,4 @@
-"""The audit log in the management API, for operators."""
+"""Audit events in the management API: their fields, and the list for operators."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from control.api.operator_views import OperatorSerializer, OperatorView
+from control.api.operator_views import OperatorApiView, OperatorSerializer
 from control.audit import selectors
 from control.audit.operator_access import record_operator_view, views_in_query
 from control.audit.pseudonyms import NameResolver
@@ -16,28 +16,28 @@ from control.audit.pseudonyms import NameResolver
 class AuditEventFilterSerializer(OperatorSerializer):
     """Filters of audit events. The times are the first moment and the first moment after."""
 
-    organization_id = serializers.CharField(required=False)
     actor_id = serializers.CharField(required=False)
-    operator_token_id = serializers.CharField(required=False)
     action = serializers.CharField(required=False)
     target_id = serializers.CharField(required=False)
     start_time = serializers.DateTimeField(required=False)
     end_time = serializers.DateTimeField(required=False)
 
 
+class AdminAuditEventFilterSerializer(AuditEventFilterSerializer):
+    """The same, and filters by customer and by operator token."""
+
+    organization_id = serializers.CharField(required=False)
+    operator_token_id = serializers.CharField(required=False)
+
+
 class AuditEventSerializer(OperatorSerializer):
-    """An audit event. `organization_id` is empty for actions on the whole platform;
-    `operator_token_id` is the operator token that the actor used."""
+    """An audit event. The serializer's context has the `names` of the people in it."""
 
     id = serializers.IntegerField()
     created_at = serializers.DateTimeField()
-    organization_id = serializers.CharField()
     actor_kind = serializers.CharField()
     actor_id = serializers.CharField()
     actor_name = serializers.CharField()
-    operator_token_id = serializers.CharField(
-        source="details.operator_token", default=None, allow_null=True
-    )
     action = serializers.CharField()
     target_kind = serializers.CharField()
     target_id = serializers.CharField()
@@ -52,20 +52,32 @@ class AuditEventSerializer(OperatorSerializer):
         return {**super().to_representation(event), **shown}
 
 
-class AuditEvents(OperatorView):
+class AdminAuditEventSerializer(AuditEventSerializer):
+    """An audit event. `organization_id` is empty for actions on the whole platform;
+    `operator_token_id` is the operator token that the actor used."""
+
+    organization_id = serializers.CharField()
+    operator_token_id = serializers.CharField(
+        source="details.operator_token", default=None, allow_null=True
+    )
+
+
+class AdminAuditEvents(OperatorApiView):
     """The audit events of the platform and of all customers."""
 
-    serializer_class = AuditEventSerializer
+    serializer_class = AdminAuditEventSerializer
     ordering = ("-id",)
 
-    @extend_schema(operation_id="admin_audit_events_list", parameters=[AuditEventFilterSerializer])
+    @extend_schema(
+        operation_id="admin_audit_events_list", parameters=[AdminAuditEventFilterSerializer]
+    )
     def get(self, request: Request) -> Response:
         """List audit events, newest first. A list of one customer's events is a view in its audit
         log."""
-        filters = self.filters(AuditEventFilterSerializer)
+        filters = self.filters(AdminAuditEventFilterSerializer)
         for view in views_in_query(request._request.GET):
             record_operator_view(self.actor, view, page="admin_audit_events_list")
         events = self.paginate_queryset(selectors.all_events(**filters)) or []
         context = {"names": NameResolver(events)}
-        shown = AuditEventSerializer(events, many=True, context=context).data
+        shown = AdminAuditEventSerializer(events, many=True, context=context).data
         return self.get_paginated_response(shown)

@@ -6,7 +6,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
-from control.api.operator_views import OperatorSerializer, OperatorView, RowIdField, RowSerializer
+from control.api.operator_views import (
+    OperatorApiView,
+    OperatorSerializer,
+    RowIdField,
+    RowSerializer,
+)
 from control.catalog import selectors, services
 from control.catalog.models import Deployment, Model, Variant
 from control.catalog.services import DEPLOYMENT_FIELDS, MODEL_FIELDS, VARIANT_FIELDS
@@ -99,7 +104,7 @@ class VariantFilterSerializer(OperatorSerializer):
     variant_id = serializers.CharField(required=False)
 
 
-class AdminModels(OperatorView):
+class AdminModels(OperatorApiView):
     """All models."""
 
     serializer_class = AdminModelSerializer
@@ -118,7 +123,7 @@ class AdminModels(OperatorView):
         return self.shown(services.create_model(actor=self.actor, **values), status=201)
 
 
-class OneAdminModel(OperatorView):
+class OneAdminModel(OperatorApiView):
     """One model."""
 
     serializer_class = AdminModelSerializer
@@ -137,7 +142,7 @@ class OneAdminModel(OperatorView):
         return self.shown(services.update_model(actor=self.actor, model=model, changes=changes))
 
 
-class AdminVariants(OperatorView):
+class AdminVariants(OperatorApiView):
     """All variants."""
 
     serializer_class = AdminVariantSerializer
@@ -156,7 +161,7 @@ class AdminVariants(OperatorView):
         return self.shown(services.create_variant(actor=self.actor, **values), status=201)
 
 
-class OneAdminVariant(OperatorView):
+class OneAdminVariant(OperatorApiView):
     """One variant."""
 
     serializer_class = AdminVariantSerializer
@@ -177,7 +182,7 @@ class OneAdminVariant(OperatorView):
         )
 
 
-class PublishVariant(OperatorView):
+class PublishVariant(OperatorApiView):
     """The publication of a variant."""
 
     serializer_class = AdminVariantSerializer
@@ -192,7 +197,7 @@ class PublishVariant(OperatorView):
         return self.shown(services.publish_variant(actor=self.actor, variant=variant))
 
 
-class WithdrawVariant(OperatorView):
+class WithdrawVariant(OperatorApiView):
     """The withdrawal of a variant."""
 
     serializer_class = AdminVariantSerializer
@@ -206,7 +211,7 @@ class WithdrawVariant(OperatorView):
         return self.shown(services.withdraw_variant(actor=self.actor, variant=variant))
 
 
-class AdminDeployments(OperatorView):
+class AdminDeployments(OperatorApiView):
     """All deployments."""
 
     serializer_class = AdminDeploymentSerializer
@@ -227,7 +232,7 @@ class AdminDeployments(OperatorView):
         return self.shown(services.create_deployment(actor=self.actor, **values), status=201)
 
 
-class OneAdminDeployment(OperatorView):
+class OneAdminDeployment(OperatorApiView):
     """One deployment."""
 
     serializer_class = AdminDeploymentSerializer

@@ -120,7 +120,7 @@ def _claim_verdict(found: IdempotencyClaim, request: contract.Claim) -> contract
 
 def _takes_keys(quota: IdempotencyQuota) -> bool:
     """Read the setting again: the organization loaded with the quota may predate the lock."""
-    return Organization.objects.values_list("takes_idempotency_keys", flat=True).get(
+    return Organization.objects.values_list("idempotency_enabled", flat=True).get(
         id=quota.organization_id
     )
 

@@ -8,7 +8,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
-from control.api.operator_views import OperatorSerializer, OperatorView, RowIdField, RowSerializer
+from control.api.operator_views import (
+    OperatorApiView,
+    OperatorSerializer,
+    RowIdField,
+    RowSerializer,
+)
 from control.audit.operator_access import record_organization_view
 from control.catalog.models import Model
 from control.catalog.selectors import model as any_model
@@ -87,7 +92,7 @@ class AdminRateLimitsSerializer(OperatorSerializer):
     limits = EffectiveLimitsSerializer(many=True)
 
 
-class UsageTiers(OperatorView):
+class UsageTiers(OperatorApiView):
     """All usage tiers."""
 
     serializer_class = UsageTierSerializer
@@ -114,7 +119,7 @@ class UsageTiers(OperatorView):
         return self.shown(tier, status=201)
 
 
-class OneUsageTier(OperatorView):
+class OneUsageTier(OperatorApiView):
     """One usage tier."""
 
     serializer_class = UsageTierSerializer
@@ -135,7 +140,7 @@ class OneUsageTier(OperatorView):
         )
 
 
-class UsageTierModel(OperatorView):
+class UsageTierModel(OperatorApiView):
     """A usage tier's limits on one model."""
 
     serializer_class = UsageTierSerializer
@@ -160,7 +165,7 @@ class UsageTierModel(OperatorView):
         return self.shown(tier)
 
 
-class AdminRateLimits(OperatorView):
+class AdminRateLimits(OperatorApiView):
     """The rate limits of a customer."""
 
     serializer_class = AdminRateLimitsSerializer

@@ -1,4 +1,4 @@
-"""Organizations, projects, members and invitations in the management API."""
+"""Organizations, projects, members, invitations and the audit log in the management API."""
 
 from django.db import transaction
 from drf_spectacular.utils import OpenApiParameter, extend_schema
@@ -11,6 +11,10 @@ from control.accounts.models import EMAIL_MAX, NAME_MAX
 from control.api.idempotency import idempotent
 from control.api.pagination import SequencePagination
 from control.api.serializers import ClosedSerializer
+from control.audit.api import AuditEventFilterSerializer, AuditEventSerializer
+from control.audit.models import AuditEvent
+from control.audit.pseudonyms import NameResolver
+from control.audit.selectors import all_events as audit_events
 from control.organizations import selectors
 from control.organizations.access import get_access, get_user, organization_of_key
 from control.organizations.deletion import delete_organization, preview_deletion
@@ -40,7 +44,12 @@ from control.organizations.validators import NANOS_MAX
 from control.permissions import Actor, Permission, Role
 
 SECRET_MAX = 100
-KEYS_TO = OpenApiParameter("keys_to", str, description="Id of the member who takes the API keys.")
+TRANSFER_KEYS_TO = OpenApiParameter(
+    "transfer_keys_to", str, description="Id of the member who takes over the API keys."
+)
+NAME = OpenApiParameter(
+    "name", str, required=True, description="The organization's name, as a confirmation."
+)
 
 
 class OrganizationSerializer(ClosedSerializer):
@@ -53,7 +62,7 @@ class OrganizationSerializer(ClosedSerializer):
     spend_limit_nanos = serializers.IntegerField(
         min_value=0, max_value=NANOS_MAX, allow_null=True, required=False
     )
-    takes_idempotency_keys = serializers.BooleanField(
+    idempotency_enabled = serializers.BooleanField(
         required=False,
         help_text="Whether requests may carry Idempotency-Key. Their answers are then kept for"
         " 24 hours, encrypted.",
@@ -135,54 +144,53 @@ class OneOrganization(GenericAPIView[Organization]):
                 organization=organization,
                 spend_limit_nanos=values["spend_limit_nanos"],
             )
-        if "takes_idempotency_keys" in values:
+        if "idempotency_enabled" in values:
             organization = set_idempotency_enabled(
                 actor=access.actor,
                 organization=organization,
-                takes_idempotency_keys=values["takes_idempotency_keys"],
+                idempotency_enabled=values["idempotency_enabled"],
             )
         return Response(OrganizationSerializer(organization).data)
 
+    @extend_schema(parameters=[NAME], responses={204: None})
+    def delete(self, request: Request, organization_id: str) -> Response:
+        """Delete an organization for good. The query repeats its name as a confirmation. Its keys
+        stop working within a second and its members lose access. Only an owner may delete it, and
+        only if it owes no money."""
+        access = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
+        values = NewOrganizationSerializer.read(request.query_params.dict())
+        delete_organization(
+            actor=access.actor, organization=access.organization, name=values["name"]
+        )
+        return Response(status=204)
 
-class ConsequenceSerializer(ClosedSerializer):
+
+class DeletionEffectSerializer(ClosedSerializer):
     """An effect of deleting an organization; an obstacle prevents the deletion."""
 
-    words = serializers.CharField(read_only=True)
+    message = serializers.CharField(source="words", read_only=True)
     is_obstacle = serializers.BooleanField(read_only=True)
 
 
-class DeletionSerializer(ClosedSerializer):
-    """The effects of deleting an organization, and whether it may be deleted."""
+class DeletionPreviewSerializer(ClosedSerializer):
+    """The effects of deleting an organization, and whether it can be deleted."""
 
-    may_be_deleted = serializers.BooleanField(read_only=True)
-    consequences = ConsequenceSerializer(many=True, read_only=True)
+    can_be_deleted = serializers.BooleanField(read_only=True)
+    effects = DeletionEffectSerializer(many=True, read_only=True)
 
 
-class Deletion(GenericAPIView[Organization]):
-    """The deletion of an organization."""
+class DeletionPreview(GenericAPIView[Organization]):
+    """What the deletion of an organization would do."""
 
-    serializer_class = DeletionSerializer
+    serializer_class = DeletionPreviewSerializer
 
     def get(self, request: Request, organization_id: str) -> Response:
         """Preview the deletion of an organization. Nothing is changed."""
         access = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
         effects = preview_deletion(access.organization)
         has_obstacle = any(effect.is_obstacle for effect in effects)
-        data = {"may_be_deleted": not has_obstacle, "consequences": effects}
-        return Response(DeletionSerializer(data).data)
-
-    @idempotent
-    @extend_schema(request=NewOrganizationSerializer, responses=OrganizationSerializer)
-    def post(self, request: Request, organization_id: str) -> Response:
-        """Delete an organization for good. The request repeats its name as a confirmation. Its
-        keys stop working within a second and its members lose access. Only an owner may delete it,
-        and only if it owes no money."""
-        access = get_access(request, organization_id, Permission.ORGANIZATION_DELETE)
-        values = NewOrganizationSerializer.read(request.data)
-        deleted = delete_organization(
-            actor=access.actor, organization=access.organization, name=values["name"]
-        )
-        return Response(OrganizationSerializer(deleted).data)
+        data = {"can_be_deleted": not has_obstacle, "effects": effects}
+        return Response(DeletionPreviewSerializer(data).data)
 
 
 class Projects(GenericAPIView[Project]):
@@ -192,7 +200,7 @@ class Projects(GenericAPIView[Project]):
 
     @extend_schema(operation_id="projects_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List projects, including archived ones, newest first."""
+        """List projects, including archived ones, oldest first."""
         access = get_access(request, organization_id)
         rows = selectors.projects(access.organization, with_archived=True)
         page = self.paginate_queryset(rows)
@@ -303,7 +311,7 @@ class Members(GenericAPIView[Membership]):
 
     @extend_schema(operation_id="members_list")
     def get(self, request: Request, organization_id: str) -> Response:
-        """List members, newest first."""
+        """List members, oldest first."""
         access = get_access(request, organization_id)
         page = self.paginate_queryset(selectors.members(access.organization))
         return self.get_paginated_response(MemberSerializer(page, many=True).data)
@@ -327,14 +335,14 @@ class OneMember(GenericAPIView[Membership]):
         membership = change_role(actor=access.actor, membership=membership, role=values["role"])
         return Response(MemberSerializer(membership).data)
 
-    @extend_schema(parameters=[KEYS_TO])
+    @extend_schema(parameters=[TRANSFER_KEYS_TO])
     def delete(self, request: Request, organization_id: str, member_id: str) -> Response:
         """Remove a member, or leave the organization. API keys that the member made end unless
-        `keys_to` names a member who takes them."""
+        `transfer_keys_to` names a member who takes them over."""
         access = get_access(request, organization_id)
         membership = selectors.member(access.organization, member_id)
-        keys_to = request.query_params.get("keys_to")
-        target = selectors.member(access.organization, keys_to) if keys_to else None
+        target_id = request.query_params.get("transfer_keys_to")
+        target = selectors.member(access.organization, target_id) if target_id else None
         remove_member(actor=access.actor, membership=membership, heir=target)
         return Response(status=204)
 
@@ -382,9 +390,35 @@ class AcceptInvitation(GenericAPIView[Invitation]):
     serializer_class = AcceptanceSerializer
 
     @idempotent
-    @extend_schema(request=AcceptanceSerializer, responses={201: MemberSerializer})
+    @extend_schema(
+        operation_id="invitations_accept",
+        request=AcceptanceSerializer,
+        responses={201: MemberSerializer},
+    )
     def post(self, request: Request) -> Response:
         """Accept an invitation that was emailed to the caller."""
         values = AcceptanceSerializer.read(request.data)
         membership = accept_invitation(user=get_user(request), secret=values["secret"])
         return Response(MemberSerializer(membership).data, status=201)
+
+
+class AuditEvents(GenericAPIView[AuditEvent]):
+    """The audit log of an organization."""
+
+    serializer_class = AuditEventSerializer
+    ordering = ("-id",)
+
+    @extend_schema(operation_id="audit_events_list", parameters=[AuditEventFilterSerializer])
+    def get(self, request: Request, organization_id: str) -> Response:
+        """List audit events, newest first."""
+        access = get_access(request, organization_id, Permission.AUDIT_READ)
+        sent = request.query_params.dict()
+        filters = AuditEventFilterSerializer.read(
+            {name: sent[name] for name in sent.keys() - {"limit", "after"}}
+        )
+        found = audit_events(organization_id=access.organization.id, **filters)
+        events = self.paginate_queryset(found) or []
+        context = {"names": NameResolver(events)}
+        return self.get_paginated_response(
+            AuditEventSerializer(events, many=True, context=context).data
+        )

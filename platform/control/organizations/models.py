@@ -68,7 +68,7 @@ class Organization(models.Model):
         default=1, validators=[MaxValueValidator(WEIGHT_MAX)], help_text="Share of a busy pool."
     )
     cache_salt_id = models.CharField(max_length=ID_MAX, default=new_cache_salt_id)
-    takes_idempotency_keys = models.BooleanField(
+    idempotency_enabled = models.BooleanField(
         default=False, help_text="Whether answers are kept for a day, to be given again."
     )
     created_at = models.DateTimeField(default=timezone.now)

@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
-from control.api.operator_views import OperatorSerializer, OperatorView, RowSerializer
+from control.api.operator_views import OperatorApiView, OperatorSerializer, RowSerializer
 from control.audit.operator_access import record_organization_view
 from control.organizations import selectors, services
 from control.organizations.models import Organization, OrganizationStatus
@@ -23,8 +23,8 @@ class AdminOrganizationSerializer(RowSerializer):
 
     class Meta:
         model = Organization
-        fields = ("id", "name", "status", *TERMS, "takes_idempotency_keys", "created_at")
-        read_only_fields = ("id", "status", *TERMS, "takes_idempotency_keys", "created_at")
+        fields = ("id", "name", "status", *TERMS, "idempotency_enabled", "created_at")
+        read_only_fields = ("id", "status", *TERMS, "idempotency_enabled", "created_at")
 
 
 class TermsSerializer(RowSerializer):
@@ -49,7 +49,7 @@ class OrganizationFilterSerializer(OperatorSerializer):
     status = serializers.ChoiceField(OrganizationStatus.choices, required=False)
 
 
-class AdminOrganizations(OperatorView):
+class AdminOrganizations(OperatorApiView):
     """All customers."""
 
     serializer_class = AdminOrganizationSerializer
@@ -65,7 +65,7 @@ class AdminOrganizations(OperatorView):
         )
 
 
-class OneAdminOrganization(OperatorView):
+class OneAdminOrganization(OperatorApiView):
     """One customer."""
 
     serializer_class = AdminOrganizationSerializer
@@ -88,7 +88,7 @@ class OneAdminOrganization(OperatorView):
         )
 
 
-class SuspendOrganization(OperatorView):
+class SuspendOrganization(OperatorApiView):
     """The suspension of a customer."""
 
     serializer_class = AdminOrganizationSerializer
@@ -105,7 +105,7 @@ class SuspendOrganization(OperatorView):
         )
 
 
-class ResumeOrganization(OperatorView):
+class ResumeOrganization(OperatorApiView):
     """The end of a suspension."""
 
     serializer_class = AdminOrganizationSerializer
@@ -122,7 +122,7 @@ class ResumeOrganization(OperatorView):
         )
 
 
-class OrganizationTerms(OperatorView):
+class OrganizationTerms(OperatorApiView):
     """The terms of a customer."""
 
     serializer_class = TermsSerializer

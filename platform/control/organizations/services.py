@@ -116,22 +116,22 @@ def set_organization_terms(
 
 @transaction.atomic
 def set_idempotency_enabled(
-    *, actor: Actor, organization: Organization, takes_idempotency_keys: bool
+    *, actor: Actor, organization: Organization, idempotency_enabled: bool
 ) -> Organization:
     """Set whether an organization's requests may carry idempotency keys. Disabling erases the
     stored responses at once."""
     require(actor, organization.id, Permission.DATA_RETENTION_WRITE)
     organization = selectors.locked_organization(organization.id)
-    before = organization.takes_idempotency_keys
-    if before == takes_idempotency_keys:
+    before = organization.idempotency_enabled
+    if before == idempotency_enabled:
         return organization
-    organization.takes_idempotency_keys = takes_idempotency_keys
-    organization.save(update_fields=["takes_idempotency_keys"])
+    organization.idempotency_enabled = idempotency_enabled
+    organization.save(update_fields=["idempotency_enabled"])
     _record(
         actor, "organization.idempotency_updated", organization,
-        before=before, after=takes_idempotency_keys,
+        before=before, after=idempotency_enabled,
     )  # fmt: skip
-    if not takes_idempotency_keys:
+    if not idempotency_enabled:
         idempotency_keys_refused.send(Organization, organization=organization)
     publish([FeedRef("organization", organization.id)])
     return organization

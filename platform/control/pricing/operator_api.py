@@ -7,7 +7,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from control.api.idempotency import idempotent
-from control.api.operator_views import OperatorSerializer, OperatorView, RowIdField, RowSerializer
+from control.api.operator_views import (
+    OperatorApiView,
+    OperatorSerializer,
+    RowIdField,
+    RowSerializer,
+)
 from control.catalog.models import Variant
 from control.organizations.models import Organization
 from control.permissions import Permission
@@ -90,7 +95,7 @@ class PriceBookFilterSerializer(OperatorSerializer):
     organization_id = serializers.CharField(required=False)
 
 
-class PriceBooks(OperatorView):
+class PriceBooks(OperatorApiView):
     """All price books."""
 
     serializer_class = PriceBookSerializer
@@ -109,7 +114,7 @@ class PriceBooks(OperatorView):
         return self.shown(services.draft_book(actor=self.actor, **values), status=201)
 
 
-class OnePriceBook(OperatorView):
+class OnePriceBook(OperatorApiView):
     """One price book."""
 
     serializer_class = FullPriceBookSerializer
@@ -128,7 +133,7 @@ class OnePriceBook(OperatorView):
         return self.shown(services.update_book(actor=self.actor, book=book, changes=changes))
 
 
-class PriceBookPrices(OperatorView):
+class PriceBookPrices(OperatorApiView):
     """The prices of a draft."""
 
     serializer_class = AdminPriceSerializer
@@ -143,7 +148,7 @@ class PriceBookPrices(OperatorView):
         return self.shown(services.set_price(actor=self.actor, book=book, **values))
 
 
-class PriceBookPrice(OperatorView):
+class PriceBookPrice(OperatorApiView):
     """One price of a draft."""
 
     serializer_class = AdminPriceSerializer
@@ -157,7 +162,7 @@ class PriceBookPrice(OperatorView):
         return Response(status=204)
 
 
-class PublishPriceBook(OperatorView):
+class PublishPriceBook(OperatorApiView):
     """The publication of a price book."""
 
     serializer_class = FullPriceBookSerializer
@@ -173,7 +178,7 @@ class PublishPriceBook(OperatorView):
         return self.shown(services.publish_book(actor=self.actor, book=book, **values))
 
 
-class CancelPriceBook(OperatorView):
+class CancelPriceBook(OperatorApiView):
     """The cancellation of a price book."""
 
     serializer_class = FullPriceBookSerializer

@@ -19,8 +19,8 @@ class WebhookEndpointAdmin(ReadOnlyAdmin):
     list_filter = ("is_enabled",)
     search_fields = ("=id", "organization__name", "=organization__id")
     fields = (
-        "id", "organization", "host", "kinds", "is_enabled", "disabled_reason", "failing_since",
-        "created_at",
+        "id", "organization", "host", "event_types", "is_enabled", "disabled_reason",
+        "failing_since", "created_at",
     )  # fmt: skip
     readonly_fields = ("host",)
 

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.egress import URL_MAX
-from control.organizations.access import OF_ORGANIZATION, OrganizationAccess, get_query_access
+from control.organizations.access import OrganizationAccess, get_access
 from control.permissions import Permission
 from control.webhooks import selectors, services
 from control.webhooks.models import DESCRIPTION_MAX, EVENT_TYPES, WebhookDelivery, WebhookEndpoint
@@ -25,7 +25,7 @@ class NewWebhookEndpointSerializer(ClosedSerializer):
     description = serializers.CharField(
         max_length=DESCRIPTION_MAX, allow_blank=True, required=False
     )
-    kinds = serializers.ListField(
+    event_types = serializers.ListField(
         child=serializers.ChoiceField(choices=list(EVENT_TYPES)),
         min_length=1,
         max_length=len(EVENT_TYPES),
@@ -60,8 +60,8 @@ class WebhookDeliverySerializer(serializers.Serializer[Any]):
 
     id = serializers.CharField()
     event_id = serializers.CharField()
-    kind = serializers.CharField(source="event.kind")
-    state = serializers.ChoiceField(choices=["waiting", "delivered", "failed"])
+    event_type = serializers.CharField(source="event.event_type")
+    status = serializers.ChoiceField(choices=["waiting", "delivered", "failed"])
     is_repeat = serializers.BooleanField(help_text="Whether a person asked for it again.")
     attempt_count = serializers.IntegerField()
     created_at = serializers.DateTimeField()
@@ -73,7 +73,7 @@ class WebhookDeliverySerializer(serializers.Serializer[Any]):
 class WebhookAttemptSerializer(serializers.Serializer[Any]):
     """One attempt: the response status, or the reason why there was none."""
 
-    at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField()
     duration_ms = serializers.IntegerField()
     status = serializers.IntegerField(allow_null=True)
     error = serializers.CharField()
@@ -86,16 +86,15 @@ class WebhookDeliveryDetailSerializer(WebhookDeliverySerializer):
     attempts = WebhookAttemptSerializer(many=True)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
     """The webhook endpoints of an organization."""
 
     serializer_class = WebhookEndpointSerializer
 
     @extend_schema(operation_id="webhook_endpoints_list")
-    def get(self, request: Request) -> Response:
+    def get(self, request: Request, organization_id: str) -> Response:
         """List endpoints, the newest first."""
-        found = managed(request)
+        found = managed(request, organization_id)
         page = self.paginate_queryset(selectors.endpoints(found.organization))
         return self.get_paginated_response(WebhookEndpointSerializer(page, many=True).data)
 
@@ -103,9 +102,9 @@ class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
     @extend_schema(
         request=NewWebhookEndpointSerializer, responses={201: CreatedWebhookEndpointSerializer}
     )
-    def post(self, request: Request) -> Response:
+    def post(self, request: Request, organization_id: str) -> Response:
         """Add an endpoint. The secret appears in this response only."""
-        found = managed(request)
+        found = managed(request, organization_id)
         values = NewWebhookEndpointSerializer.read(request.data)
         endpoint, secret = services.create_endpoint(
             actor=found.actor, organization=found.organization, **values
@@ -113,33 +112,31 @@ class WebhookEndpoints(GenericAPIView[WebhookEndpoint]):
         return Response({**WebhookEndpointSerializer(endpoint).data, "secret": secret}, status=201)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class OneWebhookEndpoint(GenericAPIView[WebhookEndpoint]):
     """One webhook endpoint."""
 
     serializer_class = WebhookEndpointSerializer
 
-    def get(self, request: Request, endpoint_id: str) -> Response:
+    def get(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
         """Show an endpoint."""
-        _, endpoint = of_endpoint(request, endpoint_id)
+        _, endpoint = of_endpoint(request, organization_id, endpoint_id)
         return Response(WebhookEndpointSerializer(endpoint).data)
 
-    def patch(self, request: Request, endpoint_id: str) -> Response:
+    def patch(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
         """Change an endpoint; enabling it resets its failures."""
-        found, endpoint = of_endpoint(request, endpoint_id)
+        found, endpoint = of_endpoint(request, organization_id, endpoint_id)
         changes = WebhookEndpointSerializer.read(request.data, partial=True)
         endpoint = services.update_endpoint(actor=found.actor, endpoint=endpoint, **changes)
         return Response(WebhookEndpointSerializer(endpoint).data)
 
     @extend_schema(responses={204: None})
-    def delete(self, request: Request, endpoint_id: str) -> Response:
+    def delete(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
         """Delete an endpoint."""
-        found, endpoint = of_endpoint(request, endpoint_id)
+        found, endpoint = of_endpoint(request, organization_id, endpoint_id)
         services.delete_endpoint(actor=found.actor, endpoint=endpoint, now=timezone.now())
         return Response(status=204)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class RotateSecret(GenericAPIView[WebhookEndpoint]):
     """The signing secret of an endpoint."""
 
@@ -147,15 +144,14 @@ class RotateSecret(GenericAPIView[WebhookEndpoint]):
 
     @idempotent
     @extend_schema(request=None, responses=WebhookSecretSerializer)
-    def post(self, request: Request, endpoint_id: str) -> Response:
+    def post(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
         """Create a new secret for the endpoint; the previous one also signs for 24 hours."""
-        found, endpoint = of_endpoint(request, endpoint_id)
+        found, endpoint = of_endpoint(request, organization_id, endpoint_id)
         now = timezone.now()
         secret = services.rotate_secret(actor=found.actor, endpoint=endpoint, now=now)
         return Response({"secret": secret})
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class SendTest(GenericAPIView[WebhookDelivery]):
     """A test message to the endpoint."""
 
@@ -163,63 +159,66 @@ class SendTest(GenericAPIView[WebhookDelivery]):
 
     @idempotent
     @extend_schema(request=None, responses={202: WebhookDeliverySerializer})
-    def post(self, request: Request, endpoint_id: str) -> Response:
-        """Send a message of the kind `webhook.test`."""
-        found, endpoint = of_endpoint(request, endpoint_id)
+    def post(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
+        """Send a message of the type `webhook.test`."""
+        found, endpoint = of_endpoint(request, organization_id, endpoint_id)
         delivery = services.send_test(actor=found.actor, endpoint=endpoint, now=timezone.now())
         return Response(WebhookDeliverySerializer(delivery).data, status=202)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class Deliveries(GenericAPIView[WebhookDelivery]):
     """The messages sent to an endpoint in the last 60 days."""
 
     serializer_class = WebhookDeliverySerializer
 
-    @extend_schema(operation_id="webhook_deliveries_list")
-    def get(self, request: Request, endpoint_id: str) -> Response:
+    @extend_schema(operation_id="webhook_endpoints_deliveries_list")
+    def get(self, request: Request, organization_id: str, endpoint_id: str) -> Response:
         """List deliveries, the newest first."""
-        _, endpoint = of_endpoint(request, endpoint_id)
+        _, endpoint = of_endpoint(request, organization_id, endpoint_id)
         page = self.paginate_queryset(selectors.deliveries(endpoint))
         return self.get_paginated_response(WebhookDeliverySerializer(page, many=True).data)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
 class OneDelivery(GenericAPIView[WebhookDelivery]):
     """One delivery."""
 
     serializer_class = WebhookDeliveryDetailSerializer
 
-    def get(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
+    def get(
+        self, request: Request, organization_id: str, endpoint_id: str, delivery_id: str
+    ) -> Response:
         """Show a delivery with its body and every attempt."""
-        _, endpoint = of_endpoint(request, endpoint_id)
+        _, endpoint = of_endpoint(request, organization_id, endpoint_id)
         found = selectors.delivery(endpoint, delivery_id)
         return Response(WebhookDeliveryDetailSerializer(found).data)
 
 
-@extend_schema(parameters=[OF_ORGANIZATION])
-class Redeliver(GenericAPIView[WebhookDelivery]):
+class ResendDelivery(GenericAPIView[WebhookDelivery]):
     """A repeat of a message."""
 
     serializer_class = WebhookDeliverySerializer
 
     @idempotent
     @extend_schema(request=None, responses={202: WebhookDeliverySerializer})
-    def post(self, request: Request, endpoint_id: str, delivery_id: str) -> Response:
+    def post(
+        self, request: Request, organization_id: str, endpoint_id: str, delivery_id: str
+    ) -> Response:
         """Send the message again with the same `webhook-id`."""
-        found, endpoint = of_endpoint(request, endpoint_id)
+        found, endpoint = of_endpoint(request, organization_id, endpoint_id)
         delivery = selectors.delivery(endpoint, delivery_id)
         again = services.resend(actor=found.actor, delivery=delivery, now=timezone.now())
         return Response(WebhookDeliverySerializer(again).data, status=202)
 
 
-def managed(request: Request) -> OrganizationAccess:
+def managed(request: Request, organization_id: str) -> OrganizationAccess:
     """Return the access of a caller who may manage webhooks. Raises ObjectNotFound,
     NotPermitted."""
-    return get_query_access(request, Permission.WEBHOOKS_WRITE)
+    return get_access(request, organization_id, Permission.WEBHOOKS_WRITE)
 
 
-def of_endpoint(request: Request, endpoint_id: str) -> tuple[OrganizationAccess, WebhookEndpoint]:
+def of_endpoint(
+    request: Request, organization_id: str, endpoint_id: str
+) -> tuple[OrganizationAccess, WebhookEndpoint]:
     """Return the access and the endpoint of a request. Raises ObjectNotFound, NotPermitted."""
-    found = managed(request)
+    found = managed(request, organization_id)
     return found, selectors.endpoint(found.organization, endpoint_id)

@@ -192,7 +192,7 @@ def _record_attempt(
 ) -> None:
     WebhookAttempt.objects.create(
         delivery=delivery,
-        at=now,
+        created_at=now,
         duration_ms=duration_ms,
         status=status,
         error=error[:REASON_MAX],

@@ -51,7 +51,7 @@ class WebhookEndpoint(models.Model):
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="endpoints")
     url = models.CharField(max_length=URL_MAX)
     description = models.CharField(max_length=DESCRIPTION_MAX, blank=True)
-    kinds = ArrayField(models.CharField(max_length=64))
+    event_types = ArrayField(models.CharField(max_length=64))
     is_enabled = models.BooleanField(default=True)
     disabled_reason = models.CharField(max_length=REASON_MAX, blank=True)
     """The reason if the platform disabled it; empty if a member did."""
@@ -63,7 +63,7 @@ class WebhookEndpoint(models.Model):
         db_table = "webhooks_endpoint"
         constraints = [
             models.CheckConstraint(
-                condition=Q(kinds__len__gte=1), name="endpoint_is_told_something"
+                condition=Q(event_types__len__gte=1), name="endpoint_is_told_something"
             ),
             models.CheckConstraint(
                 condition=Q(deleted_at__isnull=True) | Q(is_enabled=False),
@@ -115,7 +115,7 @@ class WebhookEvent(models.Model):
 
     id = models.CharField(primary_key=True, max_length=ID_MAX, default=new_event_id)
     organization = models.ForeignKey(Organization, models.PROTECT, related_name="+")
-    kind = models.CharField(max_length=64)
+    event_type = models.CharField(max_length=64)
     key = models.CharField(max_length=200)
     body = models.TextField()
     created_at = models.DateTimeField(default=timezone.now)
@@ -124,14 +124,14 @@ class WebhookEvent(models.Model):
         db_table = "webhooks_event"
         constraints = [
             models.UniqueConstraint(
-                fields=["organization", "kind", "key"], name="webhook_event_is_unique"
+                fields=["organization", "event_type", "key"], name="webhook_event_is_unique"
             )
         ]
         indexes = [models.Index(fields=["created_at"], name="webhook_event_by_time")]
         triggers = [pgtrigger.Protect(name="webhook_event_stays", operation=pgtrigger.Update)]
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id}"
+        return f"{self.event_type} {self.id}"
 
 
 class WebhookDelivery(models.Model):
@@ -169,7 +169,7 @@ class WebhookDelivery(models.Model):
         return self.id
 
     @property
-    def state(self) -> str:
+    def status(self) -> str:
         """`delivered`, `failed` or `waiting`."""
         if self.delivered_at is not None:
             return "delivered"
@@ -180,7 +180,7 @@ class WebhookAttempt(models.Model):
     """One attempt. The response's body is neither read nor stored. Written once."""
 
     delivery = models.ForeignKey(WebhookDelivery, models.CASCADE, related_name="attempts")
-    at = models.DateTimeField()
+    created_at = models.DateTimeField()
     duration_ms = models.PositiveIntegerField()
     status = models.PositiveSmallIntegerField(null=True)
     """The response status; None without a response."""

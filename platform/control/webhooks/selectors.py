@@ -34,13 +34,13 @@ def locked_endpoint(organization: Organization, endpoint_id: str) -> WebhookEndp
     return get_or_not_found(rows, "webhook endpoint", id=endpoint_id)
 
 
-def subscribed(organization_id: str, kind: str) -> list[WebhookEndpoint]:
-    """Return the endpoints that receive a kind of event."""
+def subscribed(organization_id: str, event_type: str) -> list[WebhookEndpoint]:
+    """Return the endpoints that receive a type of event."""
     found = WebhookEndpoint.objects.filter(
         organization_id=organization_id,
         is_enabled=True,
         deleted_at__isnull=True,
-        kinds__contains=[kind],
+        event_types__contains=[event_type],
     )
     return list(found.order_by("id"))
 
@@ -59,7 +59,7 @@ def deliveries(endpoint: WebhookEndpoint) -> QuerySet[WebhookDelivery]:
 
 def manual_count(endpoint: WebhookEndpoint, since: datetime) -> int:
     """Return the number of tests and repeats that people sent to an endpoint since a time."""
-    by_hand = Q(is_repeat=True) | Q(event__kind=TEST_EVENT)
+    by_hand = Q(is_repeat=True) | Q(event__event_type=TEST_EVENT)
     return deliveries(endpoint).filter(by_hand, created_at__gt=since).count()
 
 

@@ -71,7 +71,7 @@ def create_endpoint(
     actor: Actor,
     organization: Organization,
     url: str,
-    kinds: Sequence[str],
+    event_types: Sequence[str],
     description: str = "",
 ) -> tuple[WebhookEndpoint, str]:
     """Add an endpoint; return it and its secret, which is not shown again.
@@ -85,17 +85,17 @@ def create_endpoint(
     endpoint = WebhookEndpoint.objects.create(
         organization=organization,
         url=check_url(url),
-        kinds=checked_event_types(kinds),
+        event_types=checked_event_types(event_types),
         description=checked_description(description),
     )
     secret = _issue_secret(endpoint)
-    _record(actor, "webhook_endpoint.created", endpoint, kinds=endpoint.kinds)
+    _record(actor, "webhook_endpoint.created", endpoint, event_types=endpoint.event_types)
     return endpoint, secret
 
 
 @transaction.atomic
 def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) -> WebhookEndpoint:
-    """Change `url`, `kinds`, `description` or `is_enabled`; setting `is_enabled` resets its
+    """Change `url`, `event_types`, `description` or `is_enabled`; setting `is_enabled` resets its
     failures."""
     require(actor, endpoint.organization_id, Permission.WEBHOOKS_WRITE)
     endpoint = selectors.locked_endpoint(endpoint.organization, endpoint.id)
@@ -104,8 +104,8 @@ def update_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, **changes: Any) 
     before = snapshot(endpoint, audited_fields)
     if "url" in changes:
         endpoint.url = check_url(changes["url"])
-    if "kinds" in changes:
-        endpoint.kinds = checked_event_types(changes["kinds"])
+    if "event_types" in changes:
+        endpoint.event_types = checked_event_types(changes["event_types"])
     if "description" in changes:
         endpoint.description = checked_description(changes["description"])
     if "is_enabled" in changes:
@@ -152,7 +152,7 @@ def delete_endpoint(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -
 
 @transaction.atomic
 def send_test(*, actor: Actor, endpoint: WebhookEndpoint, now: datetime) -> WebhookDelivery:
-    """Send a message of the kind `webhook.test`. Raises Conflict for a disabled endpoint, or after
+    """Send a message of the type `webhook.test`. Raises Conflict for a disabled endpoint, or after
     20 manual messages in a minute."""
     endpoint = _enabled(actor, endpoint, now)
     data = {"endpoint_id": endpoint.id, "message": "This is a test."}
@@ -171,19 +171,19 @@ def resend(*, actor: Actor, delivery: WebhookDelivery, now: datetime) -> Webhook
 
 @transaction.atomic
 def send_event(
-    *, organization_id: str, kind: str, data: dict[str, Any], key: str, now: datetime
+    *, organization_id: str, event_type: str, data: dict[str, Any], key: str, now: datetime
 ) -> None:
     """Send an event to the organization's subscribed endpoints, in the caller's transaction.
 
-    `key` makes it unique per kind; `data` is JSON with ids, amounts and times, and no secret.
-    Raises ValueError for an unknown kind or too much data.
+    `key` makes it unique per type; `data` is JSON with ids, amounts and times, and no secret.
+    Raises ValueError for an unknown type or too much data.
     """
-    if kind not in EVENT_TYPES:
-        raise ValueError(f"{kind} is no kind of webhook")
-    endpoints = selectors.subscribed(organization_id, kind)
+    if event_type not in EVENT_TYPES:
+        raise ValueError(f"{event_type} is no type of webhook event")
+    endpoints = selectors.subscribed(organization_id, event_type)
     if not endpoints:
         return
-    event = _event(organization_id, kind, key, data, now)
+    event = _event(organization_id, event_type, key, data, now)
     for endpoint in endpoints:
         if not WebhookDelivery.objects.filter(endpoint=endpoint, event=event).exists():
             _deliver(endpoint, event, now)
@@ -199,17 +199,17 @@ def purge(*, now: datetime) -> int:
 
 
 def _event(
-    organization_id: str, kind: str, key: str, data: dict[str, Any], now: datetime
+    organization_id: str, event_type: str, key: str, data: dict[str, Any], now: datetime
 ) -> WebhookEvent:
     at = now.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    body = json.dumps({"type": kind, "timestamp": at, "data": data}, ensure_ascii=False)
+    body = json.dumps({"type": event_type, "timestamp": at, "data": data}, ensure_ascii=False)
     if len(body) > BODY_CHARACTERS_MAX:
         raise ValueError(f"a webhook has at most {BODY_CHARACTERS_MAX} characters")
     event = WebhookEvent(
-        organization_id=organization_id, kind=kind, key=key, body=body, created_at=now
+        organization_id=organization_id, event_type=event_type, key=key, body=body, created_at=now
     )
     WebhookEvent.objects.bulk_create([event], ignore_conflicts=True)
-    return WebhookEvent.objects.get(organization_id=organization_id, kind=kind, key=key)
+    return WebhookEvent.objects.get(organization_id=organization_id, event_type=event_type, key=key)
 
 
 def _deliver(
@@ -257,10 +257,12 @@ def _record(actor: Actor, action: str, endpoint: WebhookEndpoint, **details: Any
 
 
 def checked_event_types(values: Sequence[str]) -> list[str]:
-    """Return kinds in a fixed order, each once. Raises InvalidValue."""
+    """Return event types in a fixed order, each once. Raises InvalidValue."""
     if not values or not set(values) <= EVENT_TYPES.keys():
-        raise InvalidValue(f"kinds must be some of {', '.join(EVENT_TYPES)}.", param="kinds")
-    return [kind for kind in EVENT_TYPES if kind in values]
+        raise InvalidValue(
+            f"event_types must be some of {', '.join(EVENT_TYPES)}.", param="event_types"
+        )
+    return [each for each in EVENT_TYPES if each in values]
 
 
 def checked_description(value: str) -> str:

@@ -1,4 +1,4 @@
-"""Budgets and alerts in the management API: whoever looks after the money, and nobody else."""
+"""Spending limits and alerts in the management API: for whoever looks after the money."""
 
 import json
 
@@ -18,7 +18,7 @@ from serving.contract.budget import balance_budget_id, limit_budget_id
 from tests.fixtures.organizations import SeededOrganization, make_organization
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
-BUDGETS = "/api/v1/budgets"
+LIMITS = "spending-limits"
 
 
 @pytest.fixture
@@ -27,18 +27,15 @@ def org() -> SeededOrganization:
 
 
 def client_of(org: SeededOrganization, role: str = Role.OWNER) -> APIClient:
-    client = APIClient()
-    user = org.owner if role == Role.OWNER else org.join(role)
-    client.force_login(user)
-    return client
+    return org.api(role)
 
 
 def make(client, org, **changes):
     body = {"owner_id": org.id, "period": "day", "limit_nanos": 5 * 10**9, **changes}
-    return client.post(BUDGETS, body, format="json")
+    return client.post(LIMITS, body, format="json")
 
 
-def test_a_budget_is_made_listed_changed_and_removed(org):
+def test_a_limit_is_made_listed_changed_and_removed(org):
     client = client_of(org)
     made = make(client, org, owner_id=org.project.id, alert_percents=[100, 90, 90])
     assert made.status_code == 201
@@ -49,24 +46,24 @@ def test_a_budget_is_made_listed_changed_and_removed(org):
     }  # fmt: skip
     assert (body["period"], body["limit_nanos"], body["enforcement"]) == ("day", 5 * 10**9, "hard")
     assert (body["alert_percents"], body["spent_nanos"]) == ([90, 100], 0)
-    address = f"{BUDGETS}/{body['id']}"
-    assert client.get(BUDGETS).json()["data"] == [body] == [client.get(address).json()]
+    address = f"{LIMITS}/{body['id']}"
+    assert client.get(LIMITS).json()["data"] == [body] == [client.get(address).json()]
     changed = client.patch(address, {"enforcement": "soft", "limit_nanos": 7}, format="json").json()
     assert (changed["enforcement"], changed["limit_nanos"]) == ("soft", 7)
     assert changed["alert_percents"] == [90, 100]
     assert client.delete(address).status_code == 204
     assert client.get(address).status_code == 404
-    assert client.get(BUDGETS).json()["data"] == []
+    assert client.get(LIMITS).json()["data"] == []
     actions = AuditEvent.objects.filter(target_id=body["id"]).values_list("action", flat=True)
     assert set(actions) == {"spending_limit.set", "spending_limit.removed", "alert.choose_percents"}
 
 
-def test_monthly_limits_that_were_there_are_budgets(org):
+def test_monthly_limits_that_were_there_are_listed(org):
     client = client_of(org)
     client.patch(f"/api/v1/organizations/{org.id}", {"spend_limit_nanos": 9}, format="json")
-    [found] = client.get(BUDGETS).json()["data"]
+    [found] = client.get(LIMITS).json()["data"]
     assert (found["id"], found["period"], found["limit_nanos"]) == (f"limit:{org.id}", "month", 9)
-    client.patch(f"{BUDGETS}/{found['id']}", {"limit_nanos": 11}, format="json")
+    client.patch(f"{LIMITS}/{found['id']}", {"limit_nanos": 11}, format="json")
     assert client.get(f"/api/v1/organizations/{org.id}").json()["spend_limit_nanos"] == 11
     assert make(client, org, period="month").status_code == 409
 
@@ -90,9 +87,9 @@ def test_gateways_hold_on_hard_limits_and_not_on_soft_ones(org, owner):
 
     every = {limit_budget_id(limited, period) for period in ("month", "week", "day")}
     assert published() == every
-    client.patch(f"{BUDGETS}/limit:{limited}:week", {"enforcement": "soft"}, format="json")
+    client.patch(f"{LIMITS}/limit:{limited}:week", {"enforcement": "soft"}, format="json")
     assert published() == every - {f"limit:{limited}:week"}
-    client.delete(f"{BUDGETS}/limit:{limited}:day")
+    client.delete(f"{LIMITS}/limit:{limited}:day")
     assert published() == {f"limit:{limited}"}
 
 
@@ -117,7 +114,7 @@ def test_an_outsider_limits_nothing_and_chooses_nothing(org):
                 budget_id=budget_id,
                 percents=[1],
             )
-    assert client.get(f"{BUDGETS}/{name}").json()["alert_percents"] == [50, 80, 100]
+    assert client.get(f"{LIMITS}/{name}").json()["alert_percents"] == [50, 80, 100]
 
 
 def test_of_many_keys_only_those_that_are_limited_are_read(org):
@@ -170,19 +167,19 @@ def test_nonsense_is_refused_by_name_and_changes_nothing(org, changes):
     reply = make(client, org, **changes)
     assert reply.status_code == 400
     assert reply.json()["error"]["param"].split(".")[0] == next(iter(changes))
-    assert client.get(BUDGETS).json()["data"] == []
+    assert client.get(LIMITS).json()["data"] == []
 
 
 def test_an_archived_project_and_a_revoked_key_cannot_be_limited(org):
     client = client_of(org)
     key, _ = org.mint()
-    client.post(f"/api/v1/organizations/{org.id}/keys/{key.id}/revoke")
+    client.post(f"/api/v1/organizations/{org.id}/api-keys/{key.id}/revoke")
     assert make(client, org, owner_id=key.id).status_code == 409
 
 
 def test_alert_settings_have_defaults_and_can_be_turned_off(org):
     client = client_of(org)
-    address = "/api/v1/alert-settings"
+    address = "alert-settings"
     usual = {"low_balance_nanos": None, "low_runway_days": 3, "unusual_factor": 3}
     assert client.get(address).json() == usual
     changed = client.patch(
@@ -194,22 +191,22 @@ def test_alert_settings_have_defaults_and_can_be_turned_off(org):
         assert client.patch(address, bad, format="json").status_code == 400
 
 
-def test_budgets_come_in_pages_that_stay_right(org):
+def test_limits_come_in_pages_that_stay_right(org):
     client = client_of(org)
     for period in ("month", "week", "day"):
         for owner in (org.id, org.project.id):
             assert make(client, org, owner_id=owner, period=period).status_code == 201
-    whole = client.get(BUDGETS).json()
+    whole = client.get(LIMITS).json()
     names = [one["id"] for one in whole["data"]]
     assert (len(names), whole["next"], whole["previous"]) == (6, None, None)
-    first = client.get(f"{BUDGETS}?limit=2").json()
+    first = client.get(f"{LIMITS}?limit=2").json()
     second = client.get(first["next"]).json()
-    client.delete(f"{BUDGETS}/{names[0]}")
+    client.delete(f"{LIMITS}/{names[0]}")
     third = client.get(second["next"]).json()
     pages = [first, second, third]
     assert [one["id"] for page in pages for one in page["data"]] == names
     assert third["next"] is None
     assert [one["id"] for one in client.get(third["previous"]).json()["data"]] == names[2:4]
-    client.delete(f"{BUDGETS}/{names[2]}")  # what a page began with is gone
+    client.delete(f"{LIMITS}/{names[2]}")  # what a page began with is gone
     assert client.get(first["next"]).status_code == 200
-    assert client.get(f"{BUDGETS}?cursor=Zm9v").status_code == 404
+    assert client.get(f"{LIMITS}?after=Zm9v").status_code == 400

@@ -215,15 +215,15 @@ def test_an_endpoint_that_subscribed_is_told_with_the_figures(customer, outsider
     for one in (customer, outsider):
         WebhookEndpoint.objects.create(
             organization=one.organization, url="https://hooks.example.com/in",
-            kinds=["spending_limit.reached"],
+            event_types=["spending_limit.reached"],
         )  # fmt: skip
     name = limit(customer)
     spend(name, 8 * DOLLAR)
     telling.look(now=NOW)
     [event] = WebhookEvent.objects.all()
-    assert (event.organization_id, event.kind) == (customer.id, "spending_limit.reached")
+    assert (event.organization_id, event.event_type) == (customer.id, "spending_limit.reached")
     data = json.loads(event.body)["data"]
-    assert (data["budget_id"], data["percent"]) == (name, 80)
+    assert (data["spending_limit_id"], data["percent"]) == (name, 80)
     assert (data["spent_nanos"], data["limit_nanos"]) == (8 * DOLLAR, 10 * DOLLAR)
     assert data["renews_at"] == "2026-11-22T00:00:00+00:00"
 

@@ -121,7 +121,7 @@ def test_payment_reinstates_in_its_own_transaction(org, owing, recipients):
     assert (published(org), state_of(org)) == ("active", State.CURRENT)
     assert names(org)[-1] == ("reinstate", "reinstated")
     assert told()[-1] == "The service of Acme is back"
-    assert WebhookEvent.objects.filter(kind="invoice.paid").count() in (0, 1)
+    assert WebhookEvent.objects.filter(event_type="invoice.paid").count() in (0, 1)
     pass_days(60, 16)
     assert state_of(org) == State.CURRENT
     assert sound()

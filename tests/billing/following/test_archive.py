@@ -290,9 +290,9 @@ def archived(folder, price):
 @pytest.mark.parametrize("loss", ["gone", "broken", "no folder"])
 def test_a_file_that_is_not_at_hand_is_said_to_be_so(archived, folder, settings, loss):
     org, event, client = archived
-    receipt = f"/api/v1/requests/{event.event_id}?organization_id={org.id}"
+    receipt = f"/api/v1/organizations/{org.id}/requests/{event.event_id}"
     days = f"start_time={int(OLD.timestamp()) - 60}&end_time={int(OLD.timestamp()) + 60}"
-    file = f"/api/v1/requests.jsonl?organization_id={org.id}&{days}"
+    file = f"/api/v1/organizations/{org.id}/requests?format=jsonl&{days}"
     assert client.get(receipt).status_code == 200
     path = folder / Day.objects.get(day=OLD.date()).archive_path
     if loss == "gone":

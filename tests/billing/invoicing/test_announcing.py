@@ -75,7 +75,7 @@ def test_who_has_paid_is_thanked_once(org, mailed, invoiced):
 def test_a_debt_that_is_given_up_is_told_nobody_as_paid(org, mailed, invoiced):
     create_endpoint(
         actor=org.actor, organization=org.organization, url="https://hooks.acme.example/in",
-        kinds=["invoice.paid"],
+        event_types=["invoice.paid"],
     )  # fmt: skip
     write_off(
         organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="w",
@@ -105,7 +105,7 @@ def test_a_debt_of_which_a_part_is_given_up_is_told_as_paid_once_the_rest_is(org
 def test_systems_are_told_of_the_invoice_and_its_payment(org, cents_price):
     create_endpoint(
         actor=org.actor, organization=org.organization, url="https://hooks.acme.example/in",
-        kinds=["invoice.finalized", "invoice.paid"],
+        event_types=["invoice.finalized", "invoice.paid"],
     )  # fmt: skip
     use_cents(customer_of(org), cents_price, 1000, october(30))
     finish_month()
@@ -114,7 +114,7 @@ def test_systems_are_told_of_the_invoice_and_its_payment(org, cents_price):
         organization_id=org.id, amount_nanos=1000 * 10**7, idempotency_key="a",
         actor=OPERATOR, reason="bank transfer", now=AFTER,
     )  # fmt: skip
-    assert sorted(WebhookEvent.objects.values_list("kind", flat=True)) == [
+    assert sorted(WebhookEvent.objects.values_list("event_type", flat=True)) == [
         "invoice.finalized",
         "invoice.paid",
     ]

@@ -20,17 +20,11 @@ ONCE = {"Idempotency-Key": "k1"}
 
 @pytest.fixture
 def api(org: SeededOrganization) -> APIClient:
-    return client_of(org.owner)
-
-
-def client_of(user: Any) -> APIClient:
-    client = APIClient()
-    client.force_login(user)
-    return client
+    return org.api()
 
 
 def post(client: APIClient, body: dict[str, Any], **headers: str) -> Any:
-    return client.post("/api/v1/top-ups", body, headers=headers)
+    return client.post("credit-purchases", body, headers=headers)
 
 
 def test_a_top_up_with_a_saved_method(
@@ -41,13 +35,13 @@ def test_a_top_up_with_a_saved_method(
     first, second = post(api, body, **ONCE), post(api, body, **ONCE)
     assert (first.status_code, first.json()) == (201, second.json())
     settle(stripe)
-    shown = api.get(f"/api/v1/top-ups/{first.json()['id']}").json()
+    shown = api.get(f"credit-purchases/{first.json()['id']}").json()
     assert (shown["status"], shown["amount_cents"], shown["currency"]) == (
         "succeeded",
         5_000,
         "usd",
     )
-    assert [each["id"] for each in api.get("/api/v1/top-ups").json()["data"]] == [shown["id"]]
+    assert [each["id"] for each in api.get("credit-purchases").json()["data"]] == [shown["id"]]
     assert balance_cents(org) == 5_000
 
 
@@ -56,7 +50,7 @@ def test_a_quote_says_the_total_and_another_total_is_not_charged(
 ) -> None:
     monkeypatch.setattr("billing.payments.services.asking.tax_on_top_up", lambda *_, **__: 950)
     method = save_card(org, stripe)
-    quote = api.post("/api/v1/top-up-quotes", {"amount_cents": 5_000})
+    quote = api.post("credit-purchase-quotes", {"amount_cents": 5_000})
     assert (quote.status_code, quote.json()) == (
         200,
         {"amount_cents": 5_000, "tax_cents": 950, "total_cents": 5_950},
@@ -70,7 +64,7 @@ def test_a_quote_says_the_total_and_another_total_is_not_charged(
 
 
 def test_a_quote_of_too_little_is_refused(stripe: StripeDouble, api: APIClient) -> None:
-    assert api.post("/api/v1/top-up-quotes", {"amount_cents": 1}).status_code == 400
+    assert api.post("credit-purchase-quotes", {"amount_cents": 1}).status_code == 400
 
 
 def test_without_a_method_a_page_takes_one(stripe: StripeDouble, api: APIClient) -> None:
@@ -112,13 +106,11 @@ def test_the_default_moves_and_a_removed_method_is_gone(
     org: SeededOrganization, stripe: StripeDouble, api: APIClient
 ) -> None:
     first, second = save_card(org, stripe), save_card(org, stripe, "pm_card_mastercard")
-    reply = api.patch(f"/api/v1/payment-methods/{second.id}", {"is_default": True})
+    reply = api.patch(f"payment-methods/{second.id}", {"is_default": True})
     assert reply.json()["is_default"] is True
-    assert (
-        api.patch(f"/api/v1/payment-methods/{second.id}", {"is_default": False}).status_code == 400
-    )
-    assert api.delete(f"/api/v1/payment-methods/{second.id}").status_code == 204
-    (left,) = api.get("/api/v1/payment-methods").json()["data"]
+    assert api.patch(f"payment-methods/{second.id}", {"is_default": False}).status_code == 400
+    assert api.delete(f"payment-methods/{second.id}").status_code == 204
+    (left,) = api.get("payment-methods").json()["data"]
     assert (left["id"], left["is_default"]) == (first.id, True)
     settle(stripe)
     assert stripe.things[second.stripe_id]["customer"] is None
@@ -127,7 +119,7 @@ def test_the_default_moves_and_a_removed_method_is_gone(
 
 
 def test_saving_a_method_is_stripes_page(stripe: StripeDouble, api: APIClient) -> None:
-    reply = api.post("/api/v1/payment-methods")
+    reply = api.post("payment-methods")
     assert reply.status_code == 201
     assert reply.json()["url"].startswith("https://checkout.stripe.com/")
 
@@ -138,15 +130,15 @@ def test_automatic_top_ups_are_set(
     body = {
         "is_on": True, "threshold_cents": 1_000, "amount_cents": 5_000, "monthly_cap_cents": 9_000,
     }  # fmt: skip
-    assert api.get("/api/v1/auto-top-up").status_code == 404
-    assert api.put("/api/v1/auto-top-up", body).json()["error"]["code"] == "no_payment_method"
+    assert api.get("auto-recharge").status_code == 404
+    assert api.put("auto-recharge", body).json()["error"]["code"] == "no_payment_method"
     save_card(org, stripe)
-    assert api.put("/api/v1/auto-top-up", body).json() == body | {"stopped_at": None}
-    assert api.get("/api/v1/auto-top-up").json()["amount_cents"] == 5_000
+    assert api.put("auto-recharge", body).json() == body | {"stopped_at": None}
+    assert api.get("auto-recharge").json()["amount_cents"] == 5_000
 
 
 def test_without_stripe_it_says_so(org: SeededOrganization, api: APIClient) -> None:
-    assert api.get("/api/v1/payment-methods").json()["data"] == []
+    assert api.get("payment-methods").json()["data"] == []
     reply = post(api, {"amount_cents": 5_000}, **ONCE)
     assert (reply.status_code, reply.json()["error"]["code"]) == (409, "stripe_not_configured")
 
@@ -168,7 +160,7 @@ def test_rows_of_another_mode_are_not_seen(
     post(api, {"amount_cents": 5_000}, **ONCE)
     keys = dataclasses.replace(stripe.keys, mode="live", secret="sk_live_x")
     settings.CONFIG = dataclasses.replace(settings.CONFIG, stripe=keys)
-    assert api.get("/api/v1/payment-methods").json()["data"] == []
-    assert api.get("/api/v1/top-ups").json()["data"] == []
+    assert api.get("payment-methods").json()["data"] == []
+    assert api.get("credit-purchases").json()["data"] == []
     deliver_due(now=timezone.now())
     assert stripe.succeeded() == []

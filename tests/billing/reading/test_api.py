@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from control.accounts.models import User
 from control.organizations.models import Membership
+from tests.fixtures.organizations import api_of
 from tests.fixtures.usage import NOW, add_key, make_event
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -21,9 +22,7 @@ TODAY = {"start_time": DAY, "end_time": DAY + 86_400}
 def person_of(customer, role="owner"):
     user = User.objects.create_user(f"{role}@{customer.id.lower()}.test")
     Membership.objects.create(user=user, organization=customer.organization, role=role)
-    client = APIClient()
-    client.force_login(user)
-    return client
+    return api_of(customer.id, user)
 
 
 def get(client, path, **query):
@@ -61,6 +60,16 @@ def test_what_was_refused_is_no_request_of_a_model(customer, price, book):
     )
     [result] = get(person_of(customer), USAGE)["data"][0]["results"]
     assert result["num_model_requests"] == 3
+
+
+@pytest.mark.parametrize(("path", "compatible"), [("usage", USAGE), ("costs", COSTS)])
+def test_the_organizations_address_answers_as_the_compatible_one(
+    busy, customer, outsider, path, compatible
+):
+    client = person_of(customer)
+    assert get(client, path) == get(client, compatible)
+    theirs = f"/api/v1/organizations/{outsider.id}/{path}"
+    assert client.get(theirs, TODAY).status_code == 404
 
 
 def test_costs_are_exact_numbers(busy, customer):

@@ -26,7 +26,7 @@ def body_of(client, path, **query):
 
 def lines_of(client, path, **query):
     text = body_of(client, path, **query)
-    if path.endswith(".csv"):
+    if query["format"] == "csv":
         return list(csv.DictReader(text.splitlines()))
     return [json.loads(line) for line in text.splitlines()]
 
@@ -35,7 +35,7 @@ def test_a_receipt_shows_tokens_times_price_for_each_meter(customer, price, book
     """600 x 150 + 400 x 75 + 20 x 600 = 90,000 + 30,000 + 12,000 nanos."""
     event = make_event(customer, price, client_request_id="mine-1")
     book(event)
-    body = person_of(customer).get(f"/api/v1/requests/{event.event_id}").json()
+    body = person_of(customer).get(f"requests/{event.event_id}").json()
     assert (body["object"], body["id"]) == ("request", event.event_id)
     assert body["usage"] == {
         "input_tokens": 1000, "cached_input_tokens": 400, "output_tokens": 20,
@@ -57,14 +57,14 @@ def test_a_receipt_shows_tokens_times_price_for_each_meter(customer, price, book
 def test_a_waived_request_has_a_receipt_too(customer, price, book):
     event = make_event(customer, price, outcome="engine_failed")
     book(event)
-    body = person_of(customer).get(f"/api/v1/requests/{event.event_id}").json()
+    body = person_of(customer).get(f"requests/{event.event_id}").json()
     assert (body["charged_nanos"], body["waived_nanos"]) == (0, 132_000)
 
 
 def test_a_receipt_of_nothing_is_missing(customer):
     client = person_of(customer)
     for name in (uuid.uuid4(), "no-id"):
-        assert client.get(f"/api/v1/requests/{name}").status_code == 404
+        assert client.get(f"requests/{name}").status_code == 404
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def busy(customer, outsider, price, book):
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
 def test_requests_of_any_period_come_as_files(busy, customer, ending):
-    found = lines_of(person_of(customer), f"/api/v1/requests.{ending}", **EVER)
+    found = lines_of(person_of(customer), "requests", format=ending, **EVER)
     assert [one["request_id"] for one in found] == sorted(event.event_id for event in busy)
     mine = {"api_key_ids": customer.key.id}
-    found = lines_of(person_of(customer, "viewer"), f"/api/v1/requests.{ending}", **EVER, **mine)
+    found = lines_of(person_of(customer, "viewer"), "requests", format=ending, **EVER, **mine)
     assert len(found) == 2
 
 
@@ -92,7 +92,7 @@ def test_requests_of_any_period_come_as_files(busy, customer, ending):
 def test_costs_of_any_period_come_as_files_by_day_and_group(busy, customer, ending):
     groups = ["project_id", "api_key_id", "model", "service_tier"]
     client = person_of(customer)
-    found = lines_of(client, f"{COSTS}.{ending}", **EVER, group_by=groups)
+    found = lines_of(client, "costs", format=ending, **EVER, group_by=groups)
     assert [one["day"] for one in found] == ["2026-11-20", "2026-11-21", "2026-11-21"]
     assert {(one["model"], one["service_tier"]) for one in found} == {("penstock-demo", "default")}
     assert sum(int(one["charged_nanos"]) for one in found) == 2 * 132_000 + 312_000
@@ -100,7 +100,7 @@ def test_costs_of_any_period_come_as_files_by_day_and_group(busy, customer, endi
         assert int(one["charged_nanos"]) == sum(
             int(one[meter]) for meter in ("input_nanos", "cached_input_nanos", "output_nanos")
         )
-    assert [one["day"] for one in lines_of(client, f"{COSTS}.{ending}", start_time=DAY)] == [
+    assert [one["day"] for one in lines_of(client, "costs", format=ending, start_time=DAY)] == [
         "2026-11-21"
     ]
 
@@ -125,24 +125,32 @@ def test_input_tokens_include_cached_ones_in_every_file_and_answer(busy, custome
     [usage] = get(client, USAGE)["data"][0]["results"]
     assert (usage["input_tokens"], usage["input_cached_tokens"]) == (3000, 400)
     for ending in ("csv", "jsonl"):
-        [day] = lines_of(client, f"{COSTS}.{ending}", **TODAY)
+        [day] = lines_of(client, "costs", format=ending, **TODAY)
         assert (int(day["input_tokens"]), int(day["cached_input_tokens"])) == (3000, 400)
-        lines = lines_of(client, f"/api/v1/requests.{ending}", **TODAY)
+        lines = lines_of(client, "requests", format=ending, **TODAY)
         assert sum(int(one["input_tokens"]) for one in lines) == 3000
         assert sum(int(one["cached_input_tokens"]) for one in lines) == 400
-    receipts = [client.get(f"/api/v1/requests/{one.event_id}").json() for one in busy[1:]]
+    receipts = [client.get(f"requests/{one.event_id}").json() for one in busy[1:]]
     assert sum(one["usage"]["input_tokens"] for one in receipts) == 3000
     assert sum(
         line["tokens"] for one in receipts for line in one["lines"] if line["meter"] != "output"
     ) == 3000  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/api/v1/requests.csv", f"{COSTS}.csv", f"{COSTS}.jsonl"])
-def test_a_file_of_no_span_is_refused(customer, path):
-    client = person_of(customer)
-    reply = client.get(path, {"start_time": "yesterday"})
-    assert (reply.status_code, reply.json()["error"]["param"]) == (400, "start_time")
-    assert client.get(path, {}).status_code == 400
+@pytest.mark.parametrize("path", ["requests", "costs", "usage"])
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [
+        ({}, "start_time"),
+        ({"start_time": "yesterday"}, "start_time"),
+        ({"start_time": 0, "format": "xml"}, "format"),
+    ],
+)
+def test_a_file_of_no_span_or_form_is_refused(customer, path, query, param):
+    if (path, param) == ("usage", "format"):
+        return
+    reply = person_of(customer).get(path, query)
+    assert (reply.status_code, reply.json()["error"]["param"]) == (400, param)
 
 
 def test_a_file_holds_a_page_at_a_time_and_no_transaction(customer, price, book, monkeypatch):
@@ -151,7 +159,7 @@ def test_a_file_holds_a_page_at_a_time_and_no_transaction(customer, price, book,
     with CaptureQueriesContext(
         connection,
     ) as queries:
-        chunks = body_of(person_of(customer), "/api/v1/requests.jsonl", **EVER)
+        chunks = body_of(person_of(customer), "requests", **EVER, format="jsonl")
     assert len(chunks.splitlines()) == 5
     pages = [one["sql"] for one in queries if 'FROM "metering_usage_event"' in one["sql"]]
     assert len(pages) == 4

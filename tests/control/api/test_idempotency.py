@@ -23,7 +23,7 @@ KEY = {"idempotency-key": "order-17"}
 
 def mint(client: APIClient, base: str, org: SeededOrganization, **headers: str) -> Any:
     wish = {"project_id": org.project.id, "name": "Backend"}
-    return client.post(f"{base}/keys", wish, headers=KEY | headers)
+    return client.post(f"{base}/api-keys", wish, headers=KEY | headers)
 
 
 def test_a_key_minted_twice_is_one_with_the_secret_that_was_shown(
@@ -52,7 +52,7 @@ def test_the_same_key_of_another_caller_is_another(
 def test_what_was_refused_leaves_its_key_free(
     api: APIClient, base: str, org: SeededOrganization
 ) -> None:
-    assert api.post(f"{base}/keys", {"name": "x"}, headers=KEY).status_code == 400
+    assert api.post(f"{base}/api-keys", {"name": "x"}, headers=KEY).status_code == 400
     assert not IdempotentRequest.objects.exists()
     assert mint(api, base, org).status_code == 201
 

@@ -23,7 +23,7 @@ def limit(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_calls_are_told_when_to_come_back(api: APIClient, base: str) -> None:
-    addresses = [base, f"{base}/keys", f"{base}/projects", base]
+    addresses = [base, f"{base}/api-keys", f"{base}/projects", base]
     replies = [api.get(address) for address in addresses]
     assert [reply.status_code for reply in replies] == [200, 200, 200, 429]
     assert replies[-1].headers["retry-after"] == "50"

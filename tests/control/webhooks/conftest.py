@@ -15,5 +15,5 @@ def made(org: SeededOrganization, receiver: Receiver) -> tuple[WebhookEndpoint, 
         actor=org.actor,
         organization=org.organization,
         url=receiver.url,
-        kinds=["api_key.created", "invoice.paid"],
+        event_types=["api_key.created", "invoice.paid"],
     )

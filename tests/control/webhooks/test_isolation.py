@@ -31,7 +31,7 @@ def subscribe(org: SeededOrganization, receiver: Receiver) -> None:
         actor=org.actor,
         organization=org.organization,
         url=receiver.url,
-        kinds=["invoice.paid"],
+        event_types=["invoice.paid"],
     )
 
 
@@ -40,7 +40,7 @@ def tell(org: SeededOrganization) -> None:
         key = f"inv_{number}"
         send_event(
             organization_id=org.id,
-            kind="invoice.paid",
+            event_type="invoice.paid",
             data={"invoice_id": key},
             key=key,
             now=timezone.now(),

@@ -36,7 +36,7 @@ DAY = timedelta(days=1)
 def emit(org: SeededOrganization, key: str = "inv_1", now: datetime | None = None) -> None:
     services.send_event(
         organization_id=org.id,
-        kind="invoice.paid",
+        event_type="invoice.paid",
         data={"invoice_id": key},
         key=key,
         now=now or timezone.now(),
@@ -60,7 +60,7 @@ def test_a_new_key_is_told_with_a_signature_that_the_library_verifies(
     assert key_secret not in told.body.decode()
     assert told.headers["webhook-id"] == WebhookEvent.objects.get().id
     delivery = WebhookDelivery.objects.get()
-    assert (delivery.state, delivery.attempt_count) == ("delivered", 1)
+    assert (delivery.status, delivery.attempt_count) == ("delivered", 1)
     attempt = WebhookAttempt.objects.get()
     assert (attempt.status, attempt.error) == (200, "")
 
@@ -99,12 +99,14 @@ def test_only_who_subscribed_is_told(
     org: SeededOrganization, made: Made, outsider: SeededOrganization
 ) -> None:
     services.send_event(
-        organization_id=org.id, kind="balance.low", data={}, key="1", now=timezone.now()
+        organization_id=org.id, event_type="balance.low", data={}, key="1", now=timezone.now()
     )
     emit(outsider)
     assert not OutboxMessage.objects.exists()
-    with pytest.raises(ValueError, match="no kind"):
-        services.send_event(organization_id=org.id, kind="x", data={}, key="1", now=timezone.now())
+    with pytest.raises(ValueError, match="no type"):
+        services.send_event(
+            organization_id=org.id, event_type="x", data={}, key="1", now=timezone.now()
+        )
 
 
 def test_each_subscribed_endpoint_gets_the_same_message(
@@ -114,7 +116,7 @@ def test_each_subscribed_endpoint_gets_the_same_message(
         actor=org.actor,
         organization=org.organization,
         url=receiver.url,
-        kinds=["invoice.paid"],
+        event_types=["invoice.paid"],
     )
     emit(org)
     deliver()
@@ -131,7 +133,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
     emit(org, now=now)
     deliver(now)
     delivery = WebhookDelivery.objects.get()
-    assert delivery.state == "waiting"
+    assert delivery.status == "waiting"
     assert delivery.next_at == now + timedelta(seconds=5)
     receiver.status = 200
     deliver(now + timedelta(seconds=7))
@@ -140,7 +142,7 @@ def test_what_fails_is_tried_again_with_the_same_id_and_a_new_time(
     assert first.headers["webhook-timestamp"] != second.headers["webhook-timestamp"]
     assert [a.error for a in WebhookAttempt.objects.all()] == ["answered 500", ""]
     delivery.refresh_from_db()
-    assert (delivery.state, delivery.attempt_count) == ("delivered", 2)
+    assert (delivery.status, delivery.attempt_count) == ("delivered", 2)
 
 
 def test_a_message_is_tried_ten_times_over_days_and_then_failed(
@@ -158,7 +160,7 @@ def test_a_message_is_tried_ten_times_over_days_and_then_failed(
     hours = [round(moment.total_seconds() / 3600 / 1.1, 1) for moment in moments]
     assert len(moments) == 10
     assert 70 <= hours[-1] <= 85
-    assert WebhookDelivery.objects.get().state == "failed"
+    assert WebhookDelivery.objects.get().status == "failed"
     assert message.last_error == "answered 503"
 
 
@@ -206,7 +208,7 @@ def test_pauses_add_no_attempts(org: SeededOrganization, made: Made, receiver: R
         deliver(message.due_at)
         message.refresh_from_db()
     assert message.attempts == 10
-    assert WebhookDelivery.objects.get().state == "failed"
+    assert WebhookDelivery.objects.get().status == "failed"
 
 
 def test_a_redirect_is_a_failure(org: SeededOrganization, made: Made, receiver: Receiver) -> None:
@@ -258,7 +260,7 @@ def test_an_endpoint_that_says_it_is_gone_is_disabled_at_once(
     emit(org)
     deliver()
     assert WebhookEndpoint.objects.get().disabled_reason == "It answered 410: it is gone."
-    assert WebhookDelivery.objects.get().state == "failed"
+    assert WebhookDelivery.objects.get().status == "failed"
 
 
 def test_rotation_overlaps_and_ends(
@@ -349,12 +351,17 @@ def test_an_operator_retries_a_delivery_that_was_given_up(
         now=timezone.now(),
     )
     deliver()
-    assert WebhookDelivery.objects.get().state == "delivered"
+    assert WebhookDelivery.objects.get().status == "delivered"
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"kinds": []}, {"kinds": ["webhook.test"]}, {"description": "x" * 201}, {"url": "https://0"}],
+    [
+        {"event_types": []},
+        {"event_types": ["webhook.test"]},
+        {"description": "x" * 201},
+        {"url": "https://0"},
+    ],
 )
 def test_what_does_not_fit_is_refused(
     org: SeededOrganization, made: Made, wrong: dict[str, object]
@@ -369,7 +376,7 @@ def test_an_organization_has_a_bounded_number(org: SeededOrganization, local: No
             actor=org.actor,
             organization=org.organization,
             url="https://example.com",
-            kinds=["api_key.created"],
+            event_types=["api_key.created"],
         )
 
     for _ in range(20):

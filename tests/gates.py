@@ -1,0 +1,125 @@
+"""Rules of structure that no linter knows: `python -m tests.gates`, run by `make check`.
+
+- No file has more than 500 lines.
+- No public class name is defined twice.
+- No file imports itself through others, wherever the import stands.
+- Names that were retired (`tests/retired_names.txt`) are used nowhere.
+
+`serving/` and `billing/` are exempt from the rules that they don't keep yet.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCES = {"control": "platform", "serving": ".", "billing": ".", "web": ".", "infra": "."}
+"""Each package, and the folder that it lies in."""
+LINES_MAX = 500
+EXEMPT_FROM_LENGTH = ("tests/serving/", "tests/billing/")
+EXEMPT_FROM_NAMES = ("serving/", "billing/")
+EXEMPT_FROM_CYCLES = ("serving.pool.", "serving.gateway.", "billing.payments.")
+SAME_NAME_ALLOWED = {"Command", "User"}
+"""Django finds commands by this name; SCIM names a resource after its class."""
+RETIRED = Path(__file__).with_name("retired_names.txt")
+TEXT = ("*.py", "*.md", "*.html", "*.toml", "Makefile")
+
+
+def main() -> int:
+    """Print each breach; return 1 if there is one."""
+    modules = dict(_modules())
+    breaches = [
+        *long_files(),
+        *repeated_classes(modules),
+        *import_cycles(modules),
+        *retired_names(),
+    ]
+    for breach in breaches:
+        print(breach)  # noqa: T201
+    return 1 if breaches else 0
+
+
+def long_files() -> Iterator[str]:
+    """Yield the files with too many lines."""
+    for path in _tracked("*.py"):
+        lines = path.read_text().count("\n")
+        place = str(path.relative_to(ROOT))
+        if lines > LINES_MAX and not place.startswith(EXEMPT_FROM_LENGTH):
+            yield f"{place} has {lines} lines; wanted {LINES_MAX} or fewer"
+
+
+def repeated_classes(modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the public class names that several files define."""
+    places = defaultdict(list)
+    for path in modules.values():
+        place = str(path.relative_to(ROOT))
+        if place.startswith(EXEMPT_FROM_NAMES) or "migrations" in path.parts:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(place)
+    for name, found in places.items():
+        if len(found) > 1 and name not in SAME_NAME_ALLOWED:
+            yield f"class {name} is defined in {', '.join(found)}"
+
+
+def import_cycles(modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield one cycle of imports, if there is one."""
+    graph = {
+        name: {each for each in _imported(path, modules) if each != name}
+        for name, path in modules.items()
+        if not name.startswith(EXEMPT_FROM_CYCLES)
+    }
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        yield f"imports go in a circle: {' → '.join(error.args[1])}"
+
+
+def retired_names() -> Iterator[str]:
+    """Yield each use of a retired name."""
+    names = "|".join(map(re.escape, RETIRED.read_text().split()))
+    used = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
+    for pattern in TEXT:
+        for path in _tracked(pattern):
+            if path.name == "CHANGELOG.md":  # what changed names the old
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if found := used.search(line):
+                    yield f"{path.relative_to(ROOT)}:{number} uses the retired name {found[0]}"
+
+
+def _tracked(pattern: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", pattern], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return [path for name in listed.stdout.split("\0") if name and (path := ROOT / name).exists()]
+
+
+def _modules() -> Iterator[tuple[str, Path]]:
+    for package, folder in SOURCES.items():
+        for path in sorted((ROOT / folder / package).rglob("*.py")):
+            parts = path.relative_to(ROOT / folder).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def _imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the modules of ours that a file imports, also within functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in modules)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            for each in node.names:
+                full = f"{node.module}.{each.name}"
+                found = full if full in modules else node.module
+                if found in modules:
+                    yield found
+
+
+if __name__ == "__main__":
+    sys.exit(main())
