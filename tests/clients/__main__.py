@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path, help="A file for the table too.")
     options = parser.parse_args()
     environment.set_up()
-    with running(engine="vllm", EMBEDDING_MODEL=DEMO) as stack:
+    with running(engine="vllm", PENSTOCK_EMBEDDING_MODEL=DEMO) as stack:
         wait_until(
             lambda: len(stack.replicas()) == ENGINES,
             seconds=LOAD_SECONDS_MAX,
