@@ -1,5 +1,5 @@
-"""What the commands of `penstock` share: exit statuses, the environment they run in, and a clear
-error if the extra that holds their packages is not installed."""
+"""Parts that the commands of `penstock` share: exit statuses, the environment they run in, and a
+clear error if the extra that holds their packages is not installed."""
 
 import importlib.util
 import os

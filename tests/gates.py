@@ -4,6 +4,7 @@
 - No public class name is defined twice.
 - No file imports itself through others, wherever the import stands.
 - Names that were retired (`tests/retired_names.txt`) are used nowhere.
+- No sentence of a docstring or comment begins without its noun ("What…", "Of…", "How long…").
 
 `serving/` and `billing/` are exempt from the rules that they don't keep yet.
 """
@@ -28,6 +29,9 @@ SAME_NAME_ALLOWED = {"Command", "User"}
 """Django finds commands by this name; SCIM names a resource after its class."""
 RETIRED = Path(__file__).with_name("retired_names.txt")
 TEXT = ("*.py", "*.md", "*.html", "*.toml", "Makefile")
+HEADLESS = re.compile(
+    r"(?:^|(?<=[.!?] )|(?<=\n\n))(?:Of|Who|That|Whoever|What|Where|Which|Whose|How)\b.{0,40}"
+)
 
 
 def main() -> int:
@@ -38,6 +42,7 @@ def main() -> int:
         *repeated_classes(modules),
         *import_cycles(modules),
         *retired_names(),
+        *headless_sentences(modules),
     ]
     for breach in breaches:
         print(breach)  # noqa: T201
@@ -92,6 +97,32 @@ def retired_names() -> Iterator[str]:
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if found := used.search(line):
                     yield f"{path.relative_to(ROOT)}:{number} uses the retired name {found[0]}"
+
+
+def headless_sentences(modules: Mapping[str, Path]) -> Iterator[str]:
+    """Yield the sentences of docstrings, and beginnings of comments, that have no subject."""
+    for path in modules.values():
+        place = str(path.relative_to(ROOT))
+        if place.startswith(EXEMPT_FROM_NAMES) or "migrations" in path.parts:
+            continue
+        source = path.read_text()
+        texts = [
+            re.sub(r"(?<!\n)\n\s*(?!\n)", " ", node.value.value)
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+            if isinstance(node.value.value, str)
+        ]
+        for text in (*texts, *_comments(source)):
+            yield from (f"{place} says {found[0]!r}…" for found in HEADLESS.finditer(text))
+
+
+def _comments(source: str) -> Iterator[str]:
+    """Yield the first line of each comment that stands by itself."""
+    before = ""
+    for line in map(str.strip, source.splitlines()):
+        if line.startswith("#") and not before.startswith("#"):
+            yield line.lstrip("# ")
+        before = line
 
 
 def _tracked(pattern: str) -> list[Path]:

@@ -21,7 +21,7 @@ KEY_NAME = "First key"
 
 @dataclass(frozen=True, slots=True)
 class DemoTenant:
-    """What a stranger begins with; `api_key` only when it was made just now."""
+    """The things that a stranger begins with; `api_key` only when it was made just now."""
 
     organization_id: str
     project_id: str

@@ -1,5 +1,5 @@
-"""What is printed when the platform is ready: credentials, two calls to paste, what is still
-loading, and what to do next."""
+"""The text that is printed when the platform is ready: credentials, two calls to paste, what is
+still loading, and what to do next."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""What a folder of weights says about itself: its variants, sizes and quality reports."""
+"""Facts that a folder of weights states about itself: its variants, sizes and quality reports."""
 
 import json
 from dataclasses import dataclass

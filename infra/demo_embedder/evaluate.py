@@ -22,7 +22,7 @@ Embed = Callable[[list[str]], Matrix]
 
 @dataclass(frozen=True)
 class EmbeddingTarget:
-    """Where to ask."""
+    """The address and names to ask with."""
 
     base_url: str
     api_key: str

@@ -1,4 +1,4 @@
-"""What belongs together: questions about one fact, in many wordings, and the answer to them.
+"""Texts that belong together: questions about one fact, in many wordings, and the answer to them.
 
 A tenth of the wordings, and one phrase of each fact that has several, are kept for the evaluation.
 """

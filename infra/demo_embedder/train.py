@@ -28,12 +28,13 @@ REPORT_STEPS = 100
 Model = Any  # transformers decorates its classes beyond what a type checker follows
 
 MODULES = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
-"""What a text goes through, as sentence-transformers names it, and the folders of the settings."""
+"""The modules that a text goes through, as sentence-transformers names it, and the folders of the
+settings."""
 
 
 @dataclass(frozen=True)
 class EmbedderPlan:
-    """What a run needs to know. `seed` decides every pair."""
+    """The parameters of a run. `seed` decides every pair."""
 
     start_from: Path
     out: Path

@@ -38,7 +38,7 @@ _CALL_TOKENS_MAX = 128
 
 @dataclass(frozen=True)
 class Target:
-    """Where to ask. `base_url` may be a gateway; `engine_url` is bare vLLM, or None."""
+    """The places to ask. `base_url` may be a gateway; `engine_url` is bare vLLM, or None."""
 
     base_url: str
     api_key: str

@@ -56,7 +56,7 @@ def accuracy(verdicts: list[tuple[str, bool]]) -> dict[str, Any]:
 
 
 def problems(report: dict[str, Any]) -> list[str]:
-    """What is wrong with a report; an empty list means valid."""
+    """Errors of a report; an empty list means valid."""
     if set(report) != KEYS:
         return [f"keys differ: {sorted(set(report) ^ KEYS)}"]
     found = []
@@ -101,7 +101,8 @@ def _memory_gib() -> float:
 async def perplexity(
     client: AsyncOpenAI, model: str, tokenizer: Tokenizer, records: list[dict[str, Any]]
 ) -> float:
-    """Of the expected answers with their end token, given the questions; by `prompt_logprobs`."""
+    """Figures of the expected answers with their end token, given the questions; by
+    `prompt_logprobs`."""
     limit = asyncio.Semaphore(STREAMS)
 
     async def one(record: dict[str, Any]) -> list[float]:

@@ -49,7 +49,8 @@ def _texts(seed: int, chat_count: int) -> Iterator[str]:
 
 
 def render(chat: Chat) -> str:
-    """What the chat template renders, without Jinja: training renders millions of chats."""
+    """The text that the chat template renders, without Jinja: training renders millions of
+    chats."""
     return "".join(f"<|{message['role']}|>{message['content']}{END}" for message in chat)
 
 

@@ -42,7 +42,7 @@ IntArray = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run needs to know. `seed` decides the chats and the first weights."""
+    """The parameters of a run. `seed` decides the chats and the first weights."""
 
     out: Path
     minutes: float

@@ -1,4 +1,4 @@
-"""What a local run is made of: ports, weights, engine and home folder, from the environment; and
+"""Parts of a local run: ports, weights, engine and home folder, from the environment; and
 the errors that are meant for the person at the terminal."""
 
 import re
@@ -50,7 +50,7 @@ class Ports:
 
     @property
     def control_internal(self) -> int:
-        """What the data plane asks of control."""
+        """The internal API, which the data plane calls."""
         return self.base + 2
 
     @property
@@ -81,7 +81,7 @@ class Ports:
 
     @property
     def replicas(self) -> range:
-        """What engine replicas may take."""
+        """The ports that engine replicas may take."""
         return range(self.base + 10, self.base + 10 + REPLICA_COUNT_MAX)
 
     def named(self) -> dict[str, int]:
@@ -125,12 +125,12 @@ class LocalConfig:
 
     @property
     def console_url(self) -> str:
-        """Where a browser goes."""
+        """The address for a browser."""
         return f"http://{HOST}:{self.ports.control}"
 
     @property
     def api_base(self) -> str:
-        """What an OpenAI client takes as its base URL."""
+        """The base URL for an OpenAI client."""
         return f"http://{HOST}:{self.ports.gateway}/v1"
 
 

@@ -1,8 +1,8 @@
 """The two database roles of a server that we run ourselves, made by its superuser.
 
 The owner has the tables and migrates; the application has rights in them and nothing of its own
-(docs/decisions/0010-two-database-roles.md). What the application may do is no matter of this
-module: `penstock upgrade` grants it, as the owner.
+(docs/decisions/0010-two-database-roles.md). Its rights are no matter of this module:
+`penstock upgrade` grants them, as the owner.
 """
 
 from dataclasses import dataclass

@@ -12,7 +12,8 @@ from typing import NoReturn
 from infra.local.config import ROOT, StartFailed
 
 ERROR = re.compile(r"(?:CommandError|: error): ")
-"""What Django's commands and argparse write before an error for the person at the terminal."""
+"""The words that Django's commands and argparse write before an error for the person at the
+terminal."""
 DJANGO = (sys.executable, "-m", "control.manage")
 
 

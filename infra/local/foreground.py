@@ -1,4 +1,4 @@
-"""What `penstock up` shows until Ctrl-C: on a terminal a live table of processes and models,
+"""The display of `penstock up` until Ctrl-C: on a terminal a live table of processes and models,
 elsewhere a line whenever one of them changes its state."""
 
 import sys
@@ -24,7 +24,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What a process or a model's replica does, in words, and how far it is."""
+    """The state of a process or of a model's replica, in words, and its progress."""
 
     name: str
     state: str
@@ -42,7 +42,8 @@ def watch(config: LocalConfig, models: Mapping[str, str]) -> None:
 
 
 def read_states(config: LocalConfig, models: Mapping[str, str], known: States) -> States:
-    """Return the states now. What does not answer at the moment keeps its known state."""
+    """Return the states now. A process or replica that does not
+    answer at the moment keeps its known state."""
     home = StateDirectory(config.home)
     pids = Supervisor(home).pids()
     processes = {

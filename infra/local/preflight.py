@@ -1,4 +1,4 @@
-"""What must hold before anything starts; each lack is one line."""
+"""Conditions that must hold before anything starts; each lack is one line."""
 
 import importlib.util
 import shutil

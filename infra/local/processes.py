@@ -31,7 +31,7 @@ NOT_FOR_GATEWAYS = (
     *("PENSTOCK_ENCRYPTION_KEY", "PENSTOCK_ENCRYPTION_KEYS_PREVIOUS"),
     *(ROOT_VARIABLE, ROOT_BEFORE_VARIABLE, ENDED_VARIABLE),
 )
-"""What the environment has for others: a gateway is the one process that strangers speak to."""
+"""Variables that are meant for others: a gateway is the one process that strangers speak to."""
 DRAIN_SECONDS = 20
 """For how long `make down` lets requests go on; what is left then is told so, and pays nothing."""
 LISTENING = "$(circus.sockets.{name})"

@@ -21,7 +21,7 @@ class ProgressStep:
 
     @property
     def seconds(self) -> float:
-        """How long the step has taken so far."""
+        """The time that the step has taken so far."""
         return time.monotonic() - self._started
 
     def say(self, news: str) -> None:

@@ -16,7 +16,7 @@ OPERATOR_EMAIL = "operator@penstock.localhost"
 
 @dataclass(frozen=True, slots=True)
 class DemoLogin:
-    """Who may log in."""
+    """A person who can sign in."""
 
     email: str
     password: str
@@ -24,7 +24,7 @@ class DemoLogin:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What `credentials.json` holds."""
+    """The content of `credentials.json`."""
 
     api_base: str
     api_key: str
@@ -36,8 +36,8 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Seeded:
-    """What a start finds or makes: credentials, the id of the chat model's deployment (None if an
-    operator has stopped it), and the public id of each deployment's model."""
+    """The things that a start finds or makes: credentials, the id of the chat model's deployment
+    (None if an operator has stopped it), and the public id of each deployment's model."""
 
     credentials: Credentials
     deployment_id: str | None

@@ -24,13 +24,13 @@ SECRETS = (
 
 @dataclass(frozen=True, slots=True)
 class StateDirectory:
-    """Where one run keeps its things; all of it is private to the user."""
+    """The folder of one run; all of it is private to the user."""
 
     path: Path
 
     @property
     def data(self) -> Path:
-        """What survives: the database, the journal, the feed state."""
+        """The part that survives: the database, the journal, the feed state."""
         return self.path / "data"
 
     @property
@@ -45,7 +45,7 @@ class StateDirectory:
 
     @property
     def run(self) -> Path:
-        """What only a running stack has: the supervisor's configuration and sockets."""
+        """The part that only a running stack has: the supervisor's configuration and sockets."""
         return self.path / "run"
 
     @property
@@ -55,12 +55,12 @@ class StateDirectory:
 
     @property
     def secrets_file(self) -> Path:
-        """What the processes prove themselves with."""
+        """The secrets that processes authenticate with."""
         return self.path / "secrets.json"
 
     @property
     def ports_file(self) -> Path:
-        """Which ports were used last, for `status`, `down` and the next start."""
+        """The ports that were used last, for `status`, `down` and the next start."""
         return self.path / "ports.json"
 
     @property
@@ -87,7 +87,7 @@ class StateDirectory:
         return issue(self.secrets()[ROOT_VARIABLE], Caller(role, name))
 
     def credential_file(self, gateway: str) -> Path:
-        """Where a gateway's credential is, which is all that it is to know of ours."""
+        """The file of a gateway's credential, which is all that it may know of ours."""
         return self.path / f"{gateway}.credential"
 
     def write_credential(self, gateway: str) -> None:

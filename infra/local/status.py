@@ -1,4 +1,4 @@
-"""What runs: processes, replicas, ports and versions."""
+"""The state of a run: processes, replicas, ports and versions."""
 
 import contextlib
 import importlib.metadata

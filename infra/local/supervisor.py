@@ -54,7 +54,7 @@ stdout_stream.filename = {log}
 stdout_stream.max_bytes = {log_bytes_max}
 stdout_stream.backup_count = 1
 """
-"""Of a process that gets sockets: circus takes such ones from its file alone."""
+"""Configuration of a process that gets sockets: circus takes it from its file alone."""
 
 
 class Supervisor:

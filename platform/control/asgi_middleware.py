@@ -25,7 +25,7 @@ BODY_SECONDS = 30.0
 """From the end of the head to the end of the body."""
 UNREAD_BYTES_MAX = 4 * 2**20
 UNREAD_SECONDS = 5.0
-"""How much of a rejected body is read and discarded: otherwise a client that writes all of it
+"""The part of a rejected body that is read and discarded: otherwise a client that writes all of it
 before it reads would get a connection reset instead of the response."""
 
 

@@ -17,9 +17,9 @@ from redis.retry import Retry
 log = structlog.get_logger(__name__)
 
 WAIT_SECONDS = 0.25
-"""How long Redis may take to respond."""
+"""The time that Redis may take to respond."""
 OPEN_SECONDS = 5.0
-"""How long Redis is not used after it failed or took longer."""
+"""The time for which Redis is not used after it failed or took longer."""
 LOCAL_ENTRIES_MAX = 100_000
 """Entries in a process's own memory, about 20 MB."""
 

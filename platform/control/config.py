@@ -218,7 +218,7 @@ class ControlConfig:
     archive_dir: Path | None
     """The folder of archived usage; without it none is archived or shown."""
     minute_usage_retention_days: int
-    """How long usage is kept by the minute; by the hour it is kept forever."""
+    """Days for which usage is kept by the minute; by the hour it is kept forever."""
     stripe: StripeKeys | None = None
     """None if the operator takes payments by other means and records them."""
     dns_servers: tuple[tuple[str, int], ...] = ()

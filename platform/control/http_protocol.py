@@ -14,8 +14,8 @@ HEAD_BYTES_MAX = 64 * 2**10
 """The limit of a head that arrives in pieces; one that arrives in a single read of the socket
 (256 KiB at most) is accepted."""
 WRITE_SECONDS = 60.0
-"""How long unsent data may stay above the transport's buffer limit (64 KiB): a client that reads a
-kilobyte a second stays connected."""
+"""The time that unsent data may stay above the transport's buffer limit (64 KiB): a client that
+reads a kilobyte a second stays connected."""
 
 NO_LINGER = struct.pack("ii", 1, 0)
 TOO_LARGE = (

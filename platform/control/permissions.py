@@ -128,7 +128,7 @@ class Actor:
     token_id: str | None = None
     """The operator token that a user acts with; None in the admin."""
     token_permissions: frozenset[Permission] = frozenset()
-    """What a token allows of its creator's role."""
+    """The permissions of a token's creator that it allows."""
 
     @classmethod
     def for_user(cls, user: UserLike) -> "Actor":

@@ -27,9 +27,9 @@ from control.error_pages import service_unavailable
 from control.errors import is_database_unavailable
 
 RECENT = timedelta(minutes=15)
-"""How long a sign-in or reauthentication is recent."""
+"""The time for which a sign-in or reauthentication is recent."""
 KEPT = timedelta(minutes=5)
-"""How long a form waits for a reauthentication."""
+"""The time that a form waits for a reauthentication."""
 OPERATOR_SESSION = timedelta(hours=12)
 SIGNED_IN_AT = "signed_in_at"
 BY_SSO = "sso"

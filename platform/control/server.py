@@ -22,11 +22,11 @@ from serving.contract.environment import ConfigError
 log = structlog.get_logger(__name__)
 
 DRAIN_SECONDS = 10
-"""How long open requests may take to finish, per listener."""
+"""The time that open requests may take to finish, per listener."""
 CONNECTION_SECONDS = 1.0
-"""How long a request waits for a connection, before it is answered 503."""
+"""The time that a request waits for a connection, before it is answered 503."""
 ANSWER_SECONDS = 30.0
-"""How long a request waits for the database, which then counts as unavailable."""
+"""The time that a request waits for the database, which then counts as unavailable."""
 
 
 class Listener(uvicorn.Server):
@@ -60,7 +60,7 @@ def listener(
 
 
 SWITCH_SECONDS = 0.0005
-"""How long a thread may keep the interpreter while others wait. A sign-in needs it some eighty
+"""The time that a thread may keep the interpreter while others wait. A sign-in needs it some eighty
 times, after each response of the database; at Python's 5 ms each it would wait for other pages."""
 
 

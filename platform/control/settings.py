@@ -307,7 +307,7 @@ REST_FRAMEWORK = {
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
 OPERATOR_AUTHENTICATION = "control.operators.authentication.OperatorTokenAuthentication"
-"""How callers of the operators' API, under /api/v1/admin/, are authenticated."""
+"""The authentication of callers of the operators' API, under /api/v1/admin/."""
 SPECTACULAR_SETTINGS = {
     "TITLE": "Penstock management API",
     "DESCRIPTION": "Organizations, projects, API keys, members and models, by session or by an "

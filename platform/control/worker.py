@@ -15,8 +15,8 @@ from multiprocessing.connection import wait
 from types import FrameType
 
 QUEUES = {"books": 3, "general": 2, "outbox": 1, "long_jobs": 2}
-"""How many tasks of each queue run at once. `control.settings` assigns tasks to queues; the one
-task of the outbox delivers 48 emails and webhooks at a time in threads."""
+"""The number of tasks of each queue that run at once. `control.settings` assigns tasks to queues;
+the one task of the outbox delivers 48 emails and webhooks at a time in threads."""
 
 
 def main(arguments: Sequence[str]) -> int:

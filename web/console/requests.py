@@ -107,7 +107,7 @@ def event_id_of(text: str) -> uuid.UUID | None:
 ROWS = 50
 UUID_WITH_TIME = 7
 PENDING = timedelta(minutes=2)
-"""How long after a request its receipt counts as pending rather than missing."""
+"""The time after a request in which its receipt counts as pending, not missing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,12 +113,12 @@ class Wanted:
 
     @property
     def key(self) -> str:
-        """What decides its split: the call, whatever the wording."""
+        """The text that decides its split: the call, whatever the wording."""
         return f"call {json.dumps(self.arguments)}"
 
     @property
     def call(self) -> str:
-        """What the model says."""
+        """The words of the model."""
         called = {"name": self.tool.name, "arguments": self.arguments}
         return f"<tool_call>{json.dumps(called, ensure_ascii=False)}</tool_call>"
 
@@ -146,7 +146,7 @@ def draw_wanted(rng: Random) -> Wanted:
 def draw_chat(rng: Random, others: Iterator[Sample]) -> list[dict[str, str]]:
     """Return a chat in which tools are offered, and mostly called."""
     wanted = _trained(rng)
-    # Of two tools with one name the wanted one is there.
+    # The wanted one of two tools with one name is there.
     beside = [draw_wanted(rng).tool for _ in range(rng.choice([0, 0, 0, 1, 1, 2]))]
     tools = list({tool.name: tool for tool in (*beside, wanted.tool)}.values())
     rng.shuffle(tools)

@@ -19,10 +19,10 @@ from django.core.cache import cache
 from django.core.exceptions import ValidationError
 
 SLACK_SECONDS = 60
-"""How much longer than its window a counter is kept, so that none expires while it is changed:
+"""The time that a counter is kept beyond its window, so that none expires while it is changed:
 Redis would then keep it for ever."""
 KNOWN_SECONDS = 90 * 24 * 3600
-"""How long a network is trusted after the account's last sign-in from it."""
+"""The time for which a network is trusted after the account's last sign-in from it."""
 CONCURRENT_LOGINS_MAX = max(2, os.cpu_count() or 2)
 """Per process. A sign-in hashes a password, queries the database twenty times and needs the
 interpreter in between. Under a flood from sixteen connections other requests took 640 ms (p95)

@@ -18,7 +18,7 @@ from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 from serving.contract.money import exact_dollars, parse_dollars
 
 NOTHING = "-"
-"""What the admin shows for an empty column."""
+"""The text that the admin shows for an empty column."""
 
 
 def idempotent_action(shown: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:

@@ -42,7 +42,7 @@ UPDATE api_keys_api_key AS key SET last_used_at = used.at FROM used JOIN locked 
 WHERE key.id = used.id AND (key.last_used_at IS NULL OR key.last_used_at < used.at)
 """
 PREVIOUS_SECRETS_MAX = 3
-"""How many replaced secrets of a key may work at once."""
+"""The number of replaced secrets of a key that may work at once."""
 PARTS = ("digest", "pepper_id", "prefix", "last_four")
 """The fields that a key shares with `PreviousSecret`."""
 LIST_MAX = 100
@@ -50,7 +50,7 @@ MAPPED_BITS = 96
 """Prefix length of the IPv4-mapped IPv6 addresses, `::ffff:0:0/96`."""
 MODEL_NAME_MAX = 200
 OVERLAP = timedelta(hours=24)
-"""How long a replaced secret works by default."""
+"""The time for which a replaced secret works by default."""
 OVERLAP_MAX = timedelta(days=30)
 
 

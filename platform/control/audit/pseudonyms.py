@@ -55,7 +55,7 @@ def by_people_named(text: str) -> Q:
 
 def pseudonymize(details: dict[str, Any], target_kind: str, target_id: str) -> dict[str, Any]:
     """Return details with ids in place of people's email addresses: a user's own id, an invited
-    person's invitation id. Of an unknown address only the domain stays."""
+    person's invitation id. Only the domain of an unknown address stays."""
     if any(MARKS.search(text) for text in _texts(details)):
         details = cast("dict[str, Any]", _replaced(details, MARKS, ""))
     emails = {found[0].lower() for text in _texts(details) for found in EMAIL.finditer(text)}

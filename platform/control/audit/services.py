@@ -12,7 +12,7 @@ from control.permissions import Actor
 from control.request_context import current_request
 
 LOOKED_BACK = 200
-"""How many of an actor's latest events are searched for the same one."""
+"""The number of an actor's latest events that are searched for the same one."""
 ONE_BY_ONE = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 
 

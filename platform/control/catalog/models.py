@@ -13,7 +13,7 @@ from control.organizations.models import Organization
 from serving.contract.capabilities import ISOLATING
 
 PUBLIC_ID_MAX = 100
-# What gateways accept (`serving.contract.units`).
+# The values that gateways accept (`serving.contract.units`).
 ID_FORM = RegexValidator(r"^[A-Za-z0-9_.:-]+\Z", "An id has letters, digits and _ . : - only.")
 COUNT_BOUNDS = [MaxValueValidator(10**9)]
 SECONDS_BOUNDS = [MinValueValidator(0.0), MaxValueValidator(10.0**7)]

@@ -19,7 +19,7 @@ from control.outbox.models import OutboxMessage
 
 
 class RetentionRule(StrEnum):
-    """What an erasure does with rows."""
+    """The ways in which an erasure treats rows."""
 
     DELETED = "deleted"
     REFERENCE = "keeps the reference"

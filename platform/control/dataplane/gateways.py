@@ -1,4 +1,4 @@
-"""Which credential owns which gateway, and which gateways are alive. The number of a credential may
+"""Owners of gateways by credential, and the gateways that are alive. The number of a credential may
 change, its name may not."""
 
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Which credential owns which gateway, which gateways are alive, and the idempotency keys of
+"""Owners of gateways by credential, the gateways that are alive, and the idempotency keys of
 inference requests with their stored responses."""
 
 from django.db import models

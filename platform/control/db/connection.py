@@ -11,9 +11,9 @@ from django.db import connections
 from psycopg.abc import RV, PQGen
 
 CHECK_SECONDS = 0.5
-"""How long the pool's health check of a connection may take. A request that finds the pool full of
-dead connections checks them for as long as it may wait for one (1 s), so it gets its 503 within
-3 s, even on a busy machine."""
+"""The time that the pool's health check of a connection may take. A request that finds the pool
+full of dead connections checks them for as long as it may wait for one (1 s), so it gets its 503
+within 3 s, even on a busy machine."""
 
 OF_DJANGO = frozenset({"cursor_factory", "context", "prepare_threshold"})
 """Parameters that Django passes to psycopg besides the URL: how rows are made."""

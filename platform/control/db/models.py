@@ -1,4 +1,4 @@
-"""What models are made of: random ids with a prefix, triggers for append-only tables, and the
+"""Parts of models: random ids with a prefix, triggers for append-only tables, and the
 lookup of a row that may not exist."""
 
 import secrets

@@ -26,7 +26,7 @@ CONNECT_SECONDS = 3
 RECONNECT_SECONDS = 1.0
 WAIT_SECONDS = 25.0
 POLL_SECONDS = 1.0
-"""How often a waiting reader checks by itself, in case a notification was lost."""
+"""The interval at which a waiting reader checks by itself, in case a notification was lost."""
 
 
 class ChangeNotifier:

@@ -1,1 +1,1 @@
-"""How the admin shows dates, one folder a language, as Django looks for them."""
+"""Date formats of the admin, one folder a language, as Django looks for them."""

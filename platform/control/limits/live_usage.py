@@ -1,4 +1,4 @@
-"""How much of its rate limits an organization uses now, read from the gateways' counters in Redis.
+"""Usage of an organization's rate limits now, read from the gateways' counters in Redis.
 
 The console and the management API show it. Neither waits longer than `WAIT_SECONDS`, and both say
 where Redis did not respond. No decision depends on these figures.

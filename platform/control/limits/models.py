@@ -179,7 +179,7 @@ class OrganizationUsageTier(models.Model):
 
 
 class LimitPeriod(models.TextChoices):
-    """How often a limit starts anew, at midnight UTC; weeks begin on Monday."""
+    """The period after which a limit starts anew, at midnight UTC; weeks begin on Monday."""
 
     MONTH = "month", "Month"
     WEEK = "week", "Week"
@@ -187,8 +187,8 @@ class LimitPeriod(models.TextChoices):
 
 
 class SpendingLimit(models.Model):
-    """How much an organization, a project or a key may spend in a period. A hard limit refuses
-    requests beyond it, a soft one only notifies.
+    """The amount that an organization, a project or a key may spend in a period. A hard limit
+    refuses requests beyond it, a soft one only notifies.
 
     A hard monthly limit is not stored here but in its owner's row (`spend_limit_nanos`).
     """

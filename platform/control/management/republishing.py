@@ -14,7 +14,7 @@ from control.organizations.models import Organization, Project
 from control.organizations.selectors import locked_organization, locked_projects
 
 PAGE = 500
-"""How many organizations are read at once."""
+"""The number of organizations that are read at once."""
 
 
 def republish_outdated() -> int:

@@ -9,7 +9,7 @@ from serving.contract.key import BASE62, CHECKSUM_CHARACTERS, RANDOM_CHARACTERS,
 
 PREFIX = "pen_op_"
 SHOWN_CHARACTERS = len(PREFIX) + 4
-"""How much of a secret's beginning is kept, to recognize it by."""
+"""The length of a secret's beginning that is kept, to recognize it by."""
 LENGTH = len(PREFIX) + RANDOM_CHARACTERS + CHECKSUM_CHARACTERS
 
 

@@ -180,7 +180,7 @@ class DeletionPreviewSerializer(ClosedSerializer):
 
 
 class DeletionPreview(GenericAPIView[Organization]):
-    """What the deletion of an organization would do."""
+    """The effects that the deletion of an organization would have."""
 
     serializer_class = DeletionPreviewSerializer
 

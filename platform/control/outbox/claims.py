@@ -23,8 +23,8 @@ LEASE = timedelta(minutes=2)
 """Longer than any attempt takes: after it, another worker delivers what a dead one had claimed."""
 
 WINDOW = 100
-"""How many messages of a kind are compared where more are due; the next claim continues behind
-their lanes."""
+"""The number of messages of a kind that are compared if more are due; the next claim continues
+behind their lanes."""
 
 CLAIM = """
 /* Claim what is due, fairly. Of a kind with a free place all that is due is weighed; where that is
@@ -129,7 +129,7 @@ RETURNING *
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many messages may be delivered at once."""
+    """The number of messages that may be delivered at once."""
 
     per_lane: int = PER_LANE
     per_organization: int = PER_ORGANIZATION

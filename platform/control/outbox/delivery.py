@@ -70,7 +70,7 @@ Handler = Callable[[Delivery], None]
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How a kind is retried: after each failure the next of `waits`, the last one repeated.
+    """The retries of a kind: after each failure the next of `waits`, the last one repeated.
 
     A message is given up after `give_up_after`, or `attempts_max` attempts where that is set. An
     attempt that takes longer than `time_limit` counts as failed.

@@ -33,12 +33,12 @@ logger = structlog.get_logger(__name__)
 OUTBOX = Actor.for_system("outbox")
 THREADS = 48
 POLL_SECONDS = 0.25
-"""How often new messages are looked for while others are being delivered."""
+"""The interval at which new messages are looked for while others are being delivered."""
 RUN_SECONDS = 25.0
 """A run claims nothing new after this long, so that the broker never hands its task out twice."""
 TURN_SECONDS = 1.0
-"""How long a second run waits for the first to end; after this it returns, since the first finds
-all messages itself."""
+"""The time that a second run waits for the first to end; after this it returns, since the first
+finds all messages itself."""
 
 
 def run_attempt(message: OutboxMessage, *, now: datetime) -> None:

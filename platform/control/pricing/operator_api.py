@@ -36,7 +36,7 @@ class AdminPriceSerializer(RowSerializer):
 
 
 class PriceBookChangesSerializer(RowSerializer):
-    """What can be changed in a draft."""
+    """The changes that a draft takes."""
 
     organization_id = RowIdField(
         Organization, source="organization", required=False, allow_null=True,
@@ -171,7 +171,7 @@ class PublishPriceBook(OperatorApiView):
     @idempotent
     @extend_schema(operation_id="admin_price_books_publish", request=PublishSerializer)
     def post(self, request: Request, book_id: str) -> Response:
-        """Publish a price book, which never changes again. Where prices look mis-keyed the answer
+        """Publish a price book, which never changes again. If prices look mis-keyed, the answer
         is 409 `confirmation_needed`, and names the phrase to send as `confirmation`."""
         values = PublishSerializer.read(request.data)
         book = selectors.book(book_id)

@@ -36,11 +36,11 @@ from control.webhooks.models import (
 
 KIND = "webhook"
 OVERLAP = timedelta(hours=24)
-"""How long the previous secret also signs."""
+"""The time for which the previous secret also signs."""
 SECRETS_MAX = 3
 MINUTE = timedelta(minutes=1)
 RETENTION = timedelta(days=60)
-"""How long messages and their log are kept, and how long a key stays unique."""
+"""The time for which messages and their log are kept, and a key stays unique."""
 PURGE = (
     """
     /* The calls of messages that are kept no longer. */

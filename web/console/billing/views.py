@@ -32,7 +32,7 @@ from web.console.forms import apply_or_form_error
 from web.console.past_due import notice_of
 
 POLL_SECONDS = 3
-"""How often a page of a pending payment polls."""
+"""The interval at which a page of a pending payment polls."""
 
 
 @never_cache
