@@ -24,7 +24,7 @@ def book_again(*, actor: Actor, letter: DeadLetter, now: datetime) -> None:
     """Try to book a dead letter, say after its price was published.
 
     A dismissed one can be booked all the same. Raises Conflict with the reason when it still cannot
-    be booked, as for good beyond the window of ingest (decision 0045), and for one that is booked
+    be booked, as for good beyond the window of ingest (decision 0018), and for one that is booked
     already.
     """
     require_operator(actor, Permission.FINANCE_WRITE)

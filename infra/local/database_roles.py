@@ -1,7 +1,7 @@
 """The two database roles of a server that we run ourselves, made by its superuser.
 
 The owner has the tables and migrates; the application has rights in them and nothing of its own
-(docs/decisions/0010-two-database-roles.md). Its rights are no matter of this module:
+(docs/decisions/0021-database-roles.md). Its rights are no matter of this module:
 `penstock upgrade` grants them, as the owner.
 """
 

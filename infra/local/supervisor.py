@@ -1,7 +1,7 @@
 """The supervisor of one local run: circusd, spoken to over a socket in the run's folder.
 
 circusd restarts a killed child within a second and keeps each child's log; the order of start
-and stop is ours (docs/decisions/0002-supervisor.md).
+and stop is ours (docs/decisions/0001-layered-packages.md).
 """
 
 import os

@@ -36,7 +36,7 @@ PATHS: dict[Operation, str] = {
 WHOLE_INTERVAL_TOKENS = 16
 """A whole answer is asked for as a stream of chunks of this many tokens, the first token alone.
 
-An abort leaves at most one less unbilled. See docs/decisions/0008-whole-answers-are-streams.md.
+An abort leaves at most one less unbilled. See docs/decisions/0005-streaming-engine-calls.md.
 """
 
 BYTES_READ_PER_MS = 64

@@ -1,4 +1,4 @@
-"""docs/settings.md says what every process reads from its environment, and nothing else."""
+"""docs/operate/settings.md says what every process reads from its environment, and nothing else."""
 
 import re
 from dataclasses import fields
@@ -32,7 +32,7 @@ def read() -> set[str]:
 
 def told() -> set[str]:
     """Return the names on the page; one that begins with dots has its fellow's beginning."""
-    page = (ROOT / "docs/settings.md").read_text()
+    page = (ROOT / "docs/operate/settings.md").read_text()
     return set(NAME.findall(re.sub(r"`…_", f"`{TIMING_PREFIX}", page)))
 
 

@@ -1,5 +1,5 @@
 """Limits on password and code attempts, counted across all processes, and on concurrent sign-ins
-(decision 0036).
+(decision 0024).
 
 An attempt is counted before the password is checked and released if it was right, so that
 concurrent attempts cannot get around a limit. Windows are aligned to the clock, so the end of a

@@ -1,5 +1,5 @@
 """Devices that an account signed in on, remembered in a signed cookie. The cookie grants no access;
-it keeps attempts from elsewhere from blocking the owner's own device (decision 0036)."""
+it keeps attempts from elsewhere from blocking the owner's own device (decision 0024)."""
 
 import re
 import secrets

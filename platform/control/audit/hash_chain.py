@@ -2,7 +2,7 @@
 link before, so that a changed, removed or inserted event is detected.
 
 An event enters the chain within seconds after its commit, in the order in which events become
-visible, so that no writer waits for another (decision 0042).
+visible, so that no writer waits for another (decision 0027).
 """
 
 import hashlib

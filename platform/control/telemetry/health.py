@@ -2,7 +2,7 @@
 nor the probe's Host header matters.
 
 Control is ready if the database has every migration. Redis is reported but not required: without it
-each process counts attempts and calls by itself (decision 0036). Each is checked on a connection of
+each process counts attempts and calls by itself (decision 0024). Each is checked on a connection of
 its own, so that the result is the server's and not the pool's.
 """
 
