@@ -40,8 +40,8 @@ class LineSerializer(serializers.Serializer[Any]):
 
 
 class InvoiceSerializer(serializers.Serializer[Any]):
-    """An invoice; amounts are cents of the currency. `status` is open, overdue, disputed, paid or
-    void (taken back by a credit note)."""
+    """An invoice; amounts are cents of the currency. `status` is open, overdue, disputed, paid,
+    written_off or void (taken back by a credit note)."""
 
     id = serializers.CharField(source="invoice.id")
     organization_id = serializers.CharField(source="invoice.organization_id")

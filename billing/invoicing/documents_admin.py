@@ -22,7 +22,13 @@ from billing.invoicing.models import (
     InvoicePayment,
 )
 from billing.invoicing.printed import dollars as dollars_of_cents
-from billing.invoicing.selectors import credit_note_by_id, invoice_by_id, standing_by_id, standings
+from billing.invoicing.selectors import (
+    STATE_LABELS,
+    credit_note_by_id,
+    invoice_by_id,
+    standing_by_id,
+    standings,
+)
 from billing.invoicing.services.disputes import close_dispute, open_dispute
 from billing.invoicing.services.notes import issue_credit_note, left_to_credit
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf
@@ -32,14 +38,6 @@ from control.api.streaming import whole_export
 from control.organizations.admin import OrganizationOwnedAdmin
 from control.permissions import Actor
 
-STATES = {
-    "open": "Open",
-    "overdue": "Overdue",
-    "disputed": "Disputed",
-    "paid": "Paid",
-    "void": "Taken back",
-}
-"""What a state is called."""
 BY_OPERATOR = "operator"
 """The key of a dispute that an operator opened."""
 
@@ -163,7 +161,7 @@ class InvoiceAdmin(OrganizationOwnedAdmin, ReadOnlyAdmin):
     @admin.display(description="State")
     def state(self, row: Any) -> str:
         """Return how it stands."""
-        return STATES[row.standing.state(timezone.now().date())]
+        return STATE_LABELS[row.standing.state(timezone.now().date())]
 
     def has_take_back_permission(self, request: HttpRequest, object_id: str) -> bool:
         """Only what is left of it is taken back, by who may."""

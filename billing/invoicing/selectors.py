@@ -27,6 +27,14 @@ BY_WRITE_OFF = "write_off"
 """The cause of what settled an invoice and is no payment."""
 WRITTEN_OFF = Q(cause=BY_WRITE_OFF)
 State = Literal["open", "overdue", "disputed", "paid", "written_off", "void"]
+STATE_LABELS: dict[State, str] = {
+    "open": "Open",
+    "overdue": "Overdue",
+    "disputed": "Disputed",
+    "paid": "Paid",
+    "written_off": "Written off",
+    "void": "Taken back",
+}
 
 # What lowers a receivable, and is neither usage nor an invoice's own rounding and tax.
 SETTLED = """

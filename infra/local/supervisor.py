@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,35 @@ copy_env = True
 stop_signal = {stop_signal}
 graceful_timeout = {stop_seconds}
 max_age = 0
+hooks.before_reap = {hook}
 stdout_stream.class = FileStream
 stdout_stream.filename = {log}
 stdout_stream.max_bytes = {log_bytes_max}
 stdout_stream.backup_count = 1
 """
 """Configuration of a process that gets sockets: circus takes it from its file alone."""
+CLOSE_OUTPUT = "infra.local.supervisor.close_output"
+IGNORE_FAILURE = True
+OUTPUT_BYTES_MAX = 1024 * 1024
+"""The most that a pipe holds."""
+
+
+def close_output(watcher: Any, *, process_pid: int, **_: object) -> None:
+    """Log what a process wrote last and stop reading its pipe, before circus closes it.
+
+    circus calls this for each process that has ended. Left alone, it may close the pipe while its
+    event loop still knows the file descriptor; the next process whose pipe gets the same number
+    then runs, but circus does not know it and starts it again and again (circus 0.19).
+    """
+    process, redirector = watcher.processes[process_pid], watcher.stream_redirector
+    for name, pipe in redirector.get_process_pipes(process):
+        if pipe.closed:
+            continue
+        os.set_blocking(pipe.fileno(), False)
+        with suppress(BlockingIOError):
+            if data := os.read(pipe.fileno(), OUTPUT_BYTES_MAX):
+                redirector.redirect[name]({"data": data, "pid": process_pid, "name": name})
+    redirector.remove_redirections(process)
 
 
 class Supervisor:
@@ -116,6 +140,7 @@ class Supervisor:
             "stop_signal": int(process.stop_signal),
             "graceful_timeout": process.stop_seconds,
             "max_age": 0,
+            "hooks": {"before_reap": [CLOSE_OUTPUT, IGNORE_FAILURE]},
             "stdout_stream": self._log_of(process.name),
         }
         if process.user is not None:
@@ -184,6 +209,7 @@ class Supervisor:
             folder=ROOT,
             stop_signal=process.stop_signal.name,
             stop_seconds=process.stop_seconds,
+            hook=f"{CLOSE_OUTPUT},{IGNORE_FAILURE}",
             log=log["filename"],
             log_bytes_max=LOG_BYTES_MAX,
         )

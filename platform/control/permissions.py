@@ -91,6 +91,9 @@ ROLE_PERMISSIONS: dict[str, frozenset[Permission]] = {
     Role.DEVELOPER: frozenset({Permission.ORGANIZATION_READ, Permission.API_KEYS_WRITE}),
     Role.VIEWER: frozenset({Permission.ORGANIZATION_READ}),
 }  # fmt: skip
+KEY_PERMISSIONS = ROLE_PERMISSIONS[Role.ADMIN]
+"""The permissions that API keys can be given. A key acts with an admin's role, limited to its
+scopes."""
 _OPERATOR_EQUIVALENTS = {
     Permission.ORGANIZATION_READ: Permission.PLATFORM_READ,
     Permission.BILLING_READ: Permission.PLATFORM_READ,
@@ -127,8 +130,9 @@ class Actor:
     """The user who is responsible for an API key."""
     token_id: str | None = None
     """The operator token that a user acts with; None in the admin."""
-    token_permissions: frozenset[Permission] = frozenset()
-    """The permissions of a token's creator that it allows."""
+    granted: frozenset[Permission] | None = None
+    """The permissions that an API key's scopes or an operator token grant; None, for a person,
+    means all that their role has."""
 
     @classmethod
     def for_user(cls, user: UserLike) -> "Actor":
@@ -142,7 +146,7 @@ class Actor:
     ) -> "Actor":
         """Return an operator as an actor who may do what both the token and their role allow."""
         allowed = frozenset(map(Permission, permissions))
-        return replace(cls.for_user(user), token_id=token_id, token_permissions=allowed)
+        return replace(cls.for_user(user), token_id=token_id, granted=allowed)
 
     @classmethod
     def for_system(cls, name: str) -> "Actor":
@@ -161,8 +165,15 @@ class Actor:
 
     def can_operate(self, permission: Permission) -> bool:
         """Return whether an operator's role has a permission, and their token, if they use one."""
-        is_granted = self.token_id is None or permission in self.token_permissions
-        return is_granted and operator_can(self.operator_role, permission)
+        return self.is_granted(permission) and operator_can(self.operator_role, permission)
+
+    def can(self, permission: Permission) -> bool:
+        """Return whether a member's role has a permission, and so have the scopes of their key."""
+        return self.role is not None and self.is_granted(permission) and can(self.role, permission)
+
+    def is_granted(self, permission: Permission) -> bool:
+        """Return whether the key or token that the actor uses, if any, grants a permission."""
+        return self.granted is None or permission in self.granted
 
 
 def can(role: str, permission: Permission) -> bool:
@@ -178,7 +189,8 @@ def operator_can(role: str | None, permission: Permission) -> bool:
 def require(actor: Actor, organization_id: str, permission: Permission) -> None:
     """Check that an actor has a permission in an organization.
 
-    Raises ObjectNotFound if the actor is not a member, NotPermitted if the role lacks it.
+    Raises ObjectNotFound if the actor is not a member, NotPermitted if the role or the API key
+    lacks it.
     """
     if actor.is_operator:
         require_operator(actor, _OPERATOR_EQUIVALENTS.get(permission, Permission.CUSTOMERS_WRITE))
@@ -187,6 +199,8 @@ def require(actor: Actor, organization_id: str, permission: Permission) -> None:
         raise ObjectNotFound("There is no such organization.")
     if not can(actor.role, permission):
         raise NotPermitted(f"The role {actor.role} lacks the permission {permission}.")
+    if not actor.is_granted(permission):
+        raise NotPermitted(f"The API key lacks the scope {permission}.")
 
 
 def require_operator(actor: Actor, permission: Permission) -> None:

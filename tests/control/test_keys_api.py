@@ -6,7 +6,8 @@ from rest_framework.test import APIClient
 from control.api_keys.models import ApiKey, Scope
 from control.api_keys.services import create_api_key, revoke_key
 from control.feed.selectors import last_record
-from control.organizations.members import remove_member
+from control.organizations.members import change_role, remove_member
+from control.organizations.models import Membership
 from control.organizations.services import resume_organization, suspend_organization
 from control.permissions import Role
 from serving.contract.key import is_well_formed, make_secret
@@ -113,6 +114,68 @@ def test_a_rotated_key_has_two_secrets_for_a_while(
     assert api.post(f"{where}/revoke-previous-secrets").json()["previous_secrets"] == []
     assert [bearer(each).get(base).status_code for each in (first, second)] == [401, 200]
     assert api.post(f"{where}/revoke-previous-secrets").status_code == 409
+
+
+def test_a_key_does_what_its_scopes_say(org: SeededOrganization, base: str) -> None:
+    _, secret = org.mint(scopes=["billing:read"])
+    client = bearer(secret)
+    assert client.get(base).status_code == 200
+    assert client.get(f"{base}/invoices").status_code == 200
+    for reply, scope in (
+        (client.get(f"{base}/audit-events"), "audit:read"),
+        (client.post(f"{base}/projects", {"name": "x"}), "projects:write"),
+        (client.post(f"{base}/api-keys", {"name": "x", "project_id": org.project.id}),
+         "api_keys:write"),
+    ):  # fmt: skip
+        assert reply.status_code == 403
+        assert reply.json()["error"]["message"] == f"The API key lacks the scope {scope}."
+
+
+@pytest.mark.parametrize("scopes", [["manage"], ["billing:read"], ["api_keys:grant"]])
+def test_a_key_gives_and_reveals_no_scope_that_it_lacks(
+    org: SeededOrganization, base: str, scopes: list[str]
+) -> None:
+    stronger, _ = org.mint(scopes=scopes)
+    weaker, _ = org.mint(scopes=["audit:read"])
+    client = bearer(org.mint(scopes=["api_keys:write", "audit:read"])[1])
+    new = {"name": "x", "project_id": org.project.id}
+    assert client.post(f"{base}/api-keys", {**new, "scopes": ["audit:read"]}).status_code == 201
+    for reply in (
+        client.post(f"{base}/api-keys", {**new, "scopes": scopes}),
+        client.patch(f"{base}/api-keys/{weaker.id}", {"scopes": scopes}),
+        client.post(f"{base}/api-keys/{stronger.id}/rotate", {"last_four": stronger.last_four}),
+        client.patch(f"{base}/api-keys/{stronger.id}", {"scopes": ["inference"]}),
+    ):
+        assert reply.status_code == 403
+        assert "The API key lacks the scope" in reply.json()["error"]["message"]
+
+
+def test_a_developer_makes_keys_of_their_own_permissions_only(
+    org: SeededOrganization, base: str
+) -> None:
+    client = APIClient()
+    client.force_login(org.join(Role.DEVELOPER))
+    new = {"name": "x", "project_id": org.project.id}
+    made = client.post(f"{base}/api-keys", {**new, "scopes": ["organization:read"]})
+    assert made.status_code == 201
+    assert bearer(made.json()["secret"]).get(base).status_code == 200
+    refused = client.post(f"{base}/api-keys", {**new, "scopes": ["billing:read"]})
+    assert refused.status_code == 403
+    assert "billing:read" in refused.json()["error"]["message"]
+
+
+def test_a_lesser_role_ends_the_keys_beyond_it(org: SeededOrganization, base: str) -> None:
+    admin = org.join(Role.ADMIN)
+    secrets = {
+        scope: create_api_key(
+            actor=org.actor_of(admin), project=org.project, name="x", scopes=[scope]
+        )[1]
+        for scope in ("billing:read", "organization:read")
+    }
+    membership = Membership.objects.get(user=admin)
+    change_role(actor=org.actor, membership=membership, role=Role.DEVELOPER)
+    answers = {scope: bearer(secret).get(base).status_code for scope, secret in secrets.items()}
+    assert answers == {"billing:read": 401, "organization:read": 200}
 
 
 def test_a_call_of_the_management_api_is_use(org: SeededOrganization, base: str) -> None:

@@ -1,20 +1,23 @@
 """API keys in the console: the secret once, the end named, and nothing for outsiders."""
 
+import re
+
 import pytest
 from django.test import Client
 
 from control.accounts.models import User
-from control.api_keys.models import ApiKey
+from control.api_keys.models import SCOPES, ApiKey
 from control.organizations.models import Membership
 from control.permissions import Role
 from serving.contract.key import is_well_formed
 from tests.fixtures.organizations import SeededOrganization
+from web.console.api_keys import SCOPE_LABELS
 from web.console.base import address
 
 pytestmark = pytest.mark.integration
 
 
-def mint(client: Client, org: SeededOrganization, **changes: str):
+def mint(client: Client, org: SeededOrganization, **changes: object):
     form = {"name": "Backend", "project": org.project.id, "scopes": "inference", **changes}
     return client.post(address(org.organization, "key_new"), form)
 
@@ -89,7 +92,7 @@ def test_a_key_goes_into_no_other_organizations_project(
 
 RIGHTS = {
     "name": "Frontend",
-    "scopes": "inference manage",
+    "scopes": ["inference", "manage"],
     "allowed_models": "small\nlarge",
     "allowed_networks": "10.0.0.0/8\n192.0.2.7/32",
     "expires_on": "2999-01-01",
@@ -114,6 +117,22 @@ def test_rights_are_set_at_first_and_changed_later(member: Client, org: SeededOr
     member.post(where, lifted)
     key.refresh_from_db()
     assert (key.allowed_models, key.allowed_networks, key.expires_at) == (None, None, None)
+
+
+def test_a_key_of_single_permissions_shows_them_and_keeps_them(
+    member: Client, org: SeededOrganization
+) -> None:
+    assert mint(member, org, scopes=["billing:read", "inference"]).status_code == 302
+    key = ApiKey.objects.get()
+    assert key.scopes == ["inference", "billing:read"]
+    shown = member.get(address(org.organization, "key", key.id)).content.decode()
+    assert "Call models, See costs, balance and invoices" in shown
+    checked = re.findall(r'name="scopes" value="([a-z_:]+)"[^>]* checked', shown)
+    assert checked == ["inference", "billing:read"]
+
+
+def test_every_scope_has_a_label() -> None:
+    assert tuple(SCOPE_LABELS) == SCOPES
 
 
 def test_a_day_that_is_left_as_it_is_leaves_the_moment(
@@ -191,7 +210,7 @@ def test_a_developer_gets_no_key_to_the_management_api(
     seat = {"organization": org.organization, "user": user, "role": Role.DEVELOPER}
     Membership.objects.create(**seat)
     client.force_login(user)
-    assert mint(client, org, scopes="inference manage").status_code == 302
+    assert mint(client, org, scopes=["inference", "manage"]).status_code == 302
     assert ApiKey.objects.get().scopes == ["inference"]
 
 

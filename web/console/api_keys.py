@@ -39,19 +39,33 @@ OVERLAPS = {
     "0": "Now: whatever uses it is refused within a second",
 }
 """When a replaced secret ends, by hours from now."""
-SCOPES = {
-    "inference": "Call models",
-    "manage": "Use the management API",
-    "inference manage": "Call models and use the management API",
+SCOPE_LABELS: dict[str, str] = {
+    Scope.INFERENCE: "Call models",
+    Scope.MANAGE: "Everything that an admin may do with the management API",
+    Permission.ORGANIZATION_READ: "See the organization, its projects, members and keys",
+    Permission.PROJECTS_WRITE: "Create, change and archive projects",
+    Permission.MEMBERS_WRITE: "Invite, change and remove members",
+    Permission.WEBHOOKS_WRITE: "Set up webhooks",
+    Permission.DATA_RETENTION_WRITE: "Choose which answers are kept",
+    Permission.AUDIT_READ: "Read the audit log",
+    Permission.API_KEYS_WRITE: "Create API keys, change their own",
+    Permission.API_KEYS_GRANT: "Change API keys of others",
+    Permission.BILLING_READ: "See costs, balance and invoices",
+    Permission.BILLING_WRITE: "Pay, and change billing details",
+    Permission.LIMITS_WRITE: "Set limits and alerts",
 }
-"""Labels of the scopes of a key, which are in a fixed order."""
 
 
 class ApiKeyPermissionsForm(forms.Form):
     """The settings of a new or existing key."""
 
     name = forms.CharField(max_length=NAME_MAX, label="Name")
-    scopes = forms.ChoiceField(label="May", choices=list(SCOPES.items()), initial=Scope.INFERENCE)
+    scopes = forms.MultipleChoiceField(
+        label="May",
+        choices=list(SCOPE_LABELS.items()),
+        initial=[Scope.INFERENCE],
+        widget=forms.CheckboxSelectMultiple,
+    )
     allowed_models = forms.CharField(
         label="Models, one a line",
         required=False,
@@ -77,7 +91,7 @@ class ApiKeyPermissionsForm(forms.Form):
         data = self.cleaned_data
         settings = {"name": data["name"], **{name: data[name].split() or None for name in LISTS}}
         if "scopes" in data:
-            settings["scopes"] = str(data["scopes"]).split()
+            settings["scopes"] = data["scopes"]
         return settings
 
 
@@ -190,7 +204,7 @@ class ApiKeyRevokeForm(forms.Form):
 def _initial(key: ApiKey) -> dict[str, Any]:
     return {
         "name": key.name,
-        "scopes": " ".join(key.scopes),
+        "scopes": key.scopes,
         "allowed_models": "\n".join(key.allowed_models or ()),
         "allowed_networks": "\n".join(key.allowed_networks or ()),
         "expires_on": None if key.expires_at is None else _day(key.expires_at),
@@ -388,7 +402,7 @@ def render_key(
     now = timezone.now()
     context = {
         "key": key,
-        "scopes": SCOPES.get(" ".join(key.scopes), ", ".join(key.scopes)),
+        "scopes": [SCOPE_LABELS[scope] for scope in key.scopes],
         "is_test": key.prefix.startswith("pen_test_"),
         "old": selectors.previous_secrets(key, now),
         "may_change": may_change(page, key),

@@ -18,7 +18,7 @@ from billing.invoicing.models import InvoiceLine
 from billing.invoicing.periods import Period
 from billing.invoicing.printed import dollars, invoice_printed, line_groups
 from billing.invoicing.running import draft_printed, running_month, waits_for_close
-from billing.invoicing.selectors import Standing
+from billing.invoicing.selectors import STATE_LABELS, Standing
 from billing.invoicing.typeset.pdf import credit_note_pdf, invoice_pdf, pdf
 from billing.payments.errors import StripeAway
 from billing.payments.services import start_invoice_checkout
@@ -33,15 +33,8 @@ from web.console.usage.chart import NANOS, Chart, Series
 
 METERS = (("Uncached input", "input"), ("Cached input", "cached_input"), ("Output", "output"))
 HEIGHT, WIDTH, GAP = 60, 20, 3
-STATES = {
-    "open": ("Open", ""),
-    "overdue": ("Overdue", "badge-bad"),
-    "disputed": ("Disputed", "badge-warn"),
-    "paid": ("Paid", "badge-good"),
-    "written_off": ("Written off", ""),
-    "void": ("Taken back", ""),
-}
-"""The label and badge class of each state."""
+BADGES = {"overdue": "badge-bad", "disputed": "badge-warn", "paid": "badge-good"}
+"""The badge class of a state; the others have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +231,10 @@ def require_money(page: PageContext) -> None:
 def row_of(page: PageContext, standing: Standing) -> InvoiceRow:
     """Return an invoice's row in the list."""
     found = standing.invoice
+    state = standing.state(timezone.now().date())
     return InvoiceRow(
         standing=standing,
-        state=STATES[standing.state(timezone.now().date())],
+        state=(STATE_LABELS[state], BADGES.get(state, "")),
         total=dollars(found.total_cents),
         left=dollars(standing.open_cents),
         url=page.url("invoice", found.id),

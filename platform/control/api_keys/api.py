@@ -14,7 +14,7 @@ from control.accounts.models import NAME_MAX
 from control.api.idempotency import idempotent
 from control.api.serializers import ClosedSerializer
 from control.api_keys import selectors, services
-from control.api_keys.models import ApiKey, Scope
+from control.api_keys.models import SCOPES, ApiKey
 from control.organizations import selectors as tenants
 from control.organizations.access import get_access
 from control.organizations.validators import NANOS_MAX
@@ -34,9 +34,7 @@ class ApiKeyFieldsSerializer(ClosedSerializer):
     never for `expires_at`. The limit is nano-dollars per UTC month."""
 
     name = serializers.CharField(max_length=NAME_MAX)
-    scopes = serializers.ListField(
-        child=serializers.ChoiceField(choices=Scope.choices), required=False
-    )
+    scopes = serializers.ListField(child=serializers.ChoiceField(choices=SCOPES), required=False)
     allowed_models = serializers.ListField(
         child=serializers.CharField(max_length=services.MODEL_NAME_MAX),
         max_length=services.LIST_MAX,

@@ -1,4 +1,4 @@
-"""Authentication of the management API by API keys with the scope `manage`."""
+"""Authentication of the management API by API keys whose scopes are for it."""
 
 import ipaddress
 from datetime import timedelta
@@ -9,7 +9,7 @@ from rest_framework.authentication import BaseAuthentication, get_authorization_
 from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
-from control.api_keys.models import ApiKey, Scope
+from control.api_keys.models import ApiKey
 from control.api_keys.secrets import digests_of
 from control.api_keys.selectors import key_by_digests
 from control.api_keys.services import record_key_usage
@@ -20,6 +20,7 @@ from serving.contract.key import is_well_formed
 
 TOUCHED_EACH = timedelta(minutes=1)
 """The shortest time between two updates of a key's `last_used_at`."""
+NO_PERMISSION = "The API key has no scope of the management API, such as manage."
 SUSPENDED = "The organization is suspended. Its Billing page in the console says why."
 
 
@@ -42,11 +43,14 @@ class KeyAuthentication(BaseAuthentication):
             raise AuthenticationFailed("The API key is not valid.", code="invalid_api_key")
         if not key.organization.is_active:
             raise PermissionDenied(SUSPENDED, code="organization_suspended")
-        if Scope.MANAGE not in key.scopes:
-            raise PermissionDenied("The API key lacks the scope manage.")
+        if not key.permissions:
+            raise PermissionDenied(NO_PERMISSION)
         if key.last_used_at is None or key.last_used_at < now - TOUCHED_EACH:
             record_key_usage({key.id: now})
-        return ApiKeyPrincipal(key.id, key.name, key.organization, key.created_by_id), key
+        principal = ApiKeyPrincipal(
+            key.id, key.name, key.organization, key.created_by_id, key.permissions
+        )
+        return principal, key
 
     def authenticate_header(self, request: Request) -> str:
         """Return the challenge of a 401."""

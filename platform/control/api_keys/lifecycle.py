@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret, Scope
+from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret
 from control.api_keys.selectors import keys, locked_live_keys
 from control.feed.services import FeedRef
 from control.organizations.models import Membership, Organization, Project
@@ -16,7 +16,7 @@ from control.organizations.signals import (
     organization_deletion_previewed,
     project_archived,
 )
-from control.permissions import Permission, can
+from control.permissions import ROLE_PERMISSIONS, Permission
 
 
 def listen() -> None:
@@ -73,7 +73,7 @@ def _on_membership_changed(
             key.created_by = heir.user
             key.save(update_fields=["created_by"])
             continue
-        if is_over or Scope.MANAGE in key.scopes:
+        if is_over or key.permissions:
             ended.append(key)
     changed = _revoke_previous_secrets(membership) if is_over and heir is None else []
     return [*_revoke(ended, now), *changed]
@@ -92,9 +92,8 @@ def _revoke_previous_secrets(membership: Membership) -> list[FeedRef]:
 
 
 def _may_make(membership: Membership, key: ApiKey) -> bool:
-    is_grant = Scope.MANAGE in key.scopes
-    permission = Permission.API_KEYS_GRANT if is_grant else Permission.API_KEYS_WRITE
-    return can(membership.role, permission)
+    """Return whether the member's role may create a key with the same scopes."""
+    return key.permissions | {Permission.API_KEYS_WRITE} <= ROLE_PERMISSIONS[membership.role]
 
 
 def _revoke(keys: Iterable[ApiKey], now: datetime) -> list[FeedRef]:

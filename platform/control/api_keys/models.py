@@ -1,6 +1,8 @@
 """API keys, stored by their digests; no secret is ever stored."""
 
+from collections.abc import Collection
 from datetime import datetime
+from enum import StrEnum
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
@@ -10,6 +12,7 @@ from django.utils import timezone
 from control.accounts.models import NAME_MAX, User
 from control.db.models import ID_MAX, new_id
 from control.organizations.models import Organization, Project
+from control.permissions import KEY_PERMISSIONS, Permission
 
 PEPPER_ID_MAX = 8
 FORM_TOKEN_MAX = 64
@@ -27,11 +30,25 @@ class ApiKeyKind(models.TextChoices):
     PLAYGROUND = "playground", "Playground"
 
 
-class Scope(models.TextChoices):
-    """An API that a key gives access to: the gateway, or the management API."""
+class Scope(StrEnum):
+    """A scope that is no single permission: the gateway's API, or the whole management API."""
 
-    INFERENCE = "inference", "Inference"
-    MANAGE = "manage", "Manage"
+    INFERENCE = "inference"
+    MANAGE = "manage"
+
+
+SCOPES = (*map(str, Scope), *(str(each) for each in Permission if each in KEY_PERMISSIONS))
+"""Every scope, in the order in which a key's are stored. A permission gives that much of the
+management API."""
+
+
+def permissions_of(scopes: Collection[str]) -> frozenset[Permission]:
+    """Return the permissions that scopes give in the management API. Whichever it gives, a key also
+    reads the organization."""
+    if Scope.MANAGE in scopes:
+        return KEY_PERMISSIONS
+    permissions = frozenset(each for each in KEY_PERMISSIONS if each in scopes)
+    return permissions | {Permission.ORGANIZATION_READ} if permissions else permissions
 
 
 def default_scopes() -> list[str]:
@@ -55,7 +72,7 @@ class ApiKey(models.Model):
     last_four = models.CharField(max_length=4)
     form_token = models.CharField(max_length=FORM_TOKEN_MAX, null=True, blank=True)  # noqa: DJ001
     """Token of the form that created the key, so that a form sent twice creates one key."""
-    scopes = ArrayField(models.CharField(max_length=32, choices=Scope), default=default_scopes)
+    scopes = ArrayField(models.CharField(max_length=32), default=default_scopes)
     allowed_models = ArrayField(models.CharField(max_length=200), null=True, blank=True)
     allowed_networks = ArrayField(models.CharField(max_length=64), null=True, blank=True)
     expires_at = models.DateTimeField(null=True, blank=True)
@@ -92,6 +109,11 @@ class ApiKey(models.Model):
     def masked(self) -> str:
         """The part of the secret that may be shown."""
         return f"{self.prefix}…{self.last_four}"
+
+    @property
+    def permissions(self) -> frozenset[Permission]:
+        """The permissions of the key in the management API."""
+        return permissions_of(self.scopes)
 
     def is_usable(self, now: datetime) -> bool:
         """Return whether the key is neither revoked nor expired at `now`."""

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from control.accounts.models import User
 from control.accounts.notifications import SecurityEmail, notify
-from control.api_keys.models import ApiKey, Scope
+from control.api_keys.models import ApiKey
 from control.organizations import selectors as tenants
 from control.permissions import Actor, Role
 
@@ -51,7 +51,7 @@ def _is_member(actor: Actor) -> bool:
 
 def _recipients(actor: Actor, key: ApiKey) -> tuple[set[str], str]:
     """Return the addresses to notify of a new secret, and what the key may do."""
-    if Scope.MANAGE not in key.scopes:
+    if not key.permissions:
         return {actor.name}, "ask models"
     owners = tenants.members(key.organization).filter(role=Role.OWNER)
     return {actor.name, *owners.values_list("user__email", flat=True)}, "manage the organization"

@@ -1,7 +1,7 @@
 """Create, change, rotate and revoke API keys, in one transaction each."""
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from secrets import choice
 from typing import Any
@@ -10,7 +10,14 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from control.api_keys import selectors
-from control.api_keys.models import ApiKey, ApiKeyKind, PreviousSecret, Scope
+from control.api_keys.models import (
+    SCOPES,
+    ApiKey,
+    ApiKeyKind,
+    PreviousSecret,
+    Scope,
+    permissions_of,
+)
 from control.api_keys.notifications import (
     notify_key_created,
     notify_key_revoked,
@@ -79,13 +86,11 @@ def create_api_key(
     to the same person and ends with their membership.
 
     Raises DuplicateSubmission if the form created its key before, Conflict in a suspended
-    organization or an archived project, NotPermitted for the scope `manage` if the actor is not an
-    admin.
+    organization or an archived project, NotPermitted for a scope that the actor may not give.
     """
-    action = Permission.API_KEYS_GRANT if Scope.MANAGE in scopes else Permission.API_KEYS_WRITE
-    require(actor, project.organization_id, action)
+    require_scopes(actor, project.organization_id, scopes)
     project = tenants.active_project(project)
-    require_current_membership(actor, project.organization, action)
+    require_current_membership(actor, project.organization, scopes)
     if form_token and (existing := selectors.key_for_token(project.organization, form_token)):
         raise DuplicateSubmission(existing)
     key = ApiKey(
@@ -123,12 +128,12 @@ def update_api_key(*, actor: Actor, key: ApiKey, **changes: Any) -> ApiKey:
     nothing. None means any model, any network, or no expiry. Gateways apply the change within a
     second.
 
-    Raises InvalidValue for the first invalid value, NotPermitted for the scope `manage` if the
-    actor is not an admin.
+    Raises InvalidValue for the first invalid value, NotPermitted for a scope that the actor may not
+    give.
     """
     key = get_user_key(actor, key)
-    if Scope.MANAGE in changes.get("scopes", ()):
-        require(actor, key.organization_id, Permission.API_KEYS_GRANT)
+    if scopes := changes.get("scopes"):
+        require_scopes(actor, key.organization_id, scopes)
     new = {name: _checked(name, value, key) for name, value in changes.items()}
     before = {field: getattr(key, field) for field in new}
     if before == new:
@@ -214,13 +219,12 @@ def _event_data(key: ApiKey) -> dict[str, Any]:
 
 
 def require_key_access(actor: Actor, key: ApiKey) -> None:
-    """Check that an actor may change a key: their own, or any key for an admin.
+    """Check that an actor may change a key: their own, or any key for an admin. They must be able
+    to give its scopes, since whoever rotates a key gets its secret.
 
     Raises ObjectNotFound for another organization's key, NotPermitted otherwise.
     """
-    require(actor, key.organization_id, Permission.API_KEYS_WRITE)
-    if Scope.MANAGE in key.scopes:
-        require(actor, key.organization_id, Permission.API_KEYS_GRANT)
+    require_scopes(actor, key.organization_id, key.scopes)
     if actor.person_id is None or key.created_by_id != actor.person_id:
         try:
             require(actor, key.organization_id, Permission.API_KEYS_GRANT)
@@ -229,17 +233,26 @@ def require_key_access(actor: Actor, key: ApiKey) -> None:
             raise NotPermitted(message) from refused
 
 
+def require_scopes(actor: Actor, organization_id: str, scopes: Collection[str]) -> None:
+    """Check that an actor may give a key these scopes: a member or key has each permission that
+    they give. Raises ObjectNotFound and NotPermitted."""
+    require(actor, organization_id, Permission.API_KEYS_WRITE)
+    if not actor.is_operator:
+        for permission in sorted(permissions_of(scopes)):
+            require(actor, organization_id, permission)
+
+
 def require_current_membership(
-    actor: Actor, organization: Organization, action: Permission
+    actor: Actor, organization: Organization, scopes: Collection[str]
 ) -> None:
-    """Check that the actor's user is still a member, with a role that allows `action`.
+    """Check that the actor's user is still a member, with a role that may give these scopes.
 
     Call it with the organization's row locked. Removing a member and changing a role lock it too,
     so no key outlives the right that it was created with. Raises ObjectNotFound and NotPermitted.
     """
     if actor.person_id is not None and not actor.is_operator:
         membership = tenants.membership(actor.person_id, organization.id)
-        require(actor_for_member(membership), organization.id, action)
+        require_scopes(actor_for_member(membership), organization.id, scopes)
 
 
 def get_active_key(actor: Actor, key: ApiKey) -> ApiKey:
@@ -295,7 +308,7 @@ def rotate_key(
     already, perhaps by the same request sent twice.
     """
     organization = tenants.locked_organization(key.organization_id)
-    require_current_membership(actor, organization, Permission.API_KEYS_WRITE)
+    require_current_membership(actor, organization, key.scopes)
     key = get_user_key(actor, key)
     if key.last_four != last_four:
         raise Conflict(f"The secret that ends with {last_four} was replaced already.")
@@ -350,9 +363,9 @@ def _keep_previous(key: ApiKey, ends_at: datetime) -> None:
 
 def checked_scopes(values: Sequence[str]) -> list[str]:
     """Return the scopes in a fixed order, without duplicates. Raises InvalidValue."""
-    if not values or not set(values) <= set(Scope.values):
-        raise InvalidValue(f"scopes must be some of {', '.join(Scope.values)}.", param="scopes")
-    return [scope for scope in Scope.values if scope in values]
+    if not values or not set(values) <= set(SCOPES):
+        raise InvalidValue(f"scopes must be some of {', '.join(SCOPES)}.", param="scopes")
+    return [scope for scope in SCOPES if scope in values]
 
 
 def checked_models(values: Sequence[str] | None) -> list[str] | None:

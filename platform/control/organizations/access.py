@@ -9,7 +9,7 @@ from control.accounts.models import User
 from control.errors import NotPermitted, ObjectNotFound
 from control.organizations import selectors
 from control.organizations.models import Membership, Organization
-from control.permissions import Actor, Permission, Role, can, require
+from control.permissions import Actor, Permission, Role, require
 from control.request_context import bind_log_ids
 
 OF_ORGANIZATION = OpenApiParameter(
@@ -20,12 +20,13 @@ OF_ORGANIZATION = OpenApiParameter(
 
 @dataclass(frozen=True, slots=True)
 class ApiKeyPrincipal:
-    """`request.user` for an API key with the scope `manage`: authenticated, but not a person."""
+    """`request.user` for an API key of the management API: authenticated, but not a person."""
 
     key_id: str
     name: str
     organization: Organization
     maker_id: str | None
+    permissions: frozenset[Permission]
     is_authenticated: bool = True
     is_active: bool = True
     is_anonymous: bool = False
@@ -40,8 +41,8 @@ class OrganizationAccess:
     actor: Actor
 
     def may(self, action: Permission) -> bool:
-        """Return whether the caller's role allows an action."""
-        return self.actor.role is not None and can(self.actor.role, action)
+        """Return whether the caller's role, and their key's scopes, allow an action."""
+        return self.actor.can(action)
 
 
 def get_access(
@@ -100,7 +101,7 @@ def _first_organization_id(user: User) -> str:
 
 
 def _key_access(principal: object, organization_id: str) -> OrganizationAccess | None:
-    """Return an admin's access for a key: only admins can make one with the scope `manage`."""
+    """Return a key's access: an admin's, limited to the key's scopes."""
     if not isinstance(principal, ApiKeyPrincipal):
         return None
     if principal.organization.id != organization_id:
@@ -112,6 +113,7 @@ def _key_access(principal: object, organization_id: str) -> OrganizationAccess |
         organization_id=organization_id,
         role=Role.ADMIN,
         maker_id=principal.maker_id,
+        granted=principal.permissions,
     )
     return OrganizationAccess(principal.organization, actor)
 

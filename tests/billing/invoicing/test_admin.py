@@ -3,6 +3,7 @@
 import pytest
 from django.test import Client
 
+from billing.credit.services.adjustments import write_off
 from billing.invoicing.models import (
     BillingProfile,
     Close,
@@ -13,9 +14,11 @@ from billing.invoicing.models import (
     LegalEntity,
     TaxRate,
 )
+from billing.invoicing.services.settling import settle_invoices
 from control.accounts.models import User
 from control.audit.models import AuditEvent
-from tests.fixtures.invoicing import AFTER, OCTOBER, finish_month, october, use_cents
+from serving.contract.money import CENT_NANOS
+from tests.fixtures.invoicing import AFTER, OCTOBER, OPERATOR, finish_month, october, use_cents
 from tests.fixtures.usage import make_customer
 
 pytestmark = [pytest.mark.integration, pytest.mark.django_db]
@@ -149,6 +152,17 @@ def test_an_invoice_is_looked_at_disputed_and_taken_back(operator, invoiced):
     shown = operator.get(f"/admin/invoicing/creditnote/{note.pk}/change/").content
     assert b"CN-000001" in shown
     assert operator.get(f"/admin/invoicing/creditnote/{note.pk}/pdf/").content.startswith(b"%PDF-")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_list_shows_an_invoice_that_was_written_off(operator, invoiced):
+    write_off(
+        organization_id=invoiced.organization_id, amount_nanos=1000 * CENT_NANOS,
+        idempotency_key="w", actor=OPERATOR, reason="gone", now=AFTER,
+    )  # fmt: skip
+    settle_invoices(organization_id=invoiced.organization_id, now=AFTER)
+    shown = operator.get("/admin/invoicing/invoice/").content.decode()
+    assert "Written off" in shown
 
 
 @pytest.mark.django_db(transaction=True)

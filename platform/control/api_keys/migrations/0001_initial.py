@@ -27,7 +27,7 @@ class Migration(migrations.Migration):
                 ('prefix', models.CharField(max_length=16)),
                 ('last_four', models.CharField(max_length=4)),
                 ('form_token', models.CharField(blank=True, max_length=64, null=True)),
-                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(choices=[('inference', 'Inference'), ('manage', 'Manage')], max_length=32), default=control.api_keys.models.default_scopes, size=None)),
+                ('scopes', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=32), default=control.api_keys.models.default_scopes, size=None)),
                 ('allowed_models', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=200), blank=True, null=True, size=None)),
                 ('allowed_networks', django.contrib.postgres.fields.ArrayField(base_field=models.CharField(max_length=64), blank=True, null=True, size=None)),
                 ('expires_at', models.DateTimeField(blank=True, null=True)),
