@@ -5,6 +5,8 @@
 - No file imports itself through others, wherever the import stands.
 - Names that were retired (`tests/retired_names.txt`) are used nowhere.
 - No sentence of a docstring or comment begins without its noun ("What…", "Of…", "How long…").
+- Every relative link of the documentation leads to a file.
+- Each page with a `console` block, which no test runs, has its row in `docs/contribute/testing.md`.
 
 `serving/` and `billing/` are exempt from the rules that they don't keep yet.
 """
@@ -29,6 +31,8 @@ SAME_NAME_ALLOWED = {"Command", "User"}
 """Django finds commands by this name; SCIM names a resource after its class."""
 RETIRED = Path(__file__).with_name("retired_names.txt")
 TEXT = ("*.py", "*.md", "*.html", "*.toml", "Makefile")
+LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+CONSOLE = re.compile(r"^ *```console$", re.MULTILINE)
 HEADLESS = re.compile(
     r"(?:^|(?<=[.!?] )|(?<=\n\n))(?:Of|Who|That|Whoever|What|Where|Which|Whose|How)\b.{0,40}"
 )
@@ -43,6 +47,8 @@ def main() -> int:
         *import_cycles(modules),
         *retired_names(),
         *headless_sentences(modules),
+        *broken_links(),
+        *untested_pages(),
     ]
     for breach in breaches:
         print(breach)  # noqa: T201
@@ -114,6 +120,23 @@ def headless_sentences(modules: Mapping[str, Path]) -> Iterator[str]:
         ]
         for text in (*texts, *_comments(source)):
             yield from (f"{place} says {found[0]!r}…" for found in HEADLESS.finditer(text))
+
+
+def broken_links() -> Iterator[str]:
+    """Yield the links of the documentation that lead nowhere."""
+    for page in _tracked("*.md"):
+        for target in LINK.findall(page.read_text()):
+            if not (page.parent / target).exists():
+                yield f"{page.relative_to(ROOT)} links to {target}, which does not exist"
+
+
+def untested_pages() -> Iterator[str]:
+    """Yield the pages with `console` blocks that the table of untested commands lacks."""
+    table = (ROOT / "docs/contribute/testing.md").read_text()
+    for page in _tracked("docs/*.md"):
+        place = str(page.relative_to(ROOT / "docs"))
+        if CONSOLE.search(page.read_text()) and f"| `{place}` |" not in table:
+            yield f"{place} has a console block; its commands are in no row of testing.md"
 
 
 def _comments(source: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The month that docs/books.md works for an accountant, cent by cent."""
+"""The month that docs/billing/overview.md works for an accountant, cent by cent."""
 
 from datetime import UTC, datetime, timedelta
 

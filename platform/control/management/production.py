@@ -1,6 +1,6 @@
 """Checks of the configuration for production: each flaw by its variable, with what to do.
 
-`docs/security.md` says why. A *must* flaw fails `penstock check --deploy`; a *should* flaw is
+`docs/operate/security.md` says why. A *must* flaw fails `penstock check --deploy`; a *should* flaw is
 only reported.
 """
 

@@ -404,5 +404,5 @@ def test_old_messages_are_trimmed_with_their_log(org: SeededOrganization, made: 
 
 
 def test_every_kind_that_is_offered_says_in_the_docs_when_it_is_sent() -> None:
-    words = (ROOT / "docs" / "billing.md").read_text()
+    words = (ROOT / "docs" / "api" / "webhooks.md").read_text()
     assert not [kind for kind in EVENT_TYPES if f"| `{kind}` |" not in words]

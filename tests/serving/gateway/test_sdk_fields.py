@@ -15,7 +15,7 @@ from tests.fixtures import catalog
 from tests.serving.gateway.sdk_table import BESIDE, FIELDS, OTHERWISE, ROOTS, SAMPLES, Root
 from tests.serving.gateway.sdk_types import Place, inner, sample_field, sample_object
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "api.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "api" / "requests.md"
 
 
 class Sent(NamedTuple):
