@@ -37,7 +37,8 @@ Next:
   1. Make one of these calls, and see its tokens and cost under Usage in the console.
   2. Change a price or add a model in the admin; PENSTOCK_MODEL=<folder or Hugging Face id> make up
      serves a model of yours.
-  3. Look at `penstock status` and `penstock logs --follow`; docs/operate/deploy.md is for production.
+  3. Look at `penstock status` and `penstock logs --follow`; for production, read
+     docs/operate/deploy.md.
 """
 
 

@@ -1,6 +1,7 @@
 """What crosses between the planes: small frozen records, and the few pure functions both share.
 
-Only the standard library and msgspec are imported here. `docs/architecture.md` shows who speaks which.
+Only the standard library and msgspec are imported here. `docs/architecture.md` shows who speaks
+which.
 """
 
 SCHEMA = 2

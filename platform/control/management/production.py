@@ -1,7 +1,7 @@
 """Checks of the configuration for production: each flaw by its variable, with what to do.
 
-`docs/operate/security.md` says why. A *must* flaw fails `penstock check --deploy`; a *should* flaw is
-only reported.
+`docs/operate/security.md` says why. A *must* flaw fails `penstock check --deploy`; a *should* flaw
+is only reported.
 """
 
 from collections import Counter

@@ -1,9 +1,9 @@
 """What becomes of every field of the official clients' request types.
 
 `taken`: it changes what the engine or the client is told. `ignored`: it is accepted, changes
-nothing, and docs/api/requests.md says so. `default`: accepted where it says what happens anyway, refused by
-name otherwise. `refused`: by name. `omitted`: left out, and named in a header. `header`: the client
-sends it as a header, which nobody reads here.
+nothing, and docs/api/requests.md says so. `default`: accepted where it says what happens anyway,
+refused by name otherwise. `refused`: by name. `omitted`: left out, and named in a header. `header`:
+the client sends it as a header, which nobody reads here.
 """
 
 from dataclasses import dataclass
